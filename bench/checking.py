@@ -1,0 +1,293 @@
+"""How fast the safety rules judge a history, beside plain Spark on the same rows in the same minutes.
+
+    python bench/checking.py --events 50000000
+
+Bar: 5 million events a second on 2 cores, warm, under 8 GB of JVM and Python together (this issue: within half of it). The history is
+made with numpy, looks like a run with fail-overs (several producers a group, consumers that come and go, redeliveries after each
+change of consumers, unknown sends) and is correct: a verdict other than "nothing found" ends the bench with an error. It is
+written once for each size and kept in the temporary directory.
+
+The baseline is what one would write first: one aggregation by (group, message), and one window per group, on the same files, without
+knowledge of how they are laid out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from checkers import facts, roles, rules, session
+from checkers.schema import SCHEMA
+from checkers.source import Source
+
+BAR_EVENTS_S = 5_000_000
+BAR_MEMORY_GB = 8.0
+EVENTS_PER_MESSAGE = 5  # send and ack with their completions, and a delivery
+MESSAGES_PER_GROUP = 2_000
+PRODUCERS = 64
+SESSION_MESSAGES = 500  # deliveries of a group before its consumer changes
+SLOT = 32  # indexes a message may use in its file's lane
+REDELIVERED = 4  # unacknowledged messages a consumer leaves behind
+ROWS_PER_FILE = 500_000
+BROKERS = ("a1", "a2", "b1", "b2", "c1", "c2")
+
+
+def _part(seed: int, groups: np.ndarray, stride: int) -> pa.Table:
+    """The rows of some groups. Times are slots of the whole history: one message every ``stride`` indexes of its file's lane."""
+    random = np.random.default_rng(seed)
+    per = MESSAGES_PER_GROUP
+    count = len(groups) * per
+    group = np.tile(groups, per)  # all groups advance together
+    nth = np.repeat(np.arange(per), len(groups))
+    message = group.astype(np.int64) * per + nth
+    producer = (group * 7 + random.integers(0, 3, count)) % PRODUCERS
+    order = np.lexsort((nth, producer, group))
+    same = np.ones(count, dtype=np.int64)
+    starts = np.flatnonzero(np.diff(group[order] * PRODUCERS + producer[order], prepend=-1))
+    position = np.arange(count)
+    same[order] = position - np.repeat(starts, np.diff(np.append(starts, count)))
+    slot = np.arange(count, dtype=np.int64) * SLOT
+    consumer = group * (per // SESSION_MESSAGES + 1) + nth // SESSION_MESSAGES
+    last = nth % SESSION_MESSAGES >= SESSION_MESSAGES - REDELIVERED
+    last &= nth < per - REDELIVERED
+    lag = SLOT * len(groups) * 2
+    digest = (message * 2_654_435_761) & 0xFFFFFFFF
+    unknown = random.random(count) < 0.001
+
+    def rows(index: np.ndarray, f: int, kind: int, which: np.ndarray, process: np.ndarray, who: np.ndarray | None,
+             flagged: np.ndarray | None = None, with_digest: bool = False, with_broker: bool = True) -> dict[str, np.ndarray]:  # fmt: skip
+        n = len(which)
+        return {
+            "index": index, "process": process, "type": np.full(n, kind), "f": np.full(n, f),
+            "group": group[which], "message": message[which], "producer": producer[which],
+            "sequence": same[which], "session": who if who is not None else np.full(n, -1),
+            "redelivered": flagged if flagged is not None else np.full(n, -1),
+            "digest": digest[which] if with_digest else np.full(n, -1),
+            "broker": group[which] % len(BROKERS) if with_broker else np.full(n, -1),
+        }  # fmt: skip
+
+    every = np.arange(count)
+    acked = every[~last]
+    left = every[last]
+    rank = nth[left] % SESSION_MESSAGES - (SESSION_MESSAGES - REDELIVERED)
+    later = slot[left] + (REDELIVERED - 1 - rank) * SLOT * len(groups) + lag + 13 + rank
+    pieces = [
+        rows(slot, 0, 0, every, producer, None, with_digest=True, with_broker=False),
+        rows(slot[~unknown] + 3, 0, 1, every[~unknown], producer[~unknown], None),
+        rows(slot[unknown] + 3, 0, 3, every[unknown], producer[unknown], None),
+        rows(slot + lag + 1, 2, 1, every, 1000 + consumer, consumer, np.zeros(count, dtype=np.int64), with_digest=True),
+        rows(slot[acked] + lag + 5, 1, 0, acked, 1000 + consumer[acked], consumer[acked], with_broker=False),
+        rows(slot[acked] + lag + 8, 1, 1, acked, 1000 + consumer[acked], consumer[acked]),
+        rows(later, 2, 1, left, 1001 + consumer[left], consumer[left] + 1, np.ones(len(left), dtype=np.int64), with_digest=True),
+        rows(later + 4, 1, 0, left, 1001 + consumer[left], consumer[left] + 1, with_broker=False),
+        rows(later + 8, 1, 1, left, 1001 + consumer[left], consumer[left] + 1),
+    ]  # fmt: skip
+    columns = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    by_time = np.argsort(columns["index"], kind="stable")
+    columns = {name: values[by_time] for name, values in columns.items()}
+    columns["index"] = columns["index"] * stride
+    return _table(columns)
+
+
+def _table(columns: dict[str, np.ndarray]) -> pa.Table:
+    n = len(columns["index"])
+
+    def text(codes: np.ndarray, names: list[str]) -> pa.Array:
+        return pa.DictionaryArray.from_arrays(
+            pa.array(codes.astype(np.int32), mask=codes < 0), pa.array(names)
+        )
+
+    def number(name: str, kind: pa.DataType) -> pa.Array:
+        return pa.array(columns[name], mask=columns[name] < 0).cast(kind)
+
+    groups, codes = np.unique(columns["group"], return_inverse=True)
+    arrays = {
+        "index": pa.array(columns["index"]),
+        "time": pa.array(columns["index"] * 1000),
+        "process": pa.array(columns["process"].astype(np.int32)),
+        "type": text(columns["type"], ["invoke", "ok", "fail", "info"]),
+        "f": text(columns["f"], ["send", "ack", "deliver"]),
+        "queue": text(np.zeros(n), ["orders"]),
+        "group": text(codes, [f"g{g:05d}" for g in groups]),
+        "message": pa.array(columns["message"]),
+        "producer": number("producer", pa.int32()),
+        "sequence": pa.array(columns["sequence"]),
+        "session": number("session", pa.int32()),
+        "broker": text(columns["broker"], list(BROKERS)),
+        "redelivered": pa.array(columns["redelivered"] == 1, mask=columns["redelivered"] < 0),
+        "digest": number("digest", pa.int64()),
+    }
+    return pa.table([arrays.get(field.name, pa.nulls(n, field.type)) for field in SCHEMA], schema=SCHEMA)
+
+
+def _control(parts: int, groups: int, end: int) -> pa.Table:
+    """Phases, and the end of every session that left messages behind."""
+    rows: list[dict[str, object]] = [
+        {"index": end + i, "process": -3, "type": "info", "f": "phase", "value": value}
+        for i, value in enumerate(["load", "heal", "recovered", "drain", "browse", "end"])
+    ]
+    sessions = MESSAGES_PER_GROUP // SESSION_MESSAGES + 1
+    in_file = groups // parts
+    lag = SLOT * in_file * 2
+    stride = parts
+    for file in range(parts):
+        for lane in range(in_file):
+            for nth in range(SESSION_MESSAGES, MESSAGES_PER_GROUP, SESSION_MESSAGES):
+                last_slot = ((nth - 1) * in_file + lane) * SLOT
+                rows.append({
+                    "index": (last_slot + lag + 12) * stride + file, "process": 0, "type": "info", "f": "disconnect",
+                    "session": (file + lane * parts) * sessions + nth // SESSION_MESSAGES - 1,
+                })  # fmt: skip
+    for row in rows:
+        row["time"] = row["index"] * 1000  # type: ignore[operator]
+    rows.sort(key=lambda row: row["index"])  # type: ignore[arg-type, return-value]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def history(events: int) -> Path:
+    """A directory of Parquet files with about ``events`` rows, made if it is not there yet."""
+    messages = events // EVENTS_PER_MESSAGE
+    parts = 1
+    while parts * ROWS_PER_FILE < events:
+        parts *= 2
+    groups = max(parts, round(messages / MESSAGES_PER_GROUP / parts) * parts)
+    directory = Path(tempfile.gettempdir()) / f"jepsen-bench-checking-v5-{groups}-{parts}" / "history"
+    if (directory / "control.parquet").is_file():
+        return directory
+    directory.mkdir(parents=True, exist_ok=True)
+    for part in range(parts):
+        table = _part(part, np.arange(part, groups, parts), parts)
+        table = table.set_column(0, SCHEMA.field("index"), pa.array(table["index"].to_numpy() + part))
+        pq.write_table(
+            table, directory / f"part-{part:05d}.parquet", compression="zstd", row_group_size=1 << 20
+        )
+    end = SLOT * parts * MESSAGES_PER_GROUP * (groups // parts) * 2
+    pq.write_table(_control(parts, groups, end), directory / "control.parquet", compression="zstd")
+    return directory
+
+
+@contextlib.contextmanager
+def peak_memory(java: int) -> Iterator[dict[str, float]]:
+    """Highest resident memory in GB of the JVM and this process together while the block runs."""
+    processes = [psutil.Process(), psutil.Process(java)]
+    peak = {"gb": 0.0}
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.1):
+            peak["gb"] = max(peak["gb"], sum(process.memory_info().rss for process in processes) / 1e9)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
+
+
+def baseline(spark: SparkSession, directory: Path) -> None:
+    """Plain Spark: one aggregation by (group, message), one window per group."""
+    rows = spark.read.parquet(str(directory)).where("message is not null")
+    kind = F.concat(F.col("f"), F.lit("-"), F.col("type"))
+    life = rows.groupBy("queue", "group", "message").agg(
+        F.min(F.when(kind == "send-invoke", F.col("index"))).alias("sent"),
+        F.min(F.when(kind == "send-ok", F.col("index"))).alias("ok"),
+        F.min(F.when(kind == "deliver-ok", F.col("index"))).alias("delivered"),
+        F.count(F.when(kind == "deliver-ok", 1)).alias("deliveries"),
+        F.min(F.when(kind == "ack-ok", F.col("index"))).alias("acked"),
+        F.max("producer").alias("producer"),
+        F.max("sequence").alias("sequence"),
+    )
+    earlier = (
+        Window.partitionBy("queue", "group", "producer")
+        .orderBy("delivered")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    late = F.max("sequence").over(earlier) > F.col("sequence")
+    life.withColumn("late", late).agg(
+        F.count(F.when(F.col("late"), 1)),
+        F.count(F.when(F.col("ok").isNotNull() & F.col("delivered").isNull(), 1)),
+    ).collect()
+
+
+def safety(spark: SparkSession, directory: Path) -> list[str]:
+    """Every safety rule over the history; what was found, which must be nothing."""
+    with Source.open(directory, spark) as source:
+        known = facts.read(source)[0]
+        found, suspects = rules.message_findings(source, ("delivery", "order"), known.transactions, 10)
+        found |= rules.session_findings(source, suspects, known.transactions, 10)
+        reigns = roles.reigns(known.roles, known.last_ns)
+        wrong = [name for name in found if not name.startswith("~")]
+        wrong += ["split-brain"] * len(roles.overlaps(reigns)) + ["zombie"] * len(
+            roles.zombies(source, {0: reigns})
+        )
+        undecided = known.undecided()
+        return wrong + ([undecided] if undecided else [])
+
+
+def measure(label: str, events: int, rounds: int, work: Callable[[], object], java: int) -> float:
+    """The best of some rounds in events a second; prints it with the memory of all of them."""
+    best = float("inf")
+    with peak_memory(java) as peak:
+        for _ in range(rounds):
+            begun = time.monotonic()
+            work()
+            best = min(best, time.monotonic() - begun)
+    print(
+        f"{label:<34}{best:8.2f} s {events / best / 1e6:8.2f} million events/s   peak {peak['gb']:.1f} GB",
+        flush=True,
+    )
+    return events / best
+
+
+def main() -> int:
+    """Measure, print beside the bar, and fail if the rules found anything in a correct history."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--events", type=int, default=50_000_000, help="rows of the history")
+    parser.add_argument("--rounds", type=int, default=2, help="measured rounds after one that warms up")
+    options = parser.parse_args()
+    begun = time.monotonic()
+    directory = history(options.events)
+    events = sum(pq.read_metadata(file).num_rows for file in directory.glob("*.parquet"))
+    print(
+        f"{events:,} events in {len(list(directory.iterdir()))} files, ready after {time.monotonic() - begun:.1f} s"
+    )
+    spark = session.start()
+    java = session.process_id()
+    warm = history(min(options.events, 2_000_000))
+    safety(spark, warm)
+    baseline(spark, warm)
+    wrong: list[str] = []
+    plain = measure("baseline: plain Spark", events, options.rounds, lambda: baseline(spark, directory), java)
+    rate = measure(
+        "all safety rules", events, options.rounds, lambda: wrong.extend(safety(spark, directory)), java
+    )
+    print(f"bar {BAR_EVENTS_S / 1e6:.1f} million events/s, {BAR_MEMORY_GB:.0f} GB; "
+          f"{rate / BAR_EVENTS_S:.2f} of the bar, {rate / plain:.2f} times the baseline")  # fmt: skip
+    session.stop()
+    if wrong:
+        print(f"error: the history is correct, yet found: {', '.join(sorted(set(wrong)))}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,187 @@
+"""Which broker shall have a message (``message-load-balancing``, AMQ 17.1.1), and what that takes: counts of consumers, and bridges.
+
+ON_DEMAND: round robin over the brokers whose queue has consumers, ourselves among them; nobody has any: here. STRICT: over all live
+brokers, consumers or not. OFF: always here. A message with a group is never asked for: without a grouping handler two brokers could
+pick two owners for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from broker.cluster import messages as m
+from broker.cluster.bridge import Bridge
+from broker.cluster.link import Link
+from broker.cluster.membership import Membership
+from broker.cluster.topology import DESTINATION, encoded
+from broker.core.duplicates import DuplicateId
+from broker.core.engine import DemotedError, Engine
+from broker.core.feed import Feed
+from broker.core.message import Message
+
+_log = logging.getLogger(__name__)
+
+COALESCE_S = 0.02
+"""Consumers that come and go within this time are told of once."""
+
+
+class Balancing:
+    """The ``Router`` of a live broker, from ``attach`` to ``detach``."""
+
+    def __init__(self, membership: Membership, node_id: str) -> None:
+        self.node_id = node_id
+        self._membership = membership
+        self._engine: Engine | None = None
+        self._remote: dict[str, dict[str, int]] = {}
+        """Broker -> queue -> consumers, as it told us."""
+        self._candidates: dict[str, list[str | None]] = {}
+        """Queue -> who may have its next messages, in turn; None stands for us. Rebuilt after each change."""
+        self._turn: dict[str, int] = {}
+        self._bridges: dict[str, Bridge] = {}
+        self._news: dict[str, int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._mode = membership.section.message_load_balancing
+
+    def attach(self, engine: Engine) -> None:
+        """Begin, with an engine that serves nobody yet: messages that were waiting for other brokers go on."""
+        self._engine = engine
+        membership = self._membership
+        membership.handlers[m.Consumers] = self._consumers_told
+        membership.handlers[m.Forward] = self._forwarded
+        membership.on_change.append(self._changed)
+        membership.on_linked.append(self._greet)
+        engine.consumer_observers.append(self._observed)
+        engine.feeds[DESTINATION] = Feed()
+        prefix = engine.settings.forwarding_queue("")
+        for name in list(engine.queues):
+            if name.startswith(prefix):
+                self._bridge(name.removeprefix(prefix))
+        self._changed()
+
+    def detach(self) -> None:
+        """Forward and accept no more."""
+        if self._engine is None:
+            return
+        self._engine = None
+        membership = self._membership
+        membership.handlers.pop(m.Consumers, None)
+        membership.handlers.pop(m.Forward, None)
+        membership.on_change.remove(self._changed)
+        membership.on_linked.remove(self._greet)
+        if self._timer is not None:
+            self._timer.cancel()
+        for bridge in self._bridges.values():
+            bridge.stop()
+        self._bridges.clear()
+        membership.broadcast(m.Consumers({}, whole=True))
+
+    def route(self, queue: str, message: Message) -> str | None:  # noqa: ARG002 - the protocol is the Engine's
+        """See ``Router``."""
+        candidates = self._candidates.get(queue)
+        if candidates is None:
+            candidates = self._candidates[queue] = self._find(queue)
+        if len(candidates) < 2:
+            node_id = candidates[0] if candidates else None
+        else:
+            turn = self._turn.get(queue, 0)
+            self._turn[queue] = turn + 1
+            node_id = candidates[turn % len(candidates)]
+        if node_id is not None and node_id not in self._bridges:
+            self._bridge(node_id)
+        return node_id
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    def _find(self, queue: str) -> list[str | None]:
+        assert self._engine is not None
+        if self._mode == "OFF":
+            return []
+        strict = self._mode == "STRICT"
+        found: list[str | None] = [None] if strict or self._engine.consumers(queue) else []
+        for node_id, (member, _) in sorted(self._membership.lives().items()):
+            if node_id != self.node_id and (strict or self._remote.get(member.name, {}).get(queue, 0)):
+                found.append(node_id)
+        return found
+
+    def _bridge(self, node_id: str) -> None:
+        assert self._engine is not None
+        self._bridges[node_id] = Bridge(self._engine, self._membership, node_id)
+
+    def _changed(self) -> None:
+        self._candidates.clear()
+        linked = {member.name for member, _ in self._membership.linked()}
+        for name in [name for name in self._remote if name not in linked]:
+            del self._remote[name]
+        for bridge in self._bridges.values():
+            bridge.wake()
+        if self._engine is not None:
+            self._engine.feeds[DESTINATION].publish(encoded(self._membership))
+
+    # ---------------------------------------------------------------------------------------------- consumers
+
+    def _observed(self, queue: str, count: int) -> None:
+        self._candidates.pop(queue, None)
+        if self._engine is None:
+            return
+        self._news[queue] = count
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(COALESCE_S, self._tell)
+
+    def _tell(self) -> None:
+        self._timer = None
+        news, self._news = self._news, {}
+        self._membership.broadcast(m.Consumers(news, whole=False))
+
+    def _greet(self, link: Link) -> None:
+        engine = self._engine
+        if engine is not None:
+            counts = {name: count for name in engine.queues if (count := engine.consumers(name))}
+            link.send(m.Consumers(counts, whole=True))
+
+    def _consumers_told(self, link: Link, message: m.Consumers) -> None:
+        assert link.member is not None
+        if message.whole:
+            self._remote[link.member.name] = dict(message.counts)
+            self._candidates.clear()
+        else:
+            self._remote.setdefault(link.member.name, {}).update(message.counts)
+            for queue in message.counts:
+                self._candidates.pop(queue, None)
+
+    # ---------------------------------------------------------------------------------------------- accepting
+
+    def _forwarded(self, link: Link, request: m.Forward) -> None:
+        """Take messages from another broker; the answer goes out when all of them are durable."""
+        engine = self._engine
+        if engine is None:
+            return
+        left = len(request.messages)
+        answer = m.Forwarded(request.number, left, "")
+
+        def durable() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                link.send(answer)
+
+        try:
+            for record, queue, headers, body in request.messages:
+                _refuse_full(engine, queue)
+                message = Message(queue, headers, body)
+                engine.accept_forwarded(queue, message, DuplicateId(request.origin, record), durable)
+        except (DemotedError, _FullError) as error:
+            link.send(m.Forwarded(request.number, 0, str(error)))
+            left = -1
+
+
+def _refuse_full(engine: Engine, queue: str) -> None:
+    if engine.memory.is_full(queue):
+        raise _FullError(f"{queue} is full here")
+
+
+class _FullError(Exception):
+    """No room: the message waits at its origin."""
+
+
+__all__ = ["Balancing"]

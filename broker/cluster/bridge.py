@@ -1,0 +1,127 @@
+"""A bridge: takes messages from the store-and-forward queue of one remote node and brings them there, each exactly once.
+
+Why exactly once although it repeats itself: a message leaves our journal only when the other broker says that it is durable
+there; whatever happened to an answer, the message is sent again, and the receiver knows it by our record id (``accept_forwarded``). The
+bridge belongs to a node ID, not to a broker: when the live fails, it goes on with the backup that takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from broker.cluster import messages as m
+from broker.cluster.link import Link, LinkError
+from broker.cluster.membership import Membership
+from broker.core.consumer import Consumer, Delivery
+from broker.core.engine import DemotedError, Engine
+from broker.storage.errors import JournalError
+
+_log = logging.getLogger(__name__)
+
+BATCH = 200
+BATCH_BYTES = 1024 * 1024
+WINDOW = 2000
+"""Messages taken from the queue and not yet confirmed."""
+
+
+class Bridge:
+    """Forwards while there is a link to a live broker of ``node_id``; ``wake`` tells it to look."""
+
+    def __init__(self, engine: Engine, membership: Membership, node_id: str) -> None:
+        self.node_id = node_id
+        self.queue = engine.settings.forwarding_queue(node_id)
+        self._engine = engine
+        self._membership = membership
+        self._changed = asyncio.Event()
+        self._task = asyncio.create_task(self._run(), name=f"bridge to {node_id}")
+
+    def wake(self) -> None:
+        """The cluster has changed."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Forward no more; what was not confirmed stays in the queue."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        section = self._membership.section
+        while True:
+            self._changed.clear()
+            live = self._membership.lives().get(self.node_id)
+            if live is None:
+                await self._changed.wait()
+                continue
+            member, link = live
+            try:
+                await self._forward(link)
+            except (LinkError, TimeoutError) as error:
+                _log.info(
+                    "bridge to %s: %s", member.name, str(error) or "no confirmation within call-timeout"
+                )
+            except DemotedError:
+                return
+            except JournalError as error:
+                _log.error("bridge to %s ends: %s", member.name, error)
+                return
+            await asyncio.sleep(section.retry_interval / 1000)
+
+    async def _forward(self, link: Link) -> None:
+        """Forward over this link until it fails."""
+        waiting: list[Delivery] = []
+        arrived = asyncio.Event()
+
+        def deliver(delivery: Delivery) -> None:
+            waiting.append(delivery)
+            arrived.set()
+
+        consumer = self._engine.subscribe(self.queue, deliver, window=WINDOW, internal=True)
+        try:
+            while link.is_open and self._membership.lives().get(self.node_id, (None, None))[1] is link:
+                if not waiting:
+                    arrived.clear()
+                    if self._engine.abandoned:
+                        return
+                    await _either(arrived, self._changed)
+                    self._changed.clear()
+                    continue
+                count = _batch(waiting)
+                batch, waiting[:count] = waiting[:count], []
+                await self._send(link, batch)
+        finally:
+            self._end(consumer)
+
+    async def _send(self, link: Link, batch: list[Delivery]) -> None:
+        messages = tuple(
+            (delivery.message.id, delivery.message.target, delivery.message.headers, delivery.message.body)
+            for delivery in batch
+        )
+        origin = self._engine.settings.node_id
+        reply = await link.call(m.Forward(link.number(), origin, messages))
+        if not isinstance(reply, m.Forwarded) or reply.count != len(batch):
+            raise LinkError(reply.reason if isinstance(reply, m.Forwarded) else "not understood")
+        self._engine.acknowledge(batch)
+
+    def _end(self, consumer: Consumer) -> None:
+        if not self._engine.abandoned:
+            self._engine.unsubscribe(consumer)
+
+
+def _batch(waiting: list[Delivery]) -> int:
+    """How many of the messages go into one request; at least one."""
+    size = 0
+    for count, delivery in enumerate(waiting[:BATCH]):
+        size += delivery.message.size
+        if size > BATCH_BYTES and count:
+            return count
+    return min(len(waiting), BATCH)
+
+
+async def _either(first: asyncio.Event, second: asyncio.Event) -> None:
+    """Return when one of two events is set."""
+    waits = [asyncio.ensure_future(first.wait()), asyncio.ensure_future(second.wait())]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

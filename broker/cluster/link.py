@@ -1,0 +1,424 @@
+"""A link: one authenticated TCP connection between two brokers, with frames, heart-beats, and requests that end.
+
+Why our own heart-beats: TCP tells of a lost peer after minutes, a partition tells nothing at all. A link is dead when no byte came
+for ``ttl`` seconds (``connection-ttl``, AMQ Appendix C). ``confirmed`` says more: the latest moment *of our own clock* at which the
+peer has certainly heard us, because it answered a ping that was sent then. A live broker's right to answer clients hangs on that.
+
+The handshake proves the cluster password both ways without sending it: each side answers the other's nonce with an
+HMAC. Nobody says who it is before the other side has proved itself.
+
+    connecting side        accepting side
+    Hello(user, nonce)  ->
+                        <- Challenge(nonce)
+    Proof               ->
+                        <- Welcome(proof, member)       or Refusal
+    Introduction(member)->
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import msgspec
+
+from broker.cluster import messages as m
+
+_log = logging.getLogger(__name__)
+
+PINGS_PER_TTL = 8
+"""Several heart-beats may be lost before a link counts as dead."""
+
+HANDSHAKE_S_MAX = 10.0
+
+Purpose = Literal["cluster", "replication", "probe"]
+
+
+class LinkError(ConnectionError):
+    """The link is not there, or no more; the text says why. Connect again, or do without."""
+
+
+class RefusedError(LinkError):
+    """The other side wants no link with us: wrong user, password or protocol version. Mend the configuration."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What all links of a broker have in common; times in seconds."""
+
+    user: str
+    password: str
+    ttl_s: float
+    call_timeout_s: float
+    random: random.Random
+    member: Callable[[], m.Member]
+    """Who we are at this moment."""
+    check_period_s: float = 30.0
+    """``check-period``: the longest a link goes unchecked; short times to live are checked more often by themselves."""
+
+    @property
+    def handshake_s(self) -> float:
+        """How long a stranger may take to prove itself."""
+        return min(self.call_timeout_s, self.ttl_s, HANDSHAKE_S_MAX)
+
+
+class Link(asyncio.Protocol):
+    """One end. ``on_message`` gets what is no answer to a request, ``on_closed`` is called once, with the reason, when an open link ends.
+
+    ``purpose`` None: the accepting side, which learns it from the other's introduction and then calls ``on_open``.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        purpose: Purpose | None,
+        *,
+        on_open: Callable[[Link], None],
+        ttl_s: float | None = None,
+    ) -> None:
+        self.terms = terms
+        self.purpose = purpose
+        self.connecting = purpose is not None
+        self.ttl_s = ttl_s or terms.ttl_s
+        self.member: m.Member | None = None
+        """The peer, as it last introduced itself."""
+        self.on_open = on_open
+        self.on_message: Callable[[m.Message], None] = _ignore
+        self.on_closed: Callable[[str], None] = _ignore
+        self.on_refused: Callable[[LinkError], None] = _ignore
+        """Called instead of ``on_open`` when no link came about."""
+        self.is_open = False
+        self.closed = False
+        self.received = 0.0
+        """When the last byte came."""
+        self.confirmed = 0.0
+        """The latest moment at which the peer has certainly heard us."""
+        self.stalled = False
+        """Our own process did not run for long, noticed by a timer that came late; a pong clears it."""
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._rest: list[bytes] = []
+        self._rest_size = 0
+        self._wanted = m.LENGTH.size
+        self._frame_max = m.FRAME_MAX_STRANGER
+        self._ours = terms.random.getrandbits(256).to_bytes(32, "big")
+        self._theirs = b""
+        self._numbers = 0
+        self._waiting: dict[int, asyncio.Future[m.Reply]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._reason = ""
+
+    # ---------------------------------------------------------------------------------------------- to the outside
+
+    @property
+    def peer(self) -> str:
+        """The other side, for logs."""
+        if self.member is not None:
+            return self.member.name
+        name = self._transport.get_extra_info("peername") if self._transport else None
+        return f"{name[0]}:{name[1]}" if name else "unknown"
+
+    def send(self, message: m.Message) -> None:
+        """Hand a message to the connection; on a closed link it is dropped, and ``on_closed`` has told."""
+        if self._transport is not None and not self.closed:
+            self._transport.write(m.encode(message))
+
+    def number(self) -> int:
+        """The number of the next request."""
+        self._numbers += 1
+        return self._numbers
+
+    async def call(self, request: m.Request, timeout_s: float | None = None) -> m.Reply:
+        """Send a request (numbered by ``number``) and return its answer. Raises LinkError, TimeoutError after ``call-timeout``."""
+        if not self.is_open:
+            raise LinkError(f"no link to {self.peer}")
+        future: asyncio.Future[m.Reply] = self._loop.create_future()
+        self._waiting[request.number] = future
+        self.send(request)
+        try:
+            async with asyncio.timeout(self.terms.call_timeout_s if timeout_s is None else timeout_s):
+                return await future
+        finally:
+            self._waiting.pop(request.number, None)
+
+    async def drain(self) -> None:
+        """Return when the connection takes more: await it between large messages, so that heart-beats never queue behind megabytes."""
+        await self._writable.wait()
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that were handed over and have not left."""
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def ping(self) -> None:
+        """Ask now whether we are heard."""
+        self.send(m.Ping(self._loop.time()))
+
+    def set_ttl(self, ttl_s: float) -> None:
+        """Change how long silence is borne, and with it how often we speak."""
+        self.ttl_s = ttl_s
+        if self.is_open:
+            self._beat_later()
+
+    def close(self, reason: str) -> None:
+        """End the link after what was written has left."""
+        if self._transport is not None and not self.closed:
+            self._reason = self._reason or reason
+            self._transport.close()
+            self._ended()
+
+    def abort(self, reason: str) -> None:
+        """End the link at once."""
+        if not self.closed:
+            self._reason = self._reason or reason
+            if self._transport is not None:
+                self._transport.abort()
+            self._ended()
+
+    def refuse(self, reason: str) -> None:
+        """Tell the other side why not, and end the link."""
+        self.send(m.Refusal(reason))
+        self.close(reason)
+
+    # ---------------------------------------------------------------------------------------------- asyncio's protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin the handshake."""
+        transport = cast(
+            "asyncio.Transport", transport
+        )  # by what it does: uvloop's transports are no subclass
+        self._transport = transport
+        if self.closed:
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=512 * 1024)
+        self.received = self._loop.time()
+        if self.connecting:
+            self.send(m.Hello(m.VERSION, self.terms.user, self._ours))
+        self._timer = self._loop.call_later(self.terms.handshake_s, self._handshake_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The other side, or the network, ended it."""
+        self._reason = self._reason or (str(exc) if exc else "closed by the other side")
+        self._ended()
+
+    def pause_writing(self) -> None:
+        """The buffer is full: ``drain`` waits."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """The buffer has room."""
+        self._writable.set()
+
+    def data_received(self, data: bytes) -> None:
+        """Cut the stream into frames. What came in part waits uncopied until its frame is whole."""
+        self.received = self._loop.time()
+        if self._rest:
+            self._rest.append(data)
+            self._rest_size += len(data)
+            if self._rest_size < self._wanted:
+                return
+            data = b"".join(self._rest)
+            self._rest = []
+        position, end = 0, len(data)
+        view = memoryview(data)
+        while True:
+            if end - position < m.LENGTH.size:
+                self._wanted = m.LENGTH.size
+                break
+            (size,) = m.LENGTH.unpack_from(data, position)
+            if size > self._frame_max:
+                self._broken(f"a frame of {size} bytes; at most {self._frame_max} are taken")
+                return
+            if end - position - m.LENGTH.size < size:
+                self._wanted = size + m.LENGTH.size
+                break
+            position += m.LENGTH.size + size
+            try:
+                message = m.decode(view[position - size : position])
+            except msgspec.MsgspecError as error:
+                self._broken(f"not understood: {error}")
+                return
+            self._take(message)
+            if self.closed:
+                return
+        if position < end:
+            self._rest = [data[position:]]
+            self._rest_size = end - position
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    def _take(self, message: m.Message) -> None:
+        if not self.is_open:
+            self._shake_hands(message)
+        elif isinstance(message, m.Ping):
+            self.send(m.Pong(message.at))
+        elif isinstance(message, m.Pong):
+            self.confirmed = max(self.confirmed, min(message.at, self._loop.time()))
+            self.stalled = False
+            self.on_message(message)
+        elif isinstance(message, m.Reply):
+            future = self._waiting.pop(message.number, None)
+            if future is not None and not future.done():
+                future.set_result(message)
+        elif isinstance(message, m.Refusal):
+            self.abort(f"refused: {message.reason}")
+        else:
+            self.on_message(message)
+
+    def _shake_hands(self, message: m.Message) -> None:
+        terms = self.terms
+        if isinstance(message, m.Refusal):
+            _log.warning("cluster: %s refused the connection: %s", self.peer, message.reason)
+            self._fail(RefusedError(f"refused: {message.reason}"))
+        elif not self.connecting and isinstance(message, m.Hello) and not self._theirs:
+            if message.version != m.VERSION:
+                self._reject(f"cluster protocol version {message.version} is not {m.VERSION}")
+            else:
+                # A wrong user is refused as late as a wrong password, and in the same words: a stranger learns nothing.
+                self._theirs = message.nonce if message.user == terms.user else b"\0" + message.nonce
+                self.send(m.Challenge(self._ours))
+        elif self.connecting and isinstance(message, m.Challenge) and not self._theirs:
+            self._theirs = message.nonce
+            self.send(m.Proof(self._proof("connecting")))
+        elif not self.connecting and isinstance(message, m.Proof) and self._theirs:
+            if hmac.compare_digest(message.digest, self._proof("connecting")):
+                self.send(m.Welcome(self._proof("accepting"), terms.member()))
+                self._frame_max = m.FRAME_MAX
+            else:
+                self._reject("wrong cluster-user or cluster-password")
+        elif self.connecting and isinstance(message, m.Welcome) and self._theirs:
+            if not hmac.compare_digest(message.digest, self._proof("accepting")):
+                _log.warning("cluster: %s does not know our cluster-password", self.peer)
+                self._fail(RefusedError("it does not know our cluster-password"))
+                return
+            assert self.purpose is not None
+            self.send(m.Introduction(terms.member(), self.purpose))
+            self._open(message.member)
+        elif not self.connecting and isinstance(message, m.Introduction) and self._frame_max == m.FRAME_MAX:
+            self.purpose = message.purpose
+            self._open(message.member)
+        else:
+            self._broken(f"{type(message).__name__} was not expected")
+
+    def _proof(self, side: str) -> bytes:
+        ours, theirs = self._ours, self._theirs
+        nonces = (ours + theirs) if self.connecting else (theirs + ours)
+        return hmac.digest(self.terms.password.encode(), side.encode() + nonces, hashlib.sha256)
+
+    def _open(self, member: m.Member) -> None:
+        self.member = member
+        self.is_open = True
+        self._frame_max = m.FRAME_MAX
+        self.confirmed = self.received = self._loop.time()
+        self._beat_later()
+        self.on_open(self)
+
+    def _beat_later(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        interval = min(self.ttl_s / PINGS_PER_TTL, self.terms.check_period_s)
+        self._due = self._loop.time() + interval
+        self._timer = self._loop.call_later(interval, self._beat)
+
+    def _beat(self) -> None:
+        now = self._loop.time()
+        late = now - self._due
+        if late > self.ttl_s / 4:
+            # We did not run: what the peer said meanwhile is still unread, and says whether it is there.
+            self.stalled = True
+        elif now - self.received > self.ttl_s:
+            self.abort(f"nothing heard for {1000 * (now - self.received):.0f} ms (connection-ttl)")
+            return
+        self.send(m.Ping(now))
+        self._beat_later()
+
+    def _handshake_late(self) -> None:
+        self._fail(LinkError(f"no handshake within {1000 * self.terms.handshake_s:.0f} ms"))
+
+    def _reject(self, reason: str) -> None:
+        _log.warning("cluster: connection from %s refused: %s", self.peer, reason)
+        self.send(m.Refusal(reason))
+        self.close(reason)
+
+    def _broken(self, what: str) -> None:
+        _log.warning("cluster: connection with %s closed: %s", self.peer, what)
+        self.abort(what)
+
+    def _fail(self, error: LinkError) -> None:
+        self._reason = self._reason or str(error)
+        refused, self.on_refused = self.on_refused, _ignore
+        refused(error)
+        self.abort(str(error))
+
+    def _ended(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        self._writable.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        for future in list(self._waiting.values()):
+            if not future.done():
+                future.set_exception(LinkError(f"link to {self.peer} lost: {self._reason}"))
+        self._waiting.clear()
+        if self.is_open:
+            # The end may be read before the timer that would have noticed that we did not run.
+            self.stalled = self.stalled or self._loop.time() - self._due > self.ttl_s / 4
+            self.is_open = False
+            self.on_closed(self._reason)
+        else:
+            refused, self.on_refused = self.on_refused, _ignore
+            refused(LinkError(self._reason))
+        self.on_message = self.on_closed = self.on_open = _ignore
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+async def connect(
+    terms: Terms,
+    address: tuple[str, int],
+    purpose: Purpose,
+    *,
+    opened: Callable[[Link], None] = _ignore,
+    ttl_s: float | None = None,
+    timeout_s: float | None = None,
+) -> Link:
+    """An open link to a broker. ``opened`` is called on it before any message is handed out, to set its callbacks.
+
+    Raises LinkError (RefusedError for wrong credentials), OSError, TimeoutError after ``timeout_s`` (default ``call-timeout``).
+    """
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[Link] = loop.create_future()
+
+    def succeed(link: Link) -> None:
+        opened(link)
+        if not result.done():
+            result.set_result(link)
+
+    def fail(error: LinkError) -> None:
+        if not result.done():
+            result.set_exception(error)
+
+    link = Link(terms, purpose, on_open=succeed, ttl_s=ttl_s)
+    link.on_refused = fail
+    try:
+        async with asyncio.timeout(terms.call_timeout_s if timeout_s is None else timeout_s):
+            await loop.create_connection(lambda: link, *address)
+            return await result
+    except BaseException:
+        link.abort("given up")
+        if result.done() and not result.cancelled():
+            result.exception()
+        raise

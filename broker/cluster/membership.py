@@ -1,0 +1,335 @@
+"""Who belongs to the cluster, learnt from anybody who does (static discovery, AMQ 17.2.1), and who of them is live.
+
+Why direct links decide: a broker counts as live here only while we have a link to it on which it said so. What others tell of
+third brokers is where to find them, never that they live: a vote must not rest on hearsay (a silent broker stays in a cached
+topology until its time-out).
+
+Every broker dials every other. Each tells all its links what has changed about itself, and tells a newcomer whom it
+is linked with; whoever is new to the listener is dialled. The largest number of live node IDs seen at one time is remembered until
+this process ends: it is the ``n`` of the quorum votes (17.3.3.1: the threshold does not shrink before a restart).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from broker.cluster import messages as m
+from broker.cluster.link import Link, LinkError, Terms
+from broker.cluster.peer import Peer
+from broker.config import BrokerConfig, ClusterSection
+from broker.policies.policy import StartError
+from broker.seams import Seams
+
+_log = logging.getLogger(__name__)
+
+Handler = Callable[[Link, Any], None]
+
+
+class Membership:
+    """Our place in the cluster, from ``start`` to ``stop``. ``announce`` changes what others are told of us.
+
+    ``handlers`` has who takes which message from a member. ``on_change`` is called whenever a member, or a link to one, has come, gone or
+    changed. ``on_replication`` gets links that a backup opened.
+    """
+
+    def __init__(self, config: BrokerConfig, section: ClusterSection, seams: Seams) -> None:
+        role = config.replication
+        self.section = section
+        self.own = m.Member(
+            name=config.broker.name,
+            node_id=None,
+            role="starting",
+            connector=section.connector,
+            stomp_connector=section.stomp_connector,
+            group_name=role.group_name if role is not None else None,
+            started=int(seams.wall_clock() * 1_000_000),
+            version=0,
+            activation=0,
+        )
+        self.terms = Terms(
+            user=section.cluster_user,
+            password=section.cluster_password,
+            ttl_s=section.connection_ttl / 1000,
+            check_period_s=section.check_period / 1000,
+            call_timeout_s=section.call_timeout / 1000,
+            random=seams.random,
+            member=lambda: self.own,
+        )
+        self.handlers: dict[type[m.Message], Handler] = {}
+        self.on_change: list[Callable[[], None]] = []
+        self.on_linked: list[Callable[[Link], None]] = []
+        """Called with each new cluster link, whoever dialled: what a newcomer must be told goes here."""
+        self.on_replication: Callable[[Link], None] = lambda link: link.refuse("this broker takes no backup")
+        self.live_nodes_seen = 0
+        """The largest number of live node IDs that were seen at one time since this process started."""
+        self.known: dict[str, m.Member] = {}
+        """By name, what was last heard of each other broker, from itself or from others."""
+        self._seams = seams
+        self._peers: dict[str, Peer] = {}
+        self._accepted: dict[Link, None] = {}
+        self._probed: dict[Link, None] = {}
+        self._listener: asyncio.Server | None = None
+        self._warned: set[tuple[str, int, int]] = set()
+        self._stopped = False
+
+    # ---------------------------------------------------------------------------------------------- life
+
+    async def start(self) -> None:
+        """Listen, and dial the static connectors. Raises StartError when the address cannot be had."""
+        section = self.section
+        try:
+            self._listener = await asyncio.get_running_loop().create_server(
+                lambda: Link(self.terms, None, on_open=self._accept), section.host, section.port
+            )
+        except OSError as error:
+            raise StartError(
+                f"cluster address {section.host}:{section.port} cannot listen: {error.strerror or error};"
+                " is another broker running there? (cluster.port)"
+            ) from None
+        for address in section.static_connectors:
+            self._dial(address)
+
+    @property
+    def port(self) -> int:
+        """Where it listens, which matters where the configuration says port 0."""
+        assert self._listener is not None, "membership has not been started"
+        port: int = self._listener.sockets[0].getsockname()[1]
+        return port
+
+    async def stop(self) -> None:
+        """Say goodbye and close every link."""
+        if self._stopped:
+            return
+        self._stopped = True
+        self.broadcast(m.Leaving(self.own.name, self.own.started))
+        if self._listener is not None:
+            self._listener.close()
+        peers = list(dict.fromkeys(self._peers.values()))
+        self._peers.clear()
+        for peer in peers:
+            await peer.stop()
+        for link in [*self._accepted, *self._probed]:
+            link.close("stopping")
+
+    async def settled(self, timeout_s: float) -> None:
+        """Return when every known address has been tried once, or after the time-out: all that can be known at start is known."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while untried := [peer for peer in self._peers.values() if not peer.tried.is_set()]:
+                    await untried[0].tried.wait()
+        except TimeoutError:
+            _log.info("cluster: not every known broker answered within %g s", timeout_s)
+
+    # ---------------------------------------------------------------------------------------------- what we say
+
+    def announce(self, **changes: Any) -> None:
+        """Change what we say of ourselves (role, node_id, activation, live) and tell every link.
+
+        ``live`` follows from the role, where it is not said: only a live that votes has to say it.
+        """
+        if "role" in changes:
+            changes.setdefault("live", changes["role"] == "live")
+        own = msgspec.structs.replace(self.own, **changes)
+        if own != self.own:
+            self.own = msgspec.structs.replace(own, version=self.own.version + 1)
+            self.broadcast(m.Members((self.own,)))
+            self._changed()
+
+    def broadcast(self, message: m.Message) -> None:
+        """Tell every member we are linked with, once each."""
+        told: set[str] = set()
+        for link in self._links():
+            if link.member is not None and link.member.name not in told:
+                told.add(link.member.name)
+                link.send(message)
+
+    # ---------------------------------------------------------------------------------------------- what we know
+
+    def linked(self) -> Iterator[tuple[m.Member, Link]]:
+        """Members we have dialled and are linked with, by name."""
+        found = {}
+        for peer in self._peers.values():
+            link = peer.link
+            if link is not None and link.is_open and link.member is not None:
+                found[link.member.name] = (link.member, link)
+        for name in sorted(found):
+            yield found[name]
+
+    def lives(self) -> dict[str, tuple[m.Member, Link]]:
+        """The other live brokers that we are linked with, by node ID; of two that claim one the higher activation."""
+        found: dict[str, tuple[m.Member, Link]] = {}
+        for member, link in self.linked():
+            node_id = member.node_id
+            if node_id is not None and member.live:
+                other = found.get(node_id)
+                if other is None or other[0].activation < member.activation:
+                    found[node_id] = (member, link)
+        return found
+
+    def live_with(self, node_id: str) -> m.Member | None:
+        """Another broker that is live with that node ID, or about to be, as it or those linked with it said; the highest activation."""
+        claims = [
+            member
+            for member in self.known.values()
+            if member.node_id == node_id and member.claims and member.name != self.own.name
+        ]
+        return max(claims, key=lambda member: (member.activation, member.name), default=None)
+
+    def lives_of_group(self, group_name: str | None) -> list[m.Member]:
+        """Live brokers of a group, newest activation first."""
+        found = [
+            member
+            for member in self.known.values()
+            if member.live and member.group_name == group_name and member.name != self.own.name
+        ]
+        return sorted(found, key=lambda member: (-member.activation, member.name))
+
+    def link_to(self, name: str) -> Link | None:
+        """The link that we dialled to a broker, if it is open."""
+        return next((link for member, link in self.linked() if member.name == name), None)
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    def _links(self) -> Iterator[Link]:
+        for peer in dict.fromkeys(self._peers.values()):
+            if peer.link is not None and peer.link.is_open:
+                yield peer.link
+        yield from list(self._accepted)
+
+    def _dial(self, address: str) -> None:
+        if address not in self._peers and address != self.own.connector and not self._stopped:
+            self._peers[address] = Peer(address, self.terms, self.section, self._seams, self._dialled)
+
+    def _dialled(self, peer: Peer, link: Link) -> None:
+        member = link.member
+        assert member is not None
+        if member.name == self.own.name and member.started == self.own.started:
+            peer.retire()  # A static connector that leads to ourselves.
+            return
+        known = self._peers.setdefault(member.connector, peer)
+        if known is not peer and peer.address != member.connector:
+            peer.retire()  # Another name for a broker that is dialled under its own.
+            return
+        link.on_message = lambda message: self._first(peer, link, message)
+        link.on_closed = lambda reason: self._lost(link, reason)
+        _log.info("cluster: linked with %s (%s)", member.name, member.role)
+        self._learn(member, direct=True)
+        self._greet(link)
+
+    def _accept(self, link: Link) -> None:
+        member = link.member
+        assert member is not None
+        if link.purpose == "probe":
+            self._probed[link] = None
+            link.on_closed = lambda _: self._probed.pop(link, None)
+        elif link.purpose == "replication":
+            self.on_replication(link)
+        else:
+            self._accepted[link] = None
+            link.on_message = lambda message: self._take(link, message)
+            link.on_closed = lambda _: self._accepted.pop(link, None)
+            self._learn(member, direct=True)
+            link.send(m.Members((self.own, *(known for known, _ in self.linked()))))
+            self._greet(link)
+
+    def _greet(self, link: Link) -> None:
+        for greet in self.on_linked:
+            greet(link)
+        self._changed()
+
+    def _lost(self, link: Link, reason: str) -> None:
+        _log.info("cluster: link with %s lost: %s", link.peer, reason)
+        self._changed()
+
+    def _first(self, peer: Peer, link: Link, message: m.Message) -> None:
+        """The other side begins with the members it knows; from then on this address has told all it can."""
+        self._take(link, message)
+        if isinstance(message, m.Members):
+            peer.tried.set()
+            if link.is_open:
+                link.on_message = lambda message: self._take(link, message)
+
+    def _take(self, link: Link, message: m.Message) -> None:
+        if isinstance(message, m.Members):
+            for member in message.members:
+                direct = link.member is not None and member.name == link.member.name
+                if direct:
+                    link.member = member
+                self._learn(member, direct=direct)
+            self._changed()
+        elif isinstance(message, m.Leaving):
+            self._forget(message)
+        else:
+            handler = self.handlers.get(type(message))
+            if handler is not None:
+                handler(link, message)
+
+    def _learn(self, member: m.Member, *, direct: bool) -> None:
+        if member.name == self.own.name:
+            return
+        known = self.known.get(member.name)
+        newer = known is None or (known.started, known.version) < (member.started, member.version)
+        other_life = known is not None and known.started != member.started
+        if newer or (direct and other_life):
+            self.known[member.name] = member
+            if direct:
+                link = self.link_to(member.name)
+                if link is not None:
+                    link.member = member
+        peer = self._peers.get(member.connector)
+        if peer is None:
+            self._dial(member.connector)
+        elif direct:
+            peer.hurry()
+        self._warn_of_duplicate(member)
+
+    def _warn_of_duplicate(self, member: m.Member) -> None:
+        own = self.own
+        sign = (member.name, member.started, member.activation)
+        both_live = own.role == "live" and member.role == "live"
+        if (
+            not both_live
+            or member.node_id != own.node_id
+            or sign in self._warned
+            or self.link_to(member.name) is None
+        ):
+            return
+        self._warned.add(sign)
+        _log.warning(
+            "duplicate node ID: %s is live with our node ID %s (its activation %d, ours %d); two journals now differ",
+            member.name,
+            own.node_id,
+            member.activation,
+            own.activation,
+        )
+
+    def _forget(self, leaving: m.Leaving) -> None:
+        member = self.known.get(leaving.name)
+        if member is None or member.started != leaving.started:
+            return
+        del self.known[leaving.name]
+        if member.connector not in self.section.static_connectors:
+            gone = self._peers.pop(member.connector, None)
+            if gone is not None and gone.address not in self.section.static_connectors:
+                gone.retire()
+        _log.info("cluster: %s has left", leaving.name)
+        self._changed()
+
+    def _changed(self) -> None:
+        nodes = set(self.lives())
+        if self.own.live and self.own.node_id is not None:
+            nodes.add(self.own.node_id)
+        self.live_nodes_seen = max(self.live_nodes_seen, len(nodes))
+        if self.own.live:
+            for member in list(self.known.values()):
+                self._warn_of_duplicate(member)
+        for observer in self.on_change:
+            observer()
+
+
+__all__ = ["LinkError", "Membership"]

@@ -1,0 +1,303 @@
+"""What brokers say to each other: one type per message, as MessagePack arrays.
+
+Why one place: both ends of every conversation are in this program, and a reader who wants to know the protocol needs only this
+file. A frame is ``length u32`` (big endian), then one message. ``VERSION`` changes whenever a message does: brokers of different versions refuse each
+other in the handshake, by name, rather than misunderstand each other later.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, Literal
+
+import msgspec
+
+VERSION: Final = 1
+
+LENGTH: Final = struct.Struct(">I")
+FRAME_MAX: Final = 256 * 1024 * 1024
+"""Bytes of one frame between brokers that know each other."""
+FRAME_MAX_STRANGER: Final = 4096
+"""Bytes of one frame from somebody who has not yet proved that it belongs to the cluster."""
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
+    """Anything that travels on a link."""
+
+
+class Request(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """A message that wants an answer; ``number`` is the asker's, unique on its link."""
+
+    number: int
+
+
+class Reply(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """The answer to the request of that number."""
+
+    number: int
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A broker as it introduces itself (AMQ 17.1.3, 17.2.1).
+
+    ``started`` tells two lives of one broker apart and ``version`` orders what it said in one of them. ``activation`` counts the
+    takeovers of a node ID: of two brokers that claim one, the higher took over last.
+    """
+
+    name: str
+    node_id: str | None
+    role: str
+    connector: str
+    stomp_connector: str
+    group_name: str | None
+    started: int
+    version: int
+    activation: int
+    live: bool = False
+    """It has an engine: it serves clients, or waits for the vote that says whether it may go on."""
+
+    @property
+    def claims(self) -> bool:
+        """Is it live, or may it be so in a moment: a backup whose vote is under way?"""
+        return self.live or self.role == "voting"
+
+
+# ------------------------------------------------------------------------------------------------------- handshake
+
+
+class Hello(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """The first word of whoever connects; ``nonce`` is what the other side must prove its password over."""
+
+    version: int
+    user: str
+    nonce: bytes
+
+
+class Challenge(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """What the connecting side must prove its password over."""
+
+    nonce: bytes
+
+
+class Proof(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """HMAC-SHA-256 of both nonces under the cluster password: the password itself never travels."""
+
+    digest: bytes
+
+
+class Welcome(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """The accepting side's proof, and who it is."""
+
+    digest: bytes
+    member: Member
+
+
+class Introduction(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """Who connects, and what for; sent only after the other side has proved itself too."""
+
+    member: Member
+    purpose: Literal["cluster", "replication", "probe"]
+
+
+class Refusal(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """No; ``reason`` is for both logs and says nothing that a stranger could use."""
+
+    reason: str
+
+
+# ------------------------------------------------------------------------------------------------------- liveness
+
+
+class Ping(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """``at`` is the sender's clock in seconds; the answer brings it back, so that the sender knows since when it has been heard."""
+
+    at: float
+
+
+class Pong(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """``at`` of the ping that is answered."""
+
+    at: float
+
+
+# ------------------------------------------------------------------------------------------------------- membership
+
+
+class Members(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """Brokers that the sender knows, itself included."""
+
+    members: tuple[Member, ...]
+
+
+class Leaving(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """The sender stops cleanly and will not be back under this start."""
+
+    name: str
+    started: int
+
+
+class Consumers(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """How many clients' consumers these queues of the sender have; ``whole``: and no others have any."""
+
+    counts: dict[str, int]
+    whole: bool
+
+
+class Forward(Request, frozen=True, array_like=True, tag=True, gc=False):
+    """Messages for the receiver's queues: (record id at the origin, queue, header lines, body)."""
+
+    origin: str
+    messages: tuple[tuple[int, str, bytes, bytes], ...]
+
+
+class Forwarded(Reply, frozen=True, array_like=True, tag=True, gc=False):
+    """The first ``count`` of them are durable here; 0 with a reason when the receiver cannot take any."""
+
+    count: int
+    reason: str
+
+
+# ------------------------------------------------------------------------------------------------------- votes
+
+
+class VoteRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
+    """Who may be live after replication ``session`` of ``node_id`` was interrupted? ``claimant`` asks for itself, for the ``round``-th time."""
+
+    vote: str
+    node_id: str
+    session: str
+    claimant: str
+    round: int
+
+
+class VoteAnswer(Reply, frozen=True, array_like=True, tag=True, gc=False):
+    """``vote`` repeats the question's; ``voter`` is the node ID that answers."""
+
+    vote: str
+    voter: str
+    granted: bool
+    reason: str
+
+
+class VoteWithdrawal(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """The claimant's rounds up to ``round`` failed: what was granted in them is free again."""
+
+    node_id: str
+    session: str
+    claimant: str
+    round: int
+
+
+# ------------------------------------------------------------------------------------------------------- replication
+
+
+class Attach(Request, frozen=True, array_like=True, tag=True, gc=False):
+    """May I be your backup?
+
+    ``node_id`` is what the asker's data carries. ``failback``: a master that wants to be live again. ``patience_s``: how long the asker will wait in
+    silence before it takes us for lost.
+    """
+
+    group_name: str | None
+    node_id: str | None
+    failback: bool
+    patience_s: float
+
+
+class Attached(Reply, frozen=True, array_like=True, tag=True, gc=False):
+    """Yes, if ``reason`` is empty; the backup takes the live's node ID."""
+
+    reason: str
+    node_id: str
+    activation: int
+
+
+class Ready(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """The backup has moved its old data aside: send."""
+
+
+class SnapshotBegin(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """Everything up to ``last_sequence`` comes in chunks, everything above as entries."""
+
+    last_sequence: int
+
+
+class Chunk(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """Bytes of a segment of the snapshot, each file in order."""
+
+    name: str
+    offset: int
+    data: bytes
+
+
+class SnapshotEnd(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """The last chunk is out: verify, sync, and say so."""
+
+    last_sequence: int
+
+
+class Synchronized(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """The copy is complete and on the backup's disk, up to ``sequence``."""
+
+    sequence: int
+
+
+class UpToDate(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """From now on receipts wait for the backup. It may take over once it has ``sequence``: what was answered before needs no more."""
+
+    session: str
+    sequence: int
+
+
+class Entries(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """Encoded journal entries, one after the other, from sequence ``first`` on."""
+
+    first: int
+    data: bytes
+
+
+class Acknowledgement(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """Everything up to ``sequence`` is on the backup's disk."""
+
+    sequence: int
+
+
+class LiveStopping(Request, frozen=True, array_like=True, tag=True, gc=False):
+    """A clean stop; ``failover``: the backup shall take over, else it stays passive."""
+
+    failover: bool
+
+
+class LiveStopped(Reply, frozen=True, array_like=True, tag=True, gc=False):
+    """Understood; everything is on the backup's disk."""
+
+
+class HandOver(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """The live is no longer live; whoever gets this is (failback)."""
+
+    activation: int
+
+
+class BackupLeaving(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """The backup stops cleanly: nothing was interrupted, nobody need vote."""
+
+
+Any = (
+    Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving | Consumers | Forward
+    | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | Attach | Attached | Ready | SnapshotBegin | Chunk
+    | SnapshotEnd | Synchronized | UpToDate | Entries | Acknowledgement | LiveStopping | LiveStopped | HandOver | BackupLeaving
+)  # fmt: skip
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Any)
+
+
+def encode(message: Message) -> bytes:
+    """A whole frame."""
+    content = _encoder.encode(message)
+    return LENGTH.pack(len(content)) + content
+
+
+def decode(content: bytes | memoryview) -> Any:
+    """The message in a frame without its length. Raises msgspec.MsgspecError for what is none."""
+    return _decoder.decode(content)

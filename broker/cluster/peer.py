@@ -1,0 +1,130 @@
+"""Our side of the way to one other broker: dial, keep the link, dial again.
+
+Why each broker dials each other: two one-way relations need no agreement on who of the two keeps which connection, and losing
+one direction does not hide the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from broker.cluster.link import Link, LinkError, RefusedError, Terms, connect
+from broker.config import ClusterSection
+from broker.seams import Seams
+
+_log = logging.getLogger(__name__)
+
+
+class Peer:
+    """Keeps a link to whoever answers at ``address`` (logical), until ``stop``.
+
+    ``tried`` is set when the first attempt has ended, well (we have heard whom the other knows) or not. ``on_open`` is called with each new link before any message is handed out.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        terms: Terms,
+        section: ClusterSection,
+        seams: Seams,
+        on_open: Callable[[Peer, Link], None],
+    ) -> None:
+        self.address = address
+        self.link: Link | None = None
+        self.tried = asyncio.Event()
+        self._terms = terms
+        self._section = section
+        self._seams = seams
+        self._on_open = on_open
+        self._hurry = asyncio.Event()
+        self._last_error = ""
+        self._task = asyncio.create_task(self._run(), name=f"link to {address}")
+
+    def hurry(self) -> None:
+        """Dial now, if not linked: there is reason to believe that somebody answers."""
+        self._hurry.set()
+
+    async def stop(self) -> None:
+        """Close the link and dial no more."""
+        self.retire()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    def retire(self) -> None:
+        """As ``stop``, without waiting."""
+        self._task.cancel()
+        if self.link is not None:
+            self.link.close("stopping")
+        self.tried.set()
+
+    async def _run(self) -> None:
+        section = self._section
+        wait_s = section.retry_interval / 1000
+        attempts = 0
+        while True:
+            attempts += 1
+            self._hurry.clear()
+            try:
+                link = await connect(
+                    self._terms,
+                    self._seams.resolve(self.address),
+                    "cluster",
+                    opened=self._opened,
+                    # A dead address must not keep the next attempt waiting longer than a lost link would.
+                    timeout_s=min(self._terms.call_timeout_s, self._terms.ttl_s),
+                )
+            except (LinkError, OSError, TimeoutError, ValueError) as error:
+                self._failed(error)
+                self.tried.set()
+                limit = section.initial_connect_attempts if self._never_linked else section.reconnect_attempts
+                if 0 <= limit <= attempts:
+                    _log.warning(
+                        "cluster: %s is not dialled any more after %d attempts", self.address, attempts
+                    )
+                    return
+            else:
+                wait_s = section.retry_interval / 1000
+                attempts = 0
+                self._never_linked = False
+                await _closed(link)
+                self.tried.set()
+            jitter = 0.5 + self._seams.random.random() / 2
+            try:
+                async with asyncio.timeout(wait_s * jitter):
+                    await self._hurry.wait()
+            except TimeoutError:
+                wait_s = min(
+                    wait_s * section.retry_interval_multiplier,
+                    max(section.max_retry_interval, section.retry_interval) / 1000,
+                )
+
+    _never_linked = True
+
+    def _opened(self, link: Link) -> None:
+        self.link = link
+        self._last_error = ""
+        self._on_open(self, link)
+
+    def _failed(self, error: Exception) -> None:
+        """One line per kind of trouble, not one per attempt."""
+        text = str(error) or type(error).__name__
+        if text != self._last_error:
+            self._last_error = text
+            level = logging.WARNING if isinstance(error, RefusedError | ValueError) else logging.DEBUG
+            _log.log(level, "cluster: no link to %s: %s", self.address, text)
+
+
+async def _closed(link: Link) -> None:
+    """Return when the link has ended."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    before = link.on_closed
+
+    def ended(reason: str) -> None:
+        before(reason)
+        if not done.done():
+            done.set_result(None)
+
+    if not link.closed:
+        link.on_closed = ended
+        await done

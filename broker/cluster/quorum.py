@@ -1,0 +1,259 @@
+"""Quorum votes: who of a pair may be live when their replication connection is interrupted (AMQ 17.3.3.1).
+
+Why grants: the documents let the backup start when it reaches a majority of the live brokers (17.3.1.3), and the live stay when it
+reaches one. Both can be true at once. A voter therefore grants one interruption to one claimant only; two majorities
+of the same voters share at least one voter, so at most one of the two parties gets one. An interruption is named by the replication
+*session* that it ended: a new one begins whenever a backup has become up to date, so a grant never outlives its occasion.
+
+A claimant whose round failed withdraws it, which frees what it was granted, and may ask again in a later round: otherwise two halves of the
+votes would block each other for ever. A voter remembers the highest withdrawn round, so that a late question of an old one is not granted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from broker.cluster import messages as m
+from broker.cluster.link import Link, LinkError
+from broker.cluster.membership import Membership
+
+_log = logging.getLogger(__name__)
+
+SESSIONS_KEPT = 8
+"""Interruptions of one node ID that a voter remembers: the latest is the only one that is ever asked for."""
+
+
+def votes_needed(live_nodes: int, quorum_size: int = -1) -> int:
+    """Votes of *others* that make a majority of a cluster of ``live_nodes`` pairs; ``quorum_size`` other than -1 overrides it.
+
+    n/2 for n <= 2 (0 for one pair: it cannot be protected), else n/2 + 1, with integer division, as Artemis counts.
+    """
+    if quorum_size >= 0:
+        return quorum_size
+    return live_nodes // 2 if live_nodes <= 2 else live_nodes // 2 + 1
+
+
+class Grant(msgspec.Struct, array_like=True):
+    """What a voter decided for one interruption. ``claimant`` None: free; ``withdrawn``: each claimant's highest failed round."""
+
+    node_id: str
+    session: str
+    claimant: str | None
+    round: int
+    withdrawn: dict[str, int]
+
+
+class Grants:
+    """A voter's decisions. Plain data and rules, no I/O: what must be kept is handed to ``on_decided`` before anybody is answered."""
+
+    def __init__(self, recovered: Iterable[Grant] = ()) -> None:
+        self._grants: dict[str, dict[str, Grant]] = {}
+        for grant in recovered:
+            self._grants.setdefault(grant.node_id, {})[grant.session] = grant
+
+    def ask(self, node_id: str, session: str, claimant: str, round_: int) -> tuple[bool, str, Grant | None]:
+        """(granted, why not, the decision if it is new and must be kept)."""
+        if any(_order(known) > _order(session) for known in self._grants.get(node_id, ())):
+            # A later session began with a backup that was up to date: who lost an earlier one is behind.
+            return False, "that interruption is over", None
+        grant = self._of(node_id, session)
+        if round_ <= grant.withdrawn.get(claimant, -1):
+            return False, "that round was withdrawn", None
+        if grant.claimant is not None and grant.claimant != claimant:
+            return False, f"granted to {grant.claimant}", None
+        if grant.claimant == claimant and grant.round >= round_:
+            return True, "", None
+        grant.claimant = claimant
+        grant.round = round_
+        return True, "", grant
+
+    def withdraw(self, node_id: str, session: str, claimant: str, round_: int) -> Grant | None:
+        """The claimant gave up its rounds up to ``round_``. Returns what changed."""
+        grant = self._of(node_id, session)
+        if round_ <= grant.withdrawn.get(claimant, -1):
+            return None
+        grant.withdrawn[claimant] = round_
+        if grant.claimant == claimant and grant.round <= round_:
+            grant.claimant = None
+        return grant
+
+    def forgotten(self, node_id: str) -> list[Grant]:
+        """Drop, and return, decisions too old to be asked for."""
+        sessions = self._grants.get(node_id, {})
+        old = list(sessions)[: max(0, len(sessions) - SESSIONS_KEPT)]
+        return [sessions.pop(session) for session in old]
+
+    def _of(self, node_id: str, session: str) -> Grant:
+        sessions = self._grants.setdefault(node_id, {})
+        grant = sessions.get(session)
+        if grant is None:
+            grant = sessions[session] = Grant(node_id, session, None, 0, {})
+        return grant
+
+
+def session_name(activation: int, count: int, chance: int) -> str:
+    """Names a replication session; later sessions of one node ID compare as later."""
+    return f"{activation}.{count}.{chance:012x}"
+
+
+def _order(session: str) -> tuple[int, int]:
+    activation, _, rest = session.partition(".")
+    count = rest.partition(".")[0]
+    return (int(activation), int(count)) if activation.isdecimal() and count.isdecimal() else (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a vote ended. ``voters`` granted it; ``reasons`` has why others did not, by node ID."""
+
+    passed: bool
+    needed: int
+    asked: int
+    voters: tuple[str, ...]
+    reasons: dict[str, str]
+
+    def __str__(self) -> str:
+        refused = "".join(f"; {node}: {reason}" for node, reason in sorted(self.reasons.items()))
+        reached = f"{self.asked} other live brokers in reach"
+        return f"{len(self.voters)} of {self.needed} votes needed, {reached}{refused}"
+
+
+class Count:
+    """Counts the answers to one vote: each voter once, and only answers to this very vote (ARTEMIS-2702)."""
+
+    def __init__(self, vote: str, asked: Iterable[str], needed: int) -> None:
+        self.vote = vote
+        self.needed = needed
+        self.granted: dict[str, None] = {}
+        self.refused: dict[str, str] = {}
+        self._asked = set(asked)
+
+    def answer(self, voter: str, reply: m.VoteAnswer) -> None:
+        """What came back from whom we asked as ``voter``."""
+        if reply.vote != self.vote or reply.voter != voter or voter not in self._asked:
+            return
+        if reply.granted:
+            self.granted[voter] = None
+            self.refused.pop(voter, None)
+        elif voter not in self.granted:
+            self.refused[voter] = reply.reason
+
+    @property
+    def passed(self) -> bool:
+        """Enough have granted it."""
+        return len(self.granted) >= self.needed
+
+    @property
+    def hopeless(self) -> bool:
+        """Even if all who have not answered yet agreed it would not be enough."""
+        return len(self._asked) - len(self.refused) < self.needed
+
+
+async def vote(
+    membership: Membership, node_id: str, session: str, round_: int, *, needed: int, timeout_s: float
+) -> Result:
+    """Ask every other live broker that we are linked with; ends when it is decided, or after ``timeout_s`` (``quorum-vote-wait``).
+
+    Our own vote does not count, nor does a broker of our own node ID. Who cannot be reached says no. A failed round
+    must be withdrawn (``withdraw``) by a claimant that is certainly not live.
+    """
+    claimant = membership.own.name
+    name = f"{node_id}/{session}/{claimant}/{round_}"
+    voters = {node: link for node, (_, link) in membership.lives().items() if node != node_id}
+    count = Count(name, voters, needed)
+
+    async def ask(voter: str, link: Link) -> None:
+        try:
+            reply = await link.call(
+                m.VoteRequest(link.number(), name, node_id, session, claimant, round_), timeout_s
+            )
+        except (LinkError, TimeoutError) as error:
+            count.refused[voter] = str(error) or "no answer in time"
+        else:
+            if isinstance(reply, m.VoteAnswer):
+                count.answer(voter, reply)
+
+    if count.hopeless:
+        return Result(False, needed, len(voters), (), {})
+    asking = {asyncio.create_task(ask(voter, link), name=f"ask {voter}") for voter, link in voters.items()}
+    try:
+        async with asyncio.timeout(timeout_s):
+            pending = asking
+            while pending and not count.passed and not count.hopeless:
+                _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+    except TimeoutError:
+        pass
+    finally:
+        for task in asking:
+            task.cancel()
+    return Result(count.passed, needed, len(voters), tuple(sorted(count.granted)), dict(count.refused))
+
+
+def withdraw(membership: Membership, node_id: str, session: str, round_: int) -> None:
+    """Free what this claimant was granted in its rounds so far. Only for a claimant that is not, and will not become, live on them."""
+    membership.broadcast(m.VoteWithdrawal(node_id, session, membership.own.name, round_))
+
+
+class Voter:
+    """The live broker as a voter: answers for as long as it is live.
+
+    ``keep`` makes a decision durable and then calls back; ``drop`` deletes old ones.
+    """
+
+    def __init__(
+        self,
+        node_id: str,
+        grants: Grants,
+        keep: Callable[[Grant, Callable[[], None]], None],
+        drop: Callable[[Sequence[Grant]], None],
+    ) -> None:
+        self._node_id = node_id
+        self._grants = grants
+        self._keep = keep
+        self._drop = drop
+
+    def install(self, membership: Membership) -> None:
+        """Begin to answer."""
+        membership.handlers[m.VoteRequest] = self.asked
+        membership.handlers[m.VoteWithdrawal] = self.withdrawn
+
+    def remove(self, membership: Membership) -> None:
+        """Answer no more: who asks hears nothing, which counts as no."""
+        membership.handlers.pop(m.VoteRequest, None)
+        membership.handlers.pop(m.VoteWithdrawal, None)
+
+    def asked(self, link: Link, request: m.VoteRequest) -> None:
+        """Decide, keep the decision, then answer."""
+        granted, reason, decision = self._grants.ask(
+            request.node_id, request.session, request.claimant, request.round
+        )
+        _log.info(
+            "vote: %s asks to be live as %s: %s",
+            request.claimant,
+            request.node_id,
+            "granted" if granted else reason,
+        )
+        answer = m.VoteAnswer(request.number, request.vote, self._node_id, granted, reason)
+        if decision is None:
+            link.send(answer)
+        else:
+            self._keep(decision, lambda: link.send(answer))
+            if old := self._grants.forgotten(request.node_id):
+                self._drop(old)
+
+    def withdrawn(self, _: Link, withdrawal: m.VoteWithdrawal) -> None:
+        """A claimant's round failed: what it was granted is free."""
+        changed = self._grants.withdraw(
+            withdrawal.node_id, withdrawal.session, withdrawal.claimant, withdrawal.round
+        )
+        if changed is not None:
+            self._keep(changed, _nothing)
+
+
+def _nothing() -> None:
+    pass

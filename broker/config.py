@@ -1,0 +1,427 @@
+"""What a broker is told: one ``broker.toml``, typed, strict, in the names of the documents.
+
+Why strict: a misspelt ``vote-retries`` that silently keeps its default makes a test of quorum votes a test of nothing. So an
+unknown property, a wrong type and a value out of range are errors of one line that names the property, the file and what
+would be right; ``brokerd`` then ends with status 254.
+
+Names and defaults are those of AMQ 17 and its appendices (elements become kebab-case properties, attributes stay what
+they are); times are milliseconds, sizes bytes. A *dotted name* addresses every property, for the harness and for messages:
+
+    broker.name                                   [broker] name
+    ha-policy.replication.slave.vote-retries      [ha-policy.replication.slave] vote-retries
+    acceptor.users.guest                          [acceptor.users] guest
+    hosts.a2:61616                                [hosts] "a2:61616"
+    address-settings.orders.#.max-size-bytes      the [[address-settings]] table with match = "orders.#"
+
+``load`` reads a file, ``apply`` sets properties by dotted name in a plain dict (what one writes to TOML), ``dumps`` writes one.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+EXIT_USAGE: Final = 254
+"""Exit status of ``brokerd`` for a configuration that is wrong."""
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Milliseconds = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Unlimited = Annotated[int, Meta(ge=-1)]
+"""-1 means without limit."""
+
+
+class ConfigurationError(Exception):
+    """The configuration is wrong; the text is one line with property, file and remedy. The file must be mended."""
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    pass
+
+
+class BrokerSection(_Section, frozen=True, kw_only=True):
+    """Who the broker is and where its data lives; a relative directory is relative to the configuration file."""
+
+    name: Annotated[str, Meta(pattern=r"^[\w.-]+\Z", max_length=64)]
+    data_directory: str = "data"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    global_max_size: Positive = 256 * 1024 * 1024
+    """Bytes of messages in memory, all addresses together; above it every producer waits (Artemis: global-max-size)."""
+
+
+class AcceptorSection(_Section, frozen=True, kw_only=True):
+    """Where STOMP clients connect, who may, and what they may send. Port 0 lets the system choose."""
+
+    host: str = "0.0.0.0"
+    port: Port = 61613
+    users: dict[str, str] = {}
+    """login -> passcode. None at all: everybody may connect."""
+    heart_beat_send: Milliseconds = 100
+    """The fastest the broker sends heart-beats; 0: never (first number of its heart-beat header)."""
+    heart_beat_receive: Milliseconds = 100
+    """The fastest the broker wants to receive them; 0: not at all (the second number)."""
+    connection_ttl: Annotated[int, Meta(ge=-1)] | None = None
+    """Silence after which a connection is closed and its messages go to others; -1: never. Without this property: twice the
+    agreed heart-beat (at least 1000), and never where no heart-beats were agreed. Must exceed the time-out after which clients themselves
+    close, or two clients believe to hold one message."""
+    connect_timeout: Positive = 10_000
+    """How long a connection may take to log in."""
+    max_headers: Positive = 128
+    max_header_bytes: Positive = 64 * 1024
+    """Command and header lines of one frame together."""
+    max_body_bytes: Positive = 16 * 1024 * 1024
+    max_transaction_bytes: Positive = 64 * 1024 * 1024
+    """Sends buffered by the open transactions of one connection."""
+    max_subscriptions: Positive = 1000
+    """Of one connection."""
+
+
+class AdminSection(_Section, frozen=True, kw_only=True):
+    """Where ``brokerctl`` and the harness ask (JSON lines); it can stop the broker, so it belongs on a private address."""
+
+    host: str = "127.0.0.1"
+    port: Port = 61612
+
+
+class ClusterSection(_Section, frozen=True, kw_only=True):
+    """The cluster connection (AMQ 17.2, Appendix C). Absent: the broker stands alone."""
+
+    name: str = "my-cluster"
+    host: str = "0.0.0.0"
+    port: Port = 61616
+    connector: Annotated[str, Meta(pattern=r".+:\d+$")]
+    """Announced to other brokers: "a1:61616"."""
+    stomp_connector: Annotated[str, Meta(pattern=r".+:\d+$")]
+    """Announced to clients: "a1:61613"."""
+    static_connectors: tuple[str, ...] = ()
+    """Brokers of whom to learn the others (static discovery, 17.2.1)."""
+    cluster_user: str = "ACTIVEMQ.CLUSTER.ADMIN.USER"
+    cluster_password: str = "CHANGE ME!!"  # noqa: S105 - the default of the documents, to be changed
+    message_load_balancing: Literal["OFF", "STRICT", "ON_DEMAND"] = "ON_DEMAND"
+    check_period: Positive = 30_000
+    """The longest a cluster connection goes unchecked for life; a short connection-ttl is checked more often by itself."""
+    connection_ttl: Positive = 60_000
+    """Silence after which a cluster connection is dead."""
+    call_timeout: Positive = 30_000
+    retry_interval: Positive = 500
+    retry_interval_multiplier: Annotated[float, Meta(ge=1.0)] = 1.0
+    max_retry_interval: Positive = 2000
+    initial_connect_attempts: Unlimited = -1
+    reconnect_attempts: Unlimited = -1
+
+
+class ReplicationRole(_Section, frozen=True, kw_only=True):
+    """What master and slave have in common (AMQ 17.3.3, Appendix F)."""
+
+    group_name: str | None = None
+    vote_on_replication_failure: bool = False
+    vote_retries: Annotated[int, Meta(ge=0)] = 12
+    vote_retry_wait: Milliseconds = 5000
+    quorum_vote_wait: Milliseconds = 30_000
+    """How long one vote may take."""
+    quorum_size: Unlimited = -1
+    """Votes needed; -1: a majority of the largest number of live brokers this process has seen."""
+    initial_replication_sync_timeout: Positive = 30_000
+    retry_replication_wait: Milliseconds = 2000
+    failover_on_shutdown: bool = False
+    replication_patience: Positive | None = None
+    """Milliseconds without a word from its live after which a backup takes the replication connection for lost; absent: the cluster's
+    connection-ttl. A live stops answering clients after half of its backup's, so that it certainly stops first."""
+
+
+class MasterSection(ReplicationRole, frozen=True, kw_only=True):
+    """The broker that is live unless it failed; with check-for-live-server it looks for a live with its node ID first."""
+
+    check_for_live_server: bool = False
+
+
+class SlaveSection(ReplicationRole, frozen=True, kw_only=True):
+    """The backup; restart-backup: after a failback it starts again as one."""
+
+    allow_failback: bool = True
+    restart_backup: bool = True
+    max_saved_replicated_journals_size: Annotated[int, Meta(ge=0)] = 2
+
+
+class ReplicationSection(_Section, frozen=True, kw_only=True):
+    """Exactly one of the two."""
+
+    master: MasterSection | None = None
+    slave: SlaveSection | None = None
+
+
+class HaPolicySection(_Section, frozen=True, kw_only=True):
+    """How the broker's data survives its end. Nothing here: a standalone broker."""
+
+    replication: ReplicationSection | None = None
+
+
+class JournalSection(_Section, frozen=True, kw_only=True):
+    """The journal (Artemis: journal-file-size, journal-compact-min-files, journal-compact-percentage)."""
+
+    segment_size: Annotated[int, Meta(ge=4096)] = 10 * 1024 * 1024
+    compact_min_files: Annotated[int, Meta(ge=0)] = 10
+    """Segments before compaction is considered; 0: never."""
+    compact_percentage: Annotated[int, Meta(ge=0, le=100)] = 30
+    """Compaction begins when less than this share of the bytes is still needed."""
+
+
+class AddressSettings(_Section, frozen=True, kw_only=True):
+    """What holds for the queues whose names match (AMQ address-setting). ``*`` stands for one word between dots, ``#`` for any number."""
+
+    match: Annotated[str, Meta(min_length=1)] = "#"
+    max_delivery_attempts: Annotated[int, Meta(ge=-1)] = 10
+    """Refusals (NACK, or an ACK in an aborted transaction) after which a message is a dead letter; -1: never."""
+    dead_letter_address: str = "DLQ"
+    """Empty: messages that cannot be delivered are dropped."""
+    redelivery_delay: Milliseconds = 0
+    max_size_bytes: Unlimited = 32 * 1024 * 1024
+    """Bytes of messages of one queue; above it the producers to it wait. -1: only broker.global-max-size counts."""
+    address_full_policy: Literal["BLOCK"] = "BLOCK"
+    default_consumer_window: Positive = 1000
+    """Prefetch: messages a consumer may hold unacknowledged, where its subscription says nothing."""
+
+
+class BrokerConfig(_Section, frozen=True, kw_only=True):
+    """A whole ``broker.toml``, validated. ``path`` is where it came from, for messages."""
+
+    broker: BrokerSection
+    acceptor: AcceptorSection = AcceptorSection()
+    admin: AdminSection = AdminSection()
+    cluster: ClusterSection | None = None
+    hosts: dict[str, str] = {}
+    """Announced address -> where this node reaches it; what is not here stands for itself."""
+    ha_policy: HaPolicySection = HaPolicySection()
+    journal: JournalSection = JournalSection()
+    address_settings: tuple[AddressSettings, ...] = ()
+    path: str = ""
+
+    @property
+    def data_path(self) -> Path:
+        """The data directory, absolute."""
+        return (
+            (Path(self.path).resolve().parent / self.broker.data_directory)
+            if self.path
+            else Path(self.broker.data_directory)
+        )
+
+    @property
+    def replication(self) -> MasterSection | SlaveSection | None:
+        """The configured role of a replicated broker, None for one that stands alone."""
+        section = self.ha_policy.replication
+        return None if section is None else section.master or section.slave
+
+    def resolved_hosts(self) -> dict[str, tuple[str, int]]:
+        """The hosts table as ``Seams`` wants it."""
+        return {name: _host_port(f"hosts.{name}", address, self.path) for name, address in self.hosts.items()}
+
+
+def load(path: str | Path) -> BrokerConfig:
+    """Read and validate a ``broker.toml``. Raises ConfigurationError, one line."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: is not UTF-8: byte {error.start} is wrong") from None
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: is not TOML: {error}") from None
+    return validate(table, str(path))
+
+
+def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
+    """A plain dict (as from TOML) as a typed configuration. ``path`` names the file in errors. Raises ConfigurationError."""
+    where = path or "broker.toml"
+    if "path" in table:
+        raise ConfigurationError(f"{where}: unknown property 'path'")
+    try:
+        config = msgspec.convert({**table, "path": path}, BrokerConfig)
+    except msgspec.ValidationError as error:
+        _refuse_unknown(table, BrokerConfig, "", where)
+        raise ConfigurationError(f"{where}: {_in_words(str(error), table)}") from None
+    section = config.ha_policy.replication
+    if section is not None:
+        if (section.master is None) == (section.slave is None):
+            raise ConfigurationError(
+                f"{where}: ha-policy.replication wants exactly one of master and slave, as [ha-policy.replication.master]"
+            )
+        if config.cluster is None:
+            raise ConfigurationError(
+                f"{where}: ha-policy.replication wants a [cluster] section: that is where the partner is found"
+            )
+    config.resolved_hosts()
+    if config.cluster is not None:
+        for name in config.cluster.static_connectors:
+            _host_port("cluster.static-connectors", name, path)
+    return config
+
+
+def apply(table: Mapping[str, Any], properties: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """A copy of a plain configuration with properties set by dotted name; None removes one.
+
+    The result is validated as a whole, so that a wrong name or value is an error here and not on a node.
+    Raises ConfigurationError naming the property and, for an unknown one, the near name.
+    """
+    result: dict[str, Any] = _copied(table)
+    for name, value in properties.items():
+        _set(result, name, value, path or "broker.toml")
+    validate(result, path)
+    return result
+
+
+def dumps(table: Mapping[str, Any]) -> str:
+    """A plain configuration as TOML text, deterministic: ``load`` of it gives the same."""
+    lines: list[str] = []
+    _write_table(table, (), lines)
+    return "\n".join(lines).strip() + "\n"
+
+
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {field.encode_name: field.type for field in msgspec.structs.fields(kind) if field.name != "path"}
+
+
+def _struct_of(kind: Any) -> type[msgspec.Struct] | None:
+    """The struct among the alternatives of an annotation, if there is one."""
+    for candidate in (kind, *getattr(kind, "__args__", ())):
+        if isinstance(candidate, type) and issubclass(candidate, msgspec.Struct):
+            return candidate
+    return None
+
+
+def _refuse_unknown(value: Any, kind: type[msgspec.Struct], prefix: str, where: str) -> None:
+    if not isinstance(value, Mapping):
+        return
+    fields = _fields(kind)
+    for key, inner in value.items():
+        name = f"{prefix}{key}"
+        if key not in fields:
+            raise ConfigurationError(f"{where}: unknown property {name!r}{_near(str(key), fields, prefix)}")
+        struct = _struct_of(fields[key])
+        if struct is None:
+            continue
+        for element in inner if isinstance(inner, list | tuple) else (inner,):
+            _refuse_unknown(element, struct, name + ".", where)
+
+
+def _near(name: str, known: Mapping[str, Any], prefix: str) -> str:
+    import difflib  # noqa: PLC0415 - only an error needs it, and brokerd must start fast
+
+    near = difflib.get_close_matches(name.replace("_", "-").lower(), known, n=1, cutoff=0.5)
+    if near:
+        return f"; did you mean {prefix + near[0]!r}?"
+    return f"; known here: {', '.join(sorted(known))}"
+
+
+def _in_words(message: str, table: Mapping[str, Any]) -> str:
+    """Turn msgspec's "Expected `int` >= 0 - at `$.broker.port`" with the property first, and the value that is wrong."""
+    text, separator, at = message.partition(" - at `$")
+    name = at.rstrip("`").lstrip(".").replace("[...]", "")
+    text = text.replace("`", "")
+    missing = text.removeprefix("Object missing required field ")
+    if missing != text:
+        return f"property {f'{name}.{missing}'.lstrip('.')!r} is missing"
+    if not separator or not name:
+        return text
+    value: Any = table
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    shown = f", got {value!r}" if isinstance(value, str | int | float) else ""
+    return f"property {name!r}: {text[0].lower()}{text[1:]}{shown}"
+
+
+def _host_port(name: str, address: str, path: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigurationError(
+            f"{path or 'broker.toml'}: property {name!r}: expected host:port, got {address!r}"
+        )
+    return host, int(port)
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _copied(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copied(inner) for inner in value]
+    return value
+
+
+def _set(table: dict[str, Any], name: str, value: Any, where: str) -> None:
+    section, _, rest = name.partition(".")
+    if section == "hosts" and rest:
+        path = ["hosts", rest]
+    elif section == "address-settings":
+        match, _, key = rest.rpartition(".")
+        if not match:
+            raise ConfigurationError(
+                f"{where}: property {name!r} lacks the match: address-settings.<match>.<property>"
+            )
+        tables = table.setdefault("address-settings", [])
+        known = [entry for entry in tables if entry.get("match", "#") == match]
+        if not known:
+            known = [{"match": match}]
+            tables += known
+        table = known[0]
+        path = [key]
+    elif name.startswith("acceptor.users."):
+        path = ["acceptor", "users", name.removeprefix("acceptor.users.")]
+    else:
+        path = name.split(".")
+    for step in path[:-1]:
+        inner = table.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise ConfigurationError(
+                f"{where}: unknown property {name!r}: {step!r} is a value, not a section"
+            )
+        table = inner
+    if value is None:
+        table.pop(path[-1], None)
+    else:
+        table[path[-1]] = _copied(value)
+
+
+def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> None:
+    plain = {
+        key: value for key, value in table.items() if not isinstance(value, Mapping) and not _is_tables(value)
+    }
+    if path and (plain or not table):
+        lines += ["", f"[{'.'.join(map(_key, path))}]"]
+    lines += [f"{_key(key)} = {_value(value)}" for key, value in plain.items()]
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            _write_table(value, (*path, key), lines)
+        elif _is_tables(value):
+            for entry in value:
+                lines += ["", f"[[{'.'.join(map(_key, (*path, key)))}]]"]
+                lines += [f"{_key(inner)} = {_value(scalar)}" for inner, scalar in entry.items()]
+
+
+def _is_tables(value: Any) -> bool:
+    return (
+        isinstance(value, list | tuple) and bool(value) and all(isinstance(entry, Mapping) for entry in value)
+    )
+
+
+def _key(key: str) -> str:
+    bare = key.isascii() and key.replace("-", "").replace("_", "").isalnum()
+    return key if bare else _value(key)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    return repr(value)

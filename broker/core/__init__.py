@@ -1,0 +1,1 @@
+"""What a live broker holds: queues, groups, consumers, transactions."""

@@ -1,0 +1,421 @@
+"""The engine: queues, messages, acknowledgements and transactions of a live broker, over one journal.
+
+Why it exists only while the broker is live: what a backup has is a journal, and the policy builds an engine from it
+the moment it may serve; when the broker is demoted, ``abandon`` ends it without a word to anybody. Who may be answered is never decided
+here but by the ``DurabilityGate``: a callback that stands for a receipt is only ever given to it.
+
+What happens when
+    send          entry appended -> durable: message arrives in its queue, producer is answered -> dispatch
+    acknowledge   entry appended, message settled in memory -> durable: consumer is answered
+    refuse        entry appended (counts, or the move to the dead letters) -> durable: consumer is answered, message back in its place
+    commit        all of it in one entry
+Nothing is dispatched while the gate is held: what a broker that may no longer be the live one delivers, another may deliver too.
+
+``redelivered`` after a restart: dispatches are not journalled, so a broker that did not end cleanly cannot know which of the recovered
+messages a client has seen. All of them are delivered with ``redelivered`` true and at least one earlier delivery counted: an
+earlier delivery cannot be excluded. A clean end (``stop``) records the counts, and then they are exact.
+
+For the cluster: ``route`` decides where a message goes (``Router``), ``subscribe(internal=True)`` is how a bridge consumes a store-and-forward
+queue, ``accept_forwarded`` how the other side takes a message exactly once, ``consumer_observers`` what on-demand balancing needs,
+``feeds`` what clients subscribe to under ``$SYS.``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+from broker.core import recovery, views
+from broker.core.consumer import Consumer, Delivery
+from broker.core.deadletters import dead_letter, is_dead
+from broker.core.duplicates import DuplicateId, Duplicates, encode_duplicate
+from broker.core.feed import Feed
+from broker.core.memory import Memory
+from broker.core.message import (
+    CLEAN,
+    DELIVERIES,
+    DUPLICATE,
+    MESSAGE,
+    QUEUE,
+    Message,
+    encode,
+    encode_counts,
+)
+from broker.core.outcomes import all_arrived, arrived, give_back, refused
+from broker.core.queue import Queue
+from broker.core.transactions import Transaction
+from broker.core.views import BrowsedMessage, EngineSettings, QueueStatus, Router
+from broker.seams import Seams
+from broker.storage.entry import ADD, DELETE, UPDATE, Operation
+from broker.storage.gate import DurabilityGate
+from broker.storage.journal import Journal, Recovered
+
+Callback = Callable[[], None]
+_log = logging.getLogger(__name__)
+
+
+class DemotedError(Exception):
+    """This broker is no longer live. Nothing may be answered; close the connection and look for the new live."""
+
+
+class Engine:
+    """All of a live broker but its connections. Every method is for the loop's thread and returns at once, except ``stop``.
+
+    ``recovered`` is what ``Journal.open`` found. Methods that change something return the sequence of the journal entry; their
+    ``done`` is called once that is durable, in order of sequences, never within the call. After ``abandon`` they raise DemotedError.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        recovered: Recovered,
+        gate: DurabilityGate,
+        settings: EngineSettings,
+        seams: Seams,
+        router: Router | None = None,
+    ) -> None:
+        self.journal = journal
+        self.gate = gate
+        self.settings = settings
+        self.seams = seams
+        self.router = router
+        self.incarnation = f"{seams.random.getrandbits(48):012x}"
+        """New for each engine, so that nothing named with it (an ack id, a session) can ever be taken for one of an earlier life."""
+        self.queues: dict[str, Queue] = {}
+        self.feeds: dict[str, Feed] = {}
+        self.consumer_observers: list[Callable[[str, int], None]] = []
+        """Called with (queue, number of clients' consumers) after each change."""
+        self.on_abandon: list[Callback] = []
+        """Called by ``abandon``, to cut connections."""
+        self.memory = Memory(settings.global_max_size, self.queues)
+        """Who sends must ask it first: ``is_full``, ``wait``; open transactions ``reserve``."""
+        self.abandoned = False
+        self._duplicates = Duplicates()
+        self._suspended = False
+        self._waits_for_gate = False
+        self._recover(recovered)
+
+    # ---------------------------------------------------------------------------------------------- queues
+
+    def queue(self, name: str) -> Queue:
+        """The queue of that name; it is created, durably, when it is not there."""
+        queue = self.queues.get(name)
+        if queue is None:
+            self._check()
+            queue_id = self.journal.next_id()
+            self.journal.append((Operation(ADD, QUEUE, queue_id, name.encode()),))
+            queue = self._add_queue(name, queue_id)
+        return queue
+
+    def browse(self, queue: str | None = None) -> list[BrowsedMessage]:
+        """Every stored message, whoever holds it, oldest first within each queue; of one queue if named."""
+        return views.browse(self.queues, self.settings, queue)
+
+    def status(self) -> list[QueueStatus]:
+        """Counts of all queues, by name."""
+        return views.status(self.queues, self.settings)
+
+    def consumers(self, queue: str) -> int:
+        """How many clients' consumers a queue has."""
+        known = self.queues.get(queue)
+        return known.client_consumers() if known else 0
+
+    def purge(self, queue: str, done: Callback | None = None) -> int:
+        """Delete what no consumer holds, and say how many that were; ``done`` when it is durable."""
+        self._check()
+        known = self.queues.get(queue)
+        taken = known.removable() if known is not None else []
+        if known is not None and taken:
+            self._append([Operation(DELETE, MESSAGE, message.id) for message in taken], done)
+            self.memory.give(known, sum(message.size for message in taken))
+        elif done is not None:
+            self.gate.when_durable(self.journal.last_sequence, done)
+        return len(taken)
+
+    # ---------------------------------------------------------------------------------------------- producers
+
+    def send(self, queue: str, message: Message, done: Callback | None = None) -> int:
+        """Take a message; it is in its queue, and ``done`` is called, once it is durable."""
+        self._check()
+        holder = self._holder(queue, message)
+        message.id = record_id = self.journal.next_id()
+        sequence = self.journal.append((Operation(ADD, MESSAGE, record_id, encode(message, holder.id)),))
+        self.memory.take(holder, message.size)
+        self.gate.when_durable(sequence, partial(arrived, holder, message, done))
+        return sequence
+
+    def accept_forwarded(
+        self, queue: str, message: Message, duplicate: DuplicateId, done: Callback | None = None
+    ) -> int:
+        """Take a message from another broker, once: a repeated one only calls ``done``, when the first is durable.
+
+        It is taken however full the queue is; whoever forwards gives the other side credit by ``memory.is_full`` and ``wait``.
+        """
+        self._check()
+        known = self._duplicates.sequence(duplicate)
+        if known is not None:
+            if done is not None:
+                self.gate.when_durable(known, done)
+            return known
+        holder = self.queue(queue)
+        message.id = self.journal.next_id()
+        mark = self.journal.next_id()
+        forgotten = self._duplicates.remember(duplicate, mark, 0)
+        operations = [
+            Operation(ADD, MESSAGE, message.id, encode(message, holder.id)),
+            Operation(ADD, DUPLICATE, mark, encode_duplicate(duplicate)),
+        ]
+        if forgotten is not None:
+            operations.append(Operation(DELETE, DUPLICATE, forgotten))
+        sequence = self.journal.append(operations)
+        self._duplicates.accepted(duplicate, sequence)
+        self.memory.take(holder, message.size)
+        self.gate.when_durable(sequence, partial(arrived, holder, message, done))
+        return sequence
+
+    # ---------------------------------------------------------------------------------------------- consumers
+
+    def subscribe(
+        self,
+        queue: str,
+        deliver: Callable[[Delivery], None],
+        *,
+        window: int | None = None,
+        auto: bool = False,
+        internal: bool = False,
+    ) -> Consumer:
+        """Consume a queue. ``window`` is the prefetch, by default that of the address settings. End it with ``unsubscribe``."""
+        self._check()
+        known = self.queue(queue)
+        consumer = Consumer(
+            known,
+            deliver,
+            known.settings.default_consumer_window if window is None else window,
+            auto=auto,
+            internal=internal,
+        )
+        known.join(consumer)
+        self._observe(known, consumer)
+        return consumer
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """End a consumer; what it holds goes back to its place, for others."""
+        if consumer.closed:
+            return
+        consumer.queue.leave(consumer)
+        self._observe(consumer.queue, consumer)
+
+    def acknowledge(self, deliveries: Sequence[Delivery], done: Callback | None = None) -> int:
+        """The messages are consumed. Each delivery must still be held by its consumer."""
+        self._check()
+        sequence = self._append([Operation(DELETE, MESSAGE, one.message.id) for one in deliveries], done)
+        for delivery in deliveries:
+            consumer = delivery.consumer
+            del consumer.unacknowledged[delivery.tag]
+            self._settle(delivery)
+            consumer.queue.offer(consumer)
+        return sequence
+
+    def refuse(self, deliveries: Sequence[Delivery], done: Callback | None = None) -> int:
+        """The client did not want them (NACK): back to their places, or to the dead letters after too many times."""
+        self._check()
+        for delivery in deliveries:
+            del delivery.consumer.unacknowledged[delivery.tag]
+        return self._refuse(deliveries, [], done)
+
+    # ---------------------------------------------------------------------------------------------- transactions
+
+    def commit(self, transaction: Transaction, done: Callback | None = None) -> int:
+        """Do all that the transaction holds, in one entry."""
+        self._check()
+        operations = []
+        arrivals = []
+        for queue, message in transaction.sends:
+            holder = self._holder(queue, message)
+            message.id = self.journal.next_id()
+            operations.append(Operation(ADD, MESSAGE, message.id, encode(message, holder.id)))
+            arrivals.append((holder, message))
+            self.memory.take(holder, message.size)
+        operations += [Operation(DELETE, MESSAGE, one.message.id) for one in transaction.acknowledged]
+        for delivery in transaction.acknowledged:
+            self._settle(delivery)
+        return self._refuse(transaction.refused, operations, partial(all_arrived, arrivals, done))
+
+    def roll_back(
+        self, transaction: Transaction, *, refused: bool = True, done: Callback | None = None
+    ) -> int | None:
+        """Undo it; the messages it acknowledged go back.
+
+        ``refused``: the client said so (ABORT), which counts as a delivery attempt; the loss of its connection does not. Returns
+        None, and calls ``done`` soon, where nothing had to be written.
+        """
+        deliveries = transaction.acknowledged + transaction.refused
+        if refused and deliveries:
+            self._check()
+            return self._refuse(deliveries, [], done)
+        give_back(deliveries, delayed=False)
+        if done is not None:
+            self.gate.when_durable(self.journal.last_sequence, done)
+        return None
+
+    # ---------------------------------------------------------------------------------------------- life
+
+    def suspend(self) -> None:
+        """Dispatch nothing for now. A held gate suspends too, by itself: then nobody knows whether this broker is still the live one."""
+        self._suspended = True
+
+    def resume(self) -> None:
+        """Go on after ``suspend``."""
+        self._suspended = False
+        self._wake()
+
+    async def stop(self) -> None:
+        """End cleanly: everything held goes back, delivery counts are recorded, and all of it is durable on return.
+
+        Stop the server first. Waits as long as the gate is held: bound it.
+        """
+        if self.abandoned:
+            return
+        self.suspend()
+        for queue in self.queues.values():
+            for consumer in list(queue.consumers):
+                self.unsubscribe(consumer)
+        operations = [
+            Operation(UPDATE, DELIVERIES, message.id, encode_counts(message))
+            for queue in self.queues.values()
+            for message in queue.messages.values()
+            if message.deliveries
+        ]
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._append(
+            [*operations, Operation(ADD, CLEAN, self.journal.next_id())],
+            lambda: None if durable.done() else durable.set_result(None),
+        )
+        await durable
+
+    def abandon(self) -> None:
+        """The broker is demoted: connections are cut, nobody is answered, nothing is acknowledged from now on."""
+        if self.abandoned:
+            return
+        self.abandoned = True
+        self.gate.abandon()
+        self.suspend()
+        self.memory.clear()
+        for callback in self.on_abandon:
+            callback()
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    def _check(self) -> None:
+        if self.abandoned:
+            raise DemotedError("this broker is no longer live")
+
+    def _append(self, operations: Sequence[Operation], done: Callback | None) -> int:
+        sequence = self.journal.append(operations)
+        if done is not None:
+            self.gate.when_durable(sequence, done)
+        return sequence
+
+    def _holder(self, queue: str, message: Message) -> Queue:
+        """The queue in which the message is kept: its own, or the store-and-forward queue of another broker, if there is room."""
+        if self.router is not None and message.group is None:
+            node_id = self.router.route(queue, message)
+            if node_id is not None:
+                forwarding = self.queue(self.settings.forwarding_queue(node_id))
+                if not forwarding.full:
+                    return forwarding
+        return self.queues.get(queue) or self.queue(queue)
+
+    def _refuse(
+        self, deliveries: Sequence[Delivery], operations: list[Operation], done: Callback | None
+    ) -> int:
+        """Append ``operations`` and the refusals as one entry; the deliveries have been taken from their holders."""
+        arrivals: list[tuple[Queue, Message]] = []
+        again: list[Delivery] = []
+        for delivery in deliveries:
+            message, queue = delivery.message, delivery.consumer.queue
+            message.refusals += 1
+            if is_dead(message, queue.name, queue.settings):
+                address = queue.settings.dead_letter_address
+                operations.append(Operation(DELETE, MESSAGE, message.id))
+                if address:
+                    dead = dead_letter(message, address)
+                    dead.id = self.journal.next_id()
+                    holder = self.queue(address)
+                    operations.append(Operation(ADD, MESSAGE, dead.id, encode(dead, holder.id)))
+                    operations.append(Operation(UPDATE, DELIVERIES, dead.id, encode_counts(dead)))
+                    arrivals.append((holder, dead))
+                    self.memory.take(holder, dead.size)
+                self._settle(delivery)
+            else:
+                operations.append(Operation(UPDATE, DELIVERIES, message.id, encode_counts(message)))
+                again.append(delivery)
+        sequence = self.journal.append(operations) if operations else self.journal.last_sequence
+        if arrivals or again or done is not None:
+            self.gate.when_durable(sequence, partial(refused, arrivals, again, done))
+        return sequence
+
+    def _settle(self, delivery: Delivery) -> None:
+        queue = delivery.consumer.queue
+        queue.settled(delivery)
+        self.memory.give(queue, delivery.message.size)
+
+    def _handed_over(self, delivery: Delivery) -> None:
+        if not self.abandoned:
+            self.journal.append((Operation(DELETE, MESSAGE, delivery.message.id),))
+            self._settle(delivery)
+
+    def _observe(self, queue: Queue, consumer: Consumer) -> None:
+        if not consumer.internal:
+            count = self.consumers(queue.name)
+            for observer in self.consumer_observers:
+                observer(queue.name, count)
+
+    def _add_queue(self, name: str, queue_id: int) -> Queue:
+        queue = self.queues[name] = Queue(
+            name, queue_id, self.settings.addresses.settings(name), self._handed_over, self._may_dispatch
+        )
+        return queue
+
+    def _may_dispatch(self) -> bool:
+        if self._suspended:
+            return False
+        if not self.gate.held:
+            return True
+        if not self._waits_for_gate:
+            self._waits_for_gate = True
+            self.gate.when_durable(0, self._gate_open)
+        return False
+
+    def _gate_open(self) -> None:
+        self._waits_for_gate = False
+        self._wake()
+
+    def _wake(self) -> None:
+        for queue in self.queues.values():
+            queue.wake()
+
+    def _recover(self, recovered: Recovered) -> None:
+        image = recovery.read(recovered.records)
+        for queue_id, name in image.queues.items():
+            self._add_queue(name, queue_id)
+        for queue_id, message in image.messages:
+            queue = self.queues[image.queues[queue_id]]
+            queue.arrive(message)
+            self.memory.take(queue, message.size)
+        stale: Iterable[int] = image.clean_marks
+        operations = [Operation(DELETE, CLEAN, mark) for mark in stale]
+        for record_id, duplicate in image.duplicates:
+            forgotten = self._duplicates.remember(duplicate, record_id, 0)
+            if forgotten is not None:
+                operations.append(Operation(DELETE, DUPLICATE, forgotten))
+        if operations:
+            self.journal.append(operations)
+        _log.info(
+            "recovered %d messages in %d queues after %s end",
+            len(image.messages),
+            len(image.queues),
+            "a clean" if image.clean else "an unclean",
+        )

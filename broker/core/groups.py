@@ -1,0 +1,72 @@
+"""Lanes: the order within a queue, and who may take the next message of it.
+
+Why lanes: messages of one group must go to one consumer in order, and a group whose owner is busy must not hold up the
+others. A queue is therefore a set of FIFO lanes, one per group and one for messages without a group, and dispatch picks the
+lane with the oldest message among those a consumer may take from: a heap of lanes keyed by their oldest message, so that nothing is
+ever scanned.
+
+The rules of a group (AMQ message groups, JMSXGroupID and JMSXGroupSeq):
+    pinned     the first dispatch makes that consumer the owner, until it leaves or a message that closes the group
+               (JMSXGroupSeq -1) has been dispatched
+    exclusive  a lane without an owner is offered only when nobody holds a message of it unacknowledged (a transaction may
+               outlive its consumer), so that two consumers never hold one group
+    ordered    a message that comes back goes before all younger ones of its lane
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from broker.core.consumer import Consumer
+    from broker.core.message import Message
+
+
+class Lane:
+    """The messages of one group (or of none) that wait in a queue, oldest first.
+
+    ``held`` counts those that are with a consumer or a transaction, ``delayed`` those that wait for their redelivery
+    delay: a group waits with them, messages without a group do not.
+    """
+
+    __slots__ = ("delayed", "fresh", "group", "held", "owner", "returned")
+
+    def __init__(self, group: str | None) -> None:
+        self.group = group
+        self.fresh: deque[Message] = deque()
+        self.returned: list[tuple[int, Message]] = []
+        self.owner: Consumer | None = None
+        self.held = 0
+        self.delayed = 0
+
+    def __lt__(self, other: Lane) -> bool:
+        """Heaps order lanes by their oldest message; two entries of one lane with the same message are equal."""
+        return False
+
+    def __len__(self) -> int:
+        return len(self.fresh) + len(self.returned)
+
+    def head(self) -> int:
+        """The id of the oldest message, 0 for an empty lane."""
+        if self.returned:
+            return self.returned[0][0]
+        return self.fresh[0].id if self.fresh else 0
+
+    def pop(self) -> Message:
+        """Take the oldest message. What comes back was taken from the front, so it is always older than what is fresh."""
+        if self.returned:
+            return heappop(self.returned)[1]
+        return self.fresh.popleft()
+
+    def put_back(self, message: Message) -> None:
+        """Return a message to its place."""
+        assert not self.fresh or message.id < self.fresh[0].id, (
+            "a returned message must be older than all fresh ones"
+        )
+        heappush(self.returned, (message.id, message))
+
+    def idle(self) -> bool:
+        """Nothing waits, nobody holds or owns it: it may be forgotten."""
+        return not (self.fresh or self.returned or self.held or self.delayed or self.owner)

@@ -1,0 +1,131 @@
+"""A message as a queue holds it, and its bytes in the journal.
+
+Why the headers are bytes: a message leaves as it came, byte for byte, so its headers are kept as the STOMP 1.2 header lines
+in which they travel (escaped, each ended by LF) and are never built again per delivery. What the broker itself says of a
+delivery (message-id, ack, redelivered ...) goes before them and is not part of them.
+
+Records of the journal written by the core (``Operation.kind``); kinds from 32 on are free for policies:
+
+    QUEUE 1      a queue exists: its name in UTF-8
+    MESSAGE 2    see ``encode``; an update is DELIVERIES
+    DUPLICATE 3  a forwarded message was accepted: origin's record id (u64), origin's node ID in UTF-8
+    CLEAN 4      the broker ended cleanly and nothing has happened since
+    DELIVERIES 5 update of a message: deliveries (u32), refusals (u32)
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+QUEUE: Final = 1
+MESSAGE: Final = 2
+DUPLICATE: Final = 3
+CLEAN: Final = 4
+DELIVERIES: Final = 5
+
+_HEAD: Final = struct.Struct("<QBHHI")
+_COUNTS: Final = struct.Struct("<II")
+_CLOSES: Final = 1
+_GROUPED: Final = 2
+
+OVERHEAD: Final = 256
+"""Bytes of memory a message costs beside its headers and body, about; counted in ``size``."""
+
+
+class Message:
+    """One message in one queue.
+
+    ``id`` is its record in the journal and its place in its queue: ids grow, so a message that comes back goes before all
+    younger ones. ``target`` is the queue it is meant for, which differs from the one it is in only for store-and-forward
+    queues. ``redelivered`` means that an earlier delivery cannot be excluded. ``deliveries`` counts dispatches to consumers,
+    ``refusals`` those that a client refused (NACK, or an ACK it rolled back): only these lead to the dead letters, since a lost
+    connection says nothing about the messages that were in flight on it.
+    """
+
+    __slots__ = (
+        "body",
+        "closes",
+        "deliveries",
+        "group",
+        "headers",
+        "id",
+        "redelivered",
+        "refusals",
+        "size",
+        "target",
+    )
+
+    def __init__(
+        self, target: str, headers: bytes, body: bytes, group: str | None = None, *, closes: bool = False
+    ) -> None:
+        self.id = 0
+        self.target = target
+        self.headers = headers
+        self.body = body
+        self.group = group
+        self.closes = closes
+        self.deliveries = 0
+        self.refusals = 0
+        self.redelivered = False
+        self.size = len(headers) + len(body) + OVERHEAD
+
+    def copy(self, target: str | None = None, extra_headers: bytes = b"") -> Message:
+        """The same content as a new message, not yet stored."""
+        return Message(
+            target or self.target, extra_headers + self.headers, self.body, self.group, closes=self.closes
+        )
+
+
+def encode(message: Message, queue_id: int) -> bytes:
+    """The message's record in the queue that has that record id."""
+    target = message.target.encode()
+    group = message.group
+    if group is None:
+        head = _HEAD.pack(queue_id, 0, 0, len(target), len(message.headers))
+        return b"".join((head, target, message.headers, message.body))
+    name = group.encode()
+    flags = _GROUPED | _CLOSES if message.closes else _GROUPED
+    head = _HEAD.pack(queue_id, flags, len(name), len(target), len(message.headers))
+    return b"".join((head, name, target, message.headers, message.body))
+
+
+def decode(record_id: int, data: bytes) -> tuple[int, Message]:
+    """(record id of its queue, message). The journal's checksums have vouched for ``data``."""
+    queue_id, flags, group_size, target_size, headers_size = _HEAD.unpack_from(data)
+    target_at = _HEAD.size + group_size
+    headers_at = target_at + target_size
+    body_at = headers_at + headers_size
+    group = data[_HEAD.size : target_at].decode() if flags & _GROUPED else None
+    target = data[target_at:headers_at].decode()
+    message = Message(target, data[headers_at:body_at], data[body_at:], group, closes=bool(flags & _CLOSES))
+    message.id = record_id
+    return queue_id, message
+
+
+def encode_counts(message: Message) -> bytes:
+    """The DELIVERIES update with the message's present counts."""
+    return _COUNTS.pack(message.deliveries, message.refusals)
+
+
+def decode_counts(data: bytes) -> tuple[int, int]:
+    """(deliveries, refusals) of a DELIVERIES update."""
+    deliveries, refusals = _COUNTS.unpack(data)
+    return deliveries, refusals
+
+
+def header_line(name: str, value: str) -> bytes:
+    """One header as it travels, with the escapes of STOMP 1.2 ("Value Encoding")."""
+    return f"{_escaped(name)}:{_escaped(value)}\n".encode()
+
+
+def _escaped(text: str) -> str:
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    if ":" in text:
+        text = text.replace(":", "\\c")
+    if "\n" in text:
+        text = text.replace("\n", "\\n")
+    if "\r" in text:
+        text = text.replace("\r", "\\r")
+    return text

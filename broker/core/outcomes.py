@@ -1,0 +1,45 @@
+"""What happens when a journal entry is durable: the callbacks that the engine gives to the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from broker.core.consumer import Delivery
+from broker.core.message import Message
+from broker.core.queue import Queue
+
+Callback = Callable[[], None]
+
+
+def arrived(queue: Queue, message: Message, done: Callback | None) -> None:
+    """A sent message may be dispatched; its producer is answered."""
+    queue.arrive(message)
+    if done is not None:
+        done()
+
+
+def all_arrived(arrivals: Iterable[tuple[Queue, Message]], done: Callback | None) -> None:
+    """As ``arrived``, for all that one entry brought."""
+    for queue, message in arrivals:
+        queue.arrive(message)
+    if done is not None:
+        done()
+
+
+def refused(
+    arrivals: Iterable[tuple[Queue, Message]], again: Iterable[Delivery], done: Callback | None
+) -> None:
+    """Refusals are recorded: dead letters arrive, the client is answered, what may be tried again goes back."""
+    all_arrived(arrivals, done)
+    give_back(again, delayed=True)
+
+
+def give_back(deliveries: Iterable[Delivery], *, delayed: bool) -> None:
+    """Give deliveries back to their queues; after refusals with the queue's redelivery delay."""
+    by_queue: dict[Queue, list[Delivery]] = {}
+    for delivery in deliveries:
+        by_queue.setdefault(delivery.consumer.queue, []).append(delivery)
+    for queue, some in by_queue.items():
+        queue.returned(some, queue.settings.redelivery_delay / 1000 if delayed else 0.0)
+        for delivery in some:
+            queue.offer(delivery.consumer)

@@ -1,0 +1,276 @@
+"""A queue: durable messages in lanes, and their dispatch to consumers.
+
+Why no scan: with 100,000 messages waiting and owners without credit, a dispatch must still cost O(log lanes). Lanes that
+nobody owns wait in one heap, lanes of an owner in the owner's; entries are keyed by the oldest message and go stale silently when
+a lane changes (they are dropped when met). Consumers with credit stand in a rotation, so that unowned work goes round robin; each
+takes the oldest message it may have.
+
+Nothing here touches the journal: the engine says what is durable, the queue says who gets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Final
+
+from broker.core.addresses import AddressSettings
+from broker.core.consumer import Consumer, Delivery
+from broker.core.groups import Lane
+from broker.core.message import Message
+
+GROUPS_MAX: Final = 65_536
+"""Groups whose owner is remembered though nothing of them waits or is held; beyond it such a group may get another owner (Artemis
+bounds the same memory by ``group-buckets``)."""
+
+
+class Queue:
+    """One queue. ``id`` is its record in the journal, ``size`` the bytes of its messages including those not yet durable.
+
+    ``handed_over`` is called with each delivery to a consumer in auto mode, which settles it. ``may_dispatch`` is asked before each round of
+    dispatch; whoever says no wakes the queue later.
+    """
+
+    __slots__ = (
+        "_plain", "_scheduled", "_unowned", "_with_work", "consumers", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
+        "rotation", "settings", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        queue_id: int,
+        settings: AddressSettings,
+        handed_over: Callable[[Delivery], None],
+        may_dispatch: Callable[[], bool],
+    ) -> None:
+        self.name = name
+        self.id = queue_id
+        self.settings = settings
+        self.handed_over = handed_over
+        self.may_dispatch = may_dispatch
+        self.size = 0
+        self.messages: dict[int, Message] = {}
+        self.consumers: dict[Consumer, None] = {}
+        self.rotation: deque[Consumer] = deque()
+        self.lanes: dict[str, Lane] = {}
+        self._plain = Lane(None)
+        self._unowned: list[tuple[int, Lane]] = []
+        self._with_work: dict[Consumer, None] = {}
+        self._scheduled = False
+
+    # ---------------------------------------------------------------------------------------------- messages
+
+    def arrive(self, message: Message) -> None:
+        """A message has become durable: it may be dispatched, in the order of these calls."""
+        self.messages[message.id] = message
+        group = message.group
+        if group is None:
+            self._plain.fresh.append(message)
+        else:
+            lane = self.lanes.get(group)
+            if lane is None:
+                lane = self.lanes[group] = Lane(group)
+            lane.fresh.append(message)
+            if len(lane.fresh) == 1 and not lane.returned:
+                self._list(lane)
+        self.wake()
+
+    def settled(self, delivery: Delivery) -> None:
+        """A delivery has ended for good: its message is acknowledged, dead or moved."""
+        del self.messages[delivery.message.id]
+        lane = delivery.lane
+        if lane.group is not None:
+            lane.held -= 1
+            if (
+                len(self.lanes) > GROUPS_MAX
+                and not (lane or lane.held or lane.delayed)
+                and lane.owner is not None
+            ):
+                del lane.owner.owned[lane]
+                lane.owner = None
+            self._freed(lane)
+
+    def returned(self, deliveries: Iterable[Delivery], delay: float = 0.0) -> None:
+        """Messages come back undone, each to its place; ``delay`` seconds later their group (or they alone) go on."""
+        for delivery in deliveries:
+            message, lane = delivery.message, delivery.lane
+            message.redelivered = True
+            if delay:
+                self._later(message, lane, delay)
+            else:
+                lane.put_back(message)
+            if lane.group is not None:
+                lane.held -= 1
+                self._list(lane)
+        self.wake()
+
+    def removable(self) -> list[Message]:
+        """Take out every message that is with no consumer or transaction, for purging."""
+        taken = []
+        for lane in (self._plain, *self.lanes.values()):
+            while lane:
+                message = lane.pop()
+                del self.messages[message.id]
+                taken.append(message)
+        for group in [group for group, lane in self.lanes.items() if lane.idle()]:
+            del self.lanes[group]
+        return taken
+
+    @property
+    def full(self) -> bool:
+        """Has it reached its ``max-size-bytes``?"""
+        return 0 <= self.settings.max_size_bytes <= self.size
+
+    def client_consumers(self) -> int:
+        """How many consumers clients have brought."""
+        return sum(not consumer.internal for consumer in self.consumers)
+
+    def unacknowledged(self) -> int:
+        """How many messages consumers hold."""
+        return sum(len(consumer.unacknowledged) for consumer in self.consumers)
+
+    def _later(self, message: Message, lane: Lane, delay: float) -> None:
+        lane.delayed += 1
+        asyncio.get_running_loop().call_later(delay, self._delay_over, message, lane)
+
+    def _delay_over(self, message: Message, lane: Lane) -> None:
+        lane.delayed -= 1
+        lane.put_back(message)
+        if lane.group is not None:
+            self._list(lane)
+        self.wake()
+
+    # ---------------------------------------------------------------------------------------------- consumers
+
+    def join(self, consumer: Consumer) -> None:
+        """A consumer begins to consume."""
+        self.consumers[consumer] = None
+        self.offer(consumer)
+
+    def leave(self, consumer: Consumer) -> None:
+        """A consumer is gone: what it holds goes back, the groups it owned are free."""
+        consumer.closed = True
+        self.consumers.pop(consumer, None)
+        self._with_work.pop(consumer, None)
+        held = list(consumer.unacknowledged.values())
+        consumer.unacknowledged.clear()
+        owned = list(consumer.owned)
+        consumer.owned.clear()
+        consumer.lanes.clear()
+        for lane in owned:
+            lane.owner = None
+        self.returned(held)
+        for lane in owned:
+            self._freed(lane)
+
+    def offer(self, consumer: Consumer) -> None:
+        """A consumer may take messages again: it has credit, or its connection does."""
+        if not consumer.is_available():
+            return
+        if not consumer.rotating:
+            consumer.rotating = True
+            self.rotation.append(consumer)
+        if consumer.lanes:
+            self._with_work[consumer] = None
+        self.wake()
+
+    # ---------------------------------------------------------------------------------------------- dispatch
+
+    def wake(self) -> None:
+        """Dispatch soon, once for all that happens in this turn of the loop."""
+        if not self._scheduled and self.consumers:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.dispatch)
+
+    def dispatch(self) -> None:
+        """Give every message that can be given. Takes as long as consumers have credit and room."""
+        self._scheduled = False
+        if not self.may_dispatch():
+            return
+        rotation = self.rotation
+        while rotation and (lane := self._oldest_unowned()) is not None:
+            consumer = rotation.popleft()
+            if not consumer.is_available():
+                consumer.rotating = False
+                continue
+            if consumer.lanes:
+                own = self._oldest_owned(consumer)
+                if own is not None and own.head() < lane.head():
+                    lane = own
+            self._give(lane, consumer)
+            if consumer.is_available():
+                rotation.append(consumer)
+            else:
+                consumer.rotating = False
+        with_work = self._with_work
+        while with_work:
+            consumer = next(iter(with_work))
+            del with_work[consumer]
+            while consumer.is_available() and (owned := self._oldest_owned(consumer)) is not None:
+                self._give(owned, consumer)
+
+    def _give(self, lane: Lane, consumer: Consumer) -> None:
+        message = lane.pop()
+        message.deliveries += 1
+        consumer.tags = tag = consumer.tags + 1
+        delivery = Delivery(message, consumer, lane, tag)
+        if lane.group is not None:
+            lane.held += 1
+            if message.closes:
+                if lane.owner is not None:
+                    del lane.owner.owned[lane]
+                    lane.owner = None
+            else:
+                lane.owner = consumer
+                consumer.owned[lane] = None
+            self._list(lane)
+        if not consumer.auto:
+            consumer.unacknowledged[tag] = delivery
+        consumer.deliver(delivery)
+        if consumer.auto:
+            self.handed_over(delivery)
+
+    def _list(self, lane: Lane) -> None:
+        """Make a group's lane findable by its present oldest message, if anybody may take from it."""
+        head = lane.head()
+        if not head or lane.delayed:
+            return
+        owner = lane.owner
+        if owner is not None:
+            heappush(owner.lanes, (head, lane))
+            if owner.is_available():
+                self._with_work[owner] = None
+        elif not lane.held:
+            heappush(self._unowned, (head, lane))
+
+    def _freed(self, lane: Lane) -> None:
+        """Nobody may hold or own the lane any more: offer it to all, or forget it."""
+        if lane.owner is None and not lane.held and lane.group is not None:
+            if lane:
+                self._list(lane)
+                self.wake()
+            elif lane.idle() and self.lanes.get(lane.group) is lane:
+                del self.lanes[lane.group]
+
+    def _oldest_unowned(self) -> Lane | None:
+        heap = self._unowned
+        plain = self._plain
+        while heap:
+            head, lane = heap[0]
+            if lane.owner is None and not lane.held and not lane.delayed and lane.head() == head:
+                oldest = plain.head()
+                return plain if oldest and oldest < head else lane
+            heappop(heap)
+        return plain if plain.fresh or plain.returned else None
+
+    def _oldest_owned(self, consumer: Consumer) -> Lane | None:
+        heap = consumer.lanes
+        while heap:
+            head, lane = heap[0]
+            if lane.owner is consumer and not lane.delayed and lane.head() == head:
+                return lane
+            heappop(heap)
+        return None

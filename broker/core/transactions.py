@@ -1,0 +1,45 @@
+"""A client's transaction: what it would do, until it says so.
+
+Why everything waits: the commit is one journal entry, so after any crash either all of it has happened or nothing (the whole
+entry is checksummed). Messages sent in it are nowhere before, messages acknowledged in it belong to it and go back to their places
+when it is aborted, be it by ABORT or by the end of its connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from broker.core.consumer import Delivery
+from broker.core.message import Message
+
+
+class Transaction:
+    """Open until ``Engine.commit`` or ``Engine.roll_back`` takes it; ``size`` is the bytes of its sends."""
+
+    __slots__ = ("acknowledged", "refused", "sends", "size")
+
+    def __init__(self) -> None:
+        self.sends: list[tuple[str, Message]] = []
+        self.acknowledged: list[Delivery] = []
+        self.refused: list[Delivery] = []
+        self.size = 0
+
+    def send(self, queue: str, message: Message) -> None:
+        """Send on commit."""
+        self.sends.append((queue, message))
+        self.size += message.size
+
+    def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
+        """Acknowledge on commit; till then the messages are the transaction's and no longer count as the consumer's."""
+        self._take(deliveries, self.acknowledged)
+
+    def refuse(self, deliveries: Iterable[Delivery]) -> None:
+        """Refuse (NACK) on commit."""
+        self._take(deliveries, self.refused)
+
+    def _take(self, deliveries: Iterable[Delivery], into: list[Delivery]) -> None:
+        for delivery in deliveries:
+            consumer = delivery.consumer
+            del consumer.unacknowledged[delivery.tag]
+            into.append(delivery)
+            consumer.queue.offer(consumer)

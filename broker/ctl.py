@@ -1,0 +1,239 @@
+"""``brokerctl``: look at a broker, and tell it to stop or to purge a queue.
+
+Tables for people, the admin port's JSON with ``--json``. Exit status: 0 done, 1 the broker refused, 2 nobody answers, 254 wrong usage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from broker import admin_client
+from broker.config import EXIT_USAGE, AdminSection, ConfigurationError, load
+
+EXIT_REFUSED: Final = 1
+EXIT_NOBODY: Final = 2
+
+_T = TypeVar("_T")
+
+
+class _Target(click.ParamType):  # type: ignore[type-arg]
+    """HOST:PORT, or the port alone."""
+
+    name = "host:port"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, int]:
+        if isinstance(value, tuple):
+            return value
+        host, separator, port = str(value).rpartition(":")
+        if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            self.fail(f"{value!r} is not HOST:PORT with a port from 1 to 65535", param, ctx)
+        return (host.strip("[]") if separator else "127.0.0.1"), int(port)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--admin",
+    "target",
+    type=_Target(),
+    metavar="HOST:PORT",
+    help="The broker's admin address  [default: 127.0.0.1:61612]",
+)
+@click.option("--config", "path", type=click.Path(), help="Take the admin address from this broker.toml.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+@click.pass_context
+def command(context: click.Context, target: tuple[str, int] | None, path: str | None, as_json: bool) -> None:
+    """Look at a broker and steer it, through its admin port."""
+    if target is None:
+        section = load(path).admin if path is not None else AdminSection()
+        host = "127.0.0.1" if section.host in ("0.0.0.0", "::") else section.host
+        target = (host, section.port)
+    context.obj = (*target, as_json)
+
+
+@command.command()
+@click.pass_obj
+def status(obj: tuple[str, int, bool]) -> None:
+    """Role, node ID, replication, peers, and queues with their counts."""
+    host, port, as_json = obj
+    answer = _run(admin_client.status(host, port))
+    if as_json:
+        _print_json(answer)
+        return
+    rows = [
+        ("name", answer["name"]),
+        ("role", answer["role"]),
+        ("node ID", answer["node-id"] or "-"),
+        ("policy", f"{answer.get('policy', '-')} ({answer.get('configured', '-')})"),
+        ("replicating", _replication(answer)),
+    ]
+    if answer.get("group-name"):
+        rows.append(("group", answer["group-name"]))
+    _print_table((), rows)
+    if answer.get("peers"):
+        print()
+        _print_table(
+            ("PEER", "ROLE", "LINKED", "NODE ID"),
+            [
+                (peer["name"], peer["role"], "yes" if peer["linked"] else "no", peer["node-id"] or "-")
+                for peer in answer["peers"]
+            ],
+        )
+    if answer["queues"]:
+        print()
+        _print_table(
+            ("QUEUE", "STORE", "MESSAGES", "UNACKNOWLEDGED", "CONSUMERS", "BYTES"),
+            [
+                (
+                    queue["name"],
+                    queue["store"],
+                    queue["messages"],
+                    queue["unacknowledged"],
+                    queue["consumers"],
+                    queue["bytes"],
+                )
+                for queue in answer["queues"]
+            ],
+        )
+
+
+@command.command(name="list")
+@click.pass_obj
+def list_(obj: tuple[str, int, bool]) -> None:
+    """The brokers of the cluster, as this one knows them."""
+    host, port, as_json = obj
+    answer = _run(admin_client.brokers(host, port))
+    if as_json:
+        _print_json(answer)
+        return
+    _print_table(
+        ("BROKER", "ROLE", "GROUP", "LINKED", "CONNECTOR", "NODE ID"),
+        [
+            (
+                broker["name"],
+                broker["role"],
+                broker.get("group-name") or "-",
+                "yes" if broker.get("linked", True) else "no",
+                broker.get("connector") or "-",
+                broker["node-id"] or "-",
+            )
+            for broker in answer
+        ],
+    )
+
+
+@command.command()
+@click.argument("queue", required=False)
+@click.pass_obj
+def browse(obj: tuple[str, int, bool], queue: str | None) -> None:
+    """Stored messages, of all queues or of QUEUE; nothing is consumed."""
+    host, port, as_json = obj
+    answer = _run(admin_client.browse(host, port, queue))
+    if as_json:
+        _print_json(answer)
+        return
+    _print_table(
+        ("STORE", "QUEUE", "GROUP", "DELIVERIES", "BODY"),
+        [
+            (
+                message["store"],
+                message["queue"],
+                message["group"] or "-",
+                message["deliveries"],
+                _preview(base64.b64decode(message["body"])),
+            )
+            for message in answer
+        ],
+    )
+
+
+@command.command()
+@click.option(
+    "--failover/--no-failover",
+    default=None,
+    help="Whether the backup takes over; without it failover-on-shutdown decides.",
+)
+@click.pass_obj
+def stop(obj: tuple[str, int, bool], failover: bool | None) -> None:
+    """Stop the broker cleanly."""
+    host, port, as_json = obj
+    _run(admin_client.stop(host, port, failover=failover))
+    _print_json({}) if as_json else print(f"the broker at {host}:{port} stops")
+
+
+@command.command()
+@click.argument("queue")
+@click.pass_obj
+def purge(obj: tuple[str, int, bool], queue: str) -> None:
+    """Delete the messages of QUEUE that no consumer holds."""
+    host, port, as_json = obj
+    count = _run(admin_client.purge(host, port, queue))
+    _print_json({"purged": count}) if as_json else print(f"{count} messages purged from {queue}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The console script."""
+    try:
+        command.main(
+            args=None if arguments is None else list(arguments), prog_name="brokerctl", standalone_mode=False
+        )
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+    except click.ClickException as error:
+        print(f"brokerctl: {error.format_message()}", file=sys.stderr)
+        return EXIT_USAGE
+    except ConfigurationError as error:
+        print(f"brokerctl: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except admin_client.NobodyAnswersError as error:
+        print(f"brokerctl: {error}", file=sys.stderr)
+        return EXIT_NOBODY
+    except admin_client.RefusedError as error:
+        print(f"brokerctl: {error}", file=sys.stderr)
+        return EXIT_REFUSED
+    except click.Abort:
+        return EXIT_REFUSED
+    return 0
+
+
+def _run(question: Coroutine[Any, Any, _T]) -> _T:
+    return asyncio.run(question)
+
+
+def _replication(answer: dict[str, Any]) -> str:
+    if answer["role"] in ("live", "voting", "stopping"):
+        if answer["replicating"]:
+            return f"yes, to {answer['backup']}"
+        backup = answer.get("backup")
+        return (
+            f"not yet: {backup} synchronizes" if backup else "no: what is acknowledged is on this disk only"
+        )
+    return "up to date" if answer["replicating"] else "not up to date: cannot take over"
+
+
+def _preview(body: bytes) -> str:
+    text = body.decode("utf-8", "replace")
+    return repr(text if len(text) <= 60 else text[:57] + "...")[1:-1]
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def _print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    lines = [[str(cell) for cell in row] for row in ([heads, *rows] if heads else rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    for line in lines:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

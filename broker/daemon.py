@@ -1,0 +1,128 @@
+"""``brokerd``: one broker process from its configuration to its end.
+
+Exit status: 0 after a clean stop (SIGTERM, SIGINT, or ``brokerctl stop``), 1 when the broker could not start or could not go on, 3 when it lost the live vote, 254 for
+wrong usage or configuration. Every event is one line on standard error: time, level, broker, what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import TextIO
+
+from broker import config as configuration
+from broker.admin import AdminServer
+from broker.config import BrokerConfig
+from broker.policies.policy import Policy, StartError
+from broker.seams import Seams, real_seams
+from broker.storage.directory import DirectoryVolume
+from broker.storage.volume import Volume
+
+_log = logging.getLogger("broker")
+
+USAGE = "usage: brokerd --config broker.toml"
+
+
+class LineFormatter(logging.Formatter):
+    """``2026-11-21T07:00:00.123Z INFO a1 serving STOMP on 0.0.0.0:61613``; a traceback follows on lines of its own."""
+
+    def __init__(self, broker: str) -> None:
+        super().__init__(f"%(asctime)s %(levelname)s {broker.replace('%', '%%')} %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 - logging's own
+        """ISO 8601, UTC, milliseconds."""
+        return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+
+def set_up_logging(broker: str, level: str, stream: TextIO | None = None) -> None:
+    """One line per event to standard error, which whoever started the broker redirects."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LineFormatter(broker))
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+
+
+def policy_of(config: BrokerConfig, seams: Seams, volume: Volume) -> Policy:
+    """The policy that the configuration asks for: [ha-policy.replication], or none."""
+    if config.replication is not None:
+        from broker.policies.replication import ReplicationPolicy  # noqa: PLC0415 - a broker starts fast with what it needs
+
+        return ReplicationPolicy(config, seams, volume)
+    from broker.policies.standalone import StandalonePolicy  # noqa: PLC0415 - as above
+
+    return StandalonePolicy(config, seams, volume)
+
+
+async def serve(config: BrokerConfig) -> None:
+    """Run a broker until a signal or its policy ends it. Raises StartError."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _stop, number, stopping)
+    try:
+        volume = DirectoryVolume(config.data_path)
+    except OSError as error:
+        raise StartError(
+            f"data directory {config.data_path} cannot be used: {error.strerror} (broker.data-directory)"
+        ) from error
+    try:
+        policy = policy_of(config, real_seams(config.resolved_hosts()), volume)
+        admin = AdminServer(config.admin, config.broker.name, policy, stopping)
+        await admin.start()
+        try:
+            await policy.run(stopping)
+        finally:
+            await admin.stop()
+    finally:
+        await volume.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The console script."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words in (["-h"], ["--help"]):
+        print(USAGE)
+        return 0
+    if len(words) == 1 and words[0].startswith("--config="):
+        words = ["--config", words[0].removeprefix("--config=")]
+    if len(words) != 2 or words[0] != "--config":
+        print(f"brokerd: {USAGE}", file=sys.stderr)
+        return configuration.EXIT_USAGE
+    try:
+        config = configuration.load(words[1])
+    except configuration.ConfigurationError as error:
+        print(f"brokerd: {error}", file=sys.stderr)
+        return configuration.EXIT_USAGE
+    set_up_logging(config.broker.name, config.broker.log_level)
+    # Messages are many, long-lived and free of cycles: collecting as often as the interpreter likes to would stop the broker for nothing.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(serve(config))
+    except StartError as error:
+        _log.error("%s", error)
+        return error.status
+    _log.info("stopped")
+    return 0
+
+
+def _stop(number: int, stopping: asyncio.Event) -> None:
+    _log.info("%s: stopping", signal.Signals(number).name)
+    stopping.set()
+
+
+def _loop_factory() -> type[asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    return uvloop.Loop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

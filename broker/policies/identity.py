@@ -1,0 +1,35 @@
+"""The node ID: who a broker is, for as long as its journal exists (AMQ 17.1.3).
+
+It is made when the journal is first created and kept in ``server.lock`` beside it; a live and its backup share it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final
+
+from broker.seams import Seams
+from broker.storage.volume import Volume
+
+FILE: Final = "server.lock"
+
+
+async def read_node_id(volume: Volume) -> str | None:
+    """The node ID of the data in this volume, None where there is none yet."""
+    if not await volume.exists(FILE):
+        return None
+    return (await volume.read(FILE)).decode().strip() or None
+
+
+async def write_node_id(volume: Volume, node_id: str) -> None:
+    """Keep a node ID (a backup takes over its live's), durably."""
+    await volume.write_atomic(FILE, node_id.encode() + b"\n")
+
+
+async def own_node_id(volume: Volume, seams: Seams, name: str = "") -> str:
+    """The node ID of this volume; a new one the first time, different for each broker's ``name`` even where chance is the same."""
+    known = await read_node_id(volume)
+    if known is None:
+        known = str(uuid.uuid5(uuid.UUID(int=seams.random.getrandbits(128), version=4), name))
+        await write_node_id(volume, known)
+    return known

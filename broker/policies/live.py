@@ -1,0 +1,68 @@
+"""A live broker put together: gate, engine and STOMP server over an open journal. Every policy becomes live this way.
+
+Why apart from the policies: they differ in when a broker is live and who must have its data, not in what it is then.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from broker.config import BrokerConfig
+from broker.core.engine import Engine
+from broker.core.views import EngineSettings, Router
+from broker.policies.policy import StartError
+from broker.seams import Seams
+from broker.stomp.server import StompServer
+from broker.storage.gate import DurabilityGate
+from broker.storage.journal import Journal, Recovered
+
+_log = logging.getLogger(__name__)
+
+
+class Live:
+    """Serves from ``open`` to ``close`` or ``abandon``.
+
+    Between construction and ``open`` nobody is served: feeds, routers and observers may be added to ``engine``. ``gate`` may come from the
+    policy; ``local`` follows the journal from ``open`` on unless the policy has set ``journal.on_synced`` itself.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        seams: Seams,
+        journal: Journal,
+        recovered: Recovered,
+        node_id: str,
+        gate: DurabilityGate | None = None,
+        router: Router | None = None,
+    ) -> None:
+        self.journal = journal
+        self.gate = gate or DurabilityGate(journal.synced)
+        self.engine = Engine(journal, recovered, self.gate, EngineSettings.of(config, node_id), seams, router)
+        self.server = StompServer(config, self.engine)
+
+    async def open(self) -> None:
+        """Begin to serve. Raises StartError when the acceptor's port cannot be had."""
+        gate = self.gate
+        if self.journal.on_synced is None:
+            self.journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
+            gate.local = self.journal.synced
+        acceptor = self.server.acceptor
+        try:
+            await self.server.start()
+        except OSError as error:
+            raise StartError(
+                f"acceptor {acceptor.host}:{acceptor.port} cannot listen: {error.strerror or error};"
+                " is another broker running there? (acceptor.port)"
+            ) from None
+        _log.info("serving STOMP on %s:%d", acceptor.host, self.server.port)
+
+    async def close(self) -> None:
+        """End cleanly: connections, then the engine's state, durably. The journal stays open; its owner closes it."""
+        self.server.quiesce()
+        await self.engine.stop()
+        await self.server.stop()
+
+    def abandon(self) -> None:
+        """Demoted: cut every connection, answer nobody."""
+        self.engine.abandon()

@@ -1,0 +1,70 @@
+"""What a policy is to the daemon and to the admin port: a life of a broker, and what it says of itself meanwhile.
+
+Why a protocol: the daemon knows nothing of roles, the policies nothing of signals and command lines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Protocol
+
+from broker.core.engine import Engine
+
+if TYPE_CHECKING:
+    from broker.cluster.membership import Membership
+
+
+class StartError(Exception):
+    """The broker cannot start or go on: one line for the log, saying what is wrong, where, and what would be right. ``status`` is the process's exit status."""
+
+    status = 1
+
+
+class Policy(Protocol):
+    """One broker process from start to end.
+
+    ``role`` is one of "starting", "live", "backup", "voting", "synchronizing", "stopping", "stopped"; ``epoch`` grows with each change of it, so that
+    two equal epochs prove that nothing changed between. ``engine`` exists only while the broker is live.
+    """
+
+    @property
+    def role(self) -> str:
+        """At this moment."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Grows with each change of role."""
+        ...
+
+    @property
+    def node_id(self) -> str | None:
+        """Of the data that is served or copied; None while there is none."""
+        ...
+
+    @property
+    def engine(self) -> Engine | None:
+        """None unless live."""
+        ...
+
+    @property
+    def replicating(self) -> bool:
+        """A live: receipts wait for an up-to-date backup; a backup: it is up to date."""
+        ...
+
+    @property
+    def membership(self) -> Membership | None:
+        """Our place in the cluster; None for a broker without [cluster]."""
+        ...
+
+    def request_stop(self, *, failover: bool | None = None) -> None:
+        """A clean stop is about to be asked for; ``failover`` overrides failover-on-shutdown for this once."""
+        ...
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Live until ``stopping`` is set (a clean stop) or the policy itself decides to end. Raises StartError."""
+        ...
+
+    def details(self) -> dict[str, Any]:
+        """What else ``brokerctl status`` shows, as JSON."""
+        ...

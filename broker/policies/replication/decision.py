@@ -1,0 +1,87 @@
+"""May a live that lost its backup go on? The vote of the others, and what the backup itself says.
+
+Why apart from the live: this is all of the decision and nothing else; it changes nothing but what voters remember.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from broker.cluster.membership import Membership
+from broker.cluster.quorum import vote, votes_needed, withdraw
+from broker.config import ReplicationRole
+from broker.policies.replication.feed import ReplicaFeed
+from broker.policies.replication.probe import probe
+from broker.seams import Seams
+
+_log = logging.getLogger(__name__)
+
+ROUND_S: Final = 0.1
+"""Between two rounds of a live vote."""
+
+
+class LiveVote:
+    """The live vote about one interruption (``vote-on-replication-failure``): rounds within ``quorum-vote-wait``.
+
+    Not one round alone: what cut the backup off may have reset the links to the voters too, which are dialled again, and a voter may have
+    granted the backup a round that fails.
+    """
+
+    def __init__(self, membership: Membership, section: ReplicationRole, node_id: str, session: str) -> None:
+        self._membership = membership
+        self._section = section
+        self._node_id = node_id
+        self._session = session
+        self._round = 0
+
+    async def passes(self) -> bool:
+        """Ask until a majority agrees or the time is over."""
+        section, membership = self._section, self._membership
+        reasons: dict[str, str] | None = None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + section.quorum_vote_wait / 1000
+        while True:
+            self._round += 1
+            needed = votes_needed(membership.live_nodes_seen, section.quorum_size)
+            timeout_s = max(0.001, deadline - loop.time())
+            result = await vote(
+                membership, self._node_id, self._session, self._round, needed=needed, timeout_s=timeout_s
+            )
+            last = loop.time() + ROUND_S >= deadline
+            news = result.passed or last or result.reasons != reasons
+            _log.log(logging.INFO if news else logging.DEBUG, "live vote, round %d: %s", self._round, result)
+            if result.passed or last:
+                break
+            reasons = result.reasons
+            await asyncio.sleep(ROUND_S)
+        if not result.passed:
+            _log.error(
+                "the live vote was lost (%d votes of other live brokers needed, %d live brokers seen):"
+                " this broker stops without answering anyone, for its backup may be live",
+                needed,
+                membership.live_nodes_seen,
+            )
+        return result.passed
+
+    def give_up(self) -> None:
+        """Let the backup have what we were granted; only when this broker certainly answers nobody any more."""
+        withdraw(self._membership, self._node_id, self._session, self._round)
+
+
+async def partner_took_over(
+    membership: Membership, seams: Seams, section: ReplicationRole, node_id: str, feed: ReplicaFeed
+) -> bool:
+    """We did not run for a while: does the backup say that it is live in our place? Waits for the end of its vote."""
+    member = feed.link.member
+    assert member is not None
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + section.quorum_vote_wait / 1000
+    while True:
+        answer = await probe(membership, seams, member.connector)
+        if answer is None or answer.node_id != node_id or answer.role != "voting":
+            return answer is not None and answer.node_id == node_id and answer.role == "live"
+        if loop.time() > deadline:
+            return False
+        await asyncio.sleep(0.05)

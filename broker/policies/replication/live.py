@@ -1,0 +1,346 @@
+"""The live broker of a pair: serves clients, feeds a backup, and decides what to do when it loses one.
+
+When the replication connection is interrupted (AMQ 17.3.3.1):
+    1. the gate is held: nobody is answered any more. Artemis releases waiting receipts here as if they were replicated; if its
+       vote is lost then, what it answered is gone.
+    2. with ``vote-on-replication-failure`` the other lives vote, else it counts as passed.
+    3. passed: the gate is released, receipts wait for our own disk only. Lost: the broker ends without another word to anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Literal
+
+from broker.cluster import messages as m
+from broker.cluster.balancing import Balancing
+from broker.cluster.link import Link, LinkError
+from broker.cluster.membership import Membership
+from broker.cluster.quorum import session_name
+from broker.config import BrokerConfig, SlaveSection
+from broker.policies.live import Live
+from broker.policies.replication.ballots import Ballots
+from broker.policies.replication.decision import LiveVote, partner_took_over
+from broker.policies.replication.feed import ReplicaFeed
+from broker.seams import Seams
+from broker.storage.errors import JournalFailedError
+from broker.storage.gate import DurabilityGate
+from broker.storage.journal import Journal, Recovered
+
+_log = logging.getLogger(__name__)
+
+STOP_PATIENCE_S = 10.0
+"""How long a clean stop waits for disk and backup before it becomes an unclean one."""
+
+LiveEnd = Literal["stopped", "vote-lost", "handed-over", "again", "disk"]
+
+
+class LiveRole:
+    """From an open journal to the end of being live. ``run`` returns why it ended; the journal is its owner's to close.
+
+    ``become`` is told each change of role.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        seams: Seams,
+        membership: Membership,
+        journal: Journal,
+        recovered: Recovered,
+        node_id: str,
+        activation: int,
+        become: Callable[[str], None],
+    ) -> None:
+        section = config.replication
+        assert section is not None
+        self.section = section
+        self.node_id = node_id
+        self.activation = activation
+        self.membership = membership
+        self.gate = DurabilityGate(journal.synced)
+        self.balancing = Balancing(membership, node_id)
+        self.live = Live(config, seams, journal, recovered, node_id, self.gate, self.balancing)
+        self.feed: ReplicaFeed | None = None
+        self.failover_on_shutdown = section.failover_on_shutdown
+        self.failure: JournalFailedError | None = None
+        self._journal = journal
+        self._seams = seams
+        self._become = become
+        self._ended: asyncio.Future[LiveEnd] = asyncio.get_running_loop().create_future()
+        self._sessions = 0
+        self._deciding: asyncio.Task[None] | None = None
+        self._handing_over: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.voter = Ballots(node_id, journal, self.gate, recovered).voter
+
+    @property
+    def patience_s(self) -> float:
+        """How long the backup stays passive without a word from us; we stop answering after half of it."""
+        section = self.membership.section
+        return (self.section.replication_patience or section.connection_ttl) / 1000
+
+    @property
+    def replicating(self) -> bool:
+        """Do receipts wait for an up-to-date backup?"""
+        return self.feed is not None and self.feed.up_to_date and not self.feed.ended
+
+    @property
+    def voting(self) -> bool:
+        """Do we not know at this moment whether we are the live one? Looks at the clock, so that a late answer is never a wrong one."""
+        if self.feed is not None and self.feed.up_to_date:
+            self.feed.check()
+        return self.gate.held
+
+    def details(self) -> dict[str, Any]:
+        """For ``status``."""
+        feed = self.feed
+        return {
+            "backup": None if feed is None else feed.backup,
+            "backup-state": None if feed is None else ("up to date" if feed.up_to_date else "synchronizing"),
+            "acknowledged-by-backup": None if feed is None else feed.acknowledged,
+            "journal-last": self._journal.last_sequence,
+            "journal-synced": self._journal.synced,
+            "waiting-for-durability": self.gate.waiting,
+        }
+
+    async def run(self, stopping: asyncio.Event) -> LiveEnd:
+        """Serve until ``stopping`` is set or something else ends it. Raises StartError when the acceptor's port cannot be had."""
+        self._journal.on_synced = self._synced
+        self._journal.on_failed = self._failed
+        self.gate.local = self._journal.synced
+        self.balancing.attach(self.live.engine)
+        await self.live.open()
+        self.membership.on_replication = self._attached
+        self.voter.install(self.membership)
+        self._become("live")
+        _log.info(
+            "live as node %s, activation %d; nothing is replicated until a backup is up to date",
+            self.node_id,
+            self.activation,
+        )
+        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
+        try:
+            waits: set[asyncio.Future[Any]] = {stop, self._ended}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not self._ended.done():
+                await self._stop_cleanly()
+            return self._ended.result()
+        finally:
+            stop.cancel()
+            await self._clean_up()
+
+    # ---------------------------------------------------------------------------------------------- durability
+
+    def _synced(self, sequence: int) -> None:
+        if self.feed is not None and self.feed.up_to_date:
+            self.feed.check()
+        self.gate.local = sequence
+
+    def _acknowledged(self, sequence: int) -> None:
+        self.gate.remote = sequence
+
+    def _failed(self, error: JournalFailedError) -> None:
+        _log.error("%s", error)
+        self.failure = error
+        self.live.abandon()
+        self._end("disk")
+
+    # ---------------------------------------------------------------------------------------------- the backup
+
+    def _attached(self, link: Link) -> None:
+        """A broker opened a replication connection; its first word must be a request to attach."""
+
+        def first(message: m.Message) -> None:
+            if isinstance(message, m.Attach):
+                self._attach(link, message)
+
+        link.on_message = first
+
+    def _attach(self, link: Link, request: m.Attach) -> None:
+        member = link.member
+        assert member is not None
+        reason = self._objection(request)
+        link.send(m.Attached(request.number, reason, self.node_id, self.activation))
+        if reason:
+            _log.info("replication: %s may not be our backup: %s", member.name, reason)
+            link.close(reason)
+            return
+        self._sessions += 1
+        cluster = self.membership.section
+        feed = self.feed = ReplicaFeed(
+            link,
+            self._journal,
+            session_name(self.activation, self._sessions, self._seams.random.getrandbits(48)),
+            patience_s=min(self.patience_s, request.patience_s),
+            sync_timeout_s=self.section.initial_replication_sync_timeout / 1000,
+            call_timeout_s=cluster.call_timeout / 1000,
+        )
+        feed.failback = request.failback
+        feed.on_up_to_date = self._up_to_date
+        feed.on_acknowledged = self._acknowledged
+        feed.on_suspect = self._suspect
+        feed.on_trusted = self._trusted
+        feed.on_ended = lambda reason, clean: self._interrupted(feed, reason, clean=clean)
+        _log.info("replication: %s attaches as backup (session %s)", member.name, feed.session)
+
+    def _objection(self, request: m.Attach) -> str:
+        if request.group_name != self.section.group_name:
+            return f"group-name {request.group_name!r} is not {self.section.group_name!r}"
+        if self.feed is not None:
+            return f"{self.feed.backup} is our backup already"
+        if self._stopping or self._ended.done():
+            return "stopping"
+        if self._deciding is not None:
+            return "a vote is under way"
+        return ""
+
+    def _up_to_date(self, acknowledged: int) -> None:
+        feed = self.feed
+        assert feed is not None
+        self.gate.remote = acknowledged
+        _log.info(
+            "replication: %s is up to date at entry %d; receipts wait for it", feed.backup, acknowledged
+        )
+        self.membership.announce()
+        if feed.failback and isinstance(self.section, SlaveSection) and self.section.allow_failback:
+            self._handing_over = asyncio.create_task(self._hand_over(feed), name="failback")
+            self._handing_over.add_done_callback(self._crashed)
+
+    def _hold(self) -> None:
+        """Answer nobody, and give nobody a message, until we know that we are the live one."""
+        self.gate.hold()
+        if not self._stopping:
+            self.live.engine.suspend()
+
+    def _release(self) -> None:
+        if not self._stopping:
+            self.live.engine.resume()
+        self.gate.release()
+
+    def _suspect(self) -> None:
+        self._hold()
+        self._become("voting")
+
+    def _trusted(self) -> None:
+        if self._deciding is None and not self._stopping:
+            self._become("live")
+        self._release()
+
+    def _interrupted(self, feed: ReplicaFeed, reason: str, *, clean: bool) -> None:
+        if self.feed is not feed:
+            return
+        was_up_to_date = feed.up_to_date
+        if not was_up_to_date:
+            self.feed = None
+            _log.info("replication: %s is gone before it was up to date: %s", feed.backup, reason)
+            return
+        self._hold()
+        if self._ended.done():
+            return
+        if clean:
+            _log.info("replication: %s has left: %s", feed.backup, reason)
+            self._go_on_alone()
+            return
+        _log.warning("replication interrupted: %s; nobody is answered until that is decided", reason)
+        if not self._stopping:
+            self._become("voting")
+        self._deciding = asyncio.create_task(self._decide(feed), name="decide")
+        self._deciding.add_done_callback(self._crashed)
+
+    async def _decide(self, feed: ReplicaFeed) -> None:
+        section, membership = self.section, self.membership
+        vote = LiveVote(membership, section, self.node_id, feed.session)
+        if section.vote_on_replication_failure and not await vote.passes():
+            self.live.abandon()
+            vote.give_up()
+            self._end("vote-lost")
+        elif feed.link.stalled and await partner_took_over(
+            membership, self._seams, section, self.node_id, feed
+        ):
+            _log.error("%s took over while this broker did not run: it stops", feed.backup)
+            self.live.abandon()
+            self._end("vote-lost")
+        else:
+            self._deciding = None
+            self._go_on_alone()
+
+    def _go_on_alone(self) -> None:
+        """Unreplicated from now on (RP11): say so, then answer who waits."""
+        self.feed = None
+        _log.warning("replication: no backup; what is acknowledged from now on is on this disk only")
+        if not self._stopping:
+            self._become("live")
+        self.gate.remote = None
+        self._release()
+
+    # ---------------------------------------------------------------------------------------------- endings
+
+    def _crashed(self, task: asyncio.Task[None]) -> None:
+        """An error of ours in a decision must end the broker: undecided, it would hold its clients for ever."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.live.abandon()
+            if not self._ended.done():
+                self._ended.set_exception(error)
+
+    def _end(self, end: LiveEnd) -> None:
+        if not self._ended.done():
+            self._ended.set_result(end)
+
+    async def _stop_cleanly(self) -> None:
+        """Answer what is under way, then tell the backup whether it shall take over (``failover-on-shutdown``)."""
+        await self._quiesce()
+        feed = self.feed
+        if feed is not None and feed.up_to_date and not feed.ended and not self._ended.done():
+            failover = self.failover_on_shutdown
+            feed.flush()
+            try:
+                await feed.link.call(m.LiveStopping(feed.link.number(), failover))
+                _log.info("replication: %s %s", feed.backup, "takes over" if failover else "stays passive")
+            except (LinkError, TimeoutError) as error:
+                _log.warning("replication: %s did not hear that we stop: %s", feed.backup, error)
+        self._end("stopped")
+
+    async def _quiesce(self) -> None:
+        self._stopping = True
+        self._become("stopping")
+        self.voter.remove(self.membership)
+        self.balancing.detach()
+        try:
+            async with asyncio.timeout(STOP_PATIENCE_S):
+                await self.live.close()
+        except TimeoutError:
+            _log.warning("disk or backup did not answer within %g s: not a clean stop", STOP_PATIENCE_S)
+
+    async def _hand_over(self, feed: ReplicaFeed) -> None:
+        """Failback: end cleanly, stop being live, then say so; whoever hears it is live next."""
+        _log.info("failback: %s is up to date and takes over again", feed.backup)
+        await self._quiesce()
+        if feed.ended or self._ended.done():
+            _log.warning("failback: %s was lost meanwhile; this broker goes on", feed.backup)
+            self._end("again")
+            return
+        self.gate.hold()
+        self.live.abandon()
+        self._become("backup")
+        feed.link.send(m.HandOver(self.activation))
+        self._end("handed-over")
+
+    async def _clean_up(self) -> None:
+        self._ended.cancel()
+        self.membership.on_replication = lambda link: link.refuse("not live")
+        self.voter.remove(self.membership)
+        self.balancing.detach()
+        for task in (self._deciding, self._handing_over):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self.live.abandon()
+        feed, self.feed = self.feed, None
+        if feed is not None:
+            feed.on_ended = lambda _, __: None
+            feed.link.close("no longer live")
+            feed.end("no longer live", clean=True)

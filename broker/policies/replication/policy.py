@@ -1,0 +1,256 @@
+"""The life of a replicated broker: which role it begins with, and what follows each.
+
+    master  check-for-live-server off: live at once, with the data it has (duplicates after a failover: RP14)
+            on: looks for a live with its node ID; found: its backup, and then live again by failback; else live
+    slave   backup; live after a takeover; backup again after a failback (restart-backup)
+
+A master whose data is an unfinished copy can only be a backup: partial data is never served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from broker.cluster.membership import Membership
+from broker.cluster.messages import Member
+from broker.config import BrokerConfig, MasterSection, SlaveSection
+from broker.core.engine import Engine
+from broker.policies.identity import own_node_id, read_node_id
+from broker.policies.policy import StartError
+from broker.policies.replication.backup import BackupRole
+from broker.policies.replication.live import LiveEnd, LiveRole
+from broker.policies.replication.state import State, read_state, write_state
+from broker.policies.standalone import open_journal
+from broker.seams import Seams
+from broker.storage.errors import JournalDamagedError
+from broker.storage.manifest import read_manifest
+from broker.storage.volume import Volume
+
+_log = logging.getLogger(__name__)
+
+EXIT_VOTE_LOST: Final = 3
+"""Exit status of a live that lost its vote: it stopped on purpose, and its backup may be live."""
+
+
+VOTE_POLL_S: Final = 0.05
+"""How often a starting master looks whether a vote of its backup has ended."""
+
+
+class VoteLostError(StartError):
+    """The live vote was lost. Look for what separates this broker from the others; then start it again."""
+
+    status = EXIT_VOTE_LOST
+
+
+class ReplicationPolicy:
+    """See ``policy.Policy``."""
+
+    def __init__(self, config: BrokerConfig, seams: Seams, volume: Volume) -> None:
+        assert config.cluster is not None
+        assert config.replication is not None
+        self.config = config
+        self.section = config.replication
+        self.epoch = int(seams.wall_clock() * 1000)
+        """Begins with the clock, so that two lives of one broker never show the same number."""
+        self.live: LiveRole | None = None
+        self.backup: BackupRole | None = None
+        self.membership = Membership(config, config.cluster, seams)
+        self.failover: bool | None = None
+        """For the stop that is under way: overrides failover-on-shutdown."""
+        self._role = "starting"
+        self._seams = seams
+        self._volume = volume
+        self._activation = 0
+
+    @property
+    def role(self) -> str:
+        """The role at this moment: a live that may have been replaced while it did not run says "voting", not "live"."""
+        if self._role == "live" and self.live is not None:
+            _ = self.live.voting  # becomes "voting" when the clock says so
+        return self._role
+
+    @property
+    def node_id(self) -> str | None:
+        """A backup has its live's."""
+        return self.membership.own.node_id
+
+    @property
+    def engine(self) -> Engine | None:
+        """None unless live."""
+        return self.live.live.engine if self.live is not None else None
+
+    @property
+    def replicating(self) -> bool:
+        """A live: receipts wait for an up-to-date backup; a backup: it is up to date."""
+        if self.live is not None:
+            return self.live.replicating
+        return self.backup is not None and self.backup.replicating
+
+    def request_stop(self, *, failover: bool | None = None) -> None:
+        """What the stop to come shall do about failover."""
+        self.failover = failover
+        if self.live is not None and failover is not None:
+            self.live.failover_on_shutdown = failover
+
+    def details(self) -> dict[str, Any]:
+        """Nothing secret: names, counts, what is known of others."""
+        membership = self.membership
+        linked = {member.name for member, _ in membership.linked()}
+        shown: dict[str, Any] = {
+            "policy": "replication",
+            "configured": "master" if isinstance(self.section, MasterSection) else "slave",
+            "group-name": self.section.group_name,
+            "activation": self._activation,
+            "live-nodes-seen": membership.live_nodes_seen,
+            "peers": [
+                {
+                    "name": member.name,
+                    "role": member.role,
+                    "node-id": member.node_id,
+                    "linked": member.name in linked,
+                }
+                for member in sorted(membership.known.values(), key=lambda member: member.name)
+            ],
+        }
+        if self.live is not None:
+            shown |= self.live.details()
+        elif self.backup is not None and self.backup.follower is not None:
+            shown["live"] = self.backup.follower.link.peer
+            shown["journal-synced"] = self.backup.follower.copy.synced
+        return shown
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """See ``policy.Policy``. Raises VoteLostError when the live vote was lost."""
+        self._activation = (await read_state(self._volume)).activation
+        await self.membership.start()
+        try:
+            await self._live_through(stopping)
+        finally:
+            self._become("stopped")
+            await self.membership.stop()
+
+    async def _live_through(self, stopping: asyncio.Event) -> None:
+        live = isinstance(self.section, MasterSection) and not await self._must_follow(stopping)
+        while not stopping.is_set():
+            if live:
+                end = await self._be_live(stopping)
+                if end in ("stopped", "disk", "vote-lost"):
+                    self._report(end)
+                    return
+                if (
+                    end == "handed-over"
+                    and isinstance(self.section, SlaveSection)
+                    and not self.section.restart_backup
+                ):
+                    _log.info("failback is done and restart-backup is off: this broker stops")
+                    return
+                live = end == "again"
+            else:
+                live = await self._be_backup(stopping)
+                if not live:
+                    return
+
+    async def _must_follow(self, stopping: asyncio.Event) -> bool:
+        """A master's first question: is somebody live with our node ID, or is our data incomplete?"""
+        section = self.section
+        assert isinstance(section, MasterSection)
+        node_id = await read_node_id(self._volume)
+        if node_id is None:
+            return False
+        self.membership.announce(node_id=node_id)
+        try:
+            manifest = await read_manifest(self._volume, "journal")
+        except JournalDamagedError as error:
+            raise StartError(f"{self.config.data_path}: {error}") from error
+        if manifest is not None and manifest.state == "incomplete":
+            _log.warning(
+                "the data here is an unfinished copy: this broker can only be a backup until it is complete"
+            )
+            return True
+        if not section.check_for_live_server:
+            return False
+        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
+        search = asyncio.create_task(self._search(node_id), name="look for a live with our node ID")
+        await asyncio.wait({stop, search}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        found = search.result() if search.done() else None
+        search.cancel()
+        if found is not None:
+            _log.info("check-for-live-server: %s is live with our node ID: synchronising with it", found.name)
+        return found is not None
+
+    async def _search(self, node_id: str) -> Member | None:
+        """Who is live with our node ID; waits for the end of its vote if that is not decided yet."""
+        membership = self.membership
+        await membership.settled(membership.terms.call_timeout_s)
+        waited = ""
+        while (found := membership.live_with(node_id)) is not None and not found.live:
+            if membership.link_to(found.name) is None:
+                return None
+            if waited != found.name:
+                waited = found.name
+                _log.info("check-for-live-server: %s may become live: waiting for its vote", waited)
+            await asyncio.sleep(VOTE_POLL_S)
+        return found
+
+    async def _be_live(self, stopping: asyncio.Event) -> LiveEnd:
+        journal, recovered = await open_journal(self._volume, self.config)
+        try:
+            node_id = await own_node_id(self._volume, self._seams, self.config.broker.name)
+            self._activation += 1
+            await write_state(self._volume, State(self._activation))
+            role = LiveRole(
+                self.config,
+                self._seams,
+                self.membership,
+                journal,
+                recovered,
+                node_id,
+                self._activation,
+                self._become,
+            )
+            if self.failover is not None:
+                role.failover_on_shutdown = self.failover
+            self.membership.announce(node_id=node_id, activation=self._activation)
+            self.live = role
+            try:
+                end = await role.run(stopping)
+            finally:
+                self.live = None
+            if end == "disk":
+                raise StartError(f"{self.config.data_path}/journal: {role.failure}")
+            return end
+        finally:
+            await journal.close()
+
+    async def _be_backup(self, stopping: asyncio.Event) -> bool:
+        """True: it is time to be live. Raises StartError when our own disk failed."""
+        # A slave belongs to a group; a master to its node ID, wherever that is live now.
+        node_id = self.node_id if isinstance(self.section, MasterSection) else None
+        role = self.backup = BackupRole(
+            self.config, self._seams, self._volume, self.membership, node_id, self._become
+        )
+        try:
+            end = await role.run(stopping)
+        finally:
+            self.backup = None
+        if end.kind == "disk":
+            raise StartError(f"{self.config.data_path}/journal: {end.reason}")
+        if end.kind == "activate":
+            self._activation = max(self._activation, end.activation)
+            _log.warning("this broker takes over as live")
+            return True
+        return False
+
+    def _report(self, end: LiveEnd) -> None:
+        if end == "vote-lost":
+            raise VoteLostError("stopped: the live vote was lost, or the backup is live in our place")
+
+    def _become(self, role: str) -> None:
+        if role != self._role:
+            self._role = role
+            self.epoch += 1
+            live = self.live is not None and role in ("live", "voting")
+            self.membership.announce(role=role, live=live)

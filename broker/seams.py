@@ -1,0 +1,47 @@
+"""What a broker takes from outside besides the loop: chance, the wall clock, and names of hosts.
+
+Why a value and not modules: the same broker code must run in a deterministic simulation, where one seed gives one
+history byte for byte. Time within the broker is ``loop.time()``, files go through ``storage.Volume``, connections
+through the running loop; what is left comes in here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """The outside of one broker; pass it on, never reach around it.
+
+    ``wall_clock`` gives seconds since the epoch and is for what people read (log lines, message timestamps), never
+    for measuring. ``hosts`` maps announced addresses ("a1:61616") to where *this* node reaches them, as /etc/hosts
+    would; each node has its own.
+    """
+
+    random: random.Random
+    wall_clock: Callable[[], float]
+    hosts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+    def resolve(self, address: str) -> tuple[str, int]:
+        """Where to connect for an announced "name:port"; a name without an entry stands for itself.
+
+        Raises ValueError, naming the address, when it has no port or the port is no number within 1..65535.
+        """
+        known = self.hosts.get(address)
+        if known is not None:
+            return known
+        host, separator, port = address.rpartition(":")
+        if not separator or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"address {address!r} is not host:port with a port from 1 to 65535")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        return host, int(port)
+
+
+def real_seams(hosts: Mapping[str, tuple[str, int]] | None = None, seed: int | str | None = None) -> Seams:
+    """The seams of a broker in the real world; ``seed`` None takes chance from the operating system."""
+    return Seams(random=random.Random(seed), wall_clock=time.time, hosts=dict(hosts or {}))

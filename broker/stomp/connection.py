@@ -1,0 +1,234 @@
+"""One client's connection: bytes, heart-beats, and the end of it. What the frames mean is ``session``'s.
+
+Why a protocol and not streams: at tens of thousands of frames a second a task per connection and a future per read cost more than
+the work. Everything written within one turn of the loop leaves in one write.
+
+Slow readers: above HIGH_WATER bytes not yet taken by the network, or gathered in one turn, the session is told to dispatch nothing; it
+may go on when the network has caught up.
+
+Life signs: a connection from which nothing has come for its time to live is closed (``connection-ttl``). After a pause of this very process
+the timer may run before the bytes that wait in the socket are read, so it gives them one more turn (openmq 69: load hides heart-beats).
+"""
+
+# ruff: noqa: D102 - asyncio.Protocol says what its methods mean
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from broker.core.engine import DemotedError
+from broker.core.message import header_line
+from broker.stomp.codec import Parser
+from broker.stomp.errors import RemoteProtocolError
+from broker.stomp.headers import RefusedError
+from broker.stomp.session import Session
+from broker.storage.errors import JournalError
+
+if TYPE_CHECKING:
+    from broker.stomp.server import StompServer
+
+HIGH_WATER: Final = 256 * 1024
+GRACE_S: Final = 0.05
+LINGER_S: Final = 5.0
+"""How long a closed connection may take to hand over its last bytes."""
+
+_log = logging.getLogger(__name__)
+
+
+class Connection(asyncio.Protocol):
+    """From accept to loss. ``number`` is unique within the engine's incarnation."""
+
+    __slots__ = (
+        "_beat_s", "_beat_timer", "_flushing", "_frames_wait", "_heard", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said",
+        "_server", "_transport", "_ttl_s", "_ttl_timer", "_write_paused", "closing", "number", "session",
+    )  # fmt: skip
+
+    def __init__(self, server: StompServer, number: int) -> None:
+        self._server = server
+        self.number = number
+        self._loop = asyncio.get_running_loop()
+        self._parser = Parser(server.limits)
+        self._transport: asyncio.Transport
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._flushing = False
+        self._write_paused = False
+        self._reading = True
+        self.closing = False
+        self._heard = self._said = self._loop.time()
+        self._ttl_s = server.acceptor.connect_timeout / 1000
+        self._ttl_timer: asyncio.TimerHandle | None = None
+        self._beat_s = 0.0
+        self._beat_timer: asyncio.TimerHandle | None = None
+        self.session = Session(self, server)
+
+    # ---------------------------------------------------------------------------------------------- from the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=HIGH_WATER)
+        raw = transport.get_extra_info("socket")
+        if raw is not None:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._ttl_timer = self._loop.call_later(self._ttl_s, self._check_login)
+        self._server.connections[self] = None
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        if self.closing:
+            return
+        try:
+            frames = self._parser.feed(data)
+        except RemoteProtocolError as error:
+            self._handle(error.frames)
+            self.error(str(error))
+            return
+        if frames:
+            self._handle(frames)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
+        self.closing = True
+        self._server.lost(self)
+        for timer in (self._ttl_timer, self._beat_timer):
+            if timer is not None:
+                timer.cancel()
+        self._out.clear()
+        self.session.end()
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self.session.pause()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self.session.resume()
+
+    # ---------------------------------------------------------------------------------------------- for the session
+
+    def write(self, *parts: bytes) -> None:
+        """Send, at the end of this turn of the loop, together with all else."""
+        if self.closing:
+            return
+        self._out += parts
+        self._out_bytes += sum(map(len, parts))
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+        if self._out_bytes > HIGH_WATER and not self._write_paused:
+            self.session.pause()
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call back after this turn of the loop, if the connection still is there."""
+        self._loop.call_soon(lambda: None if self.closing else callback())
+
+    def error(self, message: str, receipt: str | None = None, *headers: tuple[str, str]) -> None:
+        """Say what is wrong, and close: after an ERROR frame there is nothing more (STOMP 1.2, "ERROR")."""
+        if self.closing:
+            return
+        _log.warning("session %s: %s", self.session.name, message)
+        body = message.encode()
+        lines = [
+            ("message", message[:200]),
+            *headers,
+            ("content-type", "text/plain"),
+            ("content-length", str(len(body))),
+        ]
+        if receipt is not None:
+            lines.insert(1, ("receipt-id", receipt))
+        self.write(b"ERROR\n", *(header_line(name, value) for name, value in lines), b"\n", body, b"\0")
+        self.close()
+
+    def close(self) -> None:
+        """Hand over what is written, then close. The session ends now: its messages go to others."""
+        if self.closing:
+            return
+        self._flush()
+        self.closing = True
+        self._transport.close()
+        self._loop.call_later(LINGER_S, self._transport.abort)
+        self.session.end()
+
+    def abort(self) -> None:
+        """Cut the connection without another byte: what was not handed to the network is never sent."""
+        self.closing = True
+        self._out.clear()
+        self._transport.abort()
+        self.session.end()
+
+    def set_reading(self, reading: bool) -> None:
+        """Stop or go on reading: how a producer is made to wait."""
+        if reading is not self._reading and not self.closing:
+            self._reading = reading
+            if reading:
+                self._heard = self._loop.time()
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def begin_heart_beats(self, beat_ms: int, ttl_ms: int) -> None:
+        """From now on send something every ``beat_ms``, and expect something within ``ttl_ms``; 0: not at all."""
+        if self._ttl_timer is not None:
+            self._ttl_timer.cancel()
+        self._ttl_timer = None
+        self._ttl_s = ttl_ms / 1000
+        if ttl_ms:
+            self._ttl_timer = self._loop.call_later(self._ttl_s, self._check_life)
+        if beat_ms:
+            self._beat_s = beat_ms / 2000  # half of it: then no gap is longer than the whole
+            self._beat_timer = self._loop.call_later(self._beat_s, self._beat)
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    def _handle(self, frames: list) -> None:  # type: ignore[type-arg]
+        handle = self.session.handle
+        for frame in frames:
+            if self.closing:
+                return
+            try:
+                handle(frame)
+            except RefusedError as error:
+                self.error(str(error), frame.headers.get("receipt"))
+            except (DemotedError, JournalError):
+                self.abort()
+            except Exception:  # noqa: BLE001 - one client's frame must not end the others' broker
+                _log.exception("session %s: internal error, please report this", self.session.name)
+                self.error("internal error of the broker, please report it", frame.headers.get("receipt"))
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._out and not self.closing:
+            self._said = self._loop.time()
+            out = self._out
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+            self._out = []
+            throttled = self._out_bytes > HIGH_WATER
+            self._out_bytes = 0
+            if throttled and not self._write_paused:
+                self.session.resume()
+
+    def _beat(self) -> None:
+        if not self.closing:
+            if self._loop.time() - self._said >= self._beat_s * 0.9:
+                self.write(b"\n")
+            self._beat_timer = self._loop.call_later(self._beat_s, self._beat)
+
+    def _check_login(self) -> None:
+        self.error(f"no CONNECT within {self._server.acceptor.connect_timeout} ms (acceptor.connect-timeout)")
+
+    def _check_life(self, last_chance: bool = False) -> None:
+        if self.closing:
+            return
+        silence = self._loop.time() - self._heard
+        if not self._reading or silence < self._ttl_s:
+            wait = self._ttl_s if not self._reading else self._ttl_s - silence
+            self._ttl_timer = self._loop.call_later(wait, self._check_life)
+        elif not last_chance:
+            self._ttl_timer = self._loop.call_later(GRACE_S, self._check_life, True)
+        else:
+            self.error(f"nothing came for {silence * 1000:.0f} ms: the connection's time to live has passed")

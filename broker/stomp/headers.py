@@ -1,0 +1,75 @@
+"""Destinations, and the headers a message keeps.
+
+Why apart from the sessions: pure functions on text, called for every SEND, tested alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from broker.core.message import header_line
+from broker.core.views import INTERNAL_PREFIX, SYSTEM_PREFIX
+
+QUEUE_PREFIX: Final = "/queue/"
+NAME_BYTES_MAX: Final = 255
+
+OURS: Final = frozenset(
+    {
+        "receipt", "transaction", "content-length", "message-id", "subscription", "ack", "redelivered", "JMSXDeliveryCount",
+    }
+)  # fmt: skip
+"""Headers of a SEND that are not the message's: they speak of the frame, or only the broker may say them."""
+
+
+class RefusedError(Exception):
+    """The client asked for what cannot be: an ERROR frame with this text, then the connection is closed. Mend the client."""
+
+
+def queue_name(destination: str | None) -> str:
+    """The queue that a destination means: ``/queue/NAME`` and ``NAME`` are the same. Raises RefusedError."""
+    if destination is None:
+        raise RefusedError("header 'destination' is missing")
+    name = destination.removeprefix(QUEUE_PREFIX)
+    if name.startswith((INTERNAL_PREFIX, SYSTEM_PREFIX)):
+        raise RefusedError(f"destination {destination!r} is the broker's own: choose another name")
+    if name.startswith("/"):
+        raise RefusedError(
+            f"destination {destination!r} is no queue: use /queue/NAME or NAME (topics are not supported)"
+        )
+    if not name or len(name.encode()) > NAME_BYTES_MAX or not name.isprintable():
+        raise RefusedError(
+            f"destination {destination[:64]!r}: a queue's name has 1 to {NAME_BYTES_MAX} bytes, all printable"
+        )
+    return name
+
+
+def kept_headers(headers: Mapping[str, str], body_size: int) -> bytes:
+    """The header lines a message keeps, as they will travel, with the true content-length last."""
+    lines = [f"{name}:{value}" for name, value in headers.items() if name not in OURS]
+    text = "\n".join(lines)
+    if "\\" in text or "\r" in text or text.count(":") != len(lines) or text.count("\n") != len(lines) - 1:
+        kept = b"".join(header_line(name, value) for name, value in headers.items() if name not in OURS)
+        return b"%bcontent-length:%d\n" % (kept, body_size)
+    return f"{text}\ncontent-length:{body_size}\n".encode()
+
+
+def number(headers: Mapping[str, str], name: str, least: int) -> int | None:
+    """A header that is a whole number, None where it is absent. Raises RefusedError."""
+    text = headers.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdecimal() or len(text) > 9 or int(text) < least:
+        raise RefusedError(f"header {name!r} is {text[:64]!r}: expected a whole number of at least {least}")
+    return int(text)
+
+
+def heart_beats(headers: Mapping[str, str]) -> tuple[int, int]:
+    """What the client can send and would like to get, in milliseconds (STOMP 1.2, "Heart-beating"). Raises RefusedError."""
+    text = headers.get("heart-beat", "0,0")
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):
+        raise RefusedError(
+            f"header 'heart-beat' is {text[:64]!r}: expected two numbers of milliseconds, as 1000,1000"
+        )
+    return int(parts[0]), int(parts[1])

@@ -1,0 +1,55 @@
+"""CONNECT: the version both speak, who may come in, and how often each shows that it lives. No state, no bytes.
+
+Heart-beats as STOMP 1.2 has them: each side says how often it can send and how often it wants to receive; the slower wish of the two
+counts, and a zero on either side means none in that direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hmac import compare_digest
+from typing import Final, NamedTuple
+
+from broker.config import AcceptorSection
+from broker.stomp.headers import RefusedError, heart_beats
+
+VERSION: Final = "1.2"
+TTL_MIN_MS: Final = 1000
+
+
+class VersionRefusedError(RefusedError):
+    """The client does not speak 1.2; the ERROR frame names the version that is spoken here."""
+
+
+class Agreement(NamedTuple):
+    """In milliseconds: the longest the broker may be silent, and the longest the client may be; 0: for ever."""
+
+    beat: int
+    ttl: int
+
+
+def log_in(headers: Mapping[str, str], acceptor: AcceptorSection) -> Agreement:
+    """Let a client in, or raise RefusedError. Which of login and passcode is wrong is nobody's business."""
+    offered = [version.strip() for version in headers.get("accept-version", "1.0").split(",")]
+    if VERSION not in offered:
+        raise VersionRefusedError(
+            f"only STOMP {VERSION} is spoken here, the client offers {', '.join(offered)[:64]}"
+        )
+    if "host" not in headers:
+        raise RefusedError("header 'host' is missing from CONNECT")
+    if acceptor.users:
+        passcode = acceptor.users.get(headers.get("login", ""))
+        right = compare_digest((passcode or "").encode(), headers.get("passcode", "").encode())
+        if not right or passcode is None:
+            raise RefusedError("login or passcode is wrong")
+    client_sends, client_wants = heart_beats(headers)
+    beat = _agreed(acceptor.heart_beat_send, client_wants)
+    expected = _agreed(acceptor.heart_beat_receive, client_sends)
+    ttl = acceptor.connection_ttl
+    if ttl is None:
+        return Agreement(beat, max(2 * expected, TTL_MIN_MS) if expected else 0)
+    return Agreement(beat, max(ttl, 0))
+
+
+def _agreed(one: int, other: int) -> int:
+    return max(one, other) if one and other else 0

@@ -1,0 +1,82 @@
+"""The acceptor: where STOMP clients connect while this broker is live."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from broker.config import BrokerConfig
+from broker.core.engine import Engine
+from broker.stomp.connection import Connection
+from broker.stomp.limits import Limits
+
+CLOSE_PATIENCE_S = 1.0
+
+
+class StompServer:
+    """Listens from ``start`` to ``stop``; cuts every connection when the engine is abandoned.
+
+    A clean stop is ``quiesce``, then ``Engine.stop``, which lets the last receipts leave, then ``stop``.
+    """
+
+    def __init__(self, config: BrokerConfig, engine: Engine) -> None:
+        self.acceptor = config.acceptor
+        self.name = config.broker.name
+        self.engine = engine
+        self.limits = Limits(
+            max_headers=config.acceptor.max_headers,
+            max_header_bytes=config.acceptor.max_header_bytes,
+            max_body_bytes=config.acceptor.max_body_bytes,
+        )
+        self.connections: dict[Connection, None] = {}
+        self._numbers = itertools.count(1)
+        self._listener: asyncio.Server | None = None
+        self._all_closed: asyncio.Future[None] | None = None
+        engine.on_abandon.append(self.abandon)
+
+    @property
+    def port(self) -> int:
+        """Where it listens, which matters where the configuration says port 0."""
+        assert self._listener is not None, "the server has not been started"
+        port: int = self._listener.sockets[0].getsockname()[1]
+        return port
+
+    async def start(self) -> None:
+        """Listen. Raises OSError when the address cannot be had."""
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._accept, self.acceptor.host, self.acceptor.port, backlog=512
+        )
+
+    def quiesce(self) -> None:
+        """Accept nobody and take no more frames; what clients held goes back. Receipts that are due still leave."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self.connections):
+            connection.session.quiesce()
+
+    async def stop(self) -> None:
+        """Close every connection when its last bytes are handed over."""
+        self.quiesce()
+        for connection in list(self.connections):
+            connection.close()
+        if self.connections:
+            self._all_closed = asyncio.get_running_loop().create_future()
+            await asyncio.wait([self._all_closed], timeout=CLOSE_PATIENCE_S)
+        for connection in list(self.connections):
+            connection.abort()
+
+    def abandon(self) -> None:
+        """Cut every connection at once, with nothing said."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self.connections):
+            connection.abort()
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is no more."""
+        self.connections.pop(connection, None)
+        if not self.connections and self._all_closed is not None and not self._all_closed.done():
+            self._all_closed.set_result(None)
+
+    def _accept(self) -> Connection:
+        return Connection(self, next(self._numbers))

@@ -1,0 +1,428 @@
+"""What a client's frames mean: the server's half of STOMP 1.2.
+
+Why one table of commands: a connection is first unknown, then logged in, then leaving, and what is allowed when is seen at
+a glance. Nothing here knows sockets; ``connection`` brings frames and takes bytes.
+
+Receipts: one for a SEND, ACK, NACK, COMMIT or ABORT leaves only from the durability gate; one for any other frame when it is done, but never before
+an earlier frame's. DISCONNECT's is therefore the last word on everything the client sent.
+
+Prefetch: ``prefetch-count`` of a SUBSCRIBE (or ``consumer-window``, the same) is how many messages it may hold unacknowledged; without it the
+queue's ``default-consumer-window`` counts. In ack mode ``auto`` messages are acknowledged as they are written, and only the connection's own pace limits them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from broker.core.consumer import Delivery
+from broker.core.message import Message, header_line
+from broker.core.transactions import Transaction
+from broker.core.views import SYSTEM_PREFIX
+from broker.stomp.frames import Frame
+from broker.stomp.headers import RefusedError, kept_headers, number, queue_name
+from broker.stomp.intake import PARKED_BYTES_MAX, Intake
+from broker.stomp.login import VERSION, VersionRefusedError, log_in
+from broker.stomp.subscription import Browser, Subscription, Watch
+
+if TYPE_CHECKING:
+    from broker.stomp.connection import Connection
+    from broker.stomp.server import StompServer
+
+PRODUCT: Final = "brokerd/0.1.0"
+ACK_MODES: Final = ("auto", "client", "client-individual")
+DESTINATIONS_KEPT: Final = 1000
+
+Handler = Callable[["Session", Frame], None]
+AnySubscription = Subscription | Browser | Watch
+
+
+class Session:
+    """One client from CONNECT to its end."""
+
+    __slots__ = (
+        "_busy_until", "_committing", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers", "_open_receipts", "_paused", "_server",
+        "_subscriptions", "_transaction_bytes", "_transactions", "ack_prefix", "connection", "engine", "name", "node_id",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection, server: StompServer) -> None:
+        self.connection = connection
+        self.engine = server.engine
+        self.name = f"{self.engine.incarnation}-{connection.number}"
+        self.ack_prefix = f"{self.name}-"
+        self.node_id = self.engine.settings.node_id
+        self._server = server
+        self._handlers: dict[str, Handler] = UNKNOWN
+        self._subscriptions: dict[str, AnySubscription] = {}
+        self._numbers: dict[int, Subscription] = {}
+        self._transactions: dict[str, Transaction] = {}
+        self._destinations: dict[str, str] = {}
+        self._intake = Intake(self.engine.memory, self._balance_reading)
+        self._committing: list[Transaction] = []
+        self._transaction_bytes = 0
+        self._count = 0
+        self._busy_until = 0
+        self._open_receipts = 0
+        self._paused = False
+        self._ended = False
+
+    # ---------------------------------------------------------------------------------------------- from the connection
+
+    def handle(self, frame: Frame) -> None:
+        """Do what a frame says. Raises RefusedError for what cannot be done."""
+        handler = self._handlers.get(frame.command)
+        if handler is None:
+            if self._handlers is LEAVING:
+                return
+            if frame.command in UNKNOWN:
+                raise RefusedError(f"{frame.command} after CONNECT: a connection logs in once")
+            if frame.command in LOGGED_IN:
+                raise RefusedError(f"{frame.command} before CONNECT: log in first")
+            raise RefusedError(f"{frame.command} is a frame that servers send")
+        handler(self, frame)
+
+    def pause(self) -> None:
+        """The connection takes no more for now: dispatch nothing."""
+        if not self._paused:
+            self._paused = True
+            for subscription in self._subscriptions.values():
+                subscription.pause()
+
+    def resume(self) -> None:
+        """It does again."""
+        if self._paused:
+            self._paused = False
+            for subscription in list(self._subscriptions.values()):
+                subscription.resume()
+
+    def end(self) -> None:
+        """The connection is gone: open transactions are undone, unacknowledged messages go back to their places."""
+        if self._ended:
+            return
+        self._ended = True
+        self._intake.clear()
+        self._release()
+        self._undo_transactions()
+
+    def quiesce(self) -> None:
+        """The broker is stopping cleanly: take no more frames, give back what is held; receipts that are due still leave."""
+        self._handlers = LEAVING
+        self._intake.clear()
+        self._undo_transactions()
+        self._release()
+
+    # ---------------------------------------------------------------------------------------------- logging in
+
+    def _connect(self, frame: Frame) -> None:
+        acceptor = self._server.acceptor
+        try:
+            agreement = log_in(frame.headers, acceptor)
+        except VersionRefusedError as error:
+            self.connection.error(str(error), None, ("version", VERSION))
+            return
+        self.connection.begin_heart_beats(agreement.beat, agreement.ttl)
+        # The headers of CONNECTED are literal (STOMP 1.2, "Value Encoding"): none of these needs an escape.
+        self.connection.write(
+            f"CONNECTED\nversion:{VERSION}\nheart-beat:{acceptor.heart_beat_send},{acceptor.heart_beat_receive}\nserver:{PRODUCT}\nsession:{self.name}\n"
+            f"broker:{self._server.name}\nnode-id:{self.node_id}\n\n\0".encode()
+        )
+        self._handlers = LOGGED_IN
+
+    def _disconnect(self, frame: Frame) -> None:
+        self._handlers = LEAVING
+        self._undo_transactions(parked=False)
+        self._release()
+        receipt = frame.headers.get("receipt")
+        if self._intake:
+            self._intake.park(None, 0, partial(self._last_word, receipt))
+        else:
+            self._last_word(receipt)
+
+    def _last_word(self, receipt: str | None) -> None:
+        self._open_receipts += 1
+        self.engine.gate.when_durable(self._busy_until, partial(self._say_farewell, receipt))
+
+    def _say_farewell(self, receipt: str | None) -> None:
+        if receipt is None:
+            self._open_receipts -= 1
+        else:
+            self._receipt(receipt)
+        self.connection.close()
+
+    # ---------------------------------------------------------------------------------------------- producing
+
+    def _send(self, frame: Frame) -> None:
+        headers = frame.headers
+        destination = headers.get("destination")
+        queue = self._destinations.get(destination)  # type: ignore[arg-type] # None is never in it
+        if queue is None:
+            queue = queue_name(destination)
+            if len(self._destinations) < DESTINATIONS_KEPT:
+                self._destinations[destination] = queue  # type: ignore[index] # queue_name has refused None
+        group = headers.get("JMSXGroupID")
+        body = frame.body
+        message = Message(
+            queue,
+            kept_headers(headers, len(body)),
+            body,
+            group,
+            closes=group is not None and headers.get("JMSXGroupSeq") == "-1",
+        )
+        name = headers.get("transaction")
+        receipt = headers.get("receipt")
+        if name is not None:
+            transaction = self._transaction(name)
+            bound = self._server.acceptor.max_transaction_bytes
+            if self._transaction_bytes + message.size > bound:
+                raise RefusedError(
+                    f"open transactions hold more than {bound} bytes (acceptor.max-transaction-bytes)"
+                )
+            transaction.send(queue, message)
+            self._transaction_bytes += message.size
+            self.engine.memory.reserve(message.size)
+            self._done(receipt)
+        elif self._intake or self.engine.memory.is_full(queue):
+            self._park(queue, message.size, partial(self._take, queue, message, receipt))
+        else:
+            self._take(queue, message, receipt)
+
+    def _take(self, queue: str, message: Message, receipt: str | None) -> None:
+        self._busy_until = self.engine.send(queue, message, self._later(receipt))
+
+    def _begin(self, frame: Frame) -> None:
+        name = _required(frame, "transaction")
+        if name in self._transactions:
+            raise RefusedError(f"transaction {name!r} is open already")
+        self._transactions[name] = Transaction()
+        self._done(frame.headers.get("receipt"))
+
+    def _commit(self, frame: Frame) -> None:
+        transaction = self._transactions.pop(name := _required(frame, "transaction"), None)
+        if transaction is None:
+            raise RefusedError(f"transaction {name!r} is not open")
+        receipt = frame.headers.get("receipt")
+        if self._intake:
+            self._committing.append(transaction)
+            self._park(None, transaction.size, partial(self._commit_parked, transaction, receipt))
+        else:
+            self._commit_now(transaction, receipt)
+
+    def _commit_parked(self, transaction: Transaction, receipt: str | None) -> None:
+        self._committing.remove(transaction)
+        self._commit_now(transaction, receipt)
+
+    def _commit_now(self, transaction: Transaction, receipt: str | None) -> None:
+        self._forget(transaction)
+        self._busy_until = self.engine.commit(transaction, self._later(receipt)) or self._busy_until
+
+    def _abort(self, frame: Frame) -> None:
+        transaction = self._transactions.pop(name := _required(frame, "transaction"), None)
+        if transaction is None:
+            raise RefusedError(f"transaction {name!r} is not open")
+        self._forget(transaction)
+        receipt = frame.headers.get("receipt")
+        if self._intake:
+            self._busy_until = self.engine.roll_back(transaction) or self._busy_until
+            self._done(receipt)
+        else:
+            sequence = self.engine.roll_back(transaction, done=self._later(receipt))
+            self._busy_until = sequence or self._busy_until
+
+    def _transaction(self, name: str) -> Transaction:
+        transaction = self._transactions.get(name)
+        if transaction is None:
+            raise RefusedError(f"transaction {name!r} is not open")
+        return transaction
+
+    def _forget(self, transaction: Transaction) -> None:
+        self._transaction_bytes -= transaction.size
+        self.engine.memory.reserve(-transaction.size)
+
+    def _undo_transactions(self, *, parked: bool = True) -> None:
+        """Undo what is open, and (``parked``) what was committed but still waits for its turn."""
+        undone = [*self._transactions.values(), *(self._committing if parked else ())]
+        for transaction in undone:
+            self._forget(transaction)
+            if not self.engine.abandoned:
+                self.engine.roll_back(transaction, refused=False)
+        self._transactions.clear()
+        if parked:
+            self._committing.clear()
+
+    def _park(self, queue: str | None, size: int, action: Callable[[], None]) -> None:
+        self._intake.park(queue, size, action)
+        if self._intake.size > PARKED_BYTES_MAX and self._subscriptions:
+            raise RefusedError(
+                f"more than {PARKED_BYTES_MAX} bytes of sends wait for room in {queue or 'a queue'} on a connection that also consumes:"
+                " wait for receipts, or produce on another connection"
+            )
+
+    def _balance_reading(self) -> None:
+        """Stop reading a connection whose sends wait, unless acknowledgements may come on it."""
+        acknowledges = self._subscriptions or any(
+            one.acknowledged or one.refused for one in self._transactions.values()
+        )
+        self.connection.set_reading(not self._intake or bool(acknowledges))
+
+    # ---------------------------------------------------------------------------------------------- consuming
+
+    def _subscribe(self, frame: Frame) -> None:
+        headers = frame.headers
+        subscription_id = _required(frame, "id")
+        destination = _required(frame, "destination")
+        if subscription_id in self._subscriptions:
+            raise RefusedError(f"subscription {subscription_id!r} exists already on this connection")
+        if len(self._subscriptions) >= self._server.acceptor.max_subscriptions:
+            raise RefusedError(
+                f"more than {self._server.acceptor.max_subscriptions} subscriptions on one connection (acceptor.max-subscriptions)"
+            )
+        mode = headers.get("ack", "auto")
+        if mode not in ACK_MODES:
+            raise RefusedError(f"header 'ack' is {mode[:64]!r}: expected one of {', '.join(ACK_MODES)}")
+        window = number(headers, "prefetch-count", 1) or number(headers, "consumer-window", 1)
+        self._subscriptions[subscription_id] = self._open(
+            subscription_id, destination, mode, window, headers.get("browser") == "true"
+        )
+        self._balance_reading()
+        self._done(headers.get("receipt"))
+
+    def _open(
+        self, subscription_id: str, destination: str, mode: str, window: int | None, browser: bool
+    ) -> AnySubscription:
+        if destination.startswith(SYSTEM_PREFIX):
+            feed = self.engine.feeds.get(destination)
+            if feed is None:
+                raise RefusedError(
+                    f"there is no feed {destination!r}; known: {', '.join(sorted(self.engine.feeds)) or 'none'}"
+                )
+            return Watch(self, subscription_id, destination, feed)
+        name = queue_name(destination)
+        if browser:
+            shown = Browser(self, subscription_id, [browsed.message for browsed in self.engine.browse(name)])
+            self.connection.soon(shown.resume)
+            return shown
+        self._count += 1
+        subscription = Subscription(self, subscription_id, self._count, mode)
+        before = self.engine.journal.last_sequence
+        subscription.consumer = self.engine.subscribe(
+            name, subscription.deliver, window=window, auto=mode == "auto"
+        )
+        if self.engine.journal.last_sequence > before:
+            self._busy_until = self.engine.journal.last_sequence  # the queue is new: the receipt waits for it
+        if self._paused:
+            subscription.pause()
+        self._numbers[self._count] = subscription
+        return subscription
+
+    def _unsubscribe(self, frame: Frame) -> None:
+        subscription = self._subscriptions.pop(subscription_id := _required(frame, "id"), None)
+        if subscription is None:
+            raise RefusedError(f"subscription {subscription_id!r} does not exist on this connection")
+        if isinstance(subscription, Subscription):
+            del self._numbers[subscription.number]
+        subscription.end()
+        self._balance_reading()
+        self._done(frame.headers.get("receipt"))
+
+    def _ack(self, frame: Frame) -> None:
+        self._answer(frame, refuse=False)
+
+    def _nack(self, frame: Frame) -> None:
+        self._answer(frame, refuse=True)
+
+    def _answer(self, frame: Frame, *, refuse: bool) -> None:
+        headers = frame.headers
+        deliveries = self._named(_required(frame, "id"))
+        name = headers.get("transaction")
+        receipt = headers.get("receipt")
+        if name is not None:
+            transaction = self._transaction(name)
+            (transaction.refuse if refuse else transaction.acknowledge)(deliveries)
+            self._done(receipt)
+            return
+        change = self.engine.refuse if refuse else self.engine.acknowledge
+        if self._intake:
+            self._busy_until = change(deliveries)
+            self._done(receipt)
+        else:
+            self._busy_until = change(deliveries, self._later(receipt))
+
+    def _named(self, ack_id: str) -> list[Delivery]:
+        """The deliveries that an id of ACK or NACK means. Raises RefusedError for one that is not held here and now."""
+        if ack_id.startswith(self.ack_prefix):
+            first, _, second = ack_id[len(self.ack_prefix) :].partition(".")
+            if first.isdecimal() and second.isdecimal() and len(ack_id) < 100:
+                subscription = self._numbers.get(int(first))
+                consumer = None if subscription is None else subscription.consumer
+                delivery = None if consumer is None else consumer.unacknowledged.get(int(second))
+                if subscription is not None and consumer is not None and delivery is not None:
+                    return consumer.through(delivery) if subscription.cumulative else [delivery]
+        raise RefusedError(f"id {ack_id[:100]!r} is no message that this connection holds unacknowledged")
+
+    def _release(self) -> None:
+        for subscription in self._subscriptions.values():
+            subscription.end()
+        self._subscriptions.clear()
+        self._numbers.clear()
+
+    # ---------------------------------------------------------------------------------------------- receipts
+
+    def _later(self, receipt: str | None) -> Callable[[], None] | None:
+        """What to call when the frame's entry is durable."""
+        if receipt is None:
+            return None
+        self._open_receipts += 1
+        return partial(self._receipt, receipt)
+
+    def _done(self, receipt: str | None) -> None:
+        """The frame is done: its receipt leaves after those of earlier frames."""
+        if receipt is None:
+            return
+        if self._intake:
+            self._intake.park(None, 0, partial(self._done_in_turn, receipt))
+        else:
+            self._done_in_turn(receipt)
+
+    def _done_in_turn(self, receipt: str) -> None:
+        self._open_receipts += 1
+        if (
+            self._open_receipts == 1
+            and self._busy_until <= self.engine.gate.durable
+            and not self.engine.gate.held
+        ):
+            self._receipt(receipt)
+        else:
+            self.engine.gate.when_durable(self._busy_until, partial(self._receipt, receipt))
+
+    def _receipt(self, receipt: str) -> None:
+        self._open_receipts -= 1
+        if receipt.isalnum():
+            self.connection.write(f"RECEIPT\nreceipt-id:{receipt}\n\n\0".encode())
+        else:
+            self.connection.write(b"RECEIPT\n", header_line("receipt-id", receipt), b"\n\0")
+
+
+def _required(frame: Frame, name: str) -> str:
+    value = frame.headers.get(name)
+    if value is None:
+        raise RefusedError(f"header {name!r} is missing from {frame.command}")
+    return value
+
+
+UNKNOWN: Final[dict[str, Handler]] = {
+    "CONNECT": Session._connect,  # noqa: SLF001 - the table is part of the class
+    "STOMP": Session._connect,  # noqa: SLF001
+}
+LOGGED_IN: Final[dict[str, Handler]] = {
+    "SEND": Session._send,  # noqa: SLF001
+    "ACK": Session._ack,  # noqa: SLF001
+    "NACK": Session._nack,  # noqa: SLF001
+    "SUBSCRIBE": Session._subscribe,  # noqa: SLF001
+    "UNSUBSCRIBE": Session._unsubscribe,  # noqa: SLF001
+    "BEGIN": Session._begin,  # noqa: SLF001
+    "COMMIT": Session._commit,  # noqa: SLF001
+    "ABORT": Session._abort,  # noqa: SLF001
+    "DISCONNECT": Session._disconnect,  # noqa: SLF001
+}
+LEAVING: Final[dict[str, Handler]] = {}

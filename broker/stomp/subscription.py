@@ -1,0 +1,141 @@
+"""Subscriptions: a consumer, a browser, or a watcher of a feed, as a client sees them.
+
+Ack ids are ``<incarnation>-<connection>-<subscription>.<tag>``. The incarnation is new with every start of a broker, so an acknowledgement that
+arrives after a restart or a failover names nothing (rabbitmq-server 4004: a stale tag acknowledged another message).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from broker.core.consumer import Consumer, Delivery
+from broker.core.feed import Feed
+from broker.core.message import Message, header_line
+
+if TYPE_CHECKING:
+    from broker.stomp.session import Session
+
+
+class Subscription:
+    """Hands a queue's messages to a client. ``cumulative``: an ACK names all up to its message (ack mode ``client``)."""
+
+    __slots__ = ("_ack_prefix", "_head", "_session", "consumer", "cumulative", "number")
+
+    def __init__(self, session: Session, subscription_id: str, number: int, mode: str) -> None:
+        self._session = session
+        self.number = number
+        self.cumulative = mode == "client"
+        self.consumer: Consumer | None = None
+        subscription = header_line("subscription", subscription_id).decode()
+        self._head = f"MESSAGE\n{subscription}message-id:{session.node_id}-"
+        self._ack_prefix = "" if mode == "auto" else f"\nack:{session.ack_prefix}{number}."
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Write the MESSAGE frame."""
+        message = delivery.message
+        ack = f"{self._ack_prefix}{delivery.tag}" if self._ack_prefix else ""
+        redelivered = "true" if message.redelivered or message.deliveries > 1 else "false"
+        head = f"{self._head}{message.id}{ack}\nredelivered:{redelivered}\nJMSXDeliveryCount:{message.deliveries}\n"
+        self._session.connection.write(head.encode(), message.headers, b"\n", message.body, b"\0")
+
+    def pause(self) -> None:
+        """The connection takes no more for now."""
+        if self.consumer is not None:
+            self.consumer.pause()
+
+    def resume(self) -> None:
+        """It does again."""
+        if self.consumer is not None:
+            self.consumer.resume()
+
+    def end(self) -> None:
+        """Give back what is unacknowledged."""
+        if self.consumer is not None:
+            self._session.engine.unsubscribe(self.consumer)
+
+
+class Browser:
+    """Shows what is in a queue now, without taking it; ends with an empty MESSAGE that has ``browser:end`` (as ActiveMQ does)."""
+
+    __slots__ = ("_ended", "_messages", "_paused", "_session", "_subscription")
+
+    def __init__(self, session: Session, subscription_id: str, messages: list[Message]) -> None:
+        self._session = session
+        self._subscription = header_line("subscription", subscription_id)
+        self._messages: Iterator[Message] = iter(messages)
+        self._paused = False
+        self._ended = False
+
+    def pause(self) -> None:
+        """The connection takes no more for now."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Show on, as far as the connection takes it."""
+        self._paused = False
+        write = self._session.connection.write
+        while not self._paused and not self._ended:
+            message = next(self._messages, None)
+            if message is None:
+                self._ended = True
+                write(
+                    b"MESSAGE\n",
+                    self._subscription,
+                    b"message-id:end\ndestination:\nbrowser:end\ncontent-length:0\n\n\0",
+                )
+            else:
+                redelivered = b"true" if message.redelivered or message.deliveries else b"false"
+                head = f"message-id:{self._session.node_id}-{message.id}\nJMSXDeliveryCount:{message.deliveries}\nredelivered:"
+                write(
+                    b"MESSAGE\n", self._subscription, head.encode(), redelivered, b"\n", message.headers, b"\n", message.body, b"\0"
+                )  # fmt: skip
+
+    def end(self) -> None:
+        """Nothing was taken, so nothing goes back."""
+        self._ended = True
+
+
+class Watch:
+    """Shows every new value of a feed; a slow client gets only the latest."""
+
+    __slots__ = ("_count", "_feed", "_head", "_latest", "_number", "_paused", "_session")
+
+    def __init__(self, session: Session, subscription_id: str, destination: str, feed: Feed) -> None:
+        self._session = session
+        self._feed = feed
+        self._head = b"".join(
+            (
+                b"MESSAGE\n",
+                header_line("subscription", subscription_id),
+                header_line("destination", destination),
+                header_line("content-type", feed.content_type),
+            )
+        )
+        self._paused = False
+        self._latest: bytes | None = None
+        self._count = 0
+        self._number = feed.watch(self._show)
+
+    def pause(self) -> None:
+        """The connection takes no more for now."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Show the latest that was missed."""
+        self._paused = False
+        if self._latest is not None:
+            self._show(self._latest)
+
+    def end(self) -> None:
+        """No more."""
+        self._feed.unwatch(self._number)
+
+    def _show(self, value: bytes) -> None:
+        if self._paused:
+            self._latest = value
+            return
+        self._latest = None
+        self._count += 1
+        rest = f"message-id:{self._session.name}-{self._count}\ncontent-length:{len(value)}\n\n"
+        self._session.connection.write(self._head, rest.encode(), value, b"\0")

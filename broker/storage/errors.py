@@ -1,0 +1,45 @@
+"""What can be wrong with a journal, split by what its reader must do next."""
+
+from __future__ import annotations
+
+
+class JournalError(Exception):
+    """Any trouble with a journal."""
+
+
+class JournalDamagedError(JournalError):
+    """Data that had been synced is not what was written. Do not start on it: restore the file or copy from the other broker.
+
+    ``path`` is within the volume, ``offset`` in bytes where the damage begins.
+    """
+
+    def __init__(self, path: str, offset: int, reason: str) -> None:
+        super().__init__(f"journal damaged: {path} at offset {offset}: {reason}")
+        self.path = path
+        self.offset = offset
+        self.reason = reason
+
+
+class JournalIncompleteError(JournalError):
+    """The directory holds a copy whose synchronisation never ended: it must never be served from. Make a new copy."""
+
+
+class JournalLockedError(JournalError):
+    """Another broker has this journal open. Stop that one, or configure another directory."""
+
+
+class JournalFailedError(JournalError):
+    """A write or sync failed: nothing since ``synced`` is certain and nothing more is taken. Stop the broker; its journal recovers at the next start."""
+
+    def again(self) -> JournalFailedError:
+        """A fresh one for the next caller: raising one object again and again makes its traceback grow."""
+        failure = JournalFailedError(*self.args)
+        failure.__cause__ = self.__cause__
+        return failure
+
+
+# The names of the architecture page.
+JournalDamaged = JournalDamagedError
+JournalIncomplete = JournalIncompleteError
+JournalLocked = JournalLockedError
+JournalFailed = JournalFailedError

@@ -1,0 +1,127 @@
+"""Who may be answered, and when: a receipt leaves only when what it promises is durable under the policy in force.
+
+Why one place: a receipt sent a moment too early is a lost message, the very thing this broker is tested for. The
+policy moves ``local`` and ``remote`` and holds the gate while it does not know who it is; the engine only ever says what must be
+durable before something happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+Callback = Callable[[], None]
+
+
+class DurabilityGate:
+    """Runs callbacks, in order of their journal sequences, once these are durable.
+
+    ``local`` is the highest sequence on our disk, ``remote`` the highest on an up-to-date backup's disk; None means
+    that nothing is replicated and local decides alone. Assigning either runs what has become durable, on the spot: assign from
+    the loop, never from within an append.
+    """
+
+    __slots__ = ("_abandoned", "_draining", "_held", "_local", "_remote", "_scheduled", "_waiting")
+
+    def __init__(self, local: int = 0) -> None:
+        self._local = local
+        self._remote: int | None = None
+        self._held = False
+        self._abandoned = False
+        self._draining = False
+        self._scheduled = False
+        self._waiting: deque[tuple[int, Callback]] = deque()
+
+    @property
+    def local(self) -> int:
+        """The highest sequence on our disk."""
+        return self._local
+
+    @local.setter
+    def local(self, sequence: int) -> None:
+        self._local = sequence
+        self._drain()
+
+    @property
+    def remote(self) -> int | None:
+        """The highest sequence on an up-to-date backup's disk; None: nothing is replicated."""
+        return self._remote
+
+    @remote.setter
+    def remote(self, sequence: int | None) -> None:
+        self._remote = sequence
+        self._drain()
+
+    @property
+    def held(self) -> bool:
+        """True between ``hold`` and ``release``."""
+        return self._held
+
+    @property
+    def abandoned(self) -> bool:
+        """True for ever after ``abandon``."""
+        return self._abandoned
+
+    @property
+    def waiting(self) -> int:
+        """How many callbacks wait."""
+        return len(self._waiting)
+
+    @property
+    def durable(self) -> int:
+        """The highest sequence that is durable under the policy in force, held or not."""
+        remote = self._remote
+        return self._local if remote is None or remote > self._local else remote
+
+    def when_durable(self, sequence: int, callback: Callback) -> None:
+        """Run ``callback`` once ``sequence`` is durable; never within this call, so that callers need no re-entrancy."""
+        if self._abandoned:
+            return
+        waiting = self._waiting
+        if waiting and waiting[-1][0] > sequence:
+            place = len(waiting)
+            while place and waiting[place - 1][0] > sequence:
+                place -= 1
+            waiting.insert(place, (sequence, callback))
+        else:
+            waiting.append((sequence, callback))
+        if sequence <= self._local and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._scheduled_drain)
+
+    def hold(self) -> None:
+        """Complete nothing until ``release``: the broker does not know whether it is still the live one."""
+        self._held = True
+
+    def release(self) -> None:
+        """Go on, with what has become durable meanwhile first."""
+        self._held = False
+        self._drain()
+
+    def abandon(self) -> None:
+        """The broker is no longer live: nobody is answered any more, now or later."""
+        self._abandoned = True
+        self._waiting.clear()
+
+    def _scheduled_drain(self) -> None:
+        self._scheduled = False
+        self._drain()
+
+    def _drain(self) -> None:
+        if self._draining:
+            return
+        self._draining = True
+        waiting = self._waiting
+        try:
+            # A callback may hold or abandon the gate or move the sequences: look again before each.
+            while waiting and not self._held and waiting[0][0] <= self.durable:
+                callback = waiting.popleft()[1]
+                try:
+                    callback()
+                except Exception as error:  # noqa: BLE001 - one broken session must not keep the others' receipts
+                    asyncio.get_running_loop().call_exception_handler(
+                        {"message": "a durability callback failed: please report this", "exception": error}
+                    )
+        finally:
+            self._draining = False

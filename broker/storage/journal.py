@@ -1,0 +1,244 @@
+"""The journal: what a broker must not forget, as records that are added, updated and deleted.
+
+Why a log: a sequential write and one sync make any number of changes durable, and the same bytes, sent on, keep a
+backup equal. ``entry`` has the format, ``log`` the group commit, ``recovery`` what happens after a crash, ``compaction`` how space comes back.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from broker.storage.compaction import Compactor
+from broker.storage.entry import ADD, DELETE, UPDATE, Operation, encode_entry
+from broker.storage.errors import JournalError, JournalFailedError, JournalIncompleteError, JournalLockedError
+from broker.storage.log import Log
+from broker.storage.manifest import Manifest, write_manifest
+from broker.storage.options import JournalOptions
+from broker.storage.recovery import Image, Record, manifest_of, recover
+from broker.storage.snapshot import Snapshot
+from broker.storage.volume import Volume, VolumeLock, VolumeLockedError
+
+_log = logging.getLogger(__name__)
+
+ID_BLOCK_BITS = 40
+"""Each opening takes ids from a block of its own, so that an id given out but never written is not given out again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What the journal held when it was opened: live records in order of their ADD, and how it was found.
+
+    ``torn`` is (path, offset, bytes) of a tail that was cut off because it had never been synced.
+    """
+
+    records: list[Record]
+    last_sequence: int = 0
+    torn: tuple[str, int, int] | None = None
+
+
+class Journal:
+    """An open journal; exactly one opening exists at a time.
+
+    ``on_synced`` gets the highest durable sequence after each group commit, on the loop. ``tap`` gets every entry, encoded,
+    in order, within ``append``. ``on_failed`` is called once if the disk fails: nothing is taken any more from then on.
+    """
+
+    def __init__(self, log: Log, image: Image, lock: VolumeLock, ids: int) -> None:
+        self.tap: Callable[[int, bytes], None] | None = None
+        self.directory = log.directory
+        self._journal = log
+        self._liveness = image.liveness
+        self._lock: VolumeLock | None = lock
+        self._last_id = ids
+        self._compactor = Compactor(log, image.liveness)
+        self._closed = False
+        log.ids = lambda: self._last_id
+        log.on_begun = image.liveness.begin
+        log.on_sealed = self._compactor.consider
+
+    @classmethod
+    async def open(
+        cls, volume: Volume, directory: str, options: JournalOptions | None = None
+    ) -> tuple[Self, Recovered]:
+        """Open or create the journal in ``directory``, and read what lives in it.
+
+        Raises JournalLockedError, JournalIncompleteError (a copy that never got up to date), JournalDamagedError (with file
+        and offset), OSError.
+        """
+        options = options or JournalOptions()
+        lock = await take_lock(volume, directory)
+        try:
+            return await cls._open(volume, directory, options, lock)
+        except BaseException:
+            await lock.release()
+            raise
+
+    @classmethod
+    async def _open(
+        cls, volume: Volume, directory: str, options: JournalOptions, lock: VolumeLock
+    ) -> tuple[Self, Recovered]:
+        manifest = await manifest_of(volume, directory)
+        if manifest is None:
+            await volume.mkdir(directory)
+            manifest = Manifest("complete", 0)
+            await write_manifest(volume, directory, manifest)
+        if manifest.state != "complete":
+            raise JournalIncompleteError(
+                f"{directory} holds a copy whose synchronisation never ended: it needs a new copy from its live broker"
+            )
+        records: dict[int, Record] = {}
+        image = await recover(volume, directory, manifest, records)
+        segments = image.segments
+        ids = ((image.ids >> ID_BLOCK_BITS) + 1) << ID_BLOCK_BITS if segments else 0
+        if segments and segments[-1].last < segments[-1].first:
+            # Nothing is in it: the new segment, which has the same name, takes its place.
+            image.liveness.end(segments.pop().ordinal)
+        used = itertools.count(max((segment.ordinal for segment in segments), default=-1) + 1)
+        log = Log(
+            volume,
+            directory,
+            options,
+            first=image.last + 1,
+            segments=segments,
+            ordinal=used.__next__,
+            ids=lambda: ids,
+        )
+        image.liveness.begin(log.current.ordinal)
+        journal = cls(log, image, lock, ids)
+        await log.start()
+        try:
+            if not manifest.first:
+                await write_manifest(volume, directory, Manifest("complete", 1))
+        except BaseException:
+            await log.close()
+            raise
+        journal._compactor.consider()
+        return journal, Recovered(list(records.values()), image.last, image.torn)
+
+    @property
+    def synced(self) -> int:
+        """The highest sequence on disk."""
+        return self._journal.synced
+
+    @property
+    def last_sequence(self) -> int:
+        """The highest sequence appended."""
+        return self._journal.last
+
+    @property
+    def on_synced(self) -> Callable[[int], None] | None:
+        """Called with the highest durable sequence after each group commit."""
+        return self._journal.on_synced
+
+    @on_synced.setter
+    def on_synced(self, callback: Callable[[int], None] | None) -> None:
+        self._journal.on_synced = callback
+
+    @property
+    def on_failed(self) -> Callable[[JournalFailedError], None] | None:
+        """Called once if the disk fails."""
+        return self._journal.on_failed
+
+    @on_failed.setter
+    def on_failed(self, callback: Callable[[JournalFailedError], None] | None) -> None:
+        self._journal.on_failed = callback
+
+    @property
+    def failure(self) -> JournalFailedError | None:
+        """Why nothing is taken any more; None while all is well."""
+        return self._journal.failure
+
+    @property
+    def live(self) -> int:
+        """How many records live."""
+        return len(self._liveness.records)
+
+    @property
+    def files(self) -> list[tuple[str, int]]:
+        """(name, bytes) of every segment, the one being written last."""
+        return [(segment.name, segment.size) for segment in self._journal.segments]
+
+    def append(self, operations: Sequence[Operation]) -> int:
+        """Take one entry, all or nothing, and return its sequence (dense from 1). Buffered: durable once ``synced`` is so high.
+
+        Raises ValueError, before anything happened, for an id that is added twice or that is changed without being live;
+        JournalFailedError or JournalError when the journal has failed or is closed.
+        """
+        log = self._journal
+        if log.failure is not None:
+            raise log.failure.again()
+        if self._closed:
+            raise JournalError(f"journal {self.directory} is closed")
+        liveness = self._liveness
+        entry = encode_entry(log.last + 1, operations)
+        if len(operations) == 1:
+            action, _, id_, _ = operations[0]
+            if (id_ in liveness.records) is (action == ADD) or not ADD <= action <= DELETE:
+                liveness.check(operations)
+        else:
+            liveness.check(operations)
+        liveness.apply(operations, log.place(len(entry)))
+        sequence = log.append(entry)
+        if self.tap is not None:
+            self.tap(sequence, entry)
+        return sequence
+
+    def next_id(self) -> int:
+        """An id that was never given out before, in this opening or any other."""
+        self._last_id += 1
+        return self._last_id
+
+    async def flush(self) -> None:
+        """Return when everything appended before the call is durable. Raises JournalFailedError."""
+        await self._journal.flush()
+
+    async def compact(self) -> bool:
+        """Rewrite the sealed segments now; False if that was not possible (a snapshot is held) or was given up."""
+        return await self._compactor.compact()
+
+    async def snapshot(self, tap: Callable[[int, bytes], None] | None = None) -> Snapshot:
+        """Freeze everything up to now, for a copy. A compaction under way is given up, none begins until it is released.
+
+        ``tap``, if given, becomes the journal's tap at exactly this point: it gets every entry above the snapshot's
+        ``last_sequence`` and none other. Raises JournalFailedError.
+        """
+        await self._compactor.hold()
+        try:
+            log = self._journal
+            log.roll()
+            last = log.last
+            sealed = log.segments[:-1]
+            if tap is not None:
+                self.tap = tap
+            await log.flush()
+        except BaseException:
+            self._compactor.release()
+            raise
+        return Snapshot(log.volume, sealed, last, self._compactor.release)
+
+    async def close(self) -> None:
+        """Make everything appended durable, and give the journal back. Closing twice is allowed; never raises for a failed disk."""
+        self._closed = True
+        await self._compactor.close()
+        await self._journal.close()
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            await lock.release()
+
+
+async def take_lock(volume: Volume, directory: str) -> VolumeLock:
+    """The lock beside a journal's directory. Raises JournalLockedError."""
+    parent = directory.rpartition("/")[0]
+    if parent:
+        await volume.mkdir(parent)
+    try:
+        return await volume.lock(f"{directory}.lock")
+    except VolumeLockedError:
+        raise JournalLockedError(f"{directory} is in use: another broker has {directory}.lock") from None
+
+
+__all__ = ["ADD", "DELETE", "UPDATE", "Journal", "JournalOptions", "Operation", "Record", "Recovered"]

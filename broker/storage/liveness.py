@@ -1,0 +1,106 @@
+"""Which records live, and in which segment their bytes lie: what decides when a segment is garbage.
+
+Why only places and no data: the engine holds the messages, the journal must not hold them again. A record with one
+operation costs one dictionary entry; no data, no offsets (compaction reads segments from start to end).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from broker.storage.entry import ADD, DELETE, OPERATION_SIZE, UPDATE, Operation
+
+_SIZE_BITS = 40
+_SIZE = (1 << _SIZE_BITS) - 1
+
+
+class Liveness:
+    """Bytes of live records per segment. Segments are known by small numbers (ordinals) that never repeat.
+
+    A record's place is ``ordinal << 40 | bytes``, and a tuple of such numbers once its operations lie in several segments.
+    """
+
+    __slots__ = ("bytes", "records")
+
+    def __init__(self) -> None:
+        self.records: dict[int, int | tuple[int, ...]] = {}
+        self.bytes: dict[int, int] = {}
+
+    def begin(self, ordinal: int) -> None:
+        """A new segment, with nothing in it."""
+        self.bytes[ordinal] = 0
+
+    def end(self, ordinal: int) -> None:
+        """The segment's file is gone."""
+        del self.bytes[ordinal]
+
+    def check(self, operations: Sequence[Operation]) -> None:
+        """Raises ValueError if ``apply`` would, for any of them: an id added twice, or changed without being live."""
+        added: set[int] = set()
+        deleted: set[int] = set()
+        records = self.records
+        for action, _, id_, _ in operations:
+            live = (id_ in records or id_ in added) and id_ not in deleted
+            if action == ADD:
+                if live or id_ in deleted:
+                    raise ValueError(f"id {id_} is added twice")
+                added.add(id_)
+            elif not live:
+                raise ValueError(f"id {id_} is {'deleted' if action == DELETE else 'updated'} but not live")
+            elif action == DELETE:
+                deleted.add(id_)
+            elif action != UPDATE:
+                raise ValueError(f"id {id_}: unknown action {action}")
+
+    def apply(self, operations: Iterable[Operation], ordinal: int) -> None:
+        """Account for operations written to a segment. An operation on a record that is gone changes nothing.
+
+        Raises ValueError for an id added twice.
+        """
+        records = self.records
+        for action, _, id_, data in operations:
+            if action == ADD:
+                if id_ in records:
+                    raise ValueError(f"id {id_} is added twice")
+                size = OPERATION_SIZE + len(data)
+                records[id_] = ordinal << _SIZE_BITS | size
+                self.bytes[ordinal] += size
+            elif action == DELETE:
+                place = records.pop(id_, None)
+                if place is None:
+                    continue
+                for part in (place,) if isinstance(place, int) else place:
+                    self.bytes[part >> _SIZE_BITS] -= part & _SIZE
+            else:
+                place = records.get(id_)
+                if place is None:
+                    continue
+                size = OPERATION_SIZE + len(data)
+                self.bytes[ordinal] += size
+                parts = (place,) if isinstance(place, int) else place
+                if parts[-1] >> _SIZE_BITS == ordinal:
+                    parts = (*parts[:-1], parts[-1] + size)
+                else:
+                    parts = (*parts, ordinal << _SIZE_BITS | size)
+                records[id_] = parts[0] if len(parts) == 1 else parts
+
+    def move(self, ids: Iterable[int], gone: frozenset[int], ordinal: int) -> None:
+        """What these records had in segments ``gone`` is now in ``ordinal``; later parts stay where they are."""
+        records = self.records
+        for id_ in ids:
+            place = records.get(id_)
+            if place is None:
+                continue
+            parts = (place,) if isinstance(place, int) else place
+            moved = 0
+            kept = []
+            for part in parts:
+                if part >> _SIZE_BITS in gone:
+                    moved += part & _SIZE
+                    self.bytes[part >> _SIZE_BITS] -= part & _SIZE
+                else:
+                    kept.append(part)
+            if not moved:
+                continue
+            self.bytes[ordinal] += moved
+            records[id_] = (ordinal << _SIZE_BITS | moved, *kept) if kept else ordinal << _SIZE_BITS | moved

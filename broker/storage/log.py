@@ -1,0 +1,236 @@
+"""The writing end of a journal: appends collect, a flusher writes and syncs them together.
+
+Why group commit: an fsync costs the same for one entry as for a thousand. While one sync runs, the next batch collects, so that the disk
+is never idle under load and an entry alone waits for one sync only. Segments are begun with their header in place (atomically) and
+sealed (synced, closed) before the next one gets its first byte, so that only the last one can be torn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from broker.storage.entry import MARK_SIZE, Header, encode_header, encode_mark
+from broker.storage.errors import JournalFailedError
+from broker.storage.options import JournalOptions
+from broker.storage.segment import Segment, segment_name
+from broker.storage.volume import Volume, VolumeFile
+
+_log = logging.getLogger(__name__)
+
+
+class _Batch:
+    """What one write and one sync will make durable, all in one segment."""
+
+    __slots__ = ("begins", "chunks", "done", "last", "seals", "segment")
+
+    def __init__(self, segment: Segment, last: int, *, begins: bool) -> None:
+        self.segment = segment
+        self.chunks: list[bytes] = []
+        self.last = last
+        self.begins = begins
+        self.seals = False
+        self.done: list[asyncio.Future[None]] = []
+
+
+class Log:
+    """Appends encoded entries to segments; ``segments`` has the sealed ones in order and the current one last.
+
+    ``first`` is the sequence of the first entry to come. ``ids`` tells, when a segment is begun, how far ids have been given out.
+    """
+
+    def __init__(
+        self,
+        volume: Volume,
+        directory: str,
+        options: JournalOptions,
+        *,
+        first: int,
+        segments: list[Segment],
+        ordinal: Callable[[], int],
+        ids: Callable[[], int],
+    ) -> None:
+        self.volume = volume
+        self.directory = directory
+        self.options = options
+        self.segments = segments
+        self.ids = ids
+        self.last = first - 1
+        self.synced = first - 1
+        self.on_synced: Callable[[int], None] | None = None
+        self.on_failed: Callable[[JournalFailedError], None] | None = None
+        self.on_sealed: Callable[[], None] | None = None
+        self.on_begun: Callable[[int], None] | None = None
+        self.failure: JournalFailedError | None = None
+        self.current = Segment(f"{directory}/{segment_name(first)}", ordinal(), first, first - 1)
+        self.next_ordinal = ordinal
+        self._limit = options.segment_size
+        self._batches: deque[_Batch] = deque()
+        self._open: _Batch | None = None
+        self._flying: _Batch | None = None
+        self._file: VolumeFile | None = None
+        self._marked = True
+        self._closing = False
+        self._wake: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        segments.append(self.current)
+
+    async def start(self) -> None:
+        """Create the first segment and begin to flush."""
+        await self._begin(self.current)
+        self._task = asyncio.create_task(self._run(), name=f"flush {self.directory}")
+
+    def launch(self) -> None:
+        """As ``start``, but without waiting: the first batch creates the segment."""
+        self._batch(self.current, begins=True)
+        self._task = asyncio.create_task(self._run(), name=f"flush {self.directory}")
+
+    def place(self, size: int) -> int:
+        """The ordinal of the segment that takes an entry of ``size`` bytes next; begins a new segment when it would not fit."""
+        current = self.current
+        if current.size + size > self._limit and current.last >= current.first:
+            self.roll()
+        return self.current.ordinal
+
+    def append(self, entry: bytes) -> int:
+        """Buffer an encoded entry with the sequence ``last + 1``, which is returned."""
+        batch = self._open
+        current = self.current
+        if batch is None:
+            batch = self._batch(current, begins=False)
+        batch.chunks.append(entry)
+        current.size += len(entry)
+        sequence = self.last + 1
+        self.last = current.last = batch.last = sequence
+        return sequence
+
+    def roll(self) -> bool:
+        """Seal the current segment and begin the next; False when there is nothing in it to seal."""
+        current = self.current
+        if current.last < current.first:
+            return False
+        batch = self._open or self._batch(current, begins=False)
+        batch.seals = True
+        first = self.last + 1
+        self.current = Segment(
+            f"{self.directory}/{segment_name(first)}", self.next_ordinal(), first, first - 1
+        )
+        self.segments.append(self.current)
+        if self.on_begun is not None:
+            self.on_begun(self.current.ordinal)
+        self._open = None
+        self._marked = True
+        self._batch(self.current, begins=True)
+        return True
+
+    async def flush(self) -> None:
+        """Return when all that was appended (and rolled) before the call is durable. Raises JournalFailedError."""
+        if self.failure is not None:
+            raise self.failure.again()
+        batch = self._batches[-1] if self._batches else self._flying
+        if batch is not None:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            batch.done.append(done)
+            await done
+
+    async def close(self) -> None:
+        """Flush what is buffered and close; a log that has failed is only closed."""
+        self._closing = True
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+        if self._task is not None:
+            await self._task
+            self._task = None
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                if self.failure is None:
+                    await file.sync()
+                await file.close()
+            except OSError as error:
+                _log.warning("journal: closing %s: %s", self.current.path, error)
+
+    def _batch(self, segment: Segment, *, begins: bool) -> _Batch:
+        batch = _Batch(segment, self.last, begins=begins)
+        if not self._marked:
+            batch.chunks.append(encode_mark(segment.size, segment.first))
+            segment.size += MARK_SIZE
+        self._marked = False
+        self._open = batch
+        self._batches.append(batch)
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+        return batch
+
+    async def _begin(self, segment: Segment) -> None:
+        header = encode_header(Header(segment.first, 0, self.ids()))
+        await self.volume.write_atomic(segment.path, header)
+        self._file = await self.volume.open(segment.path)
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                while not self._batches:
+                    if self._closing:
+                        return
+                    self._wake = loop.create_future()
+                    await self._wake
+                    self._wake = None
+                await self._flush_one()
+        except OSError as error:
+            self._fail(f"{self.current.path}: {error}", error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may believe that data is durable
+            self._fail(f"{self.current.path}: {error!r} (please report this)", error)
+        except asyncio.CancelledError:
+            self._fail("the journal was stopped", None)
+            raise
+
+    async def _flush_one(self) -> None:
+        if self._batches[0].begins:
+            # Before the batch is taken, so that it goes on collecting while the segment's file is created.
+            await self._begin(self._batches[0].segment)
+        batch = self._flying = self._batches.popleft()
+        if batch is self._open:
+            self._open = None
+        file = self._file
+        assert file is not None
+        if batch.chunks:
+            file.write(b"".join(batch.chunks))
+            batch.chunks.clear()
+        await file.sync()
+        segment = batch.segment
+        if batch.seals:
+            self._file = None
+            await file.close()
+            segment.sealed = True
+        elif not self._batches and not self._marked:
+            # Nothing follows yet: say now that all of it is on disk, so that damage to it is never taken for a tear.
+            file.write(encode_mark(segment.size, segment.first))
+            segment.size += MARK_SIZE
+            self._marked = True
+        self._flying = None
+        self.synced = batch.last
+        for done in batch.done:
+            if not done.done():
+                done.set_result(None)
+        if self.on_synced is not None:
+            self.on_synced(batch.last)
+        if batch.seals and self.on_sealed is not None:
+            self.on_sealed()
+
+    def _fail(self, reason: str, cause: BaseException | None) -> None:
+        failure = JournalFailedError(f"journal failed: {reason}")
+        failure.__cause__ = cause
+        self.failure = failure
+        for batch in (*self._batches, *([self._flying] if self._flying else [])):
+            for done in batch.done:
+                if not done.done():
+                    done.set_exception(failure.again())
+        self._batches.clear()
+        self._open = self._flying = None
+        _log.error("%s", failure)
+        if self.on_failed is not None:
+            self.on_failed(failure)

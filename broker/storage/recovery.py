@@ -1,0 +1,221 @@
+"""Reading a journal back, and telling what a crash may do from what only damage does.
+
+A crash may tear what was never synced: the end of the last segment, back to the last mark at the most. That is cut off, with a
+line in the log. Everything else that is not as it was written is damage, and the journal refuses to start: a bad frame in any
+earlier segment, or one with a mark after it in the last; a missing sequence; a bad header; a missing segment. ``entry`` says what a mark is.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from broker.storage.entry import ADD, DELETE, HEADER_SIZE, MARK, BadFrameError, Frame, Header, Operation
+from broker.storage.errors import JournalDamagedError
+from broker.storage.liveness import Liveness
+from broker.storage.manifest import Manifest, read_manifest, write_manifest
+from broker.storage.segment import (
+    Segment,
+    has_mark_after,
+    read_frames,
+    read_header,
+    segment_first,
+    segment_name,
+)
+from broker.storage.volume import Volume
+
+_log = logging.getLogger(__name__)
+
+
+class Update(NamedTuple):
+    """One UPDATE of a record: its own kind and data, as the caller gave them."""
+
+    kind: int
+    data: bytes
+
+
+class Record(NamedTuple):
+    """A live record with all its updates, oldest first."""
+
+    id: int
+    kind: int
+    data: bytes
+    updates: list[Update]
+
+
+@dataclass(slots=True)
+class Image:
+    """What the segments of a journal say."""
+
+    segments: list[Segment] = field(default_factory=list)
+    liveness: Liveness = field(default_factory=Liveness)
+    records: dict[int, Record] | None = None
+    """In order of their ADD; None if nobody asked for the data."""
+    last: int = 0
+    """The highest sequence."""
+    ids: int = 0
+    """No id above this one has been used."""
+    torn: tuple[str, int, int] | None = None
+    """(path, offset, bytes) of a torn tail that was cut off."""
+    _orphans: dict[int, tuple[str, int]] = field(default_factory=dict)
+
+    def take(self, path: str, offset: int, operations: list[Operation], ordinal: int) -> None:
+        """Account for one entry. Raises JournalDamagedError for an id added twice."""
+        try:
+            self.liveness.apply(operations, ordinal)
+        except ValueError as error:
+            raise JournalDamagedError(path, offset, str(error)) from None
+        records = self.records
+        live = self.liveness.records
+        for action, kind, id_, data in operations:
+            if action == ADD:
+                self.ids = max(self.ids, id_)
+                if records is not None:
+                    records[id_] = Record(id_, kind, data, [])
+            elif action == DELETE:
+                self._orphans.pop(id_, None)
+                if records is not None:
+                    records.pop(id_, None)
+            elif records is not None and id_ in records:
+                records[id_].updates.append(Update(kind, data))
+            elif id_ not in live:
+                self._orphans.setdefault(id_, (path, offset))
+
+    def finish(self) -> None:
+        """Raises JournalDamagedError for an update whose record is neither there nor deleted later: its segment is missing."""
+        for id_, (path, offset) in self._orphans.items():
+            raise JournalDamagedError(path, offset, f"an update of record {id_}, which is nowhere")
+
+
+async def recover(
+    volume: Volume, directory: str, manifest: Manifest, records: dict[int, Record] | None
+) -> Image:
+    """Read a complete journal, remove what a crash left behind, and cut off a torn tail.
+
+    Raises JournalDamagedError.
+    """
+    present = await volume.list(directory)
+    names = [name for name in present if (segment_first(name) or -1) >= manifest.first]
+    image = await load(volume, directory, names, itertools.count(), records=records, torn_allowed=True)
+    oldest = image.segments[0] if image.segments else None
+    if manifest.first and (oldest is None or oldest.first != manifest.first):
+        if oldest is None or segment_name(manifest.first) not in names:
+            raise JournalDamagedError(
+                f"{directory}/{segment_name(manifest.first)}", 0, "the segment is missing"
+            )
+        # A compaction's last steps, ended by a crash: its output is in place, its input not yet removed.
+        await write_manifest(volume, directory, Manifest("complete", oldest.first))
+    if oldest is not None and not manifest.first and oldest.first != 1:
+        raise JournalDamagedError(f"{directory}/{segment_name(1)}", 0, "the segment is missing")
+    for name in present:
+        first = segment_first(name)
+        if name.endswith(".tmp") or (first is not None and oldest is not None and first < oldest.first):
+            await volume.remove(f"{directory}/{name}")
+    if image.torn is not None:
+        path, offset, size = image.torn
+        _log.warning(
+            "journal: cut off a torn tail: %s at offset %d, %d bytes that were never synced",
+            path,
+            offset,
+            size,
+        )
+        await volume.truncate(path, offset)
+    return image
+
+
+async def load(
+    volume: Volume,
+    directory: str,
+    names: list[str],
+    ordinals: Iterator[int],
+    *,
+    records: dict[int, Record] | None,
+    torn_allowed: bool,
+) -> Image:
+    """Read the named segments, in order, and check that nothing is missing between them. Changes nothing on disk.
+
+    Segments before the last compacted one are obsolete and left out. ``torn_allowed`` false makes a torn tail damage.
+    """
+    headers = [
+        (f"{directory}/{name}", await read_header(volume, f"{directory}/{name}")) for name in sorted(names)
+    ]
+    compacted = max((place for place, (_, header) in enumerate(headers) if header.last), default=0)
+    headers = headers[compacted:]
+    image = Image(records=records)
+    for place, (path, header) in enumerate(headers):
+        if place and header.first != image.last + 1:
+            raise JournalDamagedError(
+                path, 0, f"begins with sequence {header.first}; {image.last + 1} is missing"
+            )
+        image.ids = max(image.ids, header.ids)
+        last_one = place == len(headers) - 1
+        await _load_segment(
+            volume, path, header, next(ordinals), image, torn_allowed=torn_allowed and last_one
+        )
+    image.finish()
+    return image
+
+
+async def _load_segment(
+    volume: Volume, path: str, header: Header, ordinal: int, image: Image, *, torn_allowed: bool
+) -> None:
+    size = await volume.size(path)
+    image.liveness.begin(ordinal)
+    # A compacted segment has the name of the last one in it, and entries of all of them.
+    image.last = 0 if header.last else header.first - 1
+    end = HEADER_SIZE
+    marked = False
+    try:
+        async for offset, frames in read_frames(volume, path, header.first, size):
+            end = _take_frames(path, offset, frames, header, ordinal, image)
+            marked = frames[-1].sequence == MARK
+    except BadFrameError as error:
+        if not torn_allowed or header.last:
+            raise JournalDamagedError(path, error.offset, error.reason) from None
+        mark = await has_mark_after(volume, path, header.first, error.offset)
+        if mark is not None:
+            reason = f"{error.reason}; the mark at offset {mark} says that it had been synced"
+            raise JournalDamagedError(path, error.offset, reason) from None
+        image.torn = (path, error.offset, size - error.offset)
+        size = end = error.offset
+    if header.last:
+        if not marked:
+            raise JournalDamagedError(path, end, "a compacted segment without its closing mark")
+        image.last = header.last
+    image.segments.append(Segment(path, ordinal, header.first, image.last, size, sealed=True))
+
+
+def _take_frames(
+    path: str, offset: int, frames: list[Frame], header: Header, ordinal: int, image: Image
+) -> int:
+    """Account for a slice of frames and return where it ends."""
+    last = image.last
+    compacted = header.last
+    for sequence, size, operations in frames:
+        if sequence != MARK:
+            if (last < sequence <= compacted) if compacted else sequence == last + 1:
+                last = sequence
+            else:
+                raise JournalDamagedError(path, offset, f"entry {sequence} stands where {last + 1} should")
+            image.take(path, offset, operations, ordinal)
+        offset += size
+    image.last = last
+    return offset
+
+
+async def manifest_of(volume: Volume, directory: str) -> Manifest | None:
+    """The manifest of a journal; None for an empty or missing directory.
+
+    Raises JournalDamagedError when there are segments without a manifest.
+    """
+    manifest = await read_manifest(volume, directory)
+    if manifest is None:
+        for name in await volume.list(directory):
+            if segment_first(name) is not None:
+                raise JournalDamagedError(
+                    f"{directory}/{name}", 0, "a segment in a directory without a manifest"
+                )
+    return manifest

@@ -1,0 +1,94 @@
+"""The seam to a disk: everything the broker keeps goes through a ``Volume``.
+
+Why: tests and the simulation need a disk that loses unsynced writes, tears them, stalls and fails, and the real one
+must never block the loop. Paths are relative to the volume and use "/". Changes of directories (creating, renaming and
+removing files) are durable when the call returns; the content of a file is durable up to its last ``sync``.
+
+Every call may raise OSError; after an error of ``write`` or ``sync`` a file's durable content is unknown
+and must not be appended to (a second fsync may report success for pages the first one dropped).
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Protocol
+
+
+class VolumeLockedError(OSError):
+    """Another process (or another owner in this one) holds the lock: two writers would destroy each other's data."""
+
+
+class VolumeFile(Protocol):
+    """An open file that is only ever appended to."""
+
+    def write(self, data: bytes) -> None:
+        """Hand the bytes to the operating system, at the end of the file; not durable before ``sync`` returns."""
+        ...
+
+    async def sync(self) -> None:
+        """Return when everything written before the call is on the disk."""
+        ...
+
+    async def close(self) -> None:
+        """Give the file back, without syncing it. Closing twice is allowed."""
+        ...
+
+
+class VolumeLock(Protocol):
+    """A lock held; the death of its process releases it too."""
+
+    async def release(self) -> None:
+        """Give the lock back. Calling it twice is allowed."""
+        ...
+
+
+class Volume(Protocol):
+    """A disk, or the part of one that belongs to a broker."""
+
+    async def list(self, directory: str) -> builtins.list[str]:
+        """Names in a directory, sorted; empty when there is no such directory."""
+        ...
+
+    async def open(self, path: str) -> VolumeFile:
+        """Open for appending; a file that is not there is created, durably."""
+        ...
+
+    async def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
+        """Bytes from ``offset``, at most ``size``; fewer only at the end of the file."""
+        ...
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace a file so that a crash leaves the old or the new content, durably: write beside, sync, rename."""
+        ...
+
+    async def remove(self, path: str) -> None:
+        """Remove a file; one that is not there is no error."""
+        ...
+
+    async def remove_tree(self, path: str) -> None:
+        """Remove a directory and all in it; one that is not there is no error."""
+        ...
+
+    async def rename(self, old: str, new: str) -> None:
+        """Rename a file (replacing ``new``) or a directory (``new`` must not exist), atomically."""
+        ...
+
+    async def mkdir(self, path: str) -> None:
+        """Create a directory and its parents; one that is there is no error."""
+        ...
+
+    async def size(self, path: str) -> int:
+        """Bytes in a file."""
+        ...
+
+    async def exists(self, path: str) -> bool:
+        """Whether a file or a directory of that name is there."""
+        ...
+
+    async def truncate(self, path: str, size: int) -> None:
+        """Cut a file to ``size`` bytes, durably."""
+        ...
+
+    async def lock(self, path: str) -> VolumeLock:
+        """Take the lock of that name now. Raises VolumeLockedError when somebody holds it."""
+        ...

@@ -1,0 +1,1 @@
+"""Decides with Spark what a history shows."""

@@ -1,0 +1,139 @@
+"""What the harness, the monitor and the nemesis wrote down: phases, roles, faults, and which stores were looked into.
+
+These rows are few; they are read once and given to whoever needs them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.source import Source
+
+_HEAL = "heal:"
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSpan:
+    """One fault as observed: from when it was seen to begin to when it was seen to be healed (ns; None: never)."""
+
+    kind: str
+    label: str
+    bit: bool
+    begin: int
+    end: int | None
+
+
+@dataclass(slots=True)
+class Facts:
+    """Of one history."""
+
+    phases: list[Row] = field(default_factory=list)
+    roles: list[Row] = field(default_factory=list)
+    replication: list[Row] = field(default_factory=list)
+    faults: list[Row] = field(default_factory=list)
+    closed: list[Row] = field(default_factory=list)
+    """Brokers whose stores could not be read."""
+    census: dict[str, dict[str, int]] = field(default_factory=dict)
+    last_ns: int = 0
+
+    def undecided(self) -> str | None:
+        """Why ``lost`` and ``stuck`` cannot be decided; None if they can."""
+        reached = {row["value"] for row in self.phases}
+        if "browse" not in reached:
+            return "the drain was not reached"
+        if "end" not in reached:
+            return "the stores were not looked into to the end"
+        if self.closed:
+            names = ", ".join(sorted({row["broker"] or "a broker" for row in self.closed}))
+            return f"the stores of {names} could not be read"
+        return None
+
+    def spans(self) -> list[FaultSpan]:
+        """Faults in order of their beginning."""
+        found = []
+        open_: dict[tuple[str, str], tuple[int, bool]] = {}
+        for row in self.faults:
+            if row["type"] == "invoke":
+                continue
+            value = _value(row["value"])
+            label = str(value.get("label", ""))
+            if row["f"].startswith(_HEAL):
+                kind = row["f"][len(_HEAL) :]
+                begun = open_.pop((kind, label), None)
+                if begun is not None:
+                    found.append(FaultSpan(kind, label, begun[1], begun[0], row["time"]))
+            else:
+                open_[row["f"], label] = (row["time"], value.get("bit") is True)
+        found += [FaultSpan(kind, label, bit, begin, None) for (kind, label), (begin, bit) in open_.items()]
+        return sorted(found, key=lambda span: span.begin)
+
+    def unprotected(self, broker: str | None) -> list[tuple[int, int | None]]:
+        """When that live certainly had no up-to-date backup: what it alone had acknowledged then went with its disk (AMQ 17.3.1.3)."""
+        changes = sorted(
+            (row for row in [*self.replication, *self.roles] if row["broker"] == broker),
+            key=lambda row: row["index"],
+        )
+        windows = []
+        for here, after in zip(changes, [*changes[1:], None], strict=False):
+            if here["f"] == "replication" and here["value"] == "unreplicated":
+                windows.append((here["time_high"], None if after is None else after["time_low"]))
+        return [(begin, end) for begin, end in windows if end is None or end > begin]
+
+    def count(self, f: str, type_: str) -> int:
+        """Rows of that operation and type."""
+        return self.census.get(f, {}).get(type_, 0)
+
+    @property
+    def transactions(self) -> bool:
+        """Whether any transaction was ended."""
+        return "commit" in self.census or "abort" in self.census
+
+
+def _value(text: str | None) -> Mapping[str, Any]:
+    try:
+        value = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def read(source: Source) -> dict[int, Facts]:
+    """Facts by run (0 where there is no scope); two short jobs."""
+    found: dict[int, Facts] = defaultdict(Facts)
+    for row in _census(source):
+        facts = found[row["run"]]
+        facts.census.setdefault(row["f"], {})[row["type"]] = facts.count(row["f"], row["type"]) + row["count"]
+        facts.last_ns = max(facts.last_ns, row["last"])
+    run = F.col("run") if source.scope else F.lit(0).alias("run")
+    own = source.control.where("process < 0").select(
+        run, "index", "time", "process", "type", "f", "message", "broker", "node_id", "role", "time_low", "time_high", "value"
+    )  # fmt: skip
+    for row in sorted(own.collect(), key=lambda row: row["index"]):
+        facts = found[row["run"]]
+        if row["process"] == MONITOR:
+            (facts.replication if row["f"] == "replication" else facts.roles).append(row)
+        elif row["process"] == NEMESIS:
+            facts.faults.append(row)
+        elif row["process"] == HARNESS and row["f"] == "phase":
+            facts.phases.append(row)
+        elif row["f"] == "browse" and row["type"] in ("info", "fail") and row["message"] is None:
+            facts.closed.append(row)
+    return dict(found)
+
+
+def _census(source: Source) -> Sequence[Row]:
+    def counted(rows: DataFrame) -> DataFrame:
+        run = F.col("run") if source.scope else F.lit(0)
+        return rows.groupBy(run.alias("run"), "f", "type").agg(
+            F.count("*").alias("count"), F.max("time").alias("last")
+        )
+
+    return counted(source.data).unionAll(counted(source.control)).collect()

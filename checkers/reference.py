@@ -1,0 +1,320 @@
+"""The second implementation: the definitions written down as loops, no Spark, quadratic where that is clearer.
+
+Why: it is the other side of the differential test, it judges the small histories of search and shrinking, and it proves every
+witness (checking only the witness' rows must find the anomaly again). Nothing here shares code with the rules on Spark
+except the names of the columns.
+
+Rows are mappings from column to value; a missing column is null. Order is by ``index``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from checkers.instance import Instance
+from checkers.reference_liveness import liveness
+from checkers.reference_roles import split_brains, zombies
+from checkers.schema import HARNESS
+from checkers.verdict import CheckOptions
+
+Row = Mapping[str, Any]
+Key = tuple[str | None, str | None, int | None]
+
+
+def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Instance]:
+    """Every instance of every anomaly in the rows, whatever the guarantee; sorted.
+
+    ``lost`` and ``stuck`` only if the rows say that everything was drained and every store looked into.
+    """
+    history = History(sorted(rows, key=lambda row: row["index"]))
+    options = options or CheckOptions()
+    found = [
+        *_deliveries(history),
+        *_order(history),
+        *_sessions(history),
+        *split_brains(history.rows),
+        *zombies(history.rows),
+        *liveness(history.rows, options),
+        *_redelivered(history, options),
+    ]
+    return sorted(set(found), key=lambda i: (i.name, i.index, i.queue or "", i.group or "", i.message or 0))
+
+
+class History:
+    """Rows in order, and the few questions that every rule asks."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self.data = [r for r in rows if r["f"] in _DATA and r.get("queue") is not None]
+        self.messages: dict[Key, list[Row]] = defaultdict(list)
+        for r in self.data:
+            self.messages[r.get("queue"), r.get("group"), r.get("message")].append(r)
+
+    def looked_everywhere(self) -> bool:
+        """The drain ended (the browse began), the history ended, and no broker's stores stayed closed."""
+        phases = {r.get("value") for r in self.rows if r["f"] == "phase"}
+        closed = any(
+            r["f"] == "browse"
+            and r["process"] == HARNESS
+            and r["type"] in ("info", "fail")
+            and r.get("message") is None
+            for r in self.rows
+        )
+        return {"browse", "end"} <= phases and not closed
+
+    def ended(self, transaction: int, f: str, type_: str) -> int | None:
+        """Index of the first row of that end of a transaction."""
+        return next(
+            (
+                r["index"]
+                for r in self.rows
+                if r["f"] == f and r["type"] == type_ and r.get("transaction") == transaction
+            ),
+            None,
+        )
+
+    def session_end(self, session: int) -> int | None:
+        """Index of the row with which a session ended for its client."""
+        return next(
+            (
+                r["index"]
+                for r in self.rows
+                if r.get("session") == session
+                and (r["f"] == "disconnect" or (r["f"] == "unsubscribe" and r["type"] == "invoke"))
+            ),
+            None,
+        )
+
+    def proven(self, session: int) -> int:
+        """Up to which index the broker certainly had this session: the latest question in it that was answered."""
+        best = -1
+        questions: dict[tuple[Any, ...], int] = {}
+        for r in self.rows:
+            if r.get("session") != session or r["f"] not in ("ack", "nack", "unsubscribe"):
+                continue
+            what = (r["f"], r.get("queue"), r.get("group"), r.get("message"))
+            if r["type"] == "invoke":
+                questions.setdefault(what, r["index"])
+            elif r["type"] == "ok" and what in questions:
+                best = max(best, questions[what])
+        return best
+
+
+_DATA = ("send", "ack", "nack", "deliver", "browse")
+
+
+def _is(r: Row, f: str, type_: str) -> bool:
+    return bool(r["f"] == f and r["type"] == type_)
+
+
+class Message:
+    """What the definitions ask about one message."""
+
+    def __init__(self, history: History, key: Key, rows: list[Row]) -> None:
+        self.queue, self.group, self.id = key
+        self.sends = [r for r in rows if _is(r, "send", "invoke")]
+        self.deliveries = [r for r in rows if _is(r, "deliver", "ok")]
+        self.stored = any(_is(r, "browse", "ok") for r in rows)
+        ok = [r["index"] for r in rows if _is(r, "send", "ok")]
+        failed = any(_is(r, "send", "fail") for r in rows)
+        transaction = max(
+            (r["transaction"] for r in self.sends if r.get("transaction") is not None), default=None
+        )
+        if transaction is None:
+            self.ok = min(ok, default=None)
+            self.aborted = failed and not ok
+        else:
+            self.ok = None if failed else history.ended(transaction, "commit", "ok")
+            self.aborted = failed or history.ended(transaction, "abort", "ok") is not None
+        self.producer = _largest(self.sends, "producer")
+        self.sequence = _largest(self.sends, "sequence")
+        self.digest = _largest(self.sends, "digest")
+
+    def instance(self, name: str, index: int) -> Instance:
+        """An anomaly of this message, shown by row ``index``."""
+        return Instance(name, self.queue, self.group, self.id, index)
+
+
+def _largest(rows: Iterable[Row], column: str) -> Any:
+    return max((r[column] for r in rows if r.get(column) is not None), default=None)
+
+
+def _all(history: History) -> list[Message]:
+    return [Message(history, key, rows) for key, rows in history.messages.items() if key[2] is not None]
+
+
+def _deliveries(history: History) -> Iterator[Instance]:
+    complete = history.looked_everywhere()
+    for (queue, group, message), rows in history.messages.items():
+        if message is None:
+            unreadable = [r["index"] for r in rows if _is(r, "deliver", "ok")]
+            if unreadable:
+                yield Instance("corrupted", queue, group, None, unreadable[0])
+    for m in _all(history):
+        if m.sends and m.ok is not None and not m.deliveries and complete:
+            yield m.instance("stuck" if m.stored else "lost", m.sends[0]["index"])
+        if not m.deliveries:
+            continue
+        first = m.deliveries[0]["index"]
+        if not m.sends:
+            yield m.instance("phantom", first)
+            continue
+        if any(
+            d.get("digest") is not None and m.digest is not None and d["digest"] != m.digest
+            for d in m.deliveries
+        ):
+            yield m.instance("corrupted", first)
+        if m.aborted:
+            yield m.instance("aborted-delivery", first)
+
+
+def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
+    """Any second delivery, where the guarantee allows none."""
+    if options.guarantee != "at-least-once":
+        for m in _all(history):
+            if len(m.deliveries) > 1:
+                yield m.instance("redelivery", m.deliveries[0]["index"])
+
+
+def _order(history: History) -> Iterator[Instance]:
+    groups: dict[tuple[str | None, str | None], list[Message]] = defaultdict(list)
+    for m in _all(history):
+        if m.group is not None and m.sends and m.deliveries:
+            groups[m.queue, m.group].append(m)
+    for messages in groups.values():
+        for late, early in itertools.permutations(messages, 2):
+            if early.deliveries[0]["index"] > late.deliveries[0]["index"]:
+                continue
+            at = late.deliveries[0]["index"]
+            if (
+                late.ok is not None
+                and late.producer == early.producer
+                and None not in (late.sequence, early.sequence)
+                and early.sequence > late.sequence
+            ):
+                yield late.instance("reordered", at)
+            if late.ok is not None and late.ok < early.sends[0]["index"]:
+                yield late.instance("reordered-realtime", at)
+
+
+class Hold:
+    """One delivery and the indexes [begin, end) over which its session certainly held it; empty if end <= begin."""
+
+    def __init__(self, history: History, delivery: Row) -> None:
+        self.delivery = delivery
+        self.begin: int = delivery["index"]
+        self.session: int = delivery["session"]
+        ends = [history.proven(self.session)]
+        over = history.session_end(self.session)
+        if over is not None:
+            ends.append(over)
+        for r in _answers(history, delivery):
+            if r["index"] > self.begin:
+                transaction = r.get("transaction")
+                if r["f"] == "nack" or transaction is None:
+                    ends.append(r["index"])
+                else:
+                    asked = [history.ended(transaction, f, "invoke") for f in ("commit", "abort")]
+                    ends += [index for index in asked if index is not None]
+        self.end = min(ends)
+
+    def conflicts(self, other: Hold) -> bool:
+        """Both certain at one instant, in two sessions."""
+        return (
+            self.session != other.session
+            and max(self.begin, other.begin) < min(self.end, other.end)
+            and self.begin < self.end
+            and other.begin < other.end
+        )
+
+
+def _answers(history: History, delivery: Row) -> list[Row]:
+    """Invocations of acks and nacks of that message in that session."""
+    key = (delivery.get("queue"), delivery.get("group"), delivery.get("message"))
+    return [
+        r
+        for r in history.messages[key]
+        if r["f"] in ("ack", "nack") and r["type"] == "invoke" and r.get("session") == delivery["session"]
+    ]
+
+
+def _sessions(history: History) -> Iterator[Instance]:
+    holds: dict[tuple[str | None, str | None], list[Hold]] = defaultdict(list)
+    for (queue, group, message), rows in history.messages.items():
+        if message is None:
+            continue
+        deliveries = [r for r in rows if _is(r, "deliver", "ok") and r.get("session") is not None]
+        mine = [Hold(history, d) for d in deliveries]
+        holds[queue, group] += mine
+        found: dict[str, int] = {}
+        for n, d in enumerate(deliveries):
+            if n and _is_duplicate(history, rows, deliveries[:n], d):
+                found.setdefault("duplicate", d["index"])
+            elif n and d.get("redelivered") is False:
+                found.setdefault("unflagged-redelivery", d["index"])
+            if any(mine[n].conflicts(earlier) for earlier in mine[:n]):
+                found.setdefault("double-delivery", d["index"])
+        for name, index in found.items():
+            yield Instance(name, queue, group, message, index)
+    for (queue, group), all_holds in holds.items():
+        if group is None:
+            continue
+        in_order = sorted(all_holds, key=lambda hold: hold.begin)
+        for n, hold in enumerate(in_order):
+            if any(hold.conflicts(earlier) for earlier in in_order[:n]):
+                yield Instance("group-split", queue, group, None, hold.begin)
+                break
+        certain = {m.id for m in _all(history) if (m.queue, m.group) == (queue, group) and m.ok is not None}
+        backwards = _backwards(queue, group, [hold.delivery for hold in in_order])
+        yield from (i for i in backwards if i.message in certain)
+
+
+def _is_duplicate(history: History, rows: list[Row], earlier: list[Row], d: Row) -> bool:
+    for r in rows:
+        if _is(r, "ack", "ok") and r.get("session") is not None and r["index"] < d["index"]:
+            transaction = r.get("transaction")
+            settled = r["index"] if transaction is None else history.ended(transaction, "commit", "ok")
+            if settled is not None and settled < d["index"]:
+                return True
+    in_session = [e["index"] for e in earlier if e["session"] == d["session"]]
+    if not in_session:
+        return False
+    previous = in_session[-1]
+    over = history.session_end(d["session"])
+    if over is not None and previous < over < d["index"]:
+        return False
+    for r in _answers(history, d):
+        if r["index"] < d["index"]:
+            transaction = r.get("transaction")
+            excuse = r["index"] if r["f"] == "nack" else None
+            if excuse is None and transaction is not None:
+                excuse = history.ended(transaction, "abort", "invoke")
+            if excuse is not None and excuse > previous:
+                return False
+    return True
+
+
+def _backwards(queue: str | None, group: str, deliveries: list[Row]) -> Iterator[Instance]:
+    """A delivery in a session after one of the same producer with a higher sequence; each message once a session, each named once."""
+    firsts: list[Row] = []
+    seen: set[tuple[int, int]] = set()
+    for d in deliveries:
+        if (d["session"], d["message"]) not in seen:
+            seen.add((d["session"], d["message"]))
+            firsts.append(d)
+    named: set[int] = set()
+    for n, d in enumerate(firsts):
+        if d.get("producer") is None or d.get("sequence") is None or d["message"] in named:
+            continue
+        if any(
+            e["session"] == d["session"]
+            and e.get("producer") == d["producer"]
+            and e.get("sequence") is not None
+            and e["sequence"] > d["sequence"]
+            for e in firsts[:n]
+        ):
+            named.add(d["message"])
+            yield Instance("reordered-session", queue, group, d["message"], d["index"])

@@ -1,0 +1,70 @@
+"""Unavailable and not-recovered straight from their definitions; see ``checkers.reference``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from checkers.instance import Instance
+from checkers.verdict import CheckOptions
+
+Row = Mapping[str, Any]
+_OPERATIONS = ("send", "ack", "nack")
+
+
+def liveness(rows: Sequence[Row], options: CheckOptions) -> Iterator[Instance]:
+    """Both liveness rules."""
+    yield from _unavailable(rows, int(options.unavailable_bound_s * 1e9))
+    yield from _not_recovered(rows, int(options.recovery_bound_s * 1e9))
+
+
+def _keys(r: Row) -> Iterator[str]:
+    yield f"operation {r['f']}"
+    if r["f"] == "send" and r.get("producer") is not None:
+        yield f"client producer {r['producer']}"
+    if r["f"] == "send" and r.get("broker") is not None:
+        yield f"broker {r['broker']}"
+
+
+def _unavailable(rows: Sequence[Row], bound_ns: int) -> Iterator[Instance]:
+    """From the first question after an ``ok`` to the next ``ok`` or the last row of the key: longer than the bound.
+
+    For a broker the questions are the completions that name it and are not ``ok``: an invocation does not know its broker.
+    """
+    by_key: dict[str, list[Row]] = defaultdict(list)
+    for r in rows:
+        if r["f"] in _OPERATIONS and r["process"] >= 0:
+            for key in _keys(r):
+                by_key[key].append(r)
+    for key, mine in by_key.items():
+        asks = ("fail", "info") if key.startswith("broker") else ("invoke",)
+        begun: Row | None = None
+        for r in mine:
+            if r["type"] in asks and begun is None:
+                begun = r
+            if r["type"] == "ok":
+                if begun is not None and r["time"] - begun["time"] > bound_ns:
+                    yield Instance("unavailable", None, None, None, begun["index"], key)
+                begun = None
+        if begun is not None and mine[-1]["time"] - begun["time"] > bound_ns:
+            yield Instance("unavailable", None, None, None, begun["index"], key)
+
+
+def _not_recovered(rows: Sequence[Row], bound_ns: int) -> Iterator[Instance]:
+    """The harness said so; or after heal and bound operations still end, none of them ``ok``."""
+    heals = [r for r in rows if r["f"] == "phase" and r.get("value") == "heal"]
+    said = [r for r in rows if r["f"] == "phase" and r.get("value") == "not-recovered"]
+    if said:
+        yield Instance("not-recovered", None, None, None, said[0]["index"])
+        return
+    if not heals:
+        return
+    after = [
+        r
+        for r in rows
+        if r["f"] in _OPERATIONS and r["process"] >= 0 and r["time"] > heals[0]["time"] + bound_ns
+    ]
+    ended = [r for r in after if r["type"] in ("fail", "info")]
+    if ended and not any(r["type"] == "ok" for r in after):
+        yield Instance("not-recovered", None, None, None, ended[0]["index"])

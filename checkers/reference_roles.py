@@ -1,0 +1,77 @@
+"""Split-brain and zombie straight from their definitions; see ``checkers.reference``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from checkers.instance import Instance
+from checkers.schema import MONITOR
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Reign:
+    """A broker was live under a node ID, certainly from ``begin`` to ``end`` (ns); None: to the end of the history."""
+
+    broker: str
+    node_id: str
+    begin: int
+    end: int | None
+    index: int
+    since: int  # the earliest it can have begun
+
+
+def reigns(rows: Sequence[Row]) -> list[Reign]:
+    """Every certain reign, by the index of its row."""
+    roles = [r for r in rows if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") is not None]
+    found = []
+    for n, r in enumerate(roles):
+        if r.get("role") == "live" and r.get("node_id") is not None:
+            later = [s for s in roles[n + 1 :] if s["broker"] == r["broker"]]
+            end = later[0]["time_low"] if later else None
+            found.append(Reign(r["broker"], r["node_id"], r["time_high"], end, r["index"], r["time_low"]))
+    return found
+
+
+def split_brains(rows: Sequence[Row]) -> Iterator[Instance]:
+    """Two brokers, one node ID, certainly live at one moment."""
+    last = max((r["time"] for r in rows), default=0)
+    all_reigns = reigns(rows)
+    for n, late in enumerate(all_reigns):
+        for early in all_reigns[:n]:
+            if early.broker == late.broker or early.node_id != late.node_id:
+                continue
+            begin = max(early.begin, late.begin)
+            end = min(last if r.end is None else r.end for r in (early, late))
+            if begin < end:
+                pair = " ".join(sorted((early.broker, late.broker)))
+                yield Instance(
+                    "split-brain", None, None, None, late.index, f"{late.node_id} {pair} {early.index}"
+                )
+
+
+def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
+    """An operation answered ``ok`` by a broker, invoked after another was certainly live in its place."""
+    all_reigns = reigns(rows)
+    for n, r in enumerate(rows):
+        if r["process"] < 0 or r["type"] != "ok" or r["f"] == "deliver" or r.get("broker") is None:
+            continue
+        asked = [
+            q for q in rows[:n] if q["process"] == r["process"] and q["f"] == r["f"] and q["type"] == "invoke"
+            and q.get("message") == r.get("message")
+        ]  # fmt: skip
+        if not asked:
+            continue
+        own = [reign for reign in all_reigns if reign.broker == r["broker"]]
+        for successor in all_reigns:
+            before = [x for x in own if x.node_id == successor.node_id and x.index < successor.index]
+            back = [x.since for x in own if x.index > successor.index]
+            fallen = successor.broker != r["broker"] and before and asked[-1]["time"] > successor.begin
+            if fallen and (not back or r["time"] < back[0]):
+                yield Instance(
+                    "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
+                )
+                break

@@ -1,0 +1,82 @@
+"""The history's columns: the one thing that checkers, recorder and readers share.
+
+Why columns and not records: histories are enormous relative to the tests that make them, and a verdict reads a few
+columns of all rows. Every event is one row; an operation is an ``invoke`` row and at most one completion (``ok``,
+``fail``, ``info``) by the same process. Rows are ordered by ``index``, dense from 0.
+
+Processes: clients are >= 0; ``NEMESIS`` (-1) records faults, ``MONITOR`` (-2) broker roles, ``HARNESS`` (-3) phases and
+what was found in the stores at the end.
+
+Operations ``f`` of clients
+    send          queue, group, message, producer, sequence, digest; broker on completion; transaction if in one
+    ack, nack     queue, group, message, session, producer, sequence; broker on completion; transaction if in one
+    deliver       one ``ok`` row without invocation: queue, group, message, producer, sequence, session, broker,
+                  redelivered, delivery_count, digest (of the body that arrived). A body that cannot be read has message null
+                  and ``error`` set.
+    begin, commit, abort   transaction, broker on completion
+    subscribe     queue, session, broker; ``ok`` begins the session
+    unsubscribe   queue, session, broker; ``ok`` ends it
+    disconnect    ``info``, one row a session: the client noticed or made the end of the connection; session, broker, error
+    connect       broker on completion; a failed connect is ``fail``
+Of the harness
+    phase         value: "load", "heal", "recovered", "not-recovered", "drain", "browse", "end"
+    restart       broker: it had ended by itself and was started again, as a service manager would, when no fault was in force
+    browse        ``ok`` per message found in a store: queue, group, message, producer, sequence, digest, broker, value = the store
+                  ("main", "dead-letter", "store-and-forward"); ``info`` without message: that broker's stores could not be read (error);
+                  ``ok`` without message: that broker's stores were read completely
+Of the monitor
+    role          broker, node_id, role, time_low, time_high: the change *to* ``role`` happened within [time_low, time_high]
+                  (ns). Role "unreachable" means nobody answered: no claim is made until the next row.
+    replication     broker, node_id, value "replicated" or "unreplicated", time_low, time_high: from within this interval on, that live had, or
+                  had not, an up-to-date backup. Only from brokers that tell; a live without a row makes no claim
+Of the nemesis
+    the fault's kind (``partition``, ``kill`` ...), ``invoke`` when asked for and ``info`` when it was seen to begin; then ``heal:<kind>``
+    the same way. value is JSON: {"label", "shape", "target", "links", "nodes", "observed", "bit"}.
+
+``time`` is nanoseconds since the start of the test on the harness' monotonic clock. ``message`` is a signed 64-bit id unique in the
+history. ``sequence`` counts a producer's sends within one group (or within the queue where the message has no group), from 0.
+``digest`` is the CRC-32C of the payload.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+NEMESIS: Final = -1
+MONITOR: Final = -2
+HARNESS: Final = -3
+
+TYPES: Final = ("invoke", "ok", "fail", "info")
+
+_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("index", pa.int64(), nullable=False),
+        pa.field("time", pa.int64(), nullable=False),
+        pa.field("process", pa.int32(), nullable=False),
+        pa.field("type", _TEXT, nullable=False),
+        pa.field("f", _TEXT, nullable=False),
+        pa.field("queue", _TEXT),
+        pa.field("group", _TEXT),
+        pa.field("message", pa.int64()),
+        pa.field("producer", pa.int32()),
+        pa.field("sequence", pa.int64()),
+        pa.field("transaction", pa.int64()),
+        pa.field("session", pa.int32()),
+        pa.field("broker", _TEXT),
+        pa.field("redelivered", pa.bool_()),
+        pa.field("delivery_count", pa.int32()),
+        pa.field("digest", pa.int64()),
+        pa.field("node_id", _TEXT),
+        pa.field("role", _TEXT),
+        pa.field("time_low", pa.int64()),
+        pa.field("time_high", pa.int64()),
+        pa.field("error", _TEXT),
+        pa.field("value", pa.string()),
+    ]
+)
+
+COLUMNS: Final = tuple(SCHEMA.names)

@@ -1,0 +1,170 @@
+"""The Spark session: started while the cluster is being deployed, so that nobody waits for it.
+
+``start`` takes a few seconds from cold; ``start_in_background`` spends them in a thread and then judges a small made-up
+history once, so that the code of the real plan is loaded, generated and compiled before the test ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+from checkers import java
+from checkers.gateway import Gateway
+
+_HEAP_MAX_MB: Final = 5 * 1024
+_HEAP_MIN_MB: Final = 1024
+_HEAP_SHARE: Final = 0.35  # of the machine's memory: the cluster under test runs on it too
+
+_lock: Final = threading.RLock()
+_gateway: Gateway | None = None
+
+
+def heap_mb() -> int:
+    """The JVM's heap for this machine, in MiB: with what Java and Python need besides it stays under 8 GB."""
+    try:
+        machine_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    except (ValueError, OSError):
+        return 2 * _HEAP_MIN_MB
+    return max(_HEAP_MIN_MB, min(_HEAP_MAX_MB, int(machine_mb * _HEAP_SHARE)))
+
+
+def start(master: str | None = None, *, hurried: bool = False) -> SparkSession:
+    """The session of this process, started if there is none yet. ``master`` None is every core of this machine.
+
+    ``hurried`` is for one history of a run that has just ended (see ``Gateway``), not for tens of millions of rows.
+
+    Raises checkers.java.NoJavaError or checkers.gateway.GatewayError: the machine's fault, each with what would mend it.
+    """
+    global _gateway  # noqa: PLW0603 - a process has one SparkContext, so one JVM
+    with _lock:
+        active = SparkSession.getActiveSession()
+        if active is not None and active.sparkContext._jsc is not None:  # noqa: SLF001 - no public way to ask
+            return active
+        if _gateway is None:
+            _gateway = Gateway(java.find(), heap_mb(), hurried=hurried)
+            atexit.register(stop)
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        try:
+            handle = _gateway.connect()
+            SparkContext._ensure_initialized(gateway=handle)  # noqa: SLF001 - the only way in for a gateway of one's own
+            return SparkSession.builder.config(conf=_configuration(master, _gateway.directory)).getOrCreate()
+        except BaseException:
+            _gateway.close()
+            _gateway = None
+            raise
+
+
+def _configuration(master: str | None, scratch: Path) -> SparkConf:
+    cores = os.cpu_count() or 1
+    chosen = master or "local[*]"
+    settings = {
+        "spark.app.name": "jepsen-run",
+        "spark.master": chosen,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.ansi.enabled": "false",  # our sums are packed bits and counts; an overflow check per row buys nothing
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # a stack walk per column expression, for messages we never show
+        # The plans are shaped by hand for one pass; re-planning between stages only adds jobs.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.sql.codegen.maxFields": "400",
+        "spark.sql.codegen.hugeMethodLimit": "65535",
+        "spark.sql.parquet.enableVectorizedReader": "true",
+        "spark.sql.files.maxPartitionBytes": "256m",
+        "spark.sql.autoBroadcastJoinThreshold": "64m",
+        # Facts about one (queue, group) may be joined by message without an exchange: see checkers.source.
+        "spark.sql.requireAllClusterKeysForCoPartition": "false",
+        "spark.shuffle.compress": "true",
+        "spark.cleaner.periodicGC.interval": "60min",
+        "spark.driver.maxResultSize": "1g",
+    }
+    if chosen.startswith("local"):
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return SparkConf(loadDefaults=False).setAll(list(settings.items()))
+
+
+def process_id() -> int:
+    """The JVM's process, for whoever measures it; raises RuntimeError where none runs."""
+    if _gateway is None:
+        raise RuntimeError("no Spark session was started by this process")
+    return _gateway.process.pid
+
+
+def stop() -> None:
+    """End the session and its JVM; leaves no Java process behind. May be called at any time, twice too."""
+    global _gateway
+    with _lock:
+        gateway, _gateway = _gateway, None
+        if gateway is None:
+            return
+        atexit.unregister(stop)
+        with contextlib.suppress(Exception):  # a JVM that has died already has nothing left to stop
+            active = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
+            if active is not None:
+                active.stop()
+        with contextlib.suppress(Exception):
+            handle = SparkContext._gateway  # noqa: SLF001
+            if handle is not None:
+                handle.shutdown()
+        SparkContext._gateway = None  # noqa: SLF001 - so that a later start gets a JVM of its own
+        SparkContext._jvm = None  # noqa: SLF001
+        gateway.close()
+
+
+class Starting:
+    """A session on its way. ``result`` waits for it; an error of the start is raised there and nowhere else."""
+
+    def __init__(self, master: str | None) -> None:
+        self._future: Future[SparkSession] = Future()
+        self._master = master
+        self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            session = start(self._master, hurried=True)
+            warm_up(session)
+        except BaseException as error:  # noqa: BLE001 - carried to whoever asks for the result
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(session)
+
+    def done(self) -> bool:
+        """Whether ``result`` would return at once."""
+        return self._future.done()
+
+    def result(self, timeout_s: float | None = None) -> SparkSession:
+        """The warm session; raises what ``start`` raises, or TimeoutError."""
+        return self._future.result(timeout_s)
+
+    def stop(self) -> None:
+        """Give up or end: waits for the start, then ends the JVM."""
+        self._thread.join()
+        stop()
+
+
+def start_in_background(master: str | None = None) -> Starting:
+    """Start and warm up in a thread; returns at once."""
+    return Starting(master)
+
+
+def warm_up(spark: SparkSession) -> None:
+    """Judge a small made-up history with every rule, so that the next verdict is quick. Its outcome is thrown away."""
+    from checkers.warmup import judge_once  # noqa: PLC0415 - it imports the judge, which nobody needs before
+
+    judge_once(spark)

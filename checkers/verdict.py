@@ -1,0 +1,131 @@
+"""What a check is asked and what it answers: plain data that can be written as JSON.
+
+Why apart from the judging: reports, batches and shrinkers read verdicts long after the run, without Spark.
+Times are seconds since the start of the test in texts, nanoseconds in rows, as in ``checkers.schema``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+Severity = Literal["grave", "warning", "info"]
+"""``grave`` makes the test invalid under its guarantee; ``warning`` and ``info`` are reported only."""
+
+GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
+
+
+class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the test promised and how patient the judge is.
+
+    ``deadline_s`` bounds each checker family alone; one that runs past it becomes unknown and hides no other.
+    ``expect_faults`` says that the schedule had faults: then a history in which none was seen to bit is unknown.
+    ``examples`` is how many instances of a finding are named and kept in its details.
+    """
+
+    guarantee: str = "at-least-once"
+    ordered: bool = True
+    unavailable_bound_s: float = 20.0
+    recovery_bound_s: float = 30.0
+    deadline_s: float = 300.0
+    expect_faults: bool = False
+    examples: int = 10
+
+    def __post_init__(self) -> None:
+        if self.guarantee not in GUARANTEES:
+            raise ValueError(f'guarantee is "{self.guarantee}"; it must be one of {", ".join(GUARANTEES)}')
+        for name in ("unavailable_bound_s", "recovery_bound_s", "deadline_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be more than 0 seconds")
+        if self.examples < 1:
+            raise ValueError(f"examples is {self.examples}; it must be at least 1")
+
+
+class Witness(msgspec.Struct, frozen=True):
+    """The smallest set of history rows that shows one finding: checking only these rows finds it again.
+
+    ``rows`` are in order of ``index`` and leave out columns that are null.
+    """
+
+    indexes: tuple[int, ...]
+    rows: tuple[dict[str, Any], ...]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of anomaly that was found, however often.
+
+    ``name`` is the anomaly's; ``count`` its instances (messages, groups, pairs of brokers, windows: the sentence says
+    which). ``details`` has ``examples`` (a list of objects, the earliest first) and what else the kind knows.
+    """
+
+    name: str
+    severity: Severity
+    count: int
+    sentence: str
+    witness: Witness
+    details: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Latency(msgspec.Struct, frozen=True, kw_only=True):
+    """Quantiles in milliseconds of one operation's time from invocation to ``ok``; ``deliver`` is send to first delivery.
+
+    Read from a histogram with 8 bins per octave: within 9 % of the exact value, which costs no sort.
+    """
+
+    count: int
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
+    """How long nobody could send because of one fault: the longest pause between two ``ok`` sends that touches it.
+
+    ``end_s`` is None for a fault that was not healed in the history; ``recovery_s`` None if nothing was ok after it.
+    """
+
+    fault: str
+    label: str
+    bit: bool
+    start_s: float
+    end_s: float | None
+    recovery_s: float | None
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """What is always reported and never a failure."""
+
+    rows: int = 0
+    duration_s: float = 0.0
+    operations: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    """f -> type -> rows."""
+    latency: dict[str, Latency] = msgspec.field(default_factory=dict)
+    faults: tuple[FaultRecovery, ...] = ()
+    redeliveries: int = 0
+    """Deliveries beyond the first of their message."""
+    sends_recovered: int = 0
+    """Messages delivered though their send ended ``info`` or never completed."""
+    seconds: dict[str, float] = msgspec.field(default_factory=dict)
+    """What the checking itself took, by part."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """valid is True, False or None (unknown); ``reasons`` says why in order of weight, the gravest first."""
+
+    valid: bool | None
+    reasons: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    statistics: Statistics = Statistics()
+    guarantee: str = "at-least-once"
+    ordered: bool = True
+
+    def to_json(self) -> bytes:
+        """Indented JSON; ``from_json`` gives an equal verdict back."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1)
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> Verdict:
+        """Raises msgspec.ValidationError naming the path of what is wrong."""
+        return msgspec.json.decode(data, type=cls)

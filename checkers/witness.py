@@ -1,0 +1,242 @@
+"""The smallest set of rows that shows a finding.
+
+How: fetch what could matter (the rows of the messages involved, of their sessions' ends and proofs of life, of their transactions), then take away
+row after row, the earliest first, for as long as the second implementation still finds the same instance. What is left
+shows the finding by construction, and no row of it can be spared.
+
+Why the earliest first: of three deliveries in one session with a nack after the first, the pair that is to blame is the last two; taking
+away from the front never removes an excuse while what it excuses is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from checkers import reference
+from checkers.instance import Instance
+from checkers.schema import COLUMNS
+from checkers.source import Source
+from checkers.verdict import CheckOptions, Witness
+
+Row = dict[str, Any]
+_PARTNER_ROWS: Final = 2_000
+_REACH: Final = 20_000
+_CONTEXT_ROWS: Final = 400
+_PAIRED: Final = frozenset(
+    {"reordered", "reordered-realtime", "reordered-session", "group-split", "double-delivery"}
+)
+_ENDED: Final = frozenset({"lost", "stuck"})
+
+
+def witnesses(
+    source: Source, instances: Sequence[Instance], options: CheckOptions, ends_ns: Mapping[Instance, int]
+) -> dict[Instance, Witness]:
+    """A witness for each instance; a few short jobs whatever their number.
+
+    ``ends_ns`` says when each window of unavailability ended. A partner farther away than ``_REACH`` rows is not looked for: such a
+    witness has the row that completes the anomaly and the rows of its message only.
+    """
+    if not instances:
+        return {}
+    control = _plain(source.control.where("process < 0 and f in ('phase', 'role')"))
+    messages = {i.message for i in instances if i.message is not None}
+    near = _plain(
+        source.data.where(_either([_among("message", messages), *(_around(i, ends_ns) for i in instances)]))
+    )
+    partners: set[int] = set()
+    by_instance = {}
+    for instance in instances:
+        partner = _partner(instance, near)
+        by_instance[instance] = partner
+        partners |= partner
+    missing = partners - messages
+    if missing:
+        near = _unique([*near, *_plain(source.data.where(_among("message", missing)))])
+    sessions = {
+        r["session"] for r in near if r.get("session") is not None and r.get("message") in messages | partners
+    }
+    transactions = {r["transaction"] for r in near if r.get("transaction") is not None}
+    wanted = _either([_among("session", sessions), _among("transaction", transactions)])
+    if sessions or transactions:
+        control = _unique([*control, *_plain(source.control.where(wanted).limit(_PARTNER_ROWS))])
+    proofs = _proofs(source, instances, by_instance, near)
+    found = {}
+    for instance in instances:
+        context = _context(
+            instance, by_instance[instance], [*near, *control, *proofs], ends_ns.get(instance, -1)
+        )
+        small = minimal(context, instance, options)
+        if small is None:
+            small = [
+                r
+                for r in context
+                if r["index"] == instance.index
+                or (instance.message is not None and r.get("message") == instance.message)
+            ]
+        found[instance] = Witness(tuple(r["index"] for r in small), tuple(small))
+    return found
+
+
+def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> list[Row] | None:
+    """No row can be taken away and the instance still be found; None if the rows do not show it at all."""
+    kept = sorted(rows, key=lambda r: r["index"])
+
+    def shows(some: list[Row]) -> bool:
+        return instance in reference.find(some, options)
+
+    if not shows(kept):
+        return None
+    size = max(1, len(kept) // 2)
+    while True:
+        n = 0
+        while n < len(kept):
+            fewer = kept[:n] + kept[n + size :]
+            if shows(fewer):
+                kept = fewer
+            else:
+                n += size
+        if size == 1:
+            return kept
+        size = max(1, size // 2)
+
+
+def _plain(frame: DataFrame) -> list[Row]:
+    """Rows as dictionaries without nulls, in the order of ``COLUMNS``."""
+    return [
+        {name: row[name] for name in COLUMNS if row[name] is not None}
+        for row in frame.select(*COLUMNS).limit(50_000).collect()
+    ]
+
+
+def _unique(rows: Iterable[Row]) -> list[Row]:
+    return list({r["index"]: r for r in rows}.values())
+
+
+def _among(column: str, values: Iterable[int]) -> Column:
+    return F.col(column).isin(sorted(values))
+
+
+def _either(conditions: Iterable[Column]) -> Column:
+    result = F.lit(False)
+    for condition in conditions:
+        result = result | condition
+    return result
+
+
+def _around(i: Instance, ends_ns: Mapping[Instance, int]) -> Column:
+    """Rows among which the other message of a pair is to be found, or the operation itself."""
+    index = F.col("index")
+    if i.name in _PAIRED:
+        here = F.col("queue").eqNullSafe(F.lit(i.queue)) & F.col("group").eqNullSafe(F.lit(i.group))
+        return here & index.between(i.index - _REACH, i.index)
+    return (index == i.index) | (F.col("time") == ends_ns.get(i, -1))
+
+
+def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
+    """The other message of a pair, from the rows around it."""
+    here = [r for r in rows if r.get("queue") == i.queue and r.get("group") == i.group]
+    before = [
+        r for r in here if r["f"] == "deliver" and r["index"] < i.index and r.get("message") is not None
+    ]
+    own = next((r for r in here if r["index"] == i.index), None)
+    if own is None or i.name not in _PAIRED:
+        return set()
+    if i.name == "reordered-realtime":
+        ok = [
+            r["index"]
+            for r in here
+            if r.get("message") == i.message and r["f"] == "send" and r["type"] == "ok"
+        ]
+        later = {
+            r["message"]
+            for r in here
+            if r["f"] == "send" and r["type"] == "invoke" and r["index"] > max(ok, default=i.index)
+        }
+        return {r["message"] for r in before if r["message"] in later and ok} and {
+            next(r["message"] for r in reversed(before) if r["message"] in later)
+        }
+    if i.name in ("reordered", "reordered-session"):
+        overtakers = [
+            r["message"]
+            for r in before
+            if r.get("producer") == own.get("producer")
+            and r.get("sequence", -1) > own.get("sequence", -1)
+            and (i.name == "reordered" or r.get("session") == own.get("session"))
+        ]
+        return set(overtakers[-1:])
+    if i.name == "double-delivery":
+        return set()
+    done = {
+        (r.get("message"), r.get("session"))
+        for r in here
+        if r["f"] in ("ack", "nack")
+        and r["type"] == "invoke"
+        and r.get("transaction") is None
+        and r["index"] < i.index
+    }
+    held = [
+        r["message"]
+        for r in before
+        if r.get("session") != own.get("session") and (r["message"], r.get("session")) not in done
+    ]
+    return {*held[-20:], own["message"]} if own.get("message") is not None else set()
+
+
+def _proofs(
+    source: Source, instances: Sequence[Instance], partners: dict[Instance, set[int]], near: Sequence[Row]
+) -> list[Row]:
+    """Rows that prove the sessions of a conflict alive after it."""
+    wanted = []
+    for i in instances:
+        if i.name in ("double-delivery", "group-split"):
+            mine = partners[i] | ({i.message} if i.message is not None else set())
+            sessions = {
+                r["session"]
+                for r in near
+                if r["f"] == "deliver"
+                and r.get("session") is not None
+                and (r.get("message") in mine or r["index"] == i.index)
+            }
+            wanted += [(session, i.index) for session in sorted(sessions)]
+    rows: list[Row] = []
+    for session, index in wanted[:8]:
+        after = source.data.where(
+            (F.col("session") == session) & (F.col("index") > index) & F.col("f").isin("ack", "nack")
+        )
+        rows += _plain(after.orderBy("index").limit(60))
+    return rows
+
+
+def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) -> list[Row]:
+    mine = set(partners)
+    if i.message is not None:
+        mine.add(i.message)
+    near = [
+        r
+        for r in _unique(rows)
+        if r.get("message") in mine or r["index"] == i.index or r["time"] == end_ns or _belongs(i, r)
+    ]
+    sessions = {r["session"] for r in near if r.get("session") is not None}
+    transactions = {r["transaction"] for r in near if r.get("transaction") is not None}
+    more = [r for r in _unique(rows) if r.get("session") in sessions or r.get("transaction") in transactions]
+    chosen = sorted(_unique([*near, *more]), key=lambda r: r["index"])
+    if len(chosen) <= _CONTEXT_ROWS:
+        return chosen
+    return sorted(
+        sorted(chosen, key=lambda r: (r.get("message") not in mine, abs(r["index"] - i.index)))[
+            :_CONTEXT_ROWS
+        ],
+        key=lambda r: r["index"],
+    )
+
+
+def _belongs(i: Instance, r: Row) -> bool:
+    if i.name in _ENDED or i.name == "not-recovered":
+        return bool(r["f"] == "phase")
+    if i.name in ("split-brain", "zombie"):
+        return r["f"] in ("role", "phase")
+    return bool(i.name == "unavailable" and r["process"] >= 0)

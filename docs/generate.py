@@ -1,0 +1,158 @@
+"""Makes docs/reference/ from the code, so that the manual cannot say what the program does not do.
+
+``python docs/generate.py`` writes the pages; ``python docs/generate.py --check`` only says which are out of date (exit status 1). A test
+runs the check.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import msgspec
+
+import broker.config
+import checkers.schema
+import harness.cli
+import harness.interface
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTE = "<!-- made by docs/generate.py from the code: edit the docstrings there -->\n\n"
+
+
+def attribute_notes(struct: type) -> dict[str, str]:
+    """The string under (or comment beside) each field of a class, by field name."""
+    notes: dict[str, str] = {}
+    for each in reversed(struct.__mro__):
+        try:
+            lines, _ = inspect.getsourcelines(each)
+        except (OSError, TypeError):
+            continue
+        source = textwrap.dedent("".join(lines))
+        body = ast.parse(source).body[0]
+        if not isinstance(body, ast.ClassDef):
+            continue
+        code = source.splitlines()
+        for here, after in zip(body.body, [*body.body[1:], None], strict=True):
+            if isinstance(here, ast.AnnAssign) and isinstance(here.target, ast.Name):
+                comment = re.search(r"  # (?!noqa)(.*)$", code[(here.end_lineno or here.lineno) - 1])
+                if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                    notes[here.target.id] = inspect.cleandoc(str(after.value.value))
+                elif comment:
+                    notes[here.target.id] = comment[1]
+    return notes
+
+
+def fields_table(struct: type, prefix: str = "") -> str:
+    """A Markdown table of a struct's fields: encoded name, default, meaning."""
+    notes = attribute_notes(struct)
+    rows = []
+    for field in msgspec.structs.fields(struct):
+        default = field.default if field.default is not msgspec.NODEFAULT else None
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        required = field.required
+        shown = "required" if required else msgspec.json.encode(default).decode()
+        meaning = " ".join(notes.get(field.name, "").split()).replace("|", "\\|")
+        rows.append(f"| `{prefix}{field.encode_name}` | {shown if required else f'`{shown}`'} | {meaning} |")
+    return "\n".join(["| name | default | meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def document(struct: type) -> str:
+    """The first paragraph of a docstring."""
+    return inspect.cleandoc(struct.__doc__ or "").split("\n\n")[0]
+
+
+def command_line() -> str:
+    """``jepsen-run`` and its commands as their own help says."""
+    parts = ["# The command line\n", "## jepsen-run\n", _help(harness.cli.cli, "jepsen-run")]
+    for name, command in sorted(harness.cli.cli.commands.items()):
+        parts += [f"## jepsen-run {name}\n", _help(command, f"jepsen-run {name}")]
+    parts.append(inspect.cleandoc(harness.cli.__doc__ or "").split("\n\n")[1] + "\n")
+    return "\n".join(parts)
+
+
+def _help(command: click.Command, name: str) -> str:
+    with click.Context(command, info_name=name, max_content_width=100) as context:
+        return f"```\n{command.get_help(context)}\n```\n"
+
+
+def test_spec() -> str:
+    """spec.json and schedule.json."""
+    return "\n".join(
+        [
+            "# Specs and schedules\n",
+            "Both are JSON, written by every run and taken back by `--spec` and `--schedule`.\n",
+            "## spec.json\n",
+            document(harness.interface.TestSpec) + "\n",
+            fields_table(harness.interface.TestSpec),
+            "## schedule.json\n",
+            "An object with one field, `faults`: a list of these.\n",
+            document(harness.interface.Fault) + "\n",
+            fields_table(harness.interface.Fault),
+        ]
+    )
+
+
+def broker_properties() -> str:
+    """Every property of broker.toml."""
+    parts = ["# broker.toml\n", inspect.cleandoc(broker.config.__doc__ or "") + "\n"]
+    sections = {
+        "broker": broker.config.BrokerSection,
+        "acceptor": broker.config.AcceptorSection,
+        "admin": broker.config.AdminSection,
+        "cluster": broker.config.ClusterSection,
+        "journal": broker.config.JournalSection,
+        "ha-policy.replication.master": broker.config.MasterSection,
+        "ha-policy.replication.slave": broker.config.SlaveSection,
+        "address-settings.MATCH": broker.config.AddressSettings,
+    }
+    for name, struct in sections.items():
+        parts += [f"## {name}\n", document(struct) + "\n", fields_table(struct, f"{name}.")]
+    return "\n".join(parts)
+
+
+def history() -> str:
+    """The columns of a history."""
+    doc = inspect.cleandoc(checkers.schema.__doc__ or "")
+    columns = "\n".join(
+        f"| `{field.name}` | {field.type} | {'yes' if field.nullable else 'no'} |"
+        for field in checkers.schema.SCHEMA
+    )
+    return f"# The history\n\n```\n{doc}\n```\n\n| column | type | may be null |\n|---|---|---|\n{columns}\n"
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "command-line.md": command_line,
+    "spec-and-schedule.md": test_spec,
+    "broker-properties.md": broker_properties,
+    "history.md": history,
+}
+
+
+def main() -> int:
+    """Write the pages, or say which would change."""
+    stale = []
+    for name, make in PAGES.items():
+        path, text = REFERENCE / name, NOTE + make().rstrip() + "\n"
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if "--check" not in sys.argv[1:]:
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+    for name in stale:
+        print(
+            f"docs/reference/{name}: "
+            + ("out of date: run python docs/generate.py" if "--check" in sys.argv[1:] else "written")
+        )
+    return 1 if stale and "--check" in sys.argv[1:] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Where brokers run, and what can be broken there."""

@@ -1,0 +1,152 @@
+"""The image that broker images start from: an operating system with Python and the tools that break networks.
+
+Where a registry can be reached it is the official slim Python image plus three Debian packages. Where none can, which is usual in
+closed networks, the same things come from Debian's packages alone: ``mmdebstrap`` makes a root file system in some 20 seconds,
+once. Either way the result is kept under a tag that names what it was made of, and found there the next time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from harness.interface import InfrastructureError
+
+REPOSITORY: Final = "jepsen-run"
+OFFICIAL: Final = "python:3.11-slim"
+DEBIAN: Final = "bookworm"
+PACKAGES: Final = ("iproute2", "nftables", "procps")
+"""``tc``, ``nft`` and, for whoever looks into a container, ``ps``."""
+
+PYTHON_PACKAGES: Final = ("python3",)
+PYTHON_LABEL: Final = "jepsen-run.python"
+
+_MAKE_TIMEOUT_S: Final = 600.0
+_SHORT: Final = 120
+
+Tell = Callable[[str], object]
+
+
+def base_image(client: Any, tell: Tell) -> str:
+    """The tag of a base image, made if it is not there yet. ``tell`` is given one line before anything that takes long.
+
+    Raises InfrastructureError if there is no way to make one, with both reasons.
+    """
+    from docker.errors import ImageNotFound  # noqa: PLC0415
+
+    tags = (_tag("official", OFFICIAL), _tag("debian", DEBIAN, *PYTHON_PACKAGES))
+    for tag in tags:
+        try:
+            client.images.get(tag)
+        except ImageNotFound:
+            continue
+        return tag
+    official, debian = tags
+    problem = _from_official(client, official, tell)
+    if not problem:
+        return official
+    tell(f"{problem}; building the base image from Debian packages (about 20 s, once)")
+    _from_debian(client, debian, problem)
+    return debian
+
+
+def _tag(kind: str, *made_of: str) -> str:
+    digest = hashlib.sha256("\0".join((*made_of, *PACKAGES)).encode()).hexdigest()[:12]
+    return f"{REPOSITORY}/base:{kind}-{digest}"
+
+
+def _from_official(client: Any, tag: str, tell: Tell) -> str:
+    """Make the base from the official Python image; "" if it worked, else why not."""
+    from docker.errors import APIError, BuildError, DockerException, ImageNotFound  # noqa: PLC0415
+
+    try:
+        client.images.get(OFFICIAL)
+    except ImageNotFound:
+        tell(f"pulling {OFFICIAL} (once)")
+        try:
+            _pull(client)
+        except (DockerException, OSError) as error:
+            return f"no image registry can be reached ({_short(error)})"
+    tell(f"building the base image from {OFFICIAL} (about 20 s, once)")
+    dockerfile = (
+        f"FROM {OFFICIAL}\n"
+        "RUN apt-get update && apt-get install -y --no-install-recommends "
+        f"{' '.join(PACKAGES)} && rm -rf /var/lib/apt/lists/*\n"
+    )
+    try:
+        build(client, tag, {"Dockerfile": dockerfile.encode()}, {PYTHON_LABEL: "3.11"})
+    except (APIError, BuildError, OSError) as error:
+        return f"{OFFICIAL} could not be given {', '.join(PACKAGES)} ({_short(error)})"
+    return ""
+
+
+def _pull(client: Any) -> None:
+    """Pull with the engine. The SDK's time-out bounds each silence of the engine, so a slow registry may still finish."""
+    name, _, tag = OFFICIAL.partition(":")
+    for line in client.api.pull(name, tag=tag, stream=True, decode=True):
+        if "error" in line:
+            raise OSError(line["error"])
+
+
+def _from_debian(client: Any, tag: str, problem: str) -> None:
+    if shutil.which("mmdebstrap") is None:
+        raise InfrastructureError(
+            f"no base image: {problem}, and mmdebstrap, which makes one from Debian's packages, is not installed; "
+            "install it: sudo apt-get install mmdebstrap"
+        )
+    repository, _, name = tag.partition(":")
+    with tempfile.TemporaryDirectory(prefix="jepsen-run-base-") as directory:
+        archive = Path(directory) / "base.tar"
+        command = [
+            "mmdebstrap",
+            "--variant=minbase",
+            f"--include={','.join((*PYTHON_PACKAGES, *PACKAGES))}",
+            '--dpkgopt=path-exclude="/usr/share/doc/*"',
+            '--dpkgopt=path-exclude="/usr/share/man/*"',
+            '--dpkgopt=path-exclude="/usr/share/locale/*"',
+            DEBIAN,
+            str(archive),
+        ]
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, check=False, timeout=_MAKE_TIMEOUT_S, cwd=directory
+            )
+        except subprocess.TimeoutExpired as error:
+            raise InfrastructureError(f"mmdebstrap did not end within {_MAKE_TIMEOUT_S:.0f} s") from error
+        if done.returncode:
+            last = [line for line in done.stderr.splitlines() if line.strip()][-3:]
+            raise InfrastructureError(f"no base image: {problem}, and mmdebstrap failed: {' / '.join(last)}")
+        client.api.import_image_from_file(
+            str(archive), repository=repository, tag=name, changes=[f"LABEL {PYTHON_LABEL}=3.11"]
+        )
+
+
+def build(client: Any, tag: str, files: dict[str, bytes], image_labels: dict[str, str]) -> None:
+    """Build an image from files in memory (path -> content, a Dockerfile among them) and tag it.
+
+    The context is the same bytes for the same files, so that the engine's own cache holds as well.
+    """
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as archive:
+        for path, content in sorted(files.items()):
+            entry = tarfile.TarInfo(path)
+            entry.size = len(content)
+            entry.mode = 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    context.seek(0)
+    client.images.build(
+        fileobj=context, custom_context=True, tag=tag, labels=image_labels, rm=True, forcerm=True
+    )
+
+
+def _short(error: BaseException) -> str:
+    # The engine's own words end with the cause: "Get ...: dial tcp: lookup ...: no such host".
+    text = " ".join(str(getattr(error, "explanation", None) or error).split())
+    return text if len(text) <= _SHORT else "... " + text[-_SHORT:]

@@ -1,0 +1,68 @@
+"""How the harness speaks to the agent in a container: one JSON line asked, one answered, per connection.
+
+Why a connection for each request: containers are killed and started all the time, and a connection that is not there cannot be
+stale. The harness comes from the network's gateway address, which no firewall rule of ours ever names, so a partition does
+not reach this channel. Each request carries the deployment's token: other processes on the host can reach the port too.
+
+Only the standard library is imported here: the agent runs this module inside the container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any, Final
+
+CONTROL_PORT: Final = 61990
+PROBE_PORT: Final = 61991
+"""TCP echo and datagrams of the agent; unlike the control port it obeys the same rules as the broker's own traffic."""
+
+ETC: Final = "/jepsen-run/etc"
+DATA: Final = "/jepsen-run/data"
+LOGS: Final = "/jepsen-run/logs"
+APP: Final = "/opt/jepsen-run/app"
+SITE: Final = "/opt/jepsen-run/site"
+
+TOKEN_VARIABLE: Final = "JEPSEN_RUN_TOKEN"  # noqa: S105 - the variable's name, not a token
+LINE_BYTES_MAX: Final = 1 << 20
+
+ENDED: Final = "lease-ended"
+"""The kind of error that says: this lease was healed already."""
+
+REFUSED: Final = "refused"
+"""The kind of error that says: not in this state; whoever asked is at fault, not the machine."""
+
+
+class AgentError(Exception):
+    """The agent understood a request and could not do it. ``kind`` tells an ended lease from everything else."""
+
+    def __init__(self, text: str, kind: str = "") -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+async def call(
+    host: str, port: int, token: str, operation: str, *, timeout_s: float | None, **arguments: Any
+) -> dict[str, Any]:
+    """Ask an agent and return its answer.
+
+    ``timeout_s`` bounds the whole exchange, None waits as long as the container lives. Raises AgentError for what the agent refused,
+    OSError (ConnectionError included) if it is not there or dies meanwhile, TimeoutError if it stays silent.
+    """
+    async with asyncio.timeout(timeout_s):
+        reader, writer = await asyncio.open_connection(host, port, limit=LINE_BYTES_MAX)
+        try:
+            request = {"operation": operation, "token": token, "arguments": arguments}
+            writer.write(json.dumps(request).encode() + b"\n")
+            await writer.drain()
+            line = await reader.readline()
+        finally:
+            writer.close()
+    if not line.endswith(b"\n"):
+        raise ConnectionResetError(f"the agent at {host}:{port} went away during {operation!r}")
+    answer = json.loads(line)
+    if "error" in answer:
+        raise AgentError(answer["error"], answer.get("kind", ""))
+    result = answer["result"]
+    assert isinstance(result, dict)
+    return result

@@ -1,0 +1,141 @@
+"""The containers of one run: made all at once, and removed whatever state they are in.
+
+Everything here blocks, and runs in the deployment's own threads: a harness that is interrupted while containers are being made must
+wait for those threads before it removes, or one more container would appear afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import secrets
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from environments.docker.base_image import Tell
+from environments.docker.clean import remove_run
+from environments.docker.control import CONTROL_PORT, DATA, TOKEN_VARIABLE
+from environments.docker.engine import connect, labels
+from environments.docker.image import node_image
+from environments.docker.network import create_network, host_address
+from environments.docker.node import Node
+from environments.link_proxy import reserve_port
+from harness.interface import InfrastructureError, NodePlan
+
+TEARDOWN_PATIENCE_S: Final = 60.0
+
+_AT_ONCE: Final = 8
+_LOG_BYTES_MAX: Final = "20m"
+_LOCAL: Final = ("http+unix://", "http+docker://", "http://127.0.0.1", "http://localhost")
+
+T = TypeVar("T")
+
+
+class Deployment:
+    """The engine's part of one run; ``nodes`` by name, in the order of their plans."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.nodes: dict[str, Node] = {}
+        self._client: Any = None
+        self._threads = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix=run)
+
+    async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Run something that blocks; `remove` waits for it."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, functools.partial(function, *arguments)
+        )
+
+    async def prepare(self, plans: Sequence[NodePlan], publish: bool | None, tell: Tell) -> None:
+        """Image and network, and the nodes in memory: their addresses are known now, their containers are made by `create`.
+
+        ``publish`` None finds out whether containers can be reached only through ports of this host.
+        """
+        loop = asyncio.get_running_loop()
+        await self.in_thread(
+            self._prepare, plans, publish, lambda line: loop.call_soon_threadsafe(tell, line)
+        )
+
+    async def create(self, node: Node, directory: str, files: dict[str, bytes]) -> None:
+        """Make a node's container, which does not run yet, with these files in ``directory``."""
+        await self.in_thread(node.create)
+        await self.in_thread(node.put, directory, files)
+
+    async def remove(self) -> None:
+        """Remove everything. Safe to repeat. Raises InfrastructureError naming what the engine did not remove in time."""
+        for node in self.nodes.values():
+            node.abandon()
+        try:
+            async with asyncio.timeout(TEARDOWN_PATIENCE_S):
+                await asyncio.to_thread(functools.partial(self._threads.shutdown, cancel_futures=True))
+                client, self._client = self._client, None
+                if client is not None:
+                    await asyncio.to_thread(remove_run, client, self.run)
+                    await asyncio.to_thread(client.close)
+        except TimeoutError:
+            raise InfrastructureError(
+                f"the engine did not remove {self.run} within {TEARDOWN_PATIENCE_S:.0f} s; `jepsen-run clean` tries again"
+            ) from None
+
+    def _prepare(self, plans: Sequence[NodePlan], publish: bool | None, tell: Tell) -> None:
+        self._client = client = connect()
+        image = node_image(client, tell)
+        if publish is None:
+            publish = _must_publish(client)
+        network, subnet = create_network(client, self.run, internal=not publish)
+        token = secrets.token_hex(16)
+        for number, plan in enumerate(plans):
+            published: dict[int, int] = {}
+            with contextlib.ExitStack() as reserved:  # until all are known, so that none is given twice
+                for port in (CONTROL_PORT, *plan.ports.values()) if publish else ():
+                    published[port] = reserved.enter_context(reserve_port()).getsockname()[1]
+            address = host_address(subnet, number)
+            make = functools.partial(
+                _make_container, client, self.run, image, plan.name, network.name, address, token, published
+            )
+            self.nodes[plan.name] = Node(plan, make, address, token, published)
+
+
+def _make_container(
+    client: Any,
+    run: str,
+    image: str,
+    node: str,
+    network: str,
+    address: str,
+    token: str,
+    published: dict[int, int],
+) -> Any:
+    from docker.types import LogConfig  # noqa: PLC0415
+
+    name = f"{run}-{node}"
+    client.volumes.create(name, labels=labels(run))
+    endpoint = client.api.create_endpoint_config(ipv4_address=address, aliases=[node])
+    return client.containers.create(
+        image,
+        name=name,
+        hostname=node,
+        network=network,
+        networking_config={network: endpoint},
+        volumes={name: {"bind": DATA, "mode": "rw"}},
+        environment={TOKEN_VARIABLE: token},
+        labels=labels(run),
+        cap_add=["NET_ADMIN"],  # packet filters and queueing disciplines of its own network namespace
+        ports={f"{inside}/tcp": ("127.0.0.1", outside) for inside, outside in published.items()},
+        log_config=LogConfig(type=LogConfig.types.JSON, config={"max-size": _LOG_BYTES_MAX}),
+    )
+
+
+def _must_publish(client: Any) -> bool:
+    """Whether containers' own addresses are out of reach, as they are where the engine lives in a virtual machine."""
+    endpoint = str(client.api.base_url)
+    if not endpoint.startswith(_LOCAL):
+        raise InfrastructureError(
+            f"the Docker engine at {endpoint} is on another machine, whose containers this one cannot reach; "
+            "unset DOCKER_HOST, or run jepsen-run over there"
+        )
+    desktop = "desktop" in str(client.info().get("OperatingSystem", "")).lower()
+    return desktop or not sys.platform.startswith("linux")

@@ -1,0 +1,222 @@
+"""What makes a link between two containers fail: packet filter rules and queueing disciplines in their network namespaces.
+
+Why inside the container and not on the bridge: the rules end with the container's network, so that nothing of them can be
+left on the host, and the host's own firewall stays untouched. Rules are always made anew from all faults in force and
+loaded as one transaction, so overlapping faults heal one by one and no moment shows half of them.
+
+A directed link is broken at the *input* of its target, by the source's address. The gateway's address, which the harness comes from, is
+never named. Only the standard library is imported here: this module runs inside the container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+TABLE: Final = "inet jepsen_run"
+DEVICE: Final = "eth0"
+SLOW_TARGETS_MAX: Final = 15
+"""The ``prio`` discipline has 16 bands, and one is for everybody who is not slowed."""
+
+_TOOL_TIMEOUT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Delay packets *to* ``target``: ``delay_ms`` plus or minus ``jitter_ms``, at most ``rate_bytes_s`` (None: unlimited)."""
+
+    target: str
+    delay_ms: float
+    jitter_ms: float = 0.0
+    rate_bytes_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFault:
+    """What one fault does at one node. ``cut``, ``reset`` and ``stall`` name the addresses whose packets suffer here."""
+
+    cut: tuple[str, ...] = ()
+    reset: tuple[str, ...] = ()
+    stall: tuple[str, ...] = ()
+    slow: tuple[Slow, ...] = ()
+    pause: bool = False
+
+    @classmethod
+    def read(cls, data: dict[str, Any]) -> NodeFault:
+        """The fault as the harness sent it. Raises KeyError or TypeError for anything else."""
+        return cls(
+            cut=tuple(data.get("cut", ())),
+            reset=tuple(data.get("reset", ())),
+            stall=tuple(data.get("stall", ())),
+            slow=tuple(Slow(**one) for one in data.get("slow", ())),
+            pause=bool(data.get("pause", False)),
+        )
+
+
+def ruleset(faults: Iterable[NodeFault]) -> str:
+    """The ``nft`` script that puts exactly these faults' packet rules in force.
+
+    cut
+        every packet of the source is dropped, of whatever protocol: what a partition does.
+    reset
+        TCP segments of the source are answered with RST, the rest is dropped: nobody can connect, and connections end when
+        their source next says something (`Firewall.apply` ends the silent ones).
+    stall
+        segments that carry data (and datagrams) are dropped, bare handshakes and acknowledgements pass: the peer seems to be there
+        and never says anything. Written as "PSH set, or longer than any bare segment", because a packet filter does not see a payload's length.
+    """
+    cut: dict[str, None] = {}
+    reset: dict[str, None] = {}
+    stall: dict[str, None] = {}
+    for fault in faults:
+        cut.update(dict.fromkeys(fault.cut))
+        reset.update(dict.fromkeys(fault.reset))
+        stall.update(dict.fromkeys(fault.stall))
+    lines = [f"table {TABLE} {{}}", f"delete table {TABLE}"]
+    rules = [f"ip saddr {source} counter drop" for source in cut]
+    for source in reset:
+        rules.append(f"ip saddr {source} meta l4proto tcp counter reject with tcp reset")
+        rules.append(f"ip saddr {source} counter drop")
+    for source in stall:
+        rules.append(f"ip saddr {source} tcp flags & psh == psh counter drop")
+        # 20 bytes of IP header and at most 60 of TCP header carry no payload beyond 80.
+        rules.append(f"ip saddr {source} meta l4proto tcp ip length > 80 counter drop")
+        rules.append(f"ip saddr {source} meta l4proto udp counter drop")
+    if rules:
+        lines += [
+            f"table {TABLE} {{",
+            "  chain input {",
+            "    type filter hook input priority -10; policy accept;",
+        ]
+        lines += [f"    {rule}" for rule in rules]
+        lines += ["  }", "}"]
+    return "\n".join(lines) + "\n"
+
+
+def disciplines(faults: Iterable[NodeFault], device: str = DEVICE) -> list[list[str]]:
+    """The ``tc`` commands that slow exactly these faults' links, from a device without a discipline; [] where nothing is slow.
+
+    Delays of several faults on one link add up, the lowest rate limits. Raises ValueError for more targets than there are bands.
+    """
+    slow: dict[str, Slow] = {}
+    for one in (one for fault in faults for one in fault.slow):
+        before = slow.get(one.target, Slow(one.target, 0.0))
+        rates = [rate for rate in (before.rate_bytes_s, one.rate_bytes_s) if rate is not None]
+        slow[one.target] = Slow(
+            one.target,
+            before.delay_ms + one.delay_ms,
+            before.jitter_ms + one.jitter_ms,
+            min(rates, default=None),
+        )
+    if not slow:
+        return []
+    if len(slow) > SLOW_TARGETS_MAX:
+        raise ValueError(f"one node can slow its links to {SLOW_TARGETS_MAX} others, not {len(slow)}")
+    bands = str(len(slow) + 1)
+    commands = [
+        [
+            "qdisc",
+            "add",
+            "dev",
+            device,
+            "root",
+            "handle",
+            "1:",
+            "prio",
+            "bands",
+            bands,
+            "priomap",
+            *["0"] * 16,
+        ]
+    ]
+    for band, one in enumerate(slow.values(), 2):
+        # The delay is drawn evenly from delay .. delay + jitter, as the other environments do; netem spreads both ways of its middle.
+        netem = ["netem", "delay", f"{one.delay_ms + one.jitter_ms / 2:.3f}ms"]
+        if one.jitter_ms:
+            netem.append(f"{one.jitter_ms / 2:.3f}ms")
+        if one.rate_bytes_s is not None:
+            netem += ["rate", f"{max(1, round(one.rate_bytes_s * 8))}bit"]
+        netem += ["limit", "100000"]
+        commands.append(["qdisc", "add", "dev", device, "parent", f"1:{band}", "handle", f"{band}0:", *netem])
+        match = ["u32", "match", "ip", "dst", f"{one.target}/32", "flowid", f"1:{band}"]
+        commands.append(
+            ["filter", "add", "dev", device, "parent", "1:", "protocol", "ip", "prio", "1", *match]
+        )
+    return commands
+
+
+class Firewall:
+    """The rules of this network namespace; ``apply`` makes them what the faults in force ask for."""
+
+    def __init__(self) -> None:
+        self._rules = ruleset(())
+        self._disciplines: list[list[str]] = []
+        self._reset: set[str] = set()
+
+    def apply(self, faults: Sequence[NodeFault]) -> None:
+        """Put exactly these faults in force. Raises OSError with the tool's own words if the kernel refuses."""
+        rules = ruleset(faults)
+        if rules != self._rules:
+            _tool(["nft", "-f", "-"], rules)
+            self._rules = rules
+        reset = {source for fault in faults for source in fault.reset}
+        for source in sorted(reset - self._reset):
+            # The rule ends what speaks; this also ends what is silent, where the kernel can (CONFIG_INET_DIAG_DESTROY).
+            with contextlib.suppress(OSError):
+                _tool(["ss", "--kill", "--tcp", "dst", source])
+        self._reset = reset
+        wanted = disciplines(faults)
+        if wanted != self._disciplines:
+            if self._disciplines:
+                self._disciplines = []
+                _tool(["tc", "qdisc", "del", "dev", DEVICE, "root"])
+            for command in wanted:
+                self._disciplines = wanted  # even half of them must be deleted next time
+                _tool(["tc", *command])
+
+
+def missing() -> dict[str, str]:
+    """What this kernel cannot do, by primitive: tried out in this namespace, on the loopback device; "" where it can."""
+    answers = {"cut": "", "slow": ""}
+    probe = NodeFault(cut=("192.0.2.1",), reset=("192.0.2.2",), stall=("192.0.2.3",))
+    try:
+        _tool(["nft", "-f", "-"], ruleset([probe]))
+        _tool(["nft", "-f", "-"], ruleset([]))
+    except OSError as error:
+        answers["cut"] = f"no packet filter rules in containers: {error}"
+    try:
+        _tool(["tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"])
+    except OSError as error:
+        unknown = "qdisc kind is unknown" in str(error) or "No such file or directory" in str(error)
+        answers["slow"] = "no sch_netem in this kernel" if unknown else f"tc netem failed: {error}"
+    else:
+        _tool(["tc", "qdisc", "del", "dev", "lo", "root"])
+        answers["slow"] = _disciplines_missing()
+    return answers
+
+
+def _disciplines_missing() -> str:
+    slow = NodeFault(slow=(Slow("192.0.2.1", 1.0),))
+    try:
+        for command in disciplines([slow], "lo"):
+            _tool(["tc", *command])
+    except OSError as error:
+        return f"no sch_prio or cls_u32 in this kernel: {error}"
+    finally:
+        subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], capture_output=True, check=False)
+    return ""
+
+
+def _tool(command: list[str], text: str | None = None) -> None:
+    try:
+        done = subprocess.run(
+            command, input=text, capture_output=True, text=True, check=False, timeout=_TOOL_TIMEOUT_S
+        )
+    except subprocess.TimeoutExpired as error:
+        raise OSError(f"{command[0]} did not end within {_TOOL_TIMEOUT_S:.0f} s") from error
+    if done.returncode:
+        words = " ".join((done.stderr or done.stdout).split())
+        raise OSError(f"{' '.join(command[:6])}: {words or f'exit status {done.returncode}'}")

@@ -1,0 +1,44 @@
+"""What this host's kernel says it can do, before any container exists to try it out in.
+
+Containers share the kernel of an engine on this host, so a test that asks for slow links can be refused before an image is
+built. Only a clear "not set" counts: the agents try it out anyway, and they have the last word.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+_SLOW = ("NET_SCH_NETEM", "NET_SCH_PRIO", "NET_CLS_U32")
+_CUT = ("NF_TABLES", "NF_TABLES_INET", "NFT_REJECT")
+
+
+def missing(root: Path = Path("/")) -> dict[str, str]:
+    """Why "cut" and "slow" cannot work, "" where nothing speaks against them; by the kernel's own list of options."""
+    settings = _settings(root)
+    if settings is None:
+        return {"cut": "", "slow": ""}
+    absent = {name: f"no {_module(name)} in this kernel" for name in (*_CUT, *_SLOW) if name not in settings}
+    return {
+        "cut": next((absent[name] for name in _CUT if name in absent), ""),
+        "slow": next((absent[name] for name in _SLOW if name in absent), ""),
+    }
+
+
+def _module(option: str) -> str:
+    return option.removeprefix("NET_").lower()
+
+
+def _settings(root: Path) -> set[str] | None:
+    """The options that are built in or modules; None where the kernel does not tell."""
+    candidates = (root / "proc/config.gz", root / f"boot/config-{os.uname().release}")
+    for path in candidates:
+        try:
+            content = path.read_bytes()
+        except OSError:
+            continue
+        text = gzip.decompress(content) if path.suffix == ".gz" else content
+        lines = (line.partition("=") for line in text.decode(errors="replace").splitlines())
+        return {name.removeprefix("CONFIG_") for name, _, value in lines if value in ("y", "m")}
+    return None

@@ -1,0 +1,273 @@
+"""A userspace proxy that stands for the network between brokers and clients, so that breaking it needs no root.
+
+Each (source, target, port) triple has a listener of its own, so the proxy knows by the port it was reached on who
+speaks to whom. Bytes from source to target obey the directed link ``source->target``, replies obey ``target->source``.
+
+What a link can do to the bytes, in any combination (`Condition`):
+
+cut
+    Bytes and closes are held and come later, in order: what TCP's retransmission makes of a partition that heals. The
+    proxy stops reading, so that memory stays bounded and the sender feels back pressure. A new connection is accepted by
+    the kernel, but reaches the target only when neither direction is cut (a TCP handshake needs both), and never if its
+    client has given up by then.
+reset
+    Every connection that uses the link, either way, gets a RST; new ones are refused (nobody listens).
+slow
+    Bytes arrive ``delay_ms`` to ``delay_ms + jitter_ms`` later, in order, and no faster than ``rate_bytes_s`` over the whole link.
+
+What a TCP proxy cannot do, by its nature: lose, duplicate or reorder packets; delay the handshake; refuse a connection whose
+target does not listen (the source sees it accepted, then reset); starve the open direction of a one-way cut (real TCP
+stops it after a window, because its acknowledgements are lost too). Bytes handed to the target's side before a
+cut, at most a socket buffer and 64 KiB, still arrive.
+
+While a link is clear nothing is copied or queued: what is read is written to the other side in the same call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import select
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+from environments.link_condition import CLEAR, Condition, combine, condition_of, link_name
+from environments.link_pipe import End, Line, Pipe, set_reset_on_close
+from harness.interface import Address, InfrastructureError, Link
+
+__all__ = ["CLEAR", "Condition", "LinkProxy", "combine", "condition_of", "link_name", "reserve_port"]
+
+BACKLOG: Final = 512
+
+
+def reserve_port(host: str = "127.0.0.1") -> socket.socket:
+    """Take a free port that stays ours while its server is down; close the socket to give it back.
+
+    A port that was merely found free is snatched: by another test, or by the kernel as the source port of any outgoing
+    connection while the server that owned it is killed (a client that redials a dead port can even connect to itself). The socket
+    returned is bound but does not listen, so connecting is refused; a server that sets SO_REUSEADDR, as servers do, may
+    bind and listen beside it, while nobody is given the port by the kernel.
+    """
+    holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        holder.bind((host, 0))
+        # Only now: set before, two reservations could get the same port.
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except OSError as error:
+        holder.close()
+        raise InfrastructureError(f"cannot take a free port on {host}: {error}") from error
+    return holder
+
+
+class _Route:
+    """The listener of one (source, target, port) triple."""
+
+    __slots__ = ("address", "backward", "forward", "holder", "listener", "target", "waiting")
+
+    def __init__(self, forward: Line, backward: Line, target: Address, holder: socket.socket) -> None:
+        self.forward = forward
+        self.backward = backward
+        self.target = target
+        self.holder = holder  # keeps the port while nobody listens
+        host, port = holder.getsockname()
+        self.address = Address(host, port)
+        self.listener: socket.socket | None = None
+        self.waiting: list[socket.socket] = []  # accepted by the kernel, held by a cut
+
+    @property
+    def refusing(self) -> bool:
+        return self.forward.condition.reset or self.backward.condition.reset
+
+    @property
+    def passable(self) -> bool:
+        return not (self.forward.condition.cut or self.backward.condition.cut)
+
+
+class LinkProxy:
+    """All links of one deployment. Belongs to one event loop; `close` it there.
+
+    ``chance`` draws the jitter.
+    """
+
+    def __init__(self, *, chance: random.Random | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.random = chance or random.Random()
+        self._lines: dict[Link, Line] = {}
+        self._routes: dict[Address, _Route] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def add_route(self, link: Link, target: Address, *, host: str = "127.0.0.1") -> Address:
+        """Listen on ``host`` for connections from ``link.source`` to ``target``; the address to give to the source.
+
+        Several routes may share a link (one for each port of the target).
+        """
+        assert not self._closed
+        route = _Route(
+            self._line(link), self._line(Link(link.target, link.source)), target, reserve_port(host)
+        )
+        self._routes[route.address] = route
+        self._listen(route)
+        return route.address
+
+    def set_condition(self, link: Link, condition: Condition) -> None:
+        """Put a directed link into a condition, at once and for existing connections too. KeyError for an unknown link."""
+        line = self._lines[link]
+        if line.condition == condition:
+            return
+        line.condition = condition
+        for route in self._routes.values():
+            if route.forward is line or route.backward is line:
+                self._listen(route)
+        if condition.reset:
+            for pipe in tuple(line.pipes):
+                pipe.source.reset()
+                pipe.sink.reset()
+        else:
+            for pipe in tuple(line.pipes):
+                pipe.change()
+
+    def condition(self, link: Link) -> Condition:
+        """The condition that was set: what is asked for, not what is proven (see `environments.link_probe`)."""
+        return self._lines[link].condition
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The directed links that routes exist for, both ways of each."""
+        return tuple(self._lines)
+
+    def connections(self) -> Mapping[Link, int]:
+        """How many connections each directed link carries now."""
+        return {link: len(line.pipes) for link, line in self._lines.items()}
+
+    async def close(self) -> None:
+        """Reset all connections and give back all ports."""
+        self._closed = True
+        for route in self._routes.values():
+            self._silence(route)
+            self._forget_waiting(route)
+            route.holder.close()
+        self._routes.clear()
+        for line in self._lines.values():
+            for pipe in tuple(line.pipes):
+                pipe.source.reset()
+                pipe.sink.reset()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0)  # the transports' connection_lost run in the loop's next turn
+
+    def _line(self, link: Link) -> Line:
+        return self._lines.setdefault(link, Line(link))
+
+    def _listen(self, route: _Route) -> None:
+        """Bring a route's listener into the state that its links ask for."""
+        if route.refusing:
+            self._silence(route)
+            self._forget_waiting(route)
+            return
+        if route.listener is None:
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+            try:
+                listener.setblocking(False)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind((route.address.host, route.address.port))
+                listener.listen(BACKLOG)
+            except OSError as error:
+                listener.close()
+                raise InfrastructureError(
+                    f"the link proxy cannot listen on {route.address}: {error}"
+                ) from error
+            route.listener = listener
+            self.loop.add_reader(listener, self._accept, route)
+        if route.passable and route.waiting:
+            waiting, route.waiting = route.waiting, []
+            for sock in waiting:
+                if _hung_up(sock):
+                    sock.close()
+                else:
+                    self._begin(route, sock)
+
+    def _silence(self, route: _Route) -> None:
+        """Stop listening: the kernel refuses whoever connects, while the holder keeps the port ours."""
+        if route.listener is not None:
+            self.loop.remove_reader(route.listener)
+            route.listener.close()
+            route.listener = None
+
+    def _forget_waiting(self, route: _Route) -> None:
+        for sock in route.waiting:
+            set_reset_on_close(sock)
+            sock.close()
+        route.waiting.clear()
+
+    def _accept(self, route: _Route) -> None:
+        assert route.listener is not None
+        for _ in range(BACKLOG):
+            try:
+                sock, _ = route.listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError:
+                # Out of descriptors: try again when some may have been closed, without spinning on the ready listener.
+                self.loop.remove_reader(route.listener)
+                self.loop.call_later(0.1, self._resume_accepting, route)
+                return
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if route.passable:
+                self._begin(route, sock)
+                continue
+            # Clients that retry through a long cut would otherwise pile up their abandoned attempts here.
+            for old in [old for old in route.waiting if _hung_up(old)]:
+                route.waiting.remove(old)
+                old.close()
+            route.waiting.append(sock)
+
+    def _resume_accepting(self, route: _Route) -> None:
+        if route.listener is not None:
+            self.loop.add_reader(route.listener, self._accept, route)
+
+    def _begin(self, route: _Route, sock: socket.socket) -> None:
+        task = self.loop.create_task(self._connect(route, sock))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _unwanted(self, route: _Route) -> bool:
+        return self._closed or route.refusing
+
+    async def _connect(self, route: _Route, near_sock: socket.socket) -> None:
+        """Reach the target for an accepted connection, and join the two."""
+        far_sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        joined = False
+        try:
+            far_sock.setblocking(False)
+            far_sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self.loop.sock_connect(far_sock, (route.target.host, route.target.port))
+            if self._unwanted(route):
+                return
+            forward = Pipe(self.loop, route.forward, self.random)
+            backward = Pipe(self.loop, route.backward, self.random)
+            near = End(near_sock, forward, backward)
+            far = End(far_sock, backward, forward)
+            joined = True
+            await self.loop.create_connection(lambda: far, sock=far_sock)
+            await self.loop.connect_accepted_socket(lambda: near, near_sock)
+            if self._unwanted(route):
+                near.reset()
+                far.reset()
+        except OSError:
+            pass  # the target does not listen, or one side has gone: the source sees a reset
+        finally:
+            if not joined:
+                set_reset_on_close(near_sock)
+                near_sock.close()
+                far_sock.close()
+
+
+def _hung_up(sock: socket.socket) -> bool:
+    """Whether the peer has closed: it gave up connecting, and in a real network its attempt would never have arrived."""
+    poller = select.poll()
+    poller.register(sock, select.POLLRDHUP)
+    return any(events & (select.POLLRDHUP | select.POLLHUP | select.POLLERR) for _, events in poller.poll(0))

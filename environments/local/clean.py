@@ -1,0 +1,182 @@
+"""Ends what killed local runs left behind: agents, brokers (stopped ones too), state and data directories.
+
+Works from the outside only: no agent needs to answer. Processes are found twice, by the identities in the state
+files and by the label in their environment, because either may be missing (killed before writing; an overwritten environment).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from environments.labels import NOTE, RUN_ID, STATE_DIR, Process, identify, judge
+from environments.local import state
+from harness.interface import InfrastructureError
+
+END_PATIENCE_S: Final = 10.0
+"""After SIGKILL a process is gone in milliseconds; only one stuck in the kernel takes longer."""
+
+
+def leftovers(*, force: bool = False) -> list[str]:
+    """One line for each local deployment that nobody uses any more, and for each process that lost its deployment."""
+    return _survey(force=force, remove=False)
+
+
+def remove(*, force: bool = False) -> list[str]:
+    """End and remove what `leftovers` lists. Broker logs stay: they are the evidence of the interrupted run."""
+    return _survey(force=force, remove=True)
+
+
+def end_deployment(directory: Path, *, keep_logs: bool) -> list[str]:
+    """End all processes of one deployment and remove its directories; what was done, in short phrases.
+
+    Raises InfrastructureError naming a process that SIGKILL does not end.
+    """
+    done = _end_processes(_processes_of(directory))
+    harness = state.read(directory, state.HarnessState)
+    if harness is not None:
+        done += _remove_nodes(Path(harness.directory) / "nodes", harness.run_id, keep_logs=keep_logs)
+    if directory.exists():
+        shutil.rmtree(directory)
+        done.append(f"state {directory}")
+    return done
+
+
+def _survey(*, force: bool, remove: bool) -> list[str]:
+    lines: list[str] = []
+    root = state.local_root()
+    directories = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    for directory in directories:
+        harness = state.read(directory, state.HarnessState)
+        standing = judge(harness.harness) if harness is not None else "dead"
+        if harness is not None and standing != "dead" and not force:
+            whose = f"of a running harness, pid {harness.harness.pid}" if standing == "alive" else (
+                f"made on {harness.harness.host} in another pid namespace, where it may still run"
+            )  # fmt: skip
+            lines.append(f"{NOTE}local run {directory.name}: left alone, {whose} (--force removes it)")
+        elif remove:
+            lines.append(
+                f"local run {directory.name}: removed " + ", ".join(end_deployment(directory, keep_logs=True))
+            )
+        else:
+            found = [_describe(process) for process in _processes_of(directory)]
+            lines.append(f"local run {directory.name}: " + ", ".join([*found, f"state {directory}"]))
+    strays = _strays(root)
+    if strays and remove:
+        lines += [
+            f"local: ended {phrase}, whose state directory is gone" for phrase in _end_processes(strays)
+        ]
+    else:
+        lines += [f"local: {_describe(process)}, whose state directory is gone" for process in strays]
+    return lines
+
+
+def _labelled(label: str, value: str) -> list[psutil.Process]:
+    """Running processes, other than this one, that carry the label."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):  # gone meanwhile, or another user's
+            if process.pid != os.getpid() and process.environ().get(label) == value and identify(process.pid):
+                found.append(process)
+    return found
+
+
+def _processes_of(directory: Path) -> list[psutil.Process]:
+    """All processes of one deployment, its agent first: nobody must start a broker while others are being ended."""
+    found = {process.pid: process for process in _labelled(STATE_DIR, str(directory))}
+    agent = state.read(directory, state.AgentState)
+    recorded: Iterable[Process] = (agent.agent, *agent.brokers.values()) if agent is not None else ()
+    for known in recorded:
+        if judge(known) == "alive":
+            with contextlib.suppress(psutil.Error):
+                found.setdefault(known.pid, psutil.Process(known.pid))
+    first = agent.agent.pid if agent is not None else None
+    return sorted(found.values(), key=lambda process: (process.pid != first, process.pid))
+
+
+def _strays(root: Path) -> list[psutil.Process]:
+    """Processes that name a state directory of ours which does not exist any more."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            variables = process.environ()
+            home = variables.get(STATE_DIR)
+            if (
+                process.pid != os.getpid()
+                and home is not None
+                and RUN_ID in variables
+                and Path(home).parent == root
+                and not Path(home).exists()
+                and identify(process.pid)
+            ):
+                found.append(process)
+    return found
+
+
+def _describe(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        stopped = " (stopped)" if process.status() == psutil.STATUS_STOPPED else ""
+        return f"process {process.pid} {' '.join(process.cmdline()[:4])}{stopped}"
+    return f"process {process.pid}"
+
+
+def _end_processes(processes: list[psutil.Process]) -> list[str]:
+    """SIGKILL, and wait for the end without reaping: a child's status belongs to whoever started it."""
+    done = []
+    waiting: dict[int, psutil.Process] = {}
+    poller = select.poll()
+    for process in processes:
+        try:
+            pidfd = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            continue  # ended by itself, or with the one before
+        # A descriptor stays with its process, so checked now (psutil compares start times) it is the right one for good.
+        if not process.is_running():
+            os.close(pidfd)
+            continue
+        done.append(_describe(process))
+        waiting[pidfd] = process
+        poller.register(pidfd, select.POLLIN)
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # ends a stopped process too
+    deadline = time.monotonic() + END_PATIENCE_S
+    while waiting and (left_s := deadline - time.monotonic()) > 0:
+        for pidfd, _ in poller.poll(left_s * 1000):
+            poller.unregister(pidfd)
+            os.close(pidfd)
+            del waiting[pidfd]
+    if waiting:
+        names = ", ".join(_describe(process) for process in waiting.values())
+        for pidfd in waiting:
+            os.close(pidfd)
+        raise InfrastructureError(
+            f"not ended by SIGKILL within {END_PATIENCE_S:.0f} s: {names}; "
+            "it waits within the kernel (a dead mount?): end what it waits for and run `jepsen-run clean` again"
+        )
+    return done
+
+
+def _remove_nodes(nodes: Path, run_id: str, *, keep_logs: bool) -> list[str]:
+    """Remove the nodes' directories if this deployment made them."""
+    try:
+        if (nodes / state.MARKER_FILE).read_text().strip() != run_id:
+            return []
+    except OSError:
+        return []
+    if not keep_logs:
+        shutil.rmtree(nodes)
+        return [f"nodes {nodes}"]
+    for node in sorted(path for path in nodes.iterdir() if path.is_dir()):
+        for part in ("etc", "data"):
+            shutil.rmtree(node / part, ignore_errors=True)
+    (nodes / state.MARKER_FILE).unlink()
+    return [f"data of {nodes} (logs stay)"]

@@ -1,0 +1,335 @@
+"""Brokers as processes of this machine, with a userspace proxy for a network: needs no root, no containers.
+
+Everything that must outlive a killed harness lives in the deployment's agent (`environments.local.agent`); this module makes
+directories and files, asks the agent for the rest, and translates. Every node listens on loopback ports of its own and
+reaches each other node through ports of the proxy that stand for that one link.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from environments.labels import RUN_ID, STATE_DIR, identify, new_run_id
+from environments.lease import DEFAULT_LEASE_S
+from environments.link_condition import LINK_PRIMITIVES
+from environments.local import clean, state
+from environments.local.control import ControlClient
+from harness.interface import (
+    Address,
+    Effect,
+    InfrastructureError,
+    Layout,
+    Link,
+    NodePlan,
+    System,
+    TestSpec,
+    UsageError,
+)
+
+DIRECT_PORTS: Final = ("admin",)
+"""Ports that the harness reaches outside every partition, and nobody else needs."""
+
+_PROJECT: Final = str(Path(__file__).resolve().parents[2])
+
+AGENT_PATIENCE_S: Final = 30.0
+TEARDOWN_PATIENCE_S: Final = 15.0
+
+
+class _Plan(msgspec.Struct):
+    listen: dict[str, dict[str, Address]]
+    routes: dict[str, dict[str, dict[str, Address]]]
+
+
+class LocalEnvironment:
+    """The environment "local"; one instance is one deployment. ``lease_s`` is how long a fault lasts without `renew`."""
+
+    name = "local"
+    zones: tuple[str, ...] = (
+        "zone1",
+        "zone2",
+    )  # never like a node's name: a pair "c" has nodes "c1" and "c2"
+
+    def __init__(self, *, lease_s: float = DEFAULT_LEASE_S, orphan_s: float | None = None) -> None:
+        self._lease_s = lease_s
+        self._orphan_s = orphan_s
+        self._system: System
+        self._state: Path | None = None
+        self._nodes: Path | None = None
+        self._agent: subprocess.Popen[bytes] | None = None
+        self._control: ControlClient | None = None
+        self._plan = _Plan({}, {})
+
+    def supports(self) -> Mapping[str, str]:
+        """All primitives, without conditions; a link can hold, delay or reset a stream, but not lose single packets."""
+        return dict.fromkeys((*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data"), "")
+
+    async def deploy(
+        self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
+    ) -> None:
+        """Make the nodes' directories under ``directory/nodes``, start the agent and lay the links. Starts no broker."""
+        assert self._state is None, "an environment is one deployment"
+        if not sys.platform.startswith("linux"):
+            raise InfrastructureError(
+                f"the local environment needs Linux, this is {sys.platform}: use --environment docker"
+            )
+        names = [*self.zones, *(node.name for node in nodes)]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise UsageError(
+                f"two ends of links are named {twice[0]!r}; client zones are {', '.join(self.zones)}"
+            )
+        self._system = system
+        run_id = new_run_id()
+        try:
+            await asyncio.to_thread(self._claim, run_id, directory)
+            self._control = await self._start_agent(run_id)
+            answer = await self._control.call(
+                "plan",
+                nodes={node.name: list(node.ports) for node in nodes},
+                sources=[*(node.name for node in nodes), *self.zones],
+                direct=DIRECT_PORTS,
+            )
+            self._plan = msgspec.convert(answer, _Plan)
+            for node in nodes:
+                self._write_etc(spec, node, nodes)
+        except BaseException:
+            await self.teardown()
+            raise
+
+    def resolve(self, source: str, node: str, port: str) -> Address:
+        """The proxied address for nodes and zones; where the node itself listens for "admin", the admin port and the node."""
+        listen = self._plan.listen.get(node)
+        if listen is None or port not in listen:
+            raise UsageError(f"no port {port!r} of node {node!r} in this deployment")
+        if source in ("admin", node) or port in DIRECT_PORTS:
+            return listen[port]
+        routes = self._plan.routes.get(source)
+        if routes is None:
+            raise UsageError(f"no source {source!r}; there are {', '.join(self._plan.routes)} and admin")
+        return routes[node][port]
+
+    async def start(self, node: str) -> None:
+        """Run the node's broker; it is not ready yet when this returns. Its output goes to ``logs/broker.log``."""
+        home = self._home(node)
+        argv = self._system.command(_layout(home))
+        if argv[0] == "python":
+            argv = [sys.executable, *argv[1:]]
+        await self._call(
+            "start",
+            node=node,
+            argv=argv,
+            cwd=str(home),
+            log=str(home / "logs" / "broker.log"),
+            variables={"PYTHONUNBUFFERED": "1"},
+        )
+
+    async def wait_exit(self, node: str) -> int | None:
+        """The exit status once the broker has ended, negative for a signal's number; None if it never ran."""
+        status: int | None = await self._call("wait", timeout_s=None, node=node)
+        return status
+
+    async def running(self, node: str) -> bool:
+        """Whether the broker's process exists, stopped or not."""
+        states: dict[str, str] = await self._call("states", nodes=[node])
+        return states[node] != "gone"
+
+    async def kill(self, node: str) -> None:
+        """SIGKILL to the broker's whole process group; returns when it is gone."""
+        await self._call("kill", node=node)
+
+    async def destroy_data(self, node: str) -> None:
+        """Empty the node's data directory. UsageError while its broker runs: that would be another fault."""
+        if await self.running(node):
+            raise UsageError(f"{node} is running: its data can be destroyed only when it is stopped")
+        data = self._home(node) / "data"
+
+        def empty() -> None:
+            shutil.rmtree(data)
+            data.mkdir()
+
+        await asyncio.to_thread(empty)
+
+    async def inject(
+        self,
+        primitive: str,
+        *,
+        links: Sequence[Link] = (),
+        nodes: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Begin "cut", "reset", "slow", "stall" on links or "pause" on nodes; the lease to `renew` and `heal`."""
+        lease: str = await self._call(
+            "inject",
+            primitive=primitive,
+            links=_ends(links),
+            nodes=list(nodes),
+            options=dict(options or {}),
+            lease_s=self._lease_s,
+        )
+        return lease
+
+    async def renew(self, lease: str) -> None:
+        """Let a fault go on. InfrastructureError if it was not renewed in time and is healed already."""
+        await self._call("renew", lease=lease)
+
+    async def heal(self, lease: str) -> None:
+        """End a fault; nothing to do if it has healed itself."""
+        await self._call("heal", lease=lease)
+
+    async def heal_all(self) -> None:
+        """End all faults."""
+        await self._call("heal-all")
+
+    async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
+        """Try the links with bytes of the probe's own, and ask the kernel for the processes; keys are "a1->a2" and "a1"."""
+        observed = await self._call("probe", links=_ends(links), nodes=list(nodes))
+        return Effect(bit=False, observed=observed)
+
+    async def collect(self, destination: Path) -> None:
+        """Copy the nodes' logs to ``destination/<node>/``, and the agent's to ``destination/agent.log`` if it said anything."""
+        homes = {node: self._home(node) / "logs" for node in self._plan.listen}
+        agent_log = None if self._state is None else self._state / state.LOG_FILE
+
+        def copy() -> None:
+            destination.mkdir(parents=True, exist_ok=True)
+            for node, logs in homes.items():
+                shutil.copytree(logs, destination / node, dirs_exist_ok=True)
+            if agent_log is not None and agent_log.stat().st_size:
+                shutil.copyfile(agent_log, destination / "agent.log")
+
+        await asyncio.to_thread(copy)
+
+    async def teardown(self) -> None:
+        """End all processes of this deployment and remove its directories, whatever state it is in. Safe to repeat."""
+        if self._control is not None:
+            with contextlib.suppress(InfrastructureError):
+                await self._control.call("shutdown", timeout_s=TEARDOWN_PATIENCE_S)
+            await self._control.close()
+            self._control = None
+        agent, self._agent = self._agent, None
+        if agent is not None:
+            try:
+                await asyncio.to_thread(agent.wait, TEARDOWN_PATIENCE_S)
+            except subprocess.TimeoutExpired:
+                agent.kill()
+                await asyncio.to_thread(agent.wait, TEARDOWN_PATIENCE_S)
+        directory, self._state = self._state, None
+        if directory is not None:
+            # Not trusting the agent's word: this looks for the processes itself.
+            await asyncio.to_thread(clean.end_deployment, directory, keep_logs=False)
+
+    def _claim(self, run_id: str, directory: Path) -> None:
+        """Make the directories, the one that says whose they are first."""
+        directory = directory.resolve()  # nodes run in directories of their own
+        nodes = directory / "nodes"
+        if nodes.exists() and any(nodes.iterdir()):
+            raise InfrastructureError(
+                f"{nodes} is not empty: it belongs to another deployment; use another directory"
+            )
+        harness = identify()
+        assert harness is not None, "this process runs"
+        home = state.local_root() / run_id
+        try:
+            home.mkdir(parents=True, mode=0o700)
+            self._state = home
+            state.write(home, state.HarnessState(run_id=run_id, harness=harness, directory=str(directory)))
+            nodes.mkdir(parents=True, exist_ok=True)
+            (nodes / state.MARKER_FILE).write_text(run_id + "\n")
+        except OSError as error:
+            raise InfrastructureError(f"cannot make {error.filename}: {error.strerror}") from error
+        self._nodes = nodes
+
+    async def _start_agent(self, run_id: str) -> ControlClient:
+        """Start the agent in a session of its own, so that Ctrl-C and the end of the terminal do not reach it."""
+        assert self._state is not None
+        reading, writing = os.pipe()
+        # The brokers run in directories of their own and must find the same packages as this process does.
+        search = [_PROJECT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        argv = [
+            sys.executable,
+            "-m",
+            "environments.local.agent",
+            str(self._state),
+            "--ready-fd",
+            str(writing),
+        ]
+        if self._orphan_s is not None:
+            argv += ["--orphan-s", str(self._orphan_s)]
+        variables = {
+            **os.environ,
+            RUN_ID: run_id,
+            STATE_DIR: str(self._state),
+            "PYTHONPATH": os.pathsep.join(dict.fromkeys(search)),
+        }
+        log = self._state / state.LOG_FILE
+        try:
+            with log.open("ab") as output:
+                self._agent = subprocess.Popen(  # noqa: ASYNC220 - a fork, not a wait
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=variables,
+                    pass_fds=(writing,),
+                    start_new_session=True,
+                )
+        finally:
+            os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            try:
+                ready = await asyncio.wait_for(asyncio.to_thread(pipe.readline), AGENT_PATIENCE_S)
+            except TimeoutError:
+                self._agent.kill()
+                raise InfrastructureError(
+                    f"the local agent was not ready within {AGENT_PATIENCE_S:.0f} s"
+                ) from None
+        if not ready:
+            last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+            raise InfrastructureError(f"the local agent ended while starting: {last or 'it said nothing'}")
+        return await ControlClient.connect(self._state / state.SOCKET_FILE)
+
+    def _write_etc(self, spec: TestSpec, node: NodePlan, nodes: Sequence[NodePlan]) -> None:
+        home = self._home(node.name)
+        layout = _layout(home)
+        for part in (layout.etc, layout.data, layout.logs):
+            Path(part).mkdir(parents=True)
+        hosts = {
+            f"{other.name}:{number}": self.resolve(node.name, other.name, port)
+            for other in nodes
+            if other.name != node.name
+            for port, number in other.ports.items()
+            if port not in DIRECT_PORTS
+        }
+        files = self._system.files(spec, node, nodes, layout, self._plan.listen[node.name], hosts)
+        for name, content in files.items():
+            path = Path(layout.etc) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+    def _home(self, node: str) -> Path:
+        if self._nodes is None or node not in self._plan.listen:
+            raise UsageError(f"no node {node!r}; there are {', '.join(self._plan.listen) or 'none yet'}")
+        return self._nodes / node
+
+    async def _call(self, do: str, *, timeout_s: float | None = 30.0, **arguments: Any) -> Any:
+        if self._control is None:
+            raise InfrastructureError("nothing is deployed (any more)")
+        return await self._control.call(do, timeout_s=timeout_s, **arguments)
+
+
+def _layout(home: Path) -> Layout:
+    return Layout(etc=str(home / "etc"), data=str(home / "data"), logs=str(home / "logs"))
+
+
+def _ends(links: Sequence[Link]) -> list[tuple[str, str]]:
+    return [(link.source, link.target) for link in links]

@@ -1,0 +1,64 @@
+"""What a local deployment leaves on disk about itself, so that `clean` can end it without the help of any process.
+
+One directory per deployment, ``<state root>/local/<run id>``: ``harness.json`` is written by the environment before anything
+starts, ``agent.json`` by the agent whenever a broker starts or ends. Each file has one writer and is replaced atomically.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from environments.labels import Process, state_root
+
+HARNESS_FILE: Final = "harness.json"
+AGENT_FILE: Final = "agent.json"
+SOCKET_FILE: Final = "agent.sock"
+LOG_FILE: Final = "agent.log"
+MARKER_FILE: Final = ".jepsen-run"
+"""Within ``<directory>/nodes``: the run id, so that `clean` removes only a directory that this deployment made."""
+
+
+class HarnessState(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose deployment it is and where its nodes' directories are."""
+
+    run_id: str
+    harness: Process
+    directory: str
+
+
+class AgentState(msgspec.Struct, frozen=True, kw_only=True):
+    """The agent and the brokers that run (node -> process), and each node's own ports."""
+
+    run_id: str
+    agent: Process
+    brokers: dict[str, Process]
+    ports: dict[str, dict[str, int]]
+
+
+S = TypeVar("S", HarnessState, AgentState)
+
+
+def local_root() -> Path:
+    """The directory of all local deployments' state directories."""
+    return state_root() / "local"
+
+
+def write(directory: Path, state: HarnessState | AgentState) -> None:
+    """Replace a state file; a reader sees the old or the new one."""
+    name = HARNESS_FILE if isinstance(state, HarnessState) else AGENT_FILE
+    temporary = directory / f".{name}.tmp"
+    temporary.write_bytes(msgspec.json.encode(state))
+    os.replace(temporary, directory / name)  # noqa: PTH105 - Path.replace returns a path nobody needs
+
+
+def read(directory: Path, kind: type[S]) -> S | None:
+    """A state file's content; None where there is none or it cannot be read (its deployment was killed while being made)."""
+    name = HARNESS_FILE if kind is HarnessState else AGENT_FILE
+    try:
+        return msgspec.json.decode((directory / name).read_bytes(), type=kind)
+    except (OSError, msgspec.DecodeError):
+        return None

@@ -1,0 +1,59 @@
+"""Environments by name, and the choice between them when the user leaves it open.
+
+Modules are imported only when chosen: the docker SDK takes time to import and may be of no use on this machine.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from typing import Final
+
+from harness.interface import Environment, UsageError
+
+ENVIRONMENTS: Final[Mapping[str, str]] = {
+    "local": "processes of this machine, links through a userspace proxy; needs no root and no containers",
+    "docker": "containers with networks of their own; partitions by packet filters inside the nodes",
+}
+"""Name -> one line about it, for ``jepsen-run list``."""
+
+_CLASSES: Final[Mapping[str, tuple[str, str]]] = {
+    "local": ("environments.local.environment", "LocalEnvironment"),
+    "docker": ("environments.docker.environment", "DockerEnvironment"),
+}
+
+
+def create(name: str) -> Environment:
+    """An environment by its name; touches nothing until it is deployed. UsageError, naming the nearest, for an unknown name."""
+    if name not in _CLASSES:
+        near = difflib.get_close_matches(name, ["auto", *_CLASSES], n=1)
+        meant = f"did you mean {near[0]!r}? " if near else ""
+        raise UsageError(f"unknown environment {name!r}: {meant}there are auto, {', '.join(_CLASSES)}")
+    module, attribute = _CLASSES[name]
+    environment: Environment = getattr(importlib.import_module(module), attribute)()
+    return environment
+
+
+def choose(name: str) -> tuple[Environment, str]:
+    """The environment for ``--environment NAME``, and one line that says which it is and why.
+
+    "auto" is docker when an engine answers, because a real network loses packets and a proxy cannot; else local.
+    """
+    if name != "auto":
+        return create(name), f"environment {name}: asked for"
+    problem = engine_problem()
+    if problem:
+        return create("local"), f"environment local: {problem}"
+    return create("docker"), "environment docker: an engine answers"
+
+
+def engine_problem() -> str:
+    """Why no Docker engine can be used, "" if one answers."""
+    try:
+        engine = importlib.import_module("environments.docker.engine")
+        importlib.import_module("environments.docker.environment")
+    except ImportError as error:
+        return f"the docker environment cannot be imported ({error})"
+    answers, reason = engine.engine_answers()
+    return "" if answers else str(reason)

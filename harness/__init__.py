@@ -1,0 +1,1 @@
+"""Composes a test and runs it: spec, history, run, store, report, command line."""

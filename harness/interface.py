@@ -1,0 +1,413 @@
+"""The small set of protocols and data that the parts of a test share.
+
+Why one module: workloads, nemeses and environments must work together without knowing each other, so that each can
+be replaced alone (a new environment must not touch a workload). They import this module and nothing else of the
+harness; the harness imports them. What crosses between them is data that can be written as JSON.
+
+Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start of the test (int), ``_ms`` milliseconds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+# --------------------------------------------------------------------------------------------------------------------
+# Data
+
+
+class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker of the cluster as planned: a name and a place in a live-backup pair, before anything runs.
+
+    ``pair`` is the live-backup group's name ("a"); ``name`` is the pair and a number ("a1" is configured as master,
+    "a2" as slave). ``ports`` maps the logical ports ("stomp", "cluster", "admin") to the numbers the broker
+    *announces*; where it really listens is the environment's affair (see ``Environment.listen``).
+    """
+
+    name: str
+    pair: str
+    configured: str  # "master" | "slave" | "standalone"
+    ports: dict[str, int]
+
+
+class TestSpec(
+    msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=False, forbid_unknown_fields=True
+):
+    """Everything that decides a test, as it is stored in ``spec.json`` and given back by ``--spec``."""
+
+    __test__ = False  # not a pytest class
+
+    name: str
+    policy: str = "replication"
+    pairs: int = 3
+    environment: str = "auto"
+    workload: str = "groups"
+    nemeses: tuple[str, ...] = ()
+    seed: int = 0
+    time_limit_s: float = 40.0
+    rate: float = 200.0  # sends a second, all producers together; 0 is as fast as possible
+    producers: int = 6
+    consumers: int = 6
+    groups: int = 12
+    queues: int = 1
+    payload_bytes: int = 32
+    hold_s: float | None = (
+        None  # from a delivery to its acknowledgement; null is the workload's own (20 ms, none at full speed)
+    )
+    prefetch: int | None = None  # messages a consumer may hold unacknowledged; null is the workload's own
+    guarantee: str = "at-least-once"  # "at-most-once" | "at-least-once" | "exactly-once"
+    ordered: bool = True
+    interval_s: float = 8.0  # from the end of a fault to the start of the next
+    duration_s: float = 6.0  # of a fault
+    shapes: tuple[str, ...] = ()  # of partitions; empty is all that the cluster allows
+    targets: tuple[str, ...] = ()  # of node faults; empty is the fault's default
+    operation_timeout_s: float = 5.0
+    unavailable_bound_s: float = 20.0
+    recovery_bound_s: float = 30.0
+    quiet_period_s: float = 0.5  # the drain ends when no queue has delivered for so long
+    properties: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """Broker properties by their documented names: node name or "*" -> {"ha-policy.replication.slave.vote-retries": 3}."""
+
+
+class Fault(
+    msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True
+):
+    """One fault of a schedule: an interval, a kind, a target. Deleting any fault leaves a valid schedule.
+
+    ``start_s`` counts from the start of the load. ``duration_s`` None lasts to the end of the load (everything is
+    healed then). ``target`` is a role ("live", "backup"), a count ("one", "minority", "majority", "all") or names
+    ("a1", "a1,b1"); roles are resolved when the fault begins and the history says to what.
+    """
+
+    kind: str
+    start_s: float
+    duration_s: float | None = None
+    target: str | None = None
+    shape: str | None = None
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """The faults of one test in order of their start; ``schedule.json``."""
+
+    faults: tuple[Fault, ...] = ()
+
+
+class Link(msgspec.Struct, frozen=True, order=True):
+    """A directed link: what ``source`` sends to ``target``. Ends are node names or client zones ("zone1", "zone2")."""
+
+    source: str
+    target: str
+
+
+class Address(msgspec.Struct, frozen=True, order=True):
+    """Where to connect to, or where to listen."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """Directories of one node *as its broker process sees them*."""
+
+    etc: str
+    data: str
+    logs: str
+
+
+class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A message found in a broker's store when the test looks into it at the end.
+
+    ``store`` is "main", "dead-letter" or "store-and-forward"; ``body`` is what was stored.
+    """
+
+    store: str
+    queue: str
+    group: str | None
+    body: bytes
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker says of itself. ``epoch`` grows with each change of role, so that equal epochs of two samples prove no change between."""
+
+    name: str
+    node_id: str | None
+    role: str  # "live" | "backup" | "voting" | "synchronizing" | "starting" | "stopping" | "stopped"
+    epoch: int
+    replicating: bool = False  # a live: its backup is up to date; a backup: it is up to date
+    details: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class InfrastructureError(Exception):
+    """The machine, not the broker, is at fault: a container that never started, a port in use, a missing tool.
+
+    The run ends as unknown with this text first. Say what failed, where, and what would mend it.
+    """
+
+
+class UsageError(Exception):
+    """The person's input is at fault: one line saying what is wrong, where, and what would be right. Exit status 254."""
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What a workload or nemesis is given
+
+
+class Recorder(Protocol):
+    """Takes the events of a test in the order they happen; ``checkers.schema`` has the meaning of each column."""
+
+    def event(
+        self,
+        process: int,
+        type: str,  # noqa: A002 - the history's own name for it
+        f: str,
+        *,
+        queue: str | None = None,
+        group: str | None = None,
+        message: int | None = None,
+        producer: int | None = None,
+        sequence: int | None = None,
+        transaction: int | None = None,
+        session: int | None = None,
+        broker: str | None = None,
+        redelivered: bool | None = None,
+        delivery_count: int | None = None,
+        digest: int | None = None,
+        node_id: str | None = None,
+        role: str | None = None,
+        time_low: int | None = None,
+        time_high: int | None = None,
+        error: str | None = None,
+        value: str | None = None,
+    ) -> int:
+        """Append one row and return its index. Never blocks, never raises for a full disk (that ends the run elsewhere)."""
+        ...
+
+    def now_ns(self) -> int:
+        """Nanoseconds since the start of the test on the clock that stamps the rows."""
+        ...
+
+    def next_process(self) -> int:
+        """A process number never used before; one whose operation ended ``info`` must not invoke again under its old number."""
+        ...
+
+
+class Dialect(Protocol):
+    """How one broker speaks STOMP, where brokers differ."""
+
+    name: str
+    login: str
+    passcode: str
+
+    def destination(self, queue: str) -> str:
+        """The destination header for a queue."""
+        ...
+
+    def send_headers(self, group: str | None) -> dict[str, str]:
+        """Headers that make a send persistent and put it into a group."""
+        ...
+
+    def subscribe_headers(self, prefetch: int) -> dict[str, str]:
+        """Headers that limit unacknowledged deliveries to a consumer."""
+        ...
+
+    def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
+        """(redelivered, delivery count if the broker tells) of a MESSAGE frame's headers."""
+        ...
+
+
+class Workload(Protocol):
+    """What clients do, and what they promise to record.
+
+    ``run`` drives load until ``context.stopping`` is set, then returns promptly with every operation completed
+    (``info`` where unknown). ``drain`` consumes what is left on every broker until nothing has arrived for
+    the quiet period. Both record through ``context.recorder`` only.
+    """
+
+    name: str
+
+    async def run(self, context: WorkloadContext) -> None:
+        """Load the cluster until ``context.stopping`` is set."""
+        ...
+
+    async def drain(self, context: WorkloadContext) -> None:
+        """Consume what is left, after everything was healed."""
+        ...
+
+
+class WorkloadContext(msgspec.Struct, kw_only=True):
+    """What a workload may touch."""
+
+    spec: TestSpec
+    recorder: Recorder
+    dialect: Dialect
+    random: random.Random
+    nodes: tuple[NodePlan, ...]
+    zones: tuple[str, ...]
+    resolve: Callable[[str, str], Address]
+    """(zone, node name) -> where a client of that zone reaches that node's STOMP port."""
+    stopping: Any  # asyncio.Event, set when the load must end
+    counters: dict[str, int] = msgspec.field(default_factory=dict)
+    """ok / fail / info / deliver totals for the live display."""
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The system under test, and where it runs
+
+
+class System(Protocol):
+    """A broker that can be tested. Ours is the first; nothing outside ``broker/`` may assume it is the only one."""
+
+    name: str
+    dialect: Dialect
+    policies: Mapping[str, str]  # policy -> one line about it
+
+    def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
+        """The nodes of the cluster that the spec asks for. Raises UsageError for what the policy cannot be."""
+        ...
+
+    def files(
+        self,
+        spec: TestSpec,
+        node: NodePlan,
+        nodes: Sequence[NodePlan],
+        layout: Layout,
+        listen: Mapping[str, Address],
+        hosts: Mapping[str, Address],
+    ) -> dict[str, bytes]:
+        """Configuration files (name -> content) for one node's ``etc``.
+
+        ``listen`` maps logical ports to where this node must listen; ``hosts`` maps each other node's announced
+        "name:port" to where *this* node reaches it.
+        """
+        ...
+
+    def command(self, layout: Layout) -> list[str]:
+        """The argument vector that runs the broker in the foreground; ``python`` as first word is the node's interpreter."""
+        ...
+
+    async def status(self, admin: Address) -> Status:
+        """Ask a running broker. Raises OSError when nothing answers, TimeoutError when it stays silent."""
+        ...
+
+    async def browse(self, admin: Address) -> list[StoredMessage]:
+        """All messages in all stores of a live broker."""
+        ...
+
+    async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
+        """Ask for a clean stop; returns when the broker has accepted it."""
+        ...
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What was observed after a fault was injected: the proof that it bit.
+
+    ``bit`` is True only if a probe saw the effect. ``observed`` has one short phrase per probe, for the history.
+    """
+
+    bit: bool
+    observed: dict[str, str]
+
+
+class Environment(Protocol):
+    """Where brokers run, and what can be broken there.
+
+    Faults are leases: an injected fault is healed *on the node* when ``lease_s`` passes without ``renew``, so that a
+    killed harness leaves nothing broken. ``supports`` maps each fault primitive to "" (can) or the reason it cannot.
+    Primitives: "cut" "reset" "slow" "stall" (links), "pause" "kill" "stop" "destroy-data" (nodes).
+    """
+
+    name: str
+    zones: tuple[str, ...]
+
+    def supports(self) -> Mapping[str, str]:
+        """Each fault primitive with "" or the reason why it cannot be done here."""
+        ...
+
+    async def deploy(
+        self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
+    ) -> None:
+        """Create what the nodes need (processes' directories, containers, networks, proxies); start nothing yet."""
+        ...
+
+    def resolve(self, source: str, node: str, port: str) -> Address:
+        """Where ``source`` (node, zone, or "admin" for the harness itself, outside every partition) reaches a node's logical port."""
+        ...
+
+    async def start(self, node: str) -> None:
+        """Start the broker of a node; returns when the process runs, not when it is ready."""
+        ...
+
+    async def wait_exit(self, node: str) -> int | None:
+        """Wait until the node's broker process has ended; its exit status if known."""
+        ...
+
+    async def running(self, node: str) -> bool:
+        """Whether the broker process exists (a paused one does)."""
+        ...
+
+    async def kill(self, node: str) -> None:
+        """End the broker without any clean-up (SIGKILL)."""
+        ...
+
+    async def destroy_data(self, node: str) -> None:
+        """Remove what a stopped node has on disk."""
+        ...
+
+    async def inject(
+        self,
+        primitive: str,
+        *,
+        links: Sequence[Link] = (),
+        nodes: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Begin a fault on directed links or nodes; returns the lease to renew and heal."""
+        ...
+
+    async def renew(self, lease: str) -> None:
+        """Keep a fault in force for another lease."""
+        ...
+
+    async def heal(self, lease: str) -> None:
+        """End one fault; healing what has already healed is nothing."""
+        ...
+
+    async def heal_all(self) -> None:
+        """End every fault of this deployment."""
+        ...
+
+    async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
+        """Look at links and nodes from outside the broker: "open", "lost", "slow 120 ms", "refused"; "running", "paused", "gone". ``bit`` is False here; the nemesis decides."""
+        ...
+
+    async def collect(self, destination: Path) -> None:
+        """Copy every node's logs to ``destination/<node>/``."""
+        ...
+
+    async def teardown(self) -> None:
+        """Remove everything this deployment created, broken or not."""
+        ...
+
+
+class NemesisContext(msgspec.Struct, kw_only=True):
+    """What a nemesis may touch."""
+
+    spec: TestSpec
+    recorder: Recorder
+    environment: Environment
+    random: random.Random
+    nodes: tuple[NodePlan, ...]
+    zones: tuple[str, ...]
+    roles: Callable[[], Mapping[str, str]]
+    """Latest observed role of each node, from the monitor outside every partition."""
+    stop_cleanly: Callable[[str], Awaitable[None]]
+    in_force: dict[str, str] = msgspec.field(default_factory=dict)
+    """lease or fault label -> description, for the live display."""

@@ -1,0 +1,159 @@
+"""One HTML file for a person with a red run: verdict first, then why, then the picture, then how to run it again.
+
+Why rendered from what is stored and from nothing else: a report can be made again years later, and a failure here can never change
+a verdict that was already printed. Texts come from brokers and are escaped by the template; the picture is our own SVG.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+import markupsafe
+import msgspec
+
+from checkers.schema import COLUMNS
+from checkers.verdict import Finding, Latency, Verdict
+from harness import figure, partition, store, timeline
+from harness.interface import TestSpec
+
+NAME: Final = "report.html"
+WORDS: Final = {True: "valid", False: "invalid", None: "unknown"}
+TAGS: Final = {"grave": "invalidating", "warning": "warning", "info": "information"}
+CLIENT_OPERATIONS: Final = (
+    "send",
+    "deliver",
+    "ack",
+    "nack",
+    "begin",
+    "commit",
+    "abort",
+    "subscribe",
+    "unsubscribe",
+    "connect",
+)
+HIDDEN: Final = frozenset({"digest"})
+"""Columns of a witness that tell a reader nothing."""
+
+_TEMPLATES: Final = jinja2.Environment(
+    loader=jinja2.PackageLoader("harness"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def write(directory: Path) -> Path:
+    """Write ``report.html`` into the directory of a run and return its path.
+
+    Raises UsageError for a directory without a spec or verdict.
+    """
+    spec = store.load_spec(directory)
+    verdict = Verdict.from_json((directory / store.FINDINGS).read_bytes())
+    schedule = store.load_schedule(directory)
+    run = store.load_run(directory)
+    shown = timeline.read(directory / partition.DIRECTORY)
+    said = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
+    text = _TEMPLATES.get_template("report.html.j2").render(
+        spec=spec,
+        verdict={
+            "word": WORDS[verdict.valid],
+            "sentence": sentence(verdict, spec, run.environment),
+            "reasons": [reason for reason in verdict.reasons if reason not in said],
+        },
+        findings=[_finding(each) for each in verdict.findings],
+        figure=markupsafe.Markup(figure.draw(shown)),  # noqa: S704 - drawn by us, every text in it escaped there
+        bands=shown.bands,
+        figures=_figures(verdict, spec, run),
+        again=f"cd {directory}\njepsen-run --spec {store.SPEC} --schedule {store.SCHEDULE}",
+        check=f"jepsen-run check {directory}",
+        spec_text=_json(spec),
+        schedule_text=_json(schedule),
+    )
+    path = directory / NAME
+    temporary = directory / f".{NAME}.new"
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+    return path
+
+
+def sentence(verdict: Verdict, spec: TestSpec, environment: str) -> str:
+    """What was tested and what came out, in one sentence."""
+    nodes = "one pair" if spec.pairs == 1 else f"{spec.pairs} pairs"
+    faults = f"the faults {', '.join(spec.nemeses)}" if spec.nemeses else "the faults of a given schedule"
+    grave = [each for each in verdict.findings if each.severity == "grave"]
+    outcome = {
+        True: "nothing that the guarantee forbids was found",
+        False: f"{len(grave)} kinds of violation were found"
+        if len(grave) != 1
+        else f"{grave[0].name} was found",
+        None: "no verdict is possible",
+    }[verdict.valid]
+    return (
+        f"Policy {spec.policy}, {nodes}, workload {spec.workload}, {environment or spec.environment} environment, "
+        f"{faults}, seed {spec.seed}: {outcome}."
+    )
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    used = [
+        column
+        for column in COLUMNS
+        if column not in HIDDEN and any(row.get(column) is not None for row in finding.witness.rows)
+    ]
+    return {
+        "name": finding.name,
+        "count": finding.count,
+        "tag": TAGS[finding.severity],
+        "message": finding.sentence,
+        "columns": used,
+        "witness": [
+            {column: _cell(column, row.get(column)) for column in used} for row in finding.witness.rows
+        ],
+    }
+
+
+def _cell(column: str, value: object) -> object:
+    if column in {"time", "time_low", "time_high"} and isinstance(value, int):
+        return f"{value / 1e9:.4f} s"
+    return value
+
+
+def _figures(verdict: Verdict, spec: TestSpec, run: store.RunRecord) -> list[tuple[str, str]]:
+    statistics = verdict.statistics
+    rows = [
+        ("guarantee", f"{spec.guarantee}, {'ordered' if spec.ordered else 'unordered'}"),
+        ("environment", f"{run.environment} {run.environment_reason}".strip()),
+        ("history", f"{statistics.rows:,} rows over {statistics.duration_s:.1f} s"),
+    ]
+    for f, types in sorted(statistics.operations.items()):
+        if f in CLIENT_OPERATIONS:
+            rows.append((f, ", ".join(f"{count:,} {kind}" for kind, count in sorted(types.items()))))
+    for f, latency in sorted(statistics.latency.items()):
+        rows.append((f"latency of {f}", _latency(latency)))
+    for fault in statistics.faults:
+        recovered = (
+            "nothing was acknowledged after it"
+            if fault.recovery_s is None
+            else f"{fault.recovery_s:.2f} s without an acknowledged send"
+        )
+        rows.append((f"recovery from {fault.fault} at {fault.start_s:.1f} s", recovered))
+    rows += [
+        ("redeliveries", f"{statistics.redeliveries:,}"),
+        ("sends of unknown outcome that were delivered", f"{statistics.sends_recovered:,}"),
+    ]
+    rows += [(f"version of {name}", version) for name, version in sorted(run.versions.items())]
+    return rows
+
+
+def _latency(latency: Latency) -> str:
+    return (
+        f"median {latency.p50_ms:.1f} ms, 95th percentile {latency.p95_ms:.1f} ms, "
+        f"99th {latency.p99_ms:.1f} ms, most {latency.max_ms:.1f} ms"
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -1,0 +1,368 @@
+"""What the commands ``test`` and ``check`` do, from their options to the exit status.
+
+Why apart from the command line: everything here can be called by a test, a benchmark or a search without parsing words. The order is made
+for the reader: Spark starts while the cluster is deployed, the verdict is printed as soon as it is known, and the cluster is taken
+down beside the judging. Reports come after the verdict and cannot change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import logging
+import os
+import platform
+import shlex
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import msgspec
+
+import nemesis.schedule
+from harness import judge as judging
+from harness import store as stores
+from harness import summary
+from harness.compose import Composition, compose
+from harness.interface import InfrastructureError, TestSpec, UsageError
+from harness.progress import Progress, choose
+from harness.run import Run
+
+if TYPE_CHECKING:
+    from checkers.session import Starting
+    from checkers.verdict import Verdict
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_REPORTS: Final = ("harness.report", "harness.junit")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What ``jepsen-run test`` was asked for."""
+
+    spec: TestSpec
+    schedule_file: Path | None = None
+    root: Path = stores.DEFAULT
+    spark_master: str | None = None
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a test ended. ``verdict`` is None only if it was interrupted or a bug of ours ended it; ``judged_s`` is from the last operation to the printed verdict."""
+
+    status: int
+    store: Path
+    verdict: Verdict | None = None
+    judged_s: float | None = None
+
+
+def run(request: Request) -> int:
+    """Run one test and print its verdict; the exit status."""
+    path = request.schedule_file
+    schedule = None
+    if path is not None:
+        schedule = nemesis.schedule.load(path / stores.SCHEDULE if path.is_dir() else path)
+    file = None if path is None else str(path)
+    test = compose(request.spec, schedule, file)
+    talk = sys.stderr if request.as_json else sys.stdout
+    outcome = execute(test, request.root, talk, spark_master=request.spark_master)
+    if request.as_json:
+        document = _document(request.spec, outcome.store, outcome.verdict, outcome.status, file)
+        print(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+    return outcome.status
+
+
+def execute(
+    test: Composition,
+    root: Path,
+    talk: TextIO,
+    *,
+    spark_master: str | None = None,
+    spark: Starting | None = None,
+) -> Outcome:
+    """Run a composed test to its verdict, telling ``talk``; leaves nothing running but Spark.
+
+    ``spark`` is a session that is started already, for who runs many tests; else one is started at ``spark_master`` while the cluster is deployed.
+    """
+    from checkers import api  # noqa: PLC0415 - imports Spark
+
+    spec = test.spec
+    store = stores.create(root, spec.name)
+    stores.save(store, stores.SPEC, spec)
+    stores.save(store, stores.SCHEDULE, test.schedule)
+    own = spark is None
+    spark = spark or api.start_in_background(spark_master)
+    progress = choose(talk, f"{spec.name}  seed {spec.seed}")
+    progress.note(
+        f"{spec.name}: policy {spec.policy}, {_counted(len(test.pairs), 'pair')}, workload {spec.workload}, seed {spec.seed}"
+    )
+    progress.note(test.environment_reason)
+    faults = ", ".join(f"{fault.kind} at {fault.start_s:.0f} s" for fault in test.schedule.faults)
+    progress.note(f"faults: {faults or 'none'}")
+    progress.note(f"store: {store}")
+    if hasattr(
+        test.environment, "tell"
+    ):  # the first image takes half a minute: nobody should wait without knowing for what
+        test.environment.tell = progress.note
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_Attempt(test, store, spark, progress, talk, owns_spark=own).run())
+
+
+class _Attempt:
+    """One test from signal handlers to summary."""
+
+    def __init__(
+        self,
+        test: Composition,
+        store: Path,
+        spark: Starting,
+        progress: Progress,
+        talk: TextIO,
+        *,
+        owns_spark: bool = True,
+    ) -> None:
+        self._owns_spark = owns_spark
+        self.test = test
+        self.store = store
+        self.spark = spark
+        self.progress = progress
+        self.talk = talk
+        self.record = stores.new_record()
+        self.record.environment = test.environment.name
+        self.record.environment_reason = test.environment_reason.partition(": ")[2]
+        self.record.versions = _versions()
+        self.record.again = summary.again(test.spec, store, test.given_schedule)
+        self.interrupted = False
+        self._ending = False
+
+    async def run(self) -> Outcome:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._interrupt, task)
+        self._save("running")
+        life = Run(self.test, self.store, self.progress)
+        bug: BaseException | None = None
+        try:
+            with self.progress:
+                await life.conduct()
+            self.record.trouble = life.trouble
+            self._save("ended")
+        except InfrastructureError as error:
+            self.record.trouble = str(error)
+            self._save("ended")
+        except asyncio.CancelledError:
+            task.uncancel()
+            self._save("interrupted")
+        except Exception as error:  # noqa: BLE001 - a bug of ours: the history is kept, the cluster still taken down
+            bug = error
+            self.record.trouble = f"internal error: {type(error).__name__}: {error}"
+            self._save("failed")
+        return await self._conclude(life, bug)
+
+    async def _conclude(self, life: Run, bug: BaseException | None) -> Outcome:
+        dismantling = asyncio.create_task(self._dismantle(life))
+        verdict: Verdict | None = None
+        judged_s: float | None = None
+        began_s = life.ended_s or asyncio.get_running_loop().time()
+        try:
+            if not self.interrupted and bug is None:
+                verdict = await self._judge(life)
+                judged_s = asyncio.get_running_loop().time() - began_s
+                self._tell(verdict, judged_s)
+        except asyncio.CancelledError:
+            self.interrupted = True
+        except InfrastructureError as error:
+            verdict = judging.undecided(self.store, self.test.spec, str(error))
+            self._tell(verdict, asyncio.get_running_loop().time() - began_s)
+        except Exception as error:  # noqa: BLE001 - as above
+            bug = error
+        self._ending = True  # what is left is short; it must be done
+        await dismantling
+        if self._owns_spark and (self.interrupted or bug is not None):
+            await asyncio.to_thread(_stop_spark)
+        if bug is not None:
+            self._report_bug(bug)
+            return Outcome(status=judging.INTERNAL, store=self.store)
+        if verdict is None:
+            print(
+                f"interrupted; the history is kept, judge it with: jepsen-run check {shlex.quote(str(self.store))}",
+                file=self.talk,
+                flush=True,
+            )
+            return Outcome(status=judging.INTERRUPTED, store=self.store)
+        await asyncio.to_thread(write_reports, self.store)
+        return Outcome(
+            status=judging.exit_status(verdict.valid), store=self.store, verdict=verdict, judged_s=judged_s
+        )
+
+    async def _judge(self, life: Run) -> Verdict:
+        """The verdict; without Spark where nothing was ever sent."""
+        if not life.loaded:
+            return judging.undecided(self.store, self.test.spec, self.record.trouble or "nothing was sent")
+        self.progress.note("judging the history")
+        return await asyncio.to_thread(judging.judge, self.store, self.spark.result)
+
+    def _tell(self, verdict: Verdict, waited_s: float) -> None:
+        text = summary.text(
+            self.test.spec, self.store, verdict, schedule_file=self.test.given_schedule, judged_s=waited_s
+        )
+        print(text, file=self.talk, flush=True)
+
+    async def _dismantle(self, life: Run) -> None:
+        """Take the cluster down; trouble with that is told and changes no verdict."""
+        try:
+            await life.dismantle()
+        except (OSError, InfrastructureError) as error:
+            print(f"the cluster could not be removed ({error}); jepsen-run clean will", file=sys.stderr)
+
+    def _interrupt(self, task: asyncio.Task[Any]) -> None:
+        if self.interrupted:
+            # Asked twice: faults heal by their leases, and "clean" removes the rest.
+            os._exit(judging.INTERRUPTED)
+        self.interrupted = True
+        self.progress.note("interrupted: healing and removing the cluster (once more ends at once)")
+        if not self._ending:
+            task.cancel()
+
+    def _save(self, state: str) -> None:
+        self.record.state = state
+        with contextlib.suppress(OSError):  # a full disk has been told already
+            stores.save(self.store, stores.RUN, self.record)
+
+    def _report_bug(self, bug: BaseException) -> None:
+        lines = "".join(traceback.format_exception(bug))
+        with contextlib.suppress(OSError):
+            (self.store / stores.LOGS / "harness.log").write_text(lines)
+        print(lines, file=sys.stderr)
+        print(
+            "jepsen-run: internal error: this is a bug of jepsen-run and says nothing about the brokers; please report it with the "
+            f"lines above. The history is kept in {self.store}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def check(
+    paths: Sequence[Path],
+    *,
+    changes: Mapping[str, Any],
+    spark_master: str | None = None,
+    as_json: bool = False,
+) -> int:
+    """Judge stored runs; the gravest exit status of all."""
+    runs = [store for path in paths for store in stores.find(path)]
+    from checkers import api  # noqa: PLC0415 - imports Spark
+
+    spark = functools.cache(lambda: api.start(spark_master))  # only if there is a history to judge, and once
+    talk = sys.stderr if as_json else sys.stdout
+    statuses: list[int] = []
+    documents: list[dict[str, Any]] = []
+    for number, store in enumerate(runs):
+        if number:
+            print(file=talk)
+        status, document = _check_one(store, spark, changes, talk)
+        statuses.append(status)
+        documents.append(document)
+    status = judging.gravest_status(statuses)
+    if as_json:
+        print(
+            msgspec.json.format(
+                msgspec.json.encode({"exit-status": status, "runs": documents}), indent=1
+            ).decode()
+        )
+    elif len(runs) > 1:
+        print(
+            f"\n{len(runs)} runs: "
+            + ", ".join(f"{statuses.count(s)} {w}" for s, w in judging.WORDS.items() if s in statuses)
+        )
+    return status
+
+
+def _check_one(
+    store: Path, spark: Callable[[], Any], changes: Mapping[str, Any], talk: TextIO
+) -> tuple[int, dict[str, Any]]:
+    """One run of a batch; what is wrong with it hides no other."""
+    given = {field: value for field, value in changes.items() if value is not None}
+    try:
+        spec = stores.load_spec(store)
+        if given:
+            from harness.spec import build  # noqa: PLC0415 - only here
+
+            spec = build({**given, "name": spec.name}, spec)
+        verdict = judging.judge(store, spark, spec if given else None)
+    except UsageError as error:
+        print(f"jepsen-run: {error}", file=sys.stderr)
+        return judging.USAGE, {"store": str(store), "error": str(error)}
+    except InfrastructureError as error:
+        print(f"jepsen-run: unknown: {error}", file=sys.stderr)
+        return judging.UNKNOWN, {"store": str(store), "error": str(error)}
+    except Exception as error:  # noqa: BLE001 - told as a bug of ours, and the others are still judged
+        traceback.print_exc()
+        print(f"jepsen-run: internal error while judging {store}; please report it", file=sys.stderr)
+        return judging.INTERNAL, {"store": str(store), "error": f"internal error: {error!r}"}
+    if not given:
+        write_reports(store)
+    print(summary.text(spec, store, verdict), file=talk, flush=True)
+    status = judging.exit_status(verdict.valid)
+    return status, _document(spec, store, verdict, status, None)
+
+
+def write_reports(store: Path) -> None:
+    """report.html and junit.xml; whatever goes wrong there is told and changes nothing."""
+    for name in _REPORTS:
+        try:
+            importlib.import_module(name).write(store)
+        except Exception as error:  # noqa: BLE001 - a report can never change a verdict
+            print(
+                f"{name.rpartition('.')[2]} was not written: {type(error).__name__}: {error}", file=sys.stderr
+            )
+
+
+def _document(
+    spec: TestSpec, store: Path, verdict: Verdict | None, status: int, schedule: str | None
+) -> dict[str, Any]:
+    return {
+        "exit-status": status,
+        "store": str(store),
+        "spec": spec,
+        "verdict": verdict,
+        "again": summary.again(spec, store, schedule),
+    }
+
+
+def _stop_spark() -> None:
+    """End Spark in the middle of whatever it does; nobody wants to read what its client says about that."""
+    from checkers import api  # noqa: PLC0415 - as above
+
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    api.stop()
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in ("jepsen-run", "pyspark", "pyarrow"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

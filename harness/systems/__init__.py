@@ -1,0 +1,1 @@
+"""The systems under test that the harness knows."""

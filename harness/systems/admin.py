@@ -1,0 +1,129 @@
+"""How the harness asks our brokers: JSON lines over admin connections that are kept open.
+
+Why kept open: the role monitor asks fourteen times a second, and a refused new connection must mean that nobody listens,
+not that ports ran out. A request that is given up closes its connection, so that its late answer can never be taken for the
+answer to the next question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from typing import Any, Final
+
+import msgspec
+
+from harness.interface import Address, Status, StoredMessage
+
+LINE_LIMIT: Final = 64 * 1024 * 1024
+"""Bytes of one answer; a browse answers one line a message."""
+
+
+class AdminError(OSError):
+    """The broker answered, but refused or in a way that was not understood; nothing is known then."""
+
+
+class AdminClients:
+    """One connection per address, made when first needed."""
+
+    def __init__(self) -> None:
+        self._connections: dict[Address, _Connection] = {}
+
+    async def status(self, admin: Address) -> Status:
+        """What the broker says of itself; raises OSError when nothing answers."""
+        answer = await self._of(admin).request({"command": "status"})
+        return Status(
+            name=answer["name"],
+            node_id=answer.get("node-id"),
+            role=answer["role"],
+            epoch=answer["epoch"],
+            replicating=answer.get("replicating", False),
+            details=answer,
+        )
+
+    async def browse(self, admin: Address) -> list[StoredMessage]:
+        """Every message in every store; over a connection of its own, since it may take long."""
+        connection = _Connection(admin)
+        try:
+            answer = await connection.request({"command": "browse"})
+        finally:
+            connection.close()
+        return [
+            StoredMessage(
+                store=message["store"],
+                queue=message["queue"],
+                group=message.get("group"),
+                body=base64.b64decode(message["body"]),
+            )
+            for message in answer["messages"]
+        ]
+
+    async def stop(self, admin: Address, *, failover: bool | None) -> None:
+        """Ask for a clean stop; returns when the broker has accepted it."""
+        connection = _Connection(admin)
+        try:
+            await connection.request(
+                {"command": "stop", **({} if failover is None else {"failover": failover})}
+            )
+        finally:
+            connection.close()
+
+    def _of(self, admin: Address) -> _Connection:
+        if admin not in self._connections:
+            self._connections[admin] = _Connection(admin)
+        return self._connections[admin]
+
+
+class _Connection:
+    """One admin connection: one request at a time, closed whenever an answer did not come.
+
+    A connection that breaks is an error even if another could be made at once: the broker behind the new one may be another
+    process, and who compares two answers must know that something lies between them.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._turn = asyncio.Lock()
+
+    async def request(self, question: dict[str, Any]) -> dict[str, Any]:
+        async with self._turn:
+            try:
+                if self._streams is None:
+                    self._streams = await asyncio.open_connection(
+                        self._address.host, self._address.port, limit=LINE_LIMIT
+                    )
+                return await self._ask(*self._streams, question)
+            except BaseException:
+                self.close()
+                raise
+
+    async def _ask(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, question: dict[str, Any]
+    ) -> dict[str, Any]:
+        answered = False
+        try:
+            writer.write(msgspec.json.encode(question) + b"\n")
+            line = await reader.readline()
+            answered = line.endswith(b"\n")
+        except (ValueError, asyncio.IncompleteReadError) as error:
+            raise AdminError(f"{self._address}: {error}") from error
+        finally:
+            if not answered:
+                self.close()
+        if not answered:
+            raise ConnectionResetError(f"{self._address} closed the admin connection")
+        try:
+            answer = msgspec.json.decode(line, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise AdminError(f"{self._address} answered no JSON object: {error}") from error
+        if not answer.get("ok", False):
+            raise AdminError(
+                f"{self._address} refused {question['command']}: {answer.get('error', line[:200])}"
+            )
+        return answer
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None

@@ -1,0 +1,218 @@
+"""Our broker as a system under test: its configuration, its dialect, and how it is asked.
+
+Test defaults. The documents' default times are made for machines in production: a connection is dead after a minute, a vote
+takes another. A test of 40 seconds would see nothing but waiting, so the plug-in configures short times (``TEST_DEFAULTS``), with
+the proportions that the documents ask for: a live notices that its backup is gone before the backup can have won a vote,
+and a client gives up before the broker gives its messages to others. Votes are on, as 17.3.3 recommends for three pairs and
+more. Every one of them gives way to ``--set NODE:property=value``, where NODE is a node's name or "*".
+
+A property of the replication policy may be written without the role, ``ha-policy.replication.vote-retries``: it then holds for
+whichever of master and slave the node is. With "*" a property of one role is given to the nodes of that role only.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from broker import config
+from harness.interface import Address, Dialect, Layout, NodePlan, Status, StoredMessage, TestSpec, UsageError
+from harness.spec import near
+from harness.systems.admin import AdminClients
+
+PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 61612}
+
+LOGIN: Final = "tester"
+PASSCODE: Final = "tester-secret"  # known to everybody: it keeps nothing but strays out of a test
+_CLUSTER_USER: Final = "cluster"
+_CLUSTER_PASSWORD: Final = "cluster-secret"  # noqa: S105 - as above
+
+TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "acceptor.connection-ttl": 2000,
+        "cluster.check-period": 200,
+        "cluster.connection-ttl": 2000,
+        "cluster.call-timeout": 1000,
+        "cluster.retry-interval": 100,
+        "cluster.max-retry-interval": 500,
+    }
+)
+"""Short times for tests (milliseconds), by dotted name, for every node."""
+
+TEST_REPLICATION_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "vote-on-replication-failure": True,
+        "vote-retries": 5,
+        "vote-retry-wait": 200,
+        "quorum-vote-wait": 1000,
+        "retry-replication-wait": 200,
+        "initial-replication-sync-timeout": 10_000,
+    }
+)
+"""The same for master and slave of the replication policy."""
+
+_ROLE_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "master": {"check-for-live-server": True, "replication-patience": 2000},
+        "slave": {"allow-failback": True, "restart-backup": True, "replication-patience": 2000},
+    }
+)
+
+_HA: Final = "ha-policy.replication."
+_ROLES: Final = ("master", "slave")
+
+
+class OwnDialect:
+    """STOMP as our broker speaks it."""
+
+    name = "own"
+    login = LOGIN
+    passcode = PASSCODE
+    topology_destination = "$SYS.cluster.topology"
+    """Where clients learn who is live (see ``broker.cluster.topology``)."""
+
+    def destination(self, queue: str) -> str:
+        """Destinations are ``/queue/<name>``."""
+        return f"/queue/{queue}"
+
+    def send_headers(self, group: str | None) -> dict[str, str]:
+        """Every message is persistent; no header says so."""
+        return {} if group is None else {"JMSXGroupID": group}
+
+    def subscribe_headers(self, prefetch: int) -> dict[str, str]:
+        """The window is a number of messages."""
+        return {"prefetch-count": str(prefetch)}
+
+    def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
+        """``JMSXDeliveryCount`` counts this delivery."""
+        count = headers.get("JMSXDeliveryCount")
+        return headers.get("redelivered") == "true", int(count) if count is not None else None
+
+
+class OwnSystem:
+    """``harness.interface.System`` for the brokers of ``broker/``."""
+
+    name = "own"
+    policies: Mapping[str, str] = MappingProxyType(
+        {
+            "replication": "live-backup pairs; the backup has what the live acknowledged, quorum votes decide (AMQ 17.3.3)",
+            "standalone": "brokers without a backup, clustered; what one holds waits for its restart",
+        }
+    )
+
+    def __init__(self) -> None:
+        self.dialect: Dialect = OwnDialect()
+        self._admin = AdminClients()
+
+    def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
+        """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError, wrong properties included."""
+        if spec.policy not in self.policies:
+            raise UsageError(f'unknown policy "{spec.policy}": {near(spec.policy, self.policies)}')
+        roles = ("standalone",) if spec.policy == "standalone" else _ROLES
+        nodes = tuple(
+            NodePlan(name=f"{pair}{number}", pair=pair, configured=role, ports=dict(PORTS))
+            for pair in string.ascii_lowercase[: spec.pairs]
+            for number, role in enumerate(roles, 1)
+        )
+        known = ["*", *(node.name for node in nodes)]
+        for name in spec.properties:
+            if name not in known:
+                raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
+        for node in nodes:
+            _table(spec, node, nodes, Layout(etc="etc", data="data", logs="logs"), {}, {})
+        return nodes
+
+    def files(
+        self,
+        spec: TestSpec,
+        node: NodePlan,
+        nodes: Sequence[NodePlan],
+        layout: Layout,
+        listen: Mapping[str, Address],
+        hosts: Mapping[str, Address],
+    ) -> dict[str, bytes]:
+        """One file, ``broker.toml``."""
+        return {"broker.toml": config.dumps(_table(spec, node, nodes, layout, listen, hosts)).encode()}
+
+    def command(self, layout: Layout) -> list[str]:
+        """``python -m broker.daemon --config etc/broker.toml``."""
+        return ["python", "-m", "broker.daemon", "--config", f"{layout.etc}/broker.toml"]
+
+    async def status(self, admin: Address) -> Status:
+        """Over a connection that is kept open; OSError when nothing answers."""
+        return await self._admin.status(admin)
+
+    async def browse(self, admin: Address) -> list[StoredMessage]:
+        """Every message in every store of a live broker."""
+        return await self._admin.browse(admin)
+
+    async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
+        """A clean stop; ``failover`` overrides failover-on-shutdown for this once."""
+        await self._admin.stop(admin, failover=failover)
+
+
+def _table(
+    spec: TestSpec,
+    node: NodePlan,
+    nodes: Sequence[NodePlan],
+    layout: Layout,
+    listen: Mapping[str, Address],
+    hosts: Mapping[str, Address],
+) -> dict[str, Any]:
+    """The configuration of one node as a plain table, the spec's properties applied. Raises UsageError naming the property."""
+    table: dict[str, Any] = {
+        "broker": {"name": node.name, "data-directory": layout.data},
+        "acceptor": {"users": {LOGIN: PASSCODE}, **_listen(listen, "stomp")},
+        "admin": _listen(listen, "admin"),
+        "cluster": {
+            "name": "test-cluster",
+            **_listen(listen, "cluster"),
+            "connector": _announced(node, "cluster"),
+            "stomp-connector": _announced(node, "stomp"),
+            "static-connectors": [_announced(other, "cluster") for other in nodes if other.name != node.name],
+            "cluster-user": _CLUSTER_USER,
+            "cluster-password": _CLUSTER_PASSWORD,
+        },
+        "hosts": {name: str(address) for name, address in hosts.items()},
+    }
+    defaults: dict[str, Any] = dict(TEST_DEFAULTS)
+    if node.configured in _ROLES:
+        section = {**TEST_REPLICATION_DEFAULTS, **_ROLE_DEFAULTS[node.configured], "group-name": node.pair}
+        defaults |= {f"{_HA}{node.configured}.{name}": value for name, value in section.items()}
+    table = config.apply(table, defaults)
+    for chosen in ("*", node.name):
+        for name, value in _properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"):
+            try:
+                table = config.apply(table, {name: value}, f"--set {chosen}")
+            except config.ConfigurationError as error:
+                raise UsageError(str(error)) from None
+    return table
+
+
+def _properties(given: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -> Iterator[tuple[str, Any]]:
+    """The properties that concern ``node``, with the role written out."""
+    for name, value in given.items():
+        if not name.startswith(_HA):
+            yield name, value
+            continue
+        role, dot, _ = name.removeprefix(_HA).partition(".")
+        if not dot and node.configured in _ROLES:
+            yield f"{_HA}{node.configured}.{role}", value
+        elif role in _ROLES and role != node.configured:
+            if not everywhere:
+                raise UsageError(
+                    f"--set {node.name}: {name} is for a {role}, and {node.name} is a {node.configured}"
+                )
+        else:
+            yield name, value
+
+
+def _announced(node: NodePlan, port: str) -> str:
+    return f"{node.name}:{node.ports[port]}"
+
+
+def _listen(listen: Mapping[str, Address], port: str) -> dict[str, Any]:
+    address = listen.get(port)
+    return {} if address is None else {"host": address.host, "port": address.port}

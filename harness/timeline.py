@@ -1,0 +1,232 @@
+"""What happened when, small enough to draw: rates, latencies, faults and roles over the time of a test.
+
+Why a step of its own: a report must show the whole of a history, not its first ten thousand operations, so rows are
+reduced to a few hundred bins of equal width before anything is drawn. Times are seconds since the start of the load.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.schema import HARNESS, MONITOR, NEMESIS
+
+BINS_MAX: Final = 300
+BIN_WIDTHS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+NS: Final = 1_000_000_000
+
+Floats = npt.NDArray[np.float64]
+
+
+class Band(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault from its injection to its healing, with what was observed of it."""
+
+    label: str
+    start_s: float
+    end_s: float
+    target: str
+    observed: str
+    bit: bool
+
+
+class RoleSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker in one role; the change to it was seen between ``start_low_s`` and ``start_high_s``."""
+
+    role: str
+    start_low_s: float
+    start_high_s: float
+    end_s: float
+
+
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """One value per bin; NaN where there is nothing to measure."""
+
+    name: str
+    values: list[float]
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the picture of a test needs."""
+
+    start_s: float
+    end_s: float
+    bin_s: float
+    rates: list[Series]
+    latencies_ms: list[Series]
+    bands: list[Band]
+    lanes: dict[str, list[RoleSpan]]
+    phases: list[tuple[str, float]]
+
+
+def read(history: Path) -> Timeline:
+    """Reduce the Parquet files of a history.
+
+    Args:
+        history: the directory of ``part-*.parquet`` and ``control.parquet``.
+    """
+    columns = ["index", "time", "process", "type", "f", "broker", "role", "time_low", "time_high", "value"]
+    tables = [pq.read_table(file, columns=columns) for file in sorted(history.glob("*.parquet"))]
+    if not tables:
+        return _of_nothing()
+    # Dictionaries differ from file to file; plain strings can be put together.
+    table = pa.concat_tables([_plain(each) for each in tables]).sort_by("index")
+    if table.num_rows == 0:
+        return _of_nothing()
+    control = table.filter(pc.less(table["process"], 0))
+    clients = table.filter(pc.greater_equal(table["process"], 0))
+    phases = [(row["value"], row["time"]) for row in _rows(control, HARNESS, "phase")]
+    zero_ns = next((at for value, at in phases if value == "load"), 0)
+    last_ns = pc.max(table["time"]).as_py()
+
+    def seconds(at_ns: int) -> float:
+        return (at_ns - zero_ns) / NS
+
+    end_s = seconds(last_ns)
+    start_s = min(0.0, seconds(pc.min(table["time"]).as_py()))
+    bin_s = next((width for width in BIN_WIDTHS_S if (end_s - start_s) / width <= BINS_MAX), BIN_WIDTHS_S[-1])
+    edges = np.arange(start_s, end_s + bin_s, bin_s)
+    if len(edges) < 2:
+        edges = np.array([start_s, start_s + bin_s])
+    return Timeline(
+        start_s=start_s,
+        end_s=end_s,
+        bin_s=bin_s,
+        rates=_rates(clients, edges, zero_ns),
+        latencies_ms=_latencies(clients, edges, zero_ns),
+        bands=_bands(control, seconds, end_s),
+        lanes=_lanes(control, seconds, end_s),
+        phases=[(value, seconds(at)) for value, at in phases],
+    )
+
+
+def _of_nothing() -> Timeline:
+    return Timeline(start_s=0, end_s=1, bin_s=1, rates=[], latencies_ms=[], bands=[], lanes={}, phases=[])
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    fields = [
+        pa.field(field.name, field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(fields))
+
+
+def _rows(control: pa.Table, process: int, f: str | None = None) -> list[dict[str, Any]]:
+    mask = pc.equal(control["process"], process)
+    if f is not None:
+        mask = pc.and_(mask, pc.equal(control["f"], f))
+    return list(control.filter(mask).to_pylist())
+
+
+def _times(clients: pa.Table, mask: pa.ChunkedArray, zero_ns: int) -> Floats:
+    times: npt.NDArray[np.int64] = clients.filter(mask)["time"].to_numpy()
+    return (times - zero_ns) / NS
+
+
+def _rates(clients: pa.Table, edges: Floats, zero_ns: int) -> list[Series]:
+    width = float(edges[1] - edges[0])
+    series = []
+    wanted = (
+        ("sends acknowledged", "send", "ok"),
+        ("deliveries", "deliver", "ok"),
+        ("unknown outcome", None, "info"),
+        ("failed", None, "fail"),
+    )
+    for name, f, kind in wanted:
+        mask = pc.equal(clients["type"], kind)
+        operation = (
+            pc.equal(clients["f"], f)
+            if f
+            else pc.is_in(clients["f"], pa.array(["send", "ack", "nack", "commit"]))
+        )
+        counts, _ = np.histogram(_times(clients, pc.and_(mask, operation), zero_ns), bins=edges)
+        series.append(Series(name=name, values=[float(count) / width for count in counts]))
+    return series
+
+
+def _latencies(clients: pa.Table, edges: Floats, zero_ns: int) -> list[Series]:
+    sends = clients.filter(pc.equal(clients["f"], "send"))
+    if sends.num_rows < 2:
+        return []
+    process = sends["process"].to_numpy()
+    order = np.lexsort((sends["index"].to_numpy(), process))
+    process, time = process[order], sends["time"].to_numpy()[order]
+    invoked = pc.equal(sends["type"], "invoke").to_numpy()[order]
+    completed = pc.equal(sends["type"], "ok").to_numpy()[order]
+    pairs = np.nonzero(invoked[:-1] & completed[1:] & (process[:-1] == process[1:]))[0]
+    latency_ms = (time[pairs + 1] - time[pairs]) / 1e6
+    bins = np.digitize((time[pairs] - zero_ns) / NS, edges) - 1
+    order = np.argsort(bins, kind="stable")
+    bins, latency_ms = bins[order], latency_ms[order]
+    result = {"median": np.full(len(edges) - 1, np.nan), "99th percentile": np.full(len(edges) - 1, np.nan)}
+    starts = np.flatnonzero(np.r_[True, bins[1:] != bins[:-1]]) if len(bins) else np.array([], dtype=np.int64)
+    for begin, end in zip(starts, np.r_[starts[1:], len(bins)], strict=True):
+        if 0 <= bins[begin] < len(edges) - 1:
+            part = latency_ms[begin:end]
+            result["median"][bins[begin]] = np.percentile(part, 50)
+            result["99th percentile"][bins[begin]] = np.percentile(part, 99)
+    return [Series(name=name, values=[float(value) for value in values]) for name, values in result.items()]
+
+
+def _bands(control: pa.Table, seconds: Any, end_s: float) -> list[Band]:
+    """Pair each fault's begin with its heal by label."""
+    begun: dict[str, dict[str, Any]] = {}
+    bands: list[Band] = []
+    for row in _rows(control, NEMESIS):
+        value: dict[str, Any] = json.loads(row["value"] or "{}")
+        heals = row["f"].startswith("heal:")
+        label = value.get("label") or row["f"].removeprefix("heal:")
+        if not heals:
+            begun.setdefault(label, {"f": row["f"], "start": row["time"]}).update(value=value)
+        elif row["type"] == "invoke" and label in begun:
+            bands.append(_band(label, begun.pop(label), seconds, seconds(row["time"])))
+    bands += [_band(label, fault, seconds, end_s) for label, fault in begun.items()]
+    return sorted(bands, key=lambda band: band.start_s)
+
+
+def _band(label: str, fault: dict[str, Any], seconds: Any, end_s: float) -> Band:
+    value = fault["value"]
+    target = value.get("target") or value.get("nodes") or ""
+    observed = value.get("observed") or {}
+    seen = (
+        ", ".join(f"{key}: {phrase}" for key, phrase in observed.items())
+        if isinstance(observed, dict)
+        else str(observed)
+    )
+    what = " ".join(str(part) for part in (fault["f"], value.get("shape")) if part)
+    return Band(
+        label=what or label,
+        start_s=seconds(fault["start"]),
+        end_s=end_s,
+        target=", ".join(target) if isinstance(target, list) else str(target),
+        observed=seen,
+        bit=bool(value.get("bit")),
+    )
+
+
+def _lanes(control: pa.Table, seconds: Any, end_s: float) -> dict[str, list[RoleSpan]]:
+    changes: dict[str, list[dict[str, Any]]] = {}
+    for row in _rows(control, MONITOR, "role"):
+        changes.setdefault(row["broker"], []).append(row)
+    lanes = {}
+    for broker in sorted(changes):
+        rows = changes[broker]
+        ends = [seconds(row["time_high"] or row["time"]) for row in rows[1:]] + [end_s]
+        lanes[broker] = [
+            RoleSpan(
+                role=row["role"],
+                start_low_s=seconds(row["time_low"] if row["time_low"] is not None else row["time"]),
+                start_high_s=seconds(row["time_high"] if row["time_high"] is not None else row["time"]),
+                end_s=end,
+            )
+            for row, end in zip(rows, ends, strict=True)
+        ]
+    return lanes

@@ -1,0 +1,241 @@
+"""Carries a schedule out: each fault at its time, proved by probes, recorded, and healed whatever happens.
+
+A fault is one task with one life: invoke row, injection, probes until the effect is seen, info row, the time of the fault (its lease renewed
+meanwhile), then the same for healing. A fault that cannot be injected is a row that says so, never a crash of the run:
+what the nemesis failed to break is no finding about the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from harness.interface import Fault, InfrastructureError, NemesisContext, Schedule, UsageError
+from nemesis import registry
+from nemesis.kind import CannotBeginError, Impact, Kind, Site, Situation
+
+NEMESIS: Final = -1
+"""The process number of nemesis rows in a history."""
+
+RENEW_S: Final = 1.0
+"""Environments' leases last 5 s by default: four renewals may be late before a fault heals by itself."""
+
+OBSERVE_S: Final = 2.0
+OBSERVE_EVERY_S: Final = 0.1
+PROBE_PATIENCE_S: Final = 5.0
+
+_log = logging.getLogger(__name__)
+
+_EXPECTED: Final = (CannotBeginError, InfrastructureError, UsageError, OSError, TimeoutError)
+
+
+async def run(schedule: Schedule, context: NemesisContext) -> None:
+    """Carry out all faults; time counts from this call. Returns when all are healed.
+
+    A fault without a duration lasts until this call is cancelled; cancelling heals whatever is in force before it ends.
+    """
+    site = Site(context.environment, context.stop_cleanly)
+    began_s = asyncio.get_running_loop().time()
+    async with asyncio.TaskGroup() as group:
+        for place, fault in enumerate(schedule.faults, 1):
+            life = _Life(
+                fault,
+                f"{fault.kind}-{place}",
+                context,
+                site,
+                # Chance of its own, so that what one fault draws does not depend on when another begins.
+                random.Random(context.random.getrandbits(64)),
+            )
+            group.create_task(life.run(began_s), name=f"fault {life.label}")
+
+
+class _Life:
+    """One fault from its beginning to its healing."""
+
+    def __init__(
+        self, fault: Fault, label: str, context: NemesisContext, site: Site, chance: random.Random
+    ) -> None:
+        self.label = label
+        self._fault = fault
+        self._kind: Kind = registry.get(fault.kind)
+        self._context = context
+        self._site = site
+        self._random = chance
+        self._impact = Impact(fault.target, fault.shape)
+        self._lease: str | None = None
+        self._lost: str | None = None
+        self._begun = False
+
+    async def run(self, began_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        start_s = began_s + self._fault.start_s
+        await asyncio.sleep(start_s - loop.time())
+        try:
+            if await self._begin():
+                await self._last(start_s)
+        finally:
+            # Also when cancelled, and also when injecting was interrupted half-way.
+            if self._begun:
+                await self._end()
+
+    async def _begin(self) -> bool:
+        """Invoke row, injection, probes, info row; False if it could not be injected."""
+        fault, kind, context = self._fault, self._kind, self._context
+        situation = Situation(context.nodes, context.zones, dict(context.roles()), self._random)
+        try:
+            self._impact = kind.plan(fault, situation)
+        except CannotBeginError as error:
+            self._record("invoke", fault.kind)
+            self._record("info", fault.kind, observed={}, bit=False, error=str(error))
+            return False
+        self._record("invoke", fault.kind)
+        observed: Mapping[str, str] = {}
+        try:
+            before = await self._site.states(self._impact.nodes) if self._impact.nodes else {}
+            self._begun = True
+            context.in_force[self.label] = self._describe()
+            await self._inject()
+            async with self._renewing():
+                observed = await self._observe(lambda seen: kind.bit(before, seen))
+        except asyncio.CancelledError:
+            self._record("info", fault.kind, observed=observed, bit=False, error="ended before it was seen")
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the test goes on and the history says so
+            words = self._complain("was not injected", error)
+            self._record("info", fault.kind, observed=observed, bit=False, error=words)
+            return False
+        told = {
+            name: "gone already" if before.get(name) == phrase == "gone" and kind.primitives else phrase
+            for name, phrase in observed.items()
+        }
+        self._record("info", fault.kind, observed=told, bit=kind.bit(before, observed))
+        return True
+
+    async def _inject(self) -> None:
+        """Begin; if that is cancelled, the lease must not get lost, or nobody could heal it."""
+        begin = asyncio.ensure_future(self._kind.begin(self.label, self._fault, self._impact, self._site))
+        try:
+            self._lease = await asyncio.shield(begin)
+        except asyncio.CancelledError:
+            await asyncio.wait([begin])
+            if not begin.cancelled() and begin.exception() is None:
+                self._lease = begin.result()
+            raise
+
+    async def _last(self, start_s: float) -> None:
+        """Let the fault last for its time, counted from its start."""
+        loop = asyncio.get_running_loop()
+        async with self._renewing():
+            if self._fault.duration_s is None:
+                await loop.create_future()
+            else:
+                await asyncio.sleep(start_s + self._fault.duration_s - loop.time())
+
+    async def _end(self) -> None:
+        """Heal it, and record what was seen of that."""
+        f = f"heal:{self._fault.kind}"
+        self._record("invoke", f)
+        observed: Mapping[str, str] = {}
+        error = self._lost
+        try:
+            await self._kind.end(self.label, self._impact, self._lease, self._site)
+            observed = await self._observe(self._kind.healed)
+        except Exception as caught:  # noqa: BLE001 - as above
+            error = self._complain("was not healed", caught)
+        finally:
+            self._context.in_force.pop(self.label, None)
+        told = {name: self._kept(name, phrase) for name, phrase in observed.items()}
+        self._record(
+            "info", f, observed=told, bit=bool(observed) and self._kind.healed(observed), error=error
+        )
+
+    async def _observe(self, seen: Callable[[Mapping[str, str]], bool]) -> Mapping[str, str]:
+        """Probe until it is seen or the time for it is over; the last observation."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + OBSERVE_S
+        while True:
+            async with asyncio.timeout(PROBE_PATIENCE_S):
+                effect = await self._site.environment.probe(self._impact.links, self._impact.nodes)
+            if seen(effect.observed) or loop.time() >= deadline:
+                return effect.observed
+            await asyncio.sleep(OBSERVE_EVERY_S)
+
+    def _renewing(self) -> _Renewing:
+        return _Renewing(self._renew)
+
+    async def _renew(self) -> None:
+        """Renew the lease until cancelled; one that has ended before its time is remembered, for the heal row."""
+        lease = self._lease
+        if lease is None or self._lost is not None:
+            return
+        while True:
+            await asyncio.sleep(RENEW_S)
+            try:
+                await self._site.environment.renew(lease)
+            except Exception as error:  # noqa: BLE001 - as above
+                self._lost = self._complain("was not renewed", error)
+                return
+
+    def _kept(self, node: str, phrase: str) -> str:
+        """A node that is still gone because another fault keeps it down is no failure to heal."""
+        others = sorted(self._site.down.get(node, set()) - {self.label})
+        return f"{phrase}, kept down by {others[0]}" if phrase == "gone" and others else phrase
+
+    def _complain(self, what: str, error: Exception) -> str:
+        """The first cause, in words; a trace of what nobody expects goes to the log."""
+        cause: BaseException = error
+        while isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        words = str(cause) or type(cause).__name__
+        trace = None if isinstance(cause, _EXPECTED) else cause
+        _log.warning("nemesis: %s %s: %s", self.label, what, words, exc_info=trace)
+        return words
+
+    def _describe(self) -> str:
+        return " ".join(part for part in (self._fault.kind, self._impact.shape, self._impact.target) if part)
+
+    def _record(
+        self,
+        type_: str,
+        f: str,
+        *,
+        observed: Mapping[str, str] | None = None,
+        bit: bool | None = None,
+        error: str | None = None,
+    ) -> None:
+        value: dict[str, Any] = {
+            "label": self.label,
+            "shape": self._impact.shape,
+            "target": self._impact.target,
+            "links": [f"{link.source}->{link.target}" for link in self._impact.links],
+            "nodes": list(self._impact.nodes),
+        }
+        if observed is not None:
+            value["observed"] = dict(observed)
+            value["bit"] = bit
+        if self._fault.options and type_ == "invoke":
+            value["options"] = self._fault.options
+        text = msgspec.json.encode(value, order="deterministic").decode()
+        self._context.recorder.event(NEMESIS, type_, f, error=error, value=text)
+
+
+class _Renewing:
+    """Renews within the body of ``async with``: a task that ends with it."""
+
+    def __init__(self, renew: Callable[[], Any]) -> None:
+        self._renew = renew
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.ensure_future(self._renew())
+
+    async def __aexit__(self, *_: object) -> None:
+        task = self._task
+        assert task is not None
+        task.cancel()
+        await asyncio.wait([task])

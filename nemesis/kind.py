@@ -1,0 +1,167 @@
+"""What a kind of fault is: data to list and validate it by, and the four steps of its life.
+
+Why one class for all: the conductor treats every fault alike (plan, begin, look, end, look again), so a new kind is one new class and one line
+in the registry. Planning is pure and draws all its chance from the fault's own generator; only ``begin`` and ``end`` touch anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from harness.interface import Environment, Fault, Link, NodePlan, UsageError
+from nemesis.near import near
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option of a fault: what it means, and which values it takes. ``check`` returns "" or what would be right."""
+
+    meaning: str
+    check: Callable[[Any], str]
+
+
+def number(least: float, *, above: bool = False) -> Callable[[Any], str]:
+    """A check for finite numbers from ``least`` on (or above it)."""
+
+    def check(value: Any) -> str:
+        sound = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if sound and (value > least or (value == least and not above)):
+            return ""
+        return f"a number {'above' if above else 'of at least'} {least:g}"
+
+    return check
+
+
+def one_of(*words: str) -> Callable[[Any], str]:
+    """A check for one of some words."""
+    return lambda value: "" if value in words else f"one of {', '.join(words)}"
+
+
+def some_text(value: Any) -> str:
+    """A check for a text with something in it."""
+    return "" if isinstance(value, str) and value else "a name"
+
+
+PAIR = Option("the live-backup pair to take it from; any by default", some_text)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """The cluster at the moment when a fault begins: what planning may look at."""
+
+    nodes: tuple[NodePlan, ...]
+    zones: tuple[str, ...]
+    roles: Mapping[str, str]
+    random: random.Random
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The nodes' names, as planned."""
+        return tuple(node.name for node in self.nodes)
+
+    def having(self, role: str, pair: str | None = None) -> list[str]:
+        """The nodes last seen in a role, of one pair or of all."""
+        return [
+            node.name
+            for node in self.nodes
+            if self.roles.get(node.name) == role and pair in (None, node.pair)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Impact:
+    """What a fault will touch, resolved to names. ``target`` says in words what it was resolved to."""
+
+    target: str | None
+    shape: str | None = None
+    links: tuple[Link, ...] = ()
+    nodes: tuple[str, ...] = ()
+
+
+class CannotBeginError(Exception):
+    """The fault makes no sense now: no broker is live, say. It is recorded as without effect, and the test goes on."""
+
+
+@dataclass(slots=True)
+class Site:
+    """The hands of the nemesis. ``down`` has, for every node that a fault keeps from running, the labels of those faults."""
+
+    environment: Environment
+    stop_cleanly: Callable[[str], Awaitable[None]]
+    down: dict[str, set[str]] = field(default_factory=dict)
+    _starting: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    async def states(self, nodes: Sequence[str]) -> dict[str, str]:
+        """Each node as its environment sees it: "running", "paused" or "gone"."""
+        return dict((await self.environment.probe(nodes=nodes)).observed)
+
+    async def restart(self, label: str, nodes: Sequence[str]) -> None:
+        """Start the nodes again that this fault, and no other, keeps down."""
+        for node in nodes:
+            self.down.get(node, set()).discard(label)
+        for node in nodes:
+            async with self._starting.setdefault(node, asyncio.Lock()):
+                if not self.down.get(node) and not await self.environment.running(node):
+                    await self.environment.start(node)
+
+
+class Kind(ABC):
+    """A kind of fault. Its instances keep no state: one serves all faults of all tests."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    primitives: ClassVar[tuple[str, ...]]
+    """What the environment must be able to do."""
+    targets: ClassVar[bool] = False
+    default_target: ClassVar[str | None] = None
+    shapes: ClassVar[tuple[str, ...]] = ()
+    default_shapes: ClassVar[tuple[str, ...]] = ()
+    options: ClassVar[Mapping[str, Option]] = {}
+
+    def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
+        """Raises UsageError, saying what would be right, for a target, shape or option that this kind does not know."""
+        if fault.shape is not None and fault.shape not in self.shapes:
+            if not self.shapes:
+                raise UsageError(f'takes no shape, but has "{fault.shape}"')
+            raise UsageError(f'unknown shape "{fault.shape}": {near(fault.shape, self.shapes)}')
+        if fault.target is not None and not self.targets:
+            raise UsageError(f'takes no target, but has "{fault.target}"; it takes a shape')
+        for name, value in fault.options.items():
+            option = self.options.get(name)
+            if option is None:
+                if not self.options:
+                    raise UsageError(f'takes no options, but has "{name}"')
+                raise UsageError(f'unknown option "{name}": {near(name, self.options)}')
+            wanted = option.check(value)
+            if wanted:
+                raise UsageError(f'option "{name}" is {value!r}: it must be {wanted}')
+        pair = fault.options.get("pair")
+        pairs = {node.pair for node in nodes}
+        if pair is not None and pair not in pairs:
+            raise UsageError(f'unknown pair "{pair}": {near(pair, pairs)}')
+
+    @abstractmethod
+    def plan(self, fault: Fault, situation: Situation) -> Impact:
+        """Resolve the fault to links or nodes. Raises CannotBeginError if there is nothing that it could touch now."""
+
+    @abstractmethod
+    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+        """Break it; the lease to renew, if it is a lease."""
+
+    @abstractmethod
+    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+        """Mend it. Must do no harm when it has healed by itself."""
+
+    @abstractmethod
+    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
+        """Whether a probe shows the effect. ``before`` is what the nodes were just before."""
+
+    @abstractmethod
+    def healed(self, observed: Mapping[str, str]) -> bool:
+        """Whether a probe shows that it is over."""

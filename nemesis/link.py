@@ -1,0 +1,130 @@
+"""Faults of links: partition, slow, stall."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from harness.interface import Fault, NodePlan, UsageError
+from nemesis.kind import PAIR, Impact, Kind, Option, Site, Situation, number, one_of
+from nemesis.partition import SHAPES
+
+DIRECTION = Option(
+    "of one-way: what the live sends is lost (from), or what it is sent (to)", one_of("from", "to")
+)
+DELAY_MS_DEFAULT: Final = 200.0
+JITTER_MS_DEFAULT: Final = 50.0
+
+
+class LinkKind(Kind):
+    """A fault of the links that a partition's shape names. A lease: the environment heals it if nobody renews it."""
+
+    primitive: ClassVar[str]
+    seen_as: ClassVar[str]
+    """How the probe's phrase begins for a link that the fault has in its grip."""
+    shapes = tuple(SHAPES)
+    default_shapes = tuple(SHAPES)
+    options: ClassVar[Mapping[str, Option]] = {"pair": PAIR, "direction": DIRECTION}
+
+    def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
+        """As Kind's, and that the cluster is large enough for the shape."""
+        super().validate(fault, nodes)
+        if fault.shape is None:
+            raise UsageError(f"needs a shape; there are {', '.join(self.shapes)}")
+        lacks = SHAPES[fault.shape].lacks(nodes)
+        if lacks:
+            raise UsageError(f'shape "{fault.shape}" {lacks}')
+        if "direction" in fault.options and fault.shape != "one-way":
+            raise UsageError(f'option "direction" belongs to the shape "one-way", not to "{fault.shape}"')
+        pair = fault.options.get("pair")
+        if pair is not None and fault.shape in ("pair-link", "isolate-backup"):
+            lacks = SHAPES[fault.shape].lacks([node for node in nodes if node.pair == pair])
+            if lacks:
+                raise UsageError(f'shape "{fault.shape}" {lacks} (pair "{pair}")')
+
+    def plan(self, fault: Fault, situation: Situation) -> Impact:
+        """The links of the shape, in order."""
+        assert fault.shape is not None, "validated"
+        cut = SHAPES[fault.shape].cut(situation, fault.options)
+        return Impact(cut.target, fault.shape, links=tuple(sorted(cut.links)))
+
+    def primitive_options(self, fault: Fault) -> dict[str, Any]:
+        """What the environment is told beside the links."""
+        del fault
+        return {}
+
+    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+        """Inject it as one lease."""
+        del label
+        return await site.environment.inject(
+            self.primitive, links=impact.links, options=self.primitive_options(fault)
+        )
+
+    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+        """Heal the lease."""
+        del label, impact
+        if lease is not None:
+            await site.environment.heal(lease)
+
+    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
+        """At least one link shows it, and none is open. One to a broker that is gone may say something else."""
+        del before
+        phrases = list(observed.values())
+        return any(phrase.startswith(self.seen_as) for phrase in phrases) and "open" not in phrases
+
+    def healed(self, observed: Mapping[str, str]) -> bool:
+        """No link shows it any more."""
+        return not any(phrase.startswith(self.seen_as) for phrase in observed.values())
+
+
+class Partition(LinkKind):
+    """The network of AMQ 17.3.3: brokers that live and do not hear each other."""
+
+    name = "partition"
+    description = "links between brokers, and between brokers and clients, are cut"
+    primitives = ("cut",)
+    primitive = "cut"
+    seen_as = "lost"
+
+
+class Slow(LinkKind):
+    """A network that loses nothing and keeps everybody waiting (RP16)."""
+
+    name = "slow"
+    description = "links take longer: a delay, jitter, or a limited rate"
+    primitives = ("slow",)
+    primitive = "slow"
+    seen_as = "slow"
+    default_shapes = ("pair-link", "isolate-live", "isolate-backup")
+    options: ClassVar[Mapping[str, Option]] = {
+        **LinkKind.options,
+        "delay_ms": Option(f"added to each way, {DELAY_MS_DEFAULT:g} by default", number(0)),
+        "jitter_ms": Option(f"varies the delay, {JITTER_MS_DEFAULT:g} by default", number(0)),
+        "rate_bytes_s": Option("bytes a second at the most; unlimited by default", number(0, above=True)),
+    }
+
+    def primitive_options(self, fault: Fault) -> dict[str, Any]:
+        """What was given; a delay and jitter if nothing was."""
+        given: dict[str, Any] = {
+            name: fault.options[name]
+            for name in ("delay_ms", "jitter_ms", "rate_bytes_s")
+            if name in fault.options
+        }
+        return given or {"delay_ms": DELAY_MS_DEFAULT, "jitter_ms": JITTER_MS_DEFAULT}
+
+    def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
+        """As LinkKind's, and that something becomes slower."""
+        super().validate(fault, nodes)
+        if not any(self.primitive_options(fault).values()):
+            raise UsageError("slows nothing: give delay_ms, jitter_ms or rate_bytes_s above 0")
+
+
+class Stall(LinkKind):
+    """Connections that stay open while nothing passes: what a client of a hung peer sees."""
+
+    name = "stall"
+    description = "links hold everything back and let it go at the end"
+    primitives = ("stall",)
+    primitive = "stall"
+    seen_as = "lost"
+    default_shapes = ("pair-link", "isolate-live", "isolate-backup")

@@ -1,0 +1,183 @@
+"""Faults of nodes: kill, pause, stop, destroy, late-start.
+
+Faults overlap: a node that two of them keep down starts when the last one ends, and a fault claims an effect only on nodes that
+were running before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final
+
+from harness.interface import Fault, InfrastructureError, NodePlan, UsageError
+from nemesis.kind import PAIR, Impact, Kind, Option, Site, Situation
+from nemesis.target import TARGETS, names_in, resolve_target, validate_target
+
+STOP_PATIENCE_S: Final = 15.0
+"""How long a broker that was asked to stop may take, before the fault is called without effect."""
+
+
+class NodeKind(Kind):
+    """A fault of nodes. ``end`` starts what it has ended."""
+
+    targets = True
+    options: ClassVar[Mapping[str, Option]] = {"pair": PAIR}
+    default_target: ClassVar[str] = "live"
+
+    def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
+        """As Kind's, and the target."""
+        super().validate(fault, nodes)
+        target = fault.target or self.default_target
+        pair = fault.options.get("pair")
+        if pair is not None and target not in TARGETS:
+            raise UsageError(f'option "pair" and target "{target}": a name needs no pair')
+        validate_target(target, nodes, pair)
+
+    def plan(self, fault: Fault, situation: Situation) -> Impact:
+        """The nodes of the target."""
+        nodes = resolve_target(fault, self.default_target, situation)
+        return Impact(", ".join(nodes), nodes=nodes)
+
+    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+        """Start the nodes that nothing else keeps down."""
+        del lease
+        await site.restart(label, impact.nodes)
+
+    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
+        """Every node is gone, and at least one was there before."""
+        ended = any(before.get(node) not in (None, "gone") for node in observed)
+        return ended and all(phrase == "gone" for phrase in observed.values())
+
+    def healed(self, observed: Mapping[str, str]) -> bool:
+        """Every node runs."""
+        return all(phrase == "running" for phrase in observed.values())
+
+
+class Kill(NodeKind):
+    """The crash of a process: nothing it held in memory survives."""
+
+    name = "kill"
+    description = "broker processes die by SIGKILL, and are started again at the end"
+    primitives: ClassVar[tuple[str, ...]] = ("kill",)
+
+    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+        """Kill them all at once."""
+        del fault
+        for node in impact.nodes:
+            site.down.setdefault(node, set()).add(label)
+        async with asyncio.TaskGroup() as group:
+            for node in impact.nodes:
+                group.create_task(site.environment.kill(node))
+        return None
+
+
+class Destroy(Kill):
+    """The loss of a machine with its disk (RP11, RP12)."""
+
+    name = "destroy"
+    description = "broker processes die and their disks with them; started again, empty, at the end"
+    primitives = ("kill", "destroy-data")
+    default_target = "one"
+
+    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+        """Kill them, then remove what they had on disk."""
+        await super().begin(label, fault, impact, site)
+        async with asyncio.TaskGroup() as group:
+            for node in impact.nodes:
+                group.create_task(site.environment.destroy_data(node))
+        return None
+
+
+class Stop(NodeKind):
+    """A planned shutdown, which fails over or not as ``failover-on-shutdown`` says."""
+
+    name = "stop"
+    description = "brokers are asked to stop cleanly, and are started again at the end"
+    primitives = ("stop",)
+
+    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+        """Ask all of them, then wait until they are gone."""
+        del fault
+        running = [node for node, state in (await site.states(impact.nodes)).items() if state != "gone"]
+        for node in impact.nodes:
+            site.down.setdefault(node, set()).add(label)
+        async with asyncio.TaskGroup() as group:
+            for node in running:
+                group.create_task(self._stop(node, site))
+        return None
+
+    async def _stop(self, node: str, site: Site) -> None:
+        try:
+            async with asyncio.timeout(STOP_PATIENCE_S):
+                await site.stop_cleanly(node)
+                await site.environment.wait_exit(node)
+        except TimeoutError:
+            raise InfrastructureError(
+                f"{node} was asked to stop and still runs after {STOP_PATIENCE_S:g} s"
+            ) from None
+
+
+class LateStart(NodeKind):
+    """A broker that joins under load (RP2): the harness does not start it, the end of the fault does."""
+
+    name = "late-start"
+    description = "nodes are not started with the others but at the end of the fault"
+    primitives = ()
+
+    def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
+        """The target must be names: roles do not exist before the start."""
+        if fault.target is None or fault.target in TARGETS:
+            said = f'is "{fault.target}"' if fault.target else "is missing"
+            raise UsageError(f"target {said}: it must name nodes, because nobody has a role before the start")
+        super().validate(fault, nodes)
+        if fault.start_s != 0:
+            raise UsageError(
+                f"start-s is {fault.start_s:g}: it must be 0, the node is held back from the start"
+            )
+
+    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+        """Nothing is done: the nodes were never started."""
+        del fault
+        for node in impact.nodes:
+            site.down.setdefault(node, set()).add(label)
+        return None
+
+    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
+        """None of them runs."""
+        del before
+        return all(phrase == "gone" for phrase in observed.values())
+
+    def held(self, fault: Fault) -> list[str]:
+        """The nodes that must not be started with the others."""
+        return names_in(fault.target or "")
+
+
+class Pause(NodeKind):
+    """A process that stands still and does not know it: a garbage collection, a suspended machine (HA4)."""
+
+    name = "pause"
+    description = "broker processes stand still (SIGSTOP), and go on at the end"
+    primitives = ("pause",)
+
+    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+        """Inject it as one lease."""
+        del label, fault
+        return await site.environment.inject("pause", nodes=impact.nodes)
+
+    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+        """Heal the lease."""
+        del label, impact
+        if lease is not None:
+            await site.environment.heal(lease)
+
+    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
+        """At least one was running and stands still, and none runs."""
+        stands = any(
+            before.get(node) == "running" and phrase == "paused" for node, phrase in observed.items()
+        )
+        return stands and "running" not in observed.values()
+
+    def healed(self, observed: Mapping[str, str]) -> bool:
+        """None stands still."""
+        return "paused" not in observed.values()

@@ -1,0 +1,42 @@
+"""Nemeses by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from harness.interface import UsageError
+from nemesis.kind import Kind
+from nemesis.link import Partition, Slow, Stall
+from nemesis.near import near
+from nemesis.node import Destroy, Kill, LateStart, Pause, Stop
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.name: kind
+    for kind in (Partition(), Kill(), Pause(), Stop(), Slow(), Stall(), Destroy(), LateStart())
+}
+
+NEMESES: Final[Mapping[str, str]] = {name: kind.description for name, kind in KINDS.items()}
+"""Name -> one line about it, for ``jepsen-run list``."""
+
+
+def names() -> tuple[str, ...]:
+    """What ``--nemesis`` takes."""
+    return tuple(KINDS)
+
+
+def get(name: str) -> Kind:
+    """A kind by its name. Raises UsageError, with the near one, for a name there is not."""
+    kind = KINDS.get(name)
+    if kind is None:
+        raise UsageError(f'unknown nemesis "{name}": {near(name, KINDS)}')
+    return kind
+
+
+def unsupported(name: str, supports: Mapping[str, str]) -> str:
+    """Why an environment cannot do this kind: the primitive it lacks and its reason; "" if it can."""
+    for primitive in get(name).primitives:
+        reason = supports.get(primitive, "this environment has no such fault")
+        if reason:
+            return f"{primitive}: {reason}"
+    return ""

@@ -1,0 +1,73 @@
+"""Which nodes a fault hits: by role, by count, or by name.
+
+Roles are looked up when the fault begins, because that is what a person means by "kill the live": the one that is live then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from harness.interface import Fault, NodePlan, UsageError
+from nemesis.kind import CannotBeginError, Situation
+from nemesis.near import near
+
+TARGETS: Final = {
+    "live": "the live broker of one pair",
+    "backup": "the backup broker of one pair",
+    "lives": "every live broker",
+    "backups": "every backup broker",
+    "one": "any one node",
+    "minority": "as many nodes as leave a majority",
+    "majority": "the fewest nodes that are more than half",
+    "all": "every node",
+}
+"""Target -> one line about it. Beside these: names of nodes, separated by commas."""
+
+_ROLES: Final = {"live": "live", "lives": "live", "backup": "backup", "backups": "backup"}
+
+
+def count_of(target: str, nodes: int) -> int:
+    """How many of ``nodes`` nodes "one", "minority", "majority" and "all" are."""
+    return {"one": 1, "minority": (nodes - 1) // 2, "majority": nodes // 2 + 1, "all": nodes}[target]
+
+
+def names_in(target: str) -> list[str]:
+    """The names of a target that lists nodes."""
+    return [name.strip() for name in target.split(",")]
+
+
+def validate_target(target: str, nodes: Sequence[NodePlan], pair: str | None = None) -> None:
+    """Raises UsageError for a target that is no word of TARGETS and no list of nodes, or that never hits anything."""
+    here = [node for node in nodes if pair in (None, node.pair)]
+    if target in TARGETS:
+        if target not in _ROLES and count_of(target, len(here)) < 1:
+            raise UsageError(f'target "{target}": {len(here)} nodes have no {target}')
+        return
+    known = [node.name for node in nodes]
+    names = names_in(target)
+    if len(set(names)) != len(names):
+        raise UsageError(f'target "{target}" names a node twice')
+    for name in names:
+        if name not in known:
+            raise UsageError(f'unknown target "{name}": {near(name, [*TARGETS, *known])}')
+
+
+def resolve_target(fault: Fault, default: str, situation: Situation) -> tuple[str, ...]:
+    """The nodes that a fault hits now, in the order of the plan.
+
+    Raises CannotBeginError when nobody has the role.
+    """
+    target = fault.target or default
+    pair = fault.options.get("pair")
+    here = [node.name for node in situation.nodes if pair in (None, node.pair)]
+    if target in _ROLES:
+        role = _ROLES[target]
+        found = situation.having(role, pair)
+        if not found:
+            raise CannotBeginError(f"no broker{f' of pair {pair}' if pair else ''} is {role} now")
+        return tuple(found) if target.endswith("s") else (situation.random.choice(found),)
+    if target in TARGETS:
+        chosen = set(situation.random.sample(here, count_of(target, len(here))))
+        return tuple(name for name in here if name in chosen)
+    return tuple(names_in(target))

@@ -1,0 +1,255 @@
+"""One link: handshake, frames, heart-beats, requests."""
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+
+from broker.cluster import messages as m
+from broker.cluster.link import Link, LinkError, RefusedError, Terms, connect
+
+
+def member(name):
+    return m.Member(name, None, "live", f"{name}:1", f"{name}:2", None, 1, 1, 0)
+
+
+def terms(name, password="secret", ttl_s=5.0):  # noqa: S107 - a test's
+    return Terms(
+        user="cluster",
+        password=password,
+        ttl_s=ttl_s,
+        call_timeout_s=2.0,
+        random=random.Random(name),
+        member=lambda: member(name),
+    )
+
+
+class Listener:
+    """An accepting side; ``links`` are those that came through the handshake."""
+
+    def __init__(self, **options):
+        self.links = asyncio.Queue()
+        self._terms = terms("server", **options)
+
+    async def __aenter__(self):
+        self._server = await asyncio.get_running_loop().create_server(self._accept, "127.0.0.1", 0)
+        self.address = self._server.sockets[0].getsockname()
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+
+    def _accept(self):
+        return Link(self._terms, None, on_open=self._opened)
+
+    def _opened(self, link):
+        link.inbox = asyncio.Queue()
+        link.on_message = link.inbox.put_nowait
+        self.links.put_nowait(link)
+
+
+async def ended(link):
+    future = asyncio.get_running_loop().create_future()
+    link.on_closed = future.set_result
+    async with asyncio.timeout(10):
+        return await future
+
+
+def run(scenario):
+    asyncio.run(scenario())
+
+
+def test_both_sides_learn_who_the_other_is():
+    async def scenario():
+        async with Listener() as listener:
+            link = await connect(terms("client"), listener.address, "replication")
+            other = await listener.links.get()
+            assert link.member.name == "server"
+            assert other.member.name == "client"
+            assert other.purpose == "replication"
+            link.close("done")
+            await ended(other)
+
+    run(scenario)
+
+
+def test_a_wrong_password_is_refused_and_tells_nobody_who_is_there():
+    async def scenario():
+        async with Listener() as listener:
+            with pytest.raises(RefusedError, match="wrong cluster-user or cluster-password"):
+                await connect(terms("client", password="guess"), listener.address, "cluster")
+            assert listener.links.empty()
+
+    run(scenario)
+
+
+def test_an_impostor_that_accepts_any_proof_is_refused_by_the_connecting_side():
+    """It cannot prove that it knows the password, so it is not told who connects."""
+
+    async def scenario():
+        seen = []
+
+        async def impostor(reader, writer):
+            async def frame():
+                (size,) = m.LENGTH.unpack(await reader.readexactly(4))
+                message = m.decode(await reader.readexactly(size))
+                seen.append(message)
+
+            await frame()
+            writer.write(m.encode(m.Challenge(b"n" * 32)))
+            await frame()
+            writer.write(m.encode(m.Welcome(b"no proof at all", member("impostor"))))
+            seen.append(await reader.read())
+            writer.close()
+
+        server = await asyncio.start_server(impostor, "127.0.0.1", 0)
+        async with server:
+            with pytest.raises(RefusedError, match="does not know our cluster-password"):
+                await connect(terms("client"), server.sockets[0].getsockname(), "cluster")
+        assert [type(message) for message in seen[:2]] == [m.Hello, m.Proof]
+        assert b"client" not in m.encode(seen[0]) + m.encode(seen[1])
+
+    run(scenario)
+
+
+def test_another_protocol_version_is_refused_by_name():
+    async def scenario():
+        async with Listener() as listener:
+            reader, writer = await asyncio.open_connection(*listener.address)
+            writer.write(m.encode(m.Hello(m.VERSION + 1, "cluster", b"n" * 32)))
+            (size,) = m.LENGTH.unpack(await reader.readexactly(4))
+            refusal = m.decode(await reader.readexactly(size))
+            assert refusal == m.Refusal(f"cluster protocol version {m.VERSION + 1} is not {m.VERSION}")
+            writer.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff" * 64,
+        m.LENGTH.pack(5000) + b"x" * 100,
+        m.encode(m.Pong(1.0)),
+        b"\0\0\0\0",
+    ],
+    ids=["http", "noise", "too long for a stranger", "out of turn", "empty"],
+)
+def test_a_stranger_that_does_not_shake_hands_is_cut_off(garbage):
+    async def scenario():
+        async with Listener() as listener:
+            reader, writer = await asyncio.open_connection(*listener.address)
+            writer.write(garbage)
+            async with asyncio.timeout(5):
+                with contextlib.suppress(ConnectionResetError):
+                    await reader.read()
+            writer.close()
+            assert listener.links.empty()
+
+    run(scenario)
+
+
+def test_a_stranger_that_says_nothing_is_cut_off():
+    async def scenario():
+        async with Listener(ttl_s=0.2) as listener:
+            reader, writer = await asyncio.open_connection(*listener.address)
+            async with asyncio.timeout(5):
+                with contextlib.suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+            writer.close()
+
+    run(scenario)
+
+
+def test_messages_arrive_in_order_whatever_their_size():
+    async def scenario():
+        async with Listener() as listener:
+            link = await connect(terms("client"), listener.address, "cluster")
+            other = await listener.links.get()
+            sizes = [0, 1, 70_000, 3, 2_000_000, 5, 300_000]
+            for number, size in enumerate(sizes):
+                link.send(m.Entries(number, b"x" * size))
+            for number, size in enumerate(sizes):
+                message = await other.inbox.get()
+                assert (message.first, len(message.data)) == (number, size)
+            link.close("done")
+            await ended(other)
+
+    run(scenario)
+
+
+def test_frames_may_arrive_byte_by_byte():
+    async def scenario():
+        link = Link(terms("a"), None, on_open=lambda _: None)
+        link.is_open = True
+        link._frame_max = m.FRAME_MAX
+        got = []
+        link.on_message = got.append
+        messages = [m.Entries(1, b"abc"), m.Ready(), m.Acknowledgement(2**40)]
+        for byte in b"".join(m.encode(message) for message in messages):
+            link.data_received(bytes([byte]))
+        assert got == messages
+
+    run(scenario)
+
+
+def test_a_request_gets_its_own_answer():
+    async def scenario():
+        async with Listener() as listener:
+            link = await connect(terms("client"), listener.address, "cluster")
+            other = await listener.links.get()
+            asked = [asyncio.create_task(link.call(m.LiveStopping(link.number(), True))) for _ in range(3)]
+            requests = [await other.inbox.get() for _ in range(3)]
+            for request in reversed(requests):
+                other.send(m.LiveStopped(request.number))
+            assert [(await task).number for task in asked] == [request.number for request in requests]
+            link.close("done")
+
+    run(scenario)
+
+
+def test_a_request_without_an_answer_ends():
+    async def scenario():
+        async with Listener() as listener:
+            link = await connect(terms("client"), listener.address, "cluster")
+            with pytest.raises(TimeoutError):
+                await link.call(m.LiveStopping(link.number(), True), timeout_s=0.05)
+            other = await listener.links.get()
+            waiting = asyncio.create_task(link.call(m.LiveStopping(link.number(), True)))
+            await other.inbox.get()
+            await other.inbox.get()
+            other.abort("gone")
+            with pytest.raises(LinkError):
+                await waiting
+
+    run(scenario)
+
+
+def test_a_silent_peer_is_given_up_after_the_ttl():
+    async def scenario():
+        async with Listener(ttl_s=0.3) as listener:
+            link = await connect(terms("client", ttl_s=60.0), listener.address, "cluster")
+            other = await listener.links.get()
+            link._transport.pause_reading()  # hears nothing, so answers nothing
+            assert "nothing heard for" in await ended(other)
+
+    run(scenario)
+
+
+def test_heart_beats_keep_an_idle_link_and_prove_that_we_are_heard():
+    async def scenario():
+        async with Listener(ttl_s=0.3) as listener:
+            link = await connect(terms("client", ttl_s=0.3), listener.address, "cluster")
+            other = await listener.links.get()
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            async with asyncio.timeout(10):
+                while other.confirmed < began + 0.6 or link.confirmed < began + 0.6:
+                    await asyncio.sleep(0.01)
+            assert link.is_open
+            assert other.is_open
+            link.close("done")
+
+    run(scenario)

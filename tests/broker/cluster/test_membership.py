@@ -1,0 +1,184 @@
+"""Membership: who is known, who is live, and what is remembered (AMQ 17.1.3, 17.2.1)."""
+
+import asyncio
+import logging
+
+from members import Hub, linked, until
+
+from broker.cluster import messages as m
+
+
+def run(scenario):
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_joins_one_member_learns_all():
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a")
+            b = await hub.add("b", "a")
+            c = await hub.add("c", "b")
+            await until(lambda: linked(a) == {"b", "c"}, "a is linked with all")
+            await until(lambda: linked(b) == {"a", "c"}, "b is linked with all")
+            await until(lambda: linked(c) == {"a", "b"}, "c is linked with all")
+
+    run(scenario)
+
+
+def test_a_static_connector_that_leads_to_oneself_does_no_harm():
+    async def scenario():
+        async with Hub() as hub:
+            await hub.add("a")
+            hub.hosts["alias:61616"] = ("127.0.0.1", hub.members["a"].port)
+            b = await hub.add("b", "a", "alias")
+            await until(lambda: linked(b) == {"a"}, "b is linked with a")
+            hub.hosts["me:61616"] = ("127.0.0.1", b.port)
+            b._dial("me:61616")
+            await until(b._peers["me:61616"].tried.is_set, "it was tried")
+            assert linked(b) == {"a"}
+
+    run(scenario)
+
+
+def test_a_change_of_role_is_told_to_all():
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a", role="backup", node_id="N")
+            b = await hub.add("b", "a")
+            await until(lambda: linked(b) == {"a"}, "linked")
+            assert "N" not in b.lives()
+            a.announce(role="live", activation=2)
+            await until(lambda: "N" in b.lives(), "a is live for b")
+            assert b.lives()["N"][0].activation == 2
+
+    run(scenario)
+
+
+def test_the_largest_number_of_live_nodes_is_remembered():
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a")
+            await hub.add("b", "a")
+            await hub.add("c", "a")
+            await until(lambda: a.live_nodes_seen == 3, "a has seen three live nodes")
+            await hub.members["c"].stop()
+            await until(lambda: linked(a) == {"b"}, "c is gone")
+            assert a.live_nodes_seen == 3
+            d = await hub.add("d", "a")
+            await until(lambda: linked(d) == {"a", "b"}, "d is linked with who is left")
+            assert d.live_nodes_seen == 3, "d itself, a and b"
+
+    run(scenario)
+
+
+def test_a_pair_counts_as_one_live_node():
+    async def scenario():
+        async with Hub() as hub:
+            a1 = await hub.add("a1", node_id="A")
+            await hub.add("a2", "a1", node_id="A", role="backup")
+            await hub.add("b1", "a1", node_id="B")
+            await until(lambda: linked(a1) == {"a2", "b1"}, "all linked")
+            assert a1.live_nodes_seen == 2
+
+    run(scenario)
+
+
+def test_of_two_that_claim_a_node_id_the_later_takeover_counts():
+    async def scenario():
+        async with Hub() as hub:
+            a1 = await hub.add("a1", node_id="A")
+            a2 = await hub.add("a2", node_id="A")
+            a1.announce(activation=1)
+            a2.announce(activation=2)
+            b = await hub.add("b", "a1", "a2")
+            await until(lambda: linked(b) == {"a1", "a2"}, "all linked")
+            assert b.lives()["A"][0].name == "a2"
+            assert b.live_with("A").name == "a2"
+
+    run(scenario)
+
+
+def test_a_duplicate_node_id_is_warned_of(caplog):
+    async def scenario():
+        async with Hub() as hub:
+            await hub.add("a", node_id="N")
+            await hub.add("b", "a", node_id="N")
+            await until(lambda: "duplicate node ID: a is live with our node ID N" in caplog.text, "b warns")
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario)
+
+
+def test_a_live_and_its_backup_share_a_node_id_without_a_warning(caplog):
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a", node_id="N")
+            b = await hub.add("b", "a", node_id="N", role="backup")
+            await until(lambda: linked(a) == {"b"} and linked(b) == {"a"}, "linked")
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario)
+    assert "duplicate" not in caplog.text
+
+
+def test_a_broker_that_comes_back_is_linked_again():
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a")
+            await hub.add("b", "a")
+            await until(lambda: linked(a) == {"b"}, "linked")
+            await hub.members["b"].stop()
+            await until(lambda: not linked(a), "b is gone")
+            await hub.add("b", "a")
+            await until(
+                lambda: linked(a) == {"b"} and a.known["b"].started == hub.members["b"].own.started,
+                "b is back",
+            )
+
+    run(scenario)
+
+
+def test_what_one_says_last_is_what_counts_whatever_way_it_came():
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a")
+            b = await hub.add("b", "a", node_id="B")
+            await until(lambda: linked(a) == {"b"} and linked(b) == {"a"}, "linked")
+            old = b.own
+            b.announce(role="backup")
+            await until(lambda: a.known["b"].role == "backup", "a knows")
+            a._take(a.link_to("b"), m.Members((old,)))
+            assert a.known["b"].role == "backup"
+
+    run(scenario)
+
+
+def test_a_wrong_password_is_refused_and_logged_on_both_sides(caplog):
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a")
+            b = await hub.add("b", "a", cluster_password="guess-who")
+            await until(b._peers["a:61616"].tried.is_set, "b has tried")
+            assert not linked(a)
+            assert not linked(b)
+            assert not a.known
+            assert not b.known
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario)
+    assert "refused: wrong cluster-user or cluster-password" in caplog.text
+    assert "refused the connection: wrong cluster-user or cluster-password" in caplog.text
+    assert "guess-who" not in caplog.text
+
+
+def test_a_wrong_user_is_refused_in_the_same_words(caplog):
+    async def scenario():
+        async with Hub() as hub:
+            await hub.add("a")
+            b = await hub.add("b", "a", cluster_user="somebody")
+            await until(b._peers["a:61616"].tried.is_set, "b has tried")
+            assert not b.known
+
+    with caplog.at_level(logging.WARNING):
+        run(scenario)
+    assert "refused: wrong cluster-user or cluster-password" in caplog.text

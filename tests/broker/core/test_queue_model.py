@@ -1,0 +1,227 @@
+"""A queue against a model, under random orders of sends, joins, leaves, acknowledgements, refusals and transactions.
+
+What must hold at every moment
+    one owner      messages of one group are held by one consumer (or by transactions it filled) only
+    first order    the first deliveries of a group, and of the messages without a group, come in the order of their sends
+    the flag       a delivery is flagged redelivered exactly if it is not the first, and counted
+    the window     nobody holds more than its window
+and at the end
+    nothing lost   what was neither acknowledged nor sent to the dead letters is delivered to one last consumer, in order
+"""
+
+import asyncio
+import random
+from collections import defaultdict
+
+import pytest
+from engines import Broker, Client
+from engines import settings as engine_settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from broker.core.message import Message
+from broker.core.transactions import Transaction
+
+GROUPS = (None, None, "a", "b", "c")
+
+sends = st.tuples(st.just("send"), st.sampled_from(GROUPS), st.booleans())
+joins = st.tuples(st.just("join"), st.integers(1, 4), st.booleans())
+
+steps = st.lists(
+    st.one_of(
+        sends,
+        sends,
+        sends,
+        joins,
+        joins,
+        st.tuples(st.just("leave"), st.integers(0, 9)),
+        st.tuples(st.just("ack"), st.integers(0, 9), st.integers(0, 9)),
+        st.tuples(st.just("ack through"), st.integers(0, 9), st.integers(0, 9)),
+        st.tuples(st.just("nack"), st.integers(0, 9), st.integers(0, 9)),
+        st.tuples(st.just("take"), st.integers(0, 9), st.integers(0, 9)),
+        st.tuples(st.just("commit"), st.booleans()),
+        st.tuples(st.just("abort"), st.booleans()),
+        st.tuples(st.just("pause"), st.integers(0, 9)),
+        st.tuples(st.just("resume"), st.integers(0, 9)),
+        st.tuples(st.just("settle")),
+        st.tuples(st.just("settle")),
+        st.tuples(st.just("crash")),
+        st.tuples(st.just("restart")),
+    ),
+    min_size=15,
+    max_size=80,
+)
+
+
+class Watched(Client):
+    """A client whose every delivery is held against the model."""
+
+    def __init__(self, model, **options):
+        self.model = model
+        super().__init__(model.broker.engine, "q", **options)
+
+    def _deliver(self, delivery):
+        super()._deliver(delivery)
+        try:
+            self.model.delivered(self, delivery)
+        except AssertionError as error:  # within a callback of the loop it would only be logged
+            self.model.broken.append(error)
+
+
+class Model:
+    def __init__(self, broker):
+        self.broker = broker
+        self.sent = []
+        self.lane_of = {}
+        self.deliveries = defaultdict(int)
+        self.first = defaultdict(list)
+        self.acked = set()
+        self.clients = []
+        self.in_transaction = []  # (text, group, client)
+        self.recovered = frozenset()  # what a crash made uncertain: flagged, delivered or not
+        self.transaction = Transaction()
+        self.broken = []
+
+    def delivered(self, client, delivery):
+        message = delivery.message
+        text = message.body.decode()
+        group = message.group
+        assert text not in self.acked, f"{text} was acknowledged"
+        assert message.redelivered == (self.deliveries[text] > 0) or (
+            text in self.recovered and message.redelivered
+        )
+        if self.deliveries[text] == 0:
+            self.first[group].append(self.sent.index(text))
+            assert self.first[group] == sorted(self.first[group]), f"{group}: {self.first[group]}"
+        self.deliveries[text] += 1
+        assert len(client.consumer.unacknowledged) <= client.consumer.window
+        if group is not None:
+            holders = {other for other in self.clients for held in other.held if held.message.group == group}
+            holders |= {holder for _, of, holder in self.in_transaction if of == group}
+            assert holders <= {client}, f"group {group} is held by others when {text} is delivered"
+
+
+def pick(things, number):
+    return things[number % len(things)] if things else None
+
+
+async def play(plan):
+    def failed(loop, context):
+        model.broken.append(context)
+
+    asyncio.get_running_loop().set_exception_handler(failed)
+    broker = await Broker.start(made_of=engine_settings(max_delivery_attempts=-1))
+    model = Model(broker)
+    for number, step in enumerate(plan):
+        await take_step(model, number, *step)
+    await model.broker.settle()
+    model.broker.engine.roll_back(model.transaction, refused=False)
+    model.in_transaction.clear()
+    for client in list(model.clients):
+        client.leave()
+    model.clients.clear()
+    await model.broker.settle()
+    last = Watched(model, window=1000)
+    model.clients.append(last)
+    await model.broker.settle()
+    while last.held:  # a closed group goes on when its last message is acknowledged
+        model.broker.engine.acknowledge(last.held)
+        await model.broker.settle()
+    left = defaultdict(list)
+    for delivery in last.got:
+        left[delivery.message.group].append(model.sent.index(delivery.message.body.decode()))
+    assert all(numbers == sorted(numbers) for numbers in left.values()), "what is left comes in order"
+    assert set(model.sent) == model.acked | set(last.texts), "nothing is lost"
+    assert not model.acked & set(last.texts), "nothing acknowledged returns"
+    assert model.broker.engine.memory.size == 0
+    assert not model.broken, model.broken
+    await model.broker.engine.journal.close()
+
+
+async def take_step(model, number, kind, *arguments):
+    broker = model.broker
+    client = pick(model.clients, arguments[0]) if kind not in ("send", "join") and arguments else None
+    delivery = pick(client.held, arguments[1]) if client and len(arguments) > 1 else None
+    if kind == "send":
+        group, closes = arguments
+        text = str(number)
+        message = Message("q", b"", text.encode(), group, closes=closes and group is not None)
+        model.sent.append(text)
+        broker.engine.send("q", message)
+    elif kind == "join" and len(model.clients) < 4:
+        window, paused = arguments
+        client = Watched(model, window=window)
+        model.clients.append(client)
+        if paused:
+            client.consumer.pause()
+    elif kind == "leave" and client:
+        client.leave()
+        model.clients.remove(client)
+    elif kind in ("ack", "ack through") and delivery:
+        deliveries = [delivery] if kind == "ack" else client.consumer.through(delivery)
+        model.acked |= {one.message.body.decode() for one in deliveries}
+        broker.engine.acknowledge(deliveries)
+    elif kind == "nack" and delivery:
+        broker.engine.refuse([delivery])
+    elif kind == "take" and delivery:
+        model.in_transaction.append((delivery.message.body.decode(), delivery.message.group, client))
+        model.transaction.acknowledge([delivery])
+    elif kind == "commit":
+        model.acked |= {text for text, _, _ in model.in_transaction}
+        model.in_transaction.clear()
+        broker.engine.commit(model.transaction)
+        model.transaction = Transaction()
+    elif kind == "abort":
+        model.in_transaction.clear()
+        broker.engine.roll_back(model.transaction, refused=arguments[0])
+        model.transaction = Transaction()
+    elif kind == "pause" and client:
+        client.consumer.pause()
+    elif kind == "resume" and client:
+        client.consumer.resume()
+    elif kind == "settle":
+        await broker.settle()
+    elif kind in ("crash", "restart"):
+        await broker.settle()
+        model.in_transaction.clear()
+        if kind == "restart":
+            broker.engine.roll_back(model.transaction, refused=False)
+        model.transaction = Transaction()
+        model.clients.clear()
+        model.broker = await (broker.crash() if kind == "crash" else broker.restart())
+        if kind == "crash":
+            model.recovered = frozenset(model.sent)
+
+
+@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps)
+def test_a_queue_keeps_its_promises_whatever_happens(plan):
+    asyncio.run(play(plan))
+
+
+def walk(seed):
+    """A long plan with the proportions of a busy broker: Hypothesis shrinks well but seldom walks far."""
+    chance = random.Random(seed)
+    kinds = {
+        "send": lambda: (chance.choice(GROUPS), chance.random() < 0.15),
+        "join": lambda: (chance.randint(1, 4), chance.random() < 0.1),
+        "leave": lambda: (chance.randrange(10),),
+        "ack": lambda: (chance.randrange(10), chance.randrange(10)),
+        "ack through": lambda: (chance.randrange(10), chance.randrange(10)),
+        "nack": lambda: (chance.randrange(10), chance.randrange(10)),
+        "take": lambda: (chance.randrange(10), chance.randrange(10)),
+        "commit": lambda: (True,),
+        "abort": lambda: (chance.random() < 0.5,),
+        "pause": lambda: (chance.randrange(10),),
+        "resume": lambda: (chance.randrange(10),),
+        "settle": lambda: (),
+        "crash": lambda: (),
+        "restart": lambda: (),
+    }
+    weights = [12, 3, 1, 4, 1, 2, 2, 1, 1, 0.3, 1, 8, 0.2, 0.2]
+    return [(kind, *kinds[kind]()) for kind in chance.choices(list(kinds), weights, k=120)]
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_long_walks_keep_the_promises(seed):
+    asyncio.run(play(walk(seed)))

@@ -1,0 +1,459 @@
+"""Real broker processes in pairs, with every link between them through a proxy that can be cut, and a plain STOMP client."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker import config
+from environments.link_proxy import CLEAR, Condition, LinkProxy, reserve_port
+from harness.interface import Address, Link
+
+ROOT = Path(__file__).parents[3]
+CUT = Condition(cut=True)
+
+SHORT: dict[str, Any] = {
+    "cluster.connection-ttl": 2000,
+    "cluster.call-timeout": 1500,
+    "cluster.retry-interval": 50,
+    "cluster.max-retry-interval": 200,
+}
+SHORT_REPLICATION: dict[str, Any] = {
+    "replication-patience": 1600,
+    "vote-on-replication-failure": True,
+    "vote-retries": 3,
+    "vote-retry-wait": 200,
+    "quorum-vote-wait": 1000,
+    "retry-replication-wait": 100,
+}
+
+
+async def until(condition, what: str, timeout_s: float = 20.0):
+    """The first true value of ``condition()`` (may be a coroutine function); AssertionError naming ``what`` after the bound."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while True:
+        value = condition()
+        if asyncio.iscoroutine(value):
+            value = await value
+        if value:
+            return value
+        assert loop.time() < deadline, f"not within {timeout_s} s: {what}"
+        await asyncio.sleep(0.02)
+
+
+class Node:
+    """One broker: its directory, its ports, its process."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.directory = directory
+        self.ports: dict[str, socket.socket] = {
+            kind: reserve_port() for kind in ("stomp", "cluster", "admin")
+        }
+        self.process: asyncio.subprocess.Process | None = None
+        self.properties: dict[str, Any] = {}
+
+    def port(self, kind: str) -> int:
+        return self.ports[kind].getsockname()[1]
+
+    @property
+    def log(self) -> str:
+        path = self.directory / "log"
+        return path.read_text() if path.exists() else ""
+
+    @property
+    def data(self) -> Path:
+        return self.directory / "data"
+
+    async def ask(self, **request: Any) -> dict[str, Any]:
+        """One admin request over a connection of its own; OSError when nobody answers."""
+        async with asyncio.timeout(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port("admin"), limit=2**26)
+            try:
+                writer.write(json.dumps(request).encode() + b"\n")
+                line = await reader.readline()
+            finally:
+                writer.close()
+        if not line:
+            raise ConnectionResetError(f"{self.name} closed the admin connection")
+        return json.loads(line)
+
+    async def role(self) -> str:
+        try:
+            return (await self.ask(command="status"))["role"]
+        except OSError:
+            return "stopped"
+
+    async def is_role(self, role: str) -> bool:
+        return await self.role() == role
+
+    async def is_synchronized(self) -> bool:
+        """A live with an up-to-date backup, or the backup of one."""
+        try:
+            return (await self.ask(command="status"))["replicating"]
+        except OSError:
+            return False
+
+    async def stored(self) -> list[str]:
+        """Bodies of all stored messages."""
+        answer = await self.ask(command="browse")
+        return [base64.b64decode(message["body"]).decode() for message in answer["messages"]]
+
+
+class Cluster:
+    """Pairs a, b, ...: a1 master, a2 slave. An async context; everything it started is gone at its end."""
+
+    def __init__(self, directory: Path, pairs: int = 1, **replication: Any) -> None:
+        self.directory = directory
+        self.nodes: dict[str, Node] = {}
+        self.replication = {
+            **SHORT_REPLICATION,
+            **{key.replace("_", "-"): value for key, value in replication.items()},
+        }
+        for pair in "abcdefgh"[:pairs]:
+            for number in "12":
+                node = Node(pair + number, directory / (pair + number))
+                node.directory.mkdir()
+                self.nodes[node.name] = node
+        self.proxy: LinkProxy
+        self.hosts: dict[str, dict[str, str]] = {name: {} for name in self.nodes}
+        self._clients: list[Client] = []
+
+    def __getitem__(self, name: str) -> Node:
+        return self.nodes[name]
+
+    async def __aenter__(self):
+        self.proxy = LinkProxy()
+        for source in self.nodes:
+            for target, node in self.nodes.items():
+                if source != target:
+                    address = await self.proxy.add_route(
+                        Link(source, target), Address("127.0.0.1", node.port("cluster"))
+                    )
+                    self.hosts[source][f"{target}:61616"] = str(address)
+        return self
+
+    async def __aexit__(self, *_):
+        for client in self._clients:
+            client.close()
+        for node in self.nodes.values():
+            await self.kill(node.name)
+            for holder in node.ports.values():
+                holder.close()
+        await self.proxy.close()
+
+    def table(self, name: str) -> dict[str, Any]:
+        """The node's configuration as a plain table."""
+        node = self.nodes[name]
+        role = node.properties.get("role") or ("master" if name.endswith("1") else "slave")
+        table: dict[str, Any] = {
+            "broker": {"name": name, "data-directory": "data", "log-level": "DEBUG"},
+            "acceptor": {"host": "127.0.0.1", "port": node.port("stomp")},
+            "admin": {"host": "127.0.0.1", "port": node.port("admin")},
+            "cluster": {
+                "host": "127.0.0.1",
+                "port": node.port("cluster"),
+                "connector": f"{name}:61616",
+                "stomp-connector": f"{name}:61613",
+                "static-connectors": [f"{other}:61616" for other in self.nodes if other != name],
+            },
+            "hosts": self.hosts[name],
+        }
+        if role == "standalone":
+            return config.apply(
+                table, {**SHORT, **{key: node.properties[key] for key in node.properties if key != "role"}}
+            )
+        section = {"group-name": name[0], **self.replication}
+        if role == "master":
+            section.setdefault("check-for-live-server", True)
+        else:
+            section.pop("check-for-live-server", None)
+        properties = {f"ha-policy.replication.{role}.{key}": value for key, value in section.items()}
+        given = {
+            key.replace("REPLICATION", f"ha-policy.replication.{role}"): value
+            for key, value in node.properties.items()
+            if key != "role"
+        }
+        return config.apply(table, {**SHORT, **properties, **given})
+
+    async def start(self, *names: str) -> None:
+        """Start the processes; wait for nothing."""
+        for name in names:
+            node = self.nodes[name]
+            (node.directory / "broker.toml").write_text(config.dumps(self.table(name)))
+            with (node.directory / "log").open("ab") as log:
+                node.process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "broker.daemon", "--config", str(node.directory / "broker.toml"),
+                    cwd=ROOT, stdout=log, stderr=log,
+                )  # fmt: skip
+
+    async def start_pair(self, pair: str = "a") -> None:
+        """Both brokers of a pair, the backup up to date."""
+        live, backup = self.nodes[f"{pair}1"], self.nodes[f"{pair}2"]
+        await self.start(live.name)
+        await until(lambda: live.is_role("live"), f"{live.name} is live")
+        await self.start(backup.name)
+        await until(live.is_synchronized, f"{live.name} is replicated")
+        await until(backup.is_synchronized, f"{backup.name} is up to date")
+
+    async def start_pairs(self) -> None:
+        """All pairs, replicated, and everybody linked with everybody."""
+        await asyncio.gather(*(self.start_pair(pair) for pair in sorted({name[0] for name in self.nodes})))
+        for node in self.nodes.values():
+            await until(lambda node=node: self.knows_all(node), f"{node.name} is linked with all")
+
+    async def knows_all(self, node: Node) -> bool:
+        brokers = (await node.ask(command="brokers"))["brokers"]
+        running = {name for name, other in self.nodes.items() if other.process is not None}
+        lives = {broker["node-id"] for broker in brokers if broker["role"] == "live" and broker["linked"]}
+        return {b["name"] for b in brokers if b["linked"]} >= running and len(lives) == len(
+            {n[0] for n in running}
+        )
+
+    async def kill(self, *names: str) -> None:
+        """SIGKILL, and wait until it is gone."""
+        for name in names:
+            process = self.nodes[name].process
+            if process is not None and process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+            self.nodes[name].process = None
+
+    async def exit_status(self, name: str, timeout_s: float = 20.0) -> int:
+        """Wait for a process that ends by itself."""
+        process = self.nodes[name].process
+        assert process is not None
+        async with asyncio.timeout(timeout_s):
+            status = await process.wait()
+        self.nodes[name].process = None
+        return status
+
+    async def stop(self, name: str, **options: Any) -> int:
+        """A clean stop through the admin port; returns the exit status."""
+        answer = await self.nodes[name].ask(command="stop", **options)
+        assert answer == {"ok": True}
+        return await self.exit_status(name)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        process = self.nodes[name].process
+        assert process is not None
+        process.send_signal(number)
+
+    def cut(self, *pairs: tuple[str, str], condition: Condition = CUT) -> None:
+        """Cut the links between these brokers, both ways."""
+        for one, other in pairs:
+            self.proxy.set_condition(Link(one, other), condition)
+            self.proxy.set_condition(Link(other, one), condition)
+
+    def cut_one_way(self, source: str, target: str) -> None:
+        """What ``source`` sends does not reach ``target``."""
+        self.proxy.set_condition(Link(source, target), CUT)
+
+    async def knows_lives(self, node: Node, count: int) -> bool:
+        brokers = (await node.ask(command="brokers"))["brokers"]
+        return sum(broker["role"] == "live" and broker["linked"] for broker in brokers) == count
+
+    def isolate(self, *names: str) -> None:
+        """Cut these brokers from all others (not from clients)."""
+        self.cut(*((name, other) for name in names for other in self.nodes if other not in names))
+
+    def heal(self) -> None:
+        for link in self.proxy.links:
+            self.proxy.set_condition(link, CLEAR)
+
+    async def client(self, name: str) -> "Client":
+        client = await Client.connect(self.nodes[name].port("stomp"))
+        self._clients.append(client)
+        return client
+
+
+class LostError(Exception):
+    """The connection ended."""
+
+
+class Client:
+    """As little STOMP 1.2 as a test needs: every call waits for its receipt."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._receipts = 0
+        self.deliveries: asyncio.Queue[tuple[dict[str, str], str]] = asyncio.Queue()
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def connect(cls, port: int) -> "Client":
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            client = cls(reader, writer)
+            client._write("CONNECT", {"accept-version": "1.2", "host": "test"})
+            command, _, body = await client._frame()
+        except (OSError, asyncio.IncompleteReadError) as error:
+            raise LostError(str(error)) from error
+        assert command == "CONNECTED", body
+        client._task = asyncio.create_task(client._read())
+        return client
+
+    async def send(self, queue: str, body: str, timeout_s: float = 10.0, **headers: str) -> None:
+        """Returns when the broker says that the message is durable. Raises LostError, TimeoutError."""
+        await self._asked("SEND", {"destination": f"/queue/{queue}", **headers}, body, timeout_s)
+
+    async def subscribe(self, queue: str, ack: str = "client-individual") -> None:
+        await self._asked("SUBSCRIBE", {"id": queue, "destination": f"/queue/{queue}", "ack": ack}, "", 10.0)
+
+    async def watch(self, destination: str) -> None:
+        self._write("SUBSCRIBE", {"id": destination, "destination": destination, "ack": "auto"})
+
+    async def ack(self, headers: dict[str, str]) -> None:
+        await self._asked("ACK", {"id": headers["ack"]}, "", 10.0)
+
+    async def receive(self, timeout_s: float = 10.0) -> tuple[dict[str, str], str]:
+        async with asyncio.timeout(timeout_s):
+            return await self.deliveries.get()
+
+    async def drain(self, queue: str, count: int) -> list[str]:
+        """Consume and acknowledge ``count`` messages."""
+        await self.subscribe(queue)
+        bodies = []
+        for _ in range(count):
+            headers, body = await self.receive()
+            await self.ack(headers)
+            bodies.append(body)
+        return bodies
+
+    def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._writer.close()
+
+    async def _asked(self, command: str, headers: dict[str, str], body: str, timeout_s: float) -> None:
+        self._receipts += 1
+        name = str(self._receipts)
+        future = self._waiting[name] = asyncio.get_running_loop().create_future()
+        if self._task is not None and self._task.done():
+            raise LostError("closed")
+        self._write(command, {**headers, "receipt": name}, body)
+        async with asyncio.timeout(timeout_s):
+            await future
+
+    def _write(self, command: str, headers: dict[str, str], body: str = "") -> None:
+        lines = "".join(f"{key}:{value}\n" for key, value in headers.items())
+        self._writer.write(f"{command}\n{lines}content-length:{len(body.encode())}\n\n{body}\0".encode())
+
+    async def _frame(self) -> tuple[str, dict[str, str], str]:
+        head = b""
+        while not head.strip():
+            head = await self._reader.readuntil(b"\n")
+        command = head.strip().decode()
+        headers = {}
+        while line := (await self._reader.readuntil(b"\n")).rstrip(b"\r\n").decode():
+            key, _, value = line.partition(":")
+            headers.setdefault(key, value.replace("\\c", ":"))
+        if "content-length" in headers:
+            body = await self._reader.readexactly(int(headers["content-length"]))
+            await self._reader.readexactly(1)
+        else:
+            body = (await self._reader.readuntil(b"\0"))[:-1]
+        return command, headers, body.decode()
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                command, headers, body = await self._frame()
+                if command == "RECEIPT":
+                    self._waiting.pop(headers["receipt-id"]).set_result(None)
+                elif command == "MESSAGE":
+                    self.deliveries.put_nowait((headers, body))
+                else:
+                    raise LostError(f"{command}: {headers} {body}")  # noqa: TRY301 - as if the connection had ended
+        except (OSError, asyncio.IncompleteReadError, LostError) as error:
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(LostError(str(error)))
+                    future.exception()
+
+
+def cluster_test(pairs: int = 1, **replication: Any):
+    """Make a test of an ``async def scenario(cluster)``; a failure shows the brokers' logs."""
+
+    def decorate(scenario):
+        @pytest.mark.cluster
+        def test(tmp_path: Path):
+            cluster = Cluster(tmp_path, pairs, **replication)
+
+            async def run():
+                async with cluster:
+                    await scenario(cluster)
+
+            try:
+                asyncio.run(run())
+            except BaseException:
+                for node in cluster.nodes.values():
+                    print(f"----- {node.name}\n{node.log[-6000:]}")
+                raise
+
+        test.__name__ = scenario.__name__
+        test.__doc__ = scenario.__doc__
+        return test
+
+    return decorate
+
+
+class Load:
+    """Producers that send numbered messages until stopped; knows which were answered."""
+
+    def __init__(
+        self, cluster: Cluster, brokers: tuple[str, ...], queue: str = "q", producers: int = 3
+    ) -> None:
+        self.answered: list[str] = []
+        self.asked: list[str] = []
+        self._cluster = cluster
+        self._brokers = brokers
+        self._queue = queue
+        self._tasks = [asyncio.create_task(self._produce(number)) for number in range(producers)]
+        self._stopping = False
+
+    async def reached(self, count: int) -> None:
+        """Return when so many more sends were answered."""
+        goal = len(self.answered) + count
+        await until(lambda: len(self.answered) >= goal, f"{goal} sends answered")
+
+    async def stop(self) -> None:
+        self._stopping = True
+        await asyncio.gather(*self._tasks)
+
+    async def _produce(self, producer: int) -> None:
+        count = 0
+        while not self._stopping:
+            for broker in self._brokers:
+                try:
+                    client = await self._cluster.client(broker)
+                    while not self._stopping:
+                        body = f"{producer}-{count}"
+                        count += 1
+                        self.asked.append(body)
+                        await client.send(self._queue, body, timeout_s=3.0)
+                        self.answered.append(body)
+                except (LostError, TimeoutError):
+                    await asyncio.sleep(0.01)
+
+
+async def nothing_lost(node: Node, load: Load) -> None:
+    """Everything that was answered is stored, once, and nothing that was not sent is."""
+    stored = await node.stored()
+    missing = set(load.answered) - set(stored)
+    assert not missing, (
+        f"{len(missing)} of {len(load.answered)} answered messages are lost: {sorted(missing)[:5]}"
+    )
+    assert len(stored) == len(set(stored))
+    assert set(stored) <= set(load.asked)

@@ -1,0 +1,376 @@
+"""One pair: who takes over when, with what data, and who comes back how (RP1 - RP3, RP12 - RP16 of the claims; AMQ 17.3.3)."""
+
+import asyncio
+import json
+import shutil
+import signal
+
+import pytest
+from replicated import Load, LostError, cluster_test, nothing_lost, until
+
+from environments.link_proxy import Condition
+
+
+@cluster_test()
+async def test_rp1_the_backup_has_what_a_killed_live_answered(cluster):
+    await cluster.start_pair()
+    load = Load(cluster, ("a1", "a2"))
+    await load.reached(200)
+    await cluster.kill("a1")
+    await load.reached(200)
+    await load.stop()
+    assert await cluster["a2"].role() == "live"
+    await nothing_lost(cluster["a2"], load)
+
+
+@cluster_test()
+async def test_rp2_a_late_backup_gets_what_is_there_under_load(cluster):
+    await cluster.start("a1")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live")
+    load = Load(cluster, ("a1", "a2"))
+    await load.reached(500)
+    await cluster.start("a2")
+    await until(cluster["a1"].is_synchronized, "a1 is replicated")
+    await load.reached(100)
+    await cluster.kill("a1")
+    await load.reached(100)
+    await load.stop()
+    await nothing_lost(cluster["a2"], load)
+
+
+@cluster_test()
+async def test_rp3_a_backup_with_partial_data_never_takes_over(cluster):
+    """The link is slow, so that the initial synchronisation cannot end before the live is killed."""
+    await cluster.start("a1")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live")
+    client = await cluster.client("a1")
+    for number in range(40):
+        await client.send("q", f"{number}:" + "x" * 50_000)
+    cluster.cut(("a1", "a2"), condition=Condition(rate_bytes_s=400_000))
+    await cluster.start("a2")
+    await until(lambda: cluster["a2"].is_role("synchronizing"), "a2 synchronises")
+    await cluster.kill("a1")
+    cluster.heal()
+    await until(
+        lambda: "was not up to date: this broker stays passive" in cluster["a2"].log,
+        "a2 says that it stays passive",
+    )
+    await until(lambda: cluster["a2"].is_role("backup"), "a2 is passive")
+    with pytest.raises(LostError):
+        await cluster.client("a2")
+    await cluster.start("a1")
+    await until(cluster["a1"].is_synchronized, "a1 is back and replicated")
+    assert len(await cluster["a1"].stored()) == 40
+
+
+@cluster_test()
+async def test_rp12_what_a_new_live_takes_alone_goes_with_its_disk(cluster):
+    """After a failover nothing is replicated until a backup attaches: losing the new live with its disk then loses data."""
+    await cluster.start_pair()
+    client = await cluster.client("a1")
+    await client.send("q", "replicated")
+    await cluster.kill("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    assert not await cluster["a2"].is_synchronized()
+    client = await cluster.client("a2")
+    await client.send("q", "alone")
+    await cluster.kill("a2")
+    shutil.rmtree(cluster["a2"].data)
+    await cluster.start("a1")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live")
+    assert await cluster["a1"].stored() == ["replicated"]
+    assert (
+        "what is acknowledged from now on is on this disk only" in cluster["a2"].log
+        or "nothing is replicated" in cluster["a2"].log
+    )
+
+
+async def both_stopped_after_failover(cluster):
+    await cluster.start_pair()
+    client = await cluster.client("a1")
+    await client.send("q", "before")
+    await cluster.kill("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    client = await cluster.client("a2")
+    await client.send("q", "after")
+    await cluster.kill("a2")
+
+
+@cluster_test()
+async def test_rp13_started_in_the_right_order_nothing_is_lost(cluster):
+    """The most recent one was the backup: it must be configured as master to be started first (AMQ 17.3.1.3)."""
+    await both_stopped_after_failover(cluster)
+    cluster["a2"].properties["role"] = "master"
+    cluster["a1"].properties["role"] = "slave"
+    await cluster.start("a2")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    await cluster.start("a1")
+    await until(cluster["a2"].is_synchronized, "a2 is replicated")
+    assert sorted(await cluster["a2"].stored()) == ["after", "before"]
+
+
+@cluster_test()
+async def test_rp13_started_in_the_wrong_order_the_newest_is_lost(cluster):
+    await both_stopped_after_failover(cluster)
+    await cluster.start("a1")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live")
+    await cluster.start("a2")
+    await until(cluster["a1"].is_synchronized, "a1 is replicated")
+    assert await cluster["a1"].stored() == ["before"]
+
+
+@cluster_test()
+async def test_a_backup_started_alone_stays_passive(cluster):
+    await both_stopped_after_failover(cluster)
+    await cluster.start("a2")
+    await until(lambda: cluster["a2"].is_role("backup"), "a2 is a backup")
+    with pytest.raises(LostError):
+        await cluster.client("a2")
+
+
+@cluster_test(check_for_live_server=False)
+async def test_rp14_without_the_check_an_old_live_comes_back_with_its_old_data(cluster):
+    await cluster.start_pair()
+    client = await cluster.client("a1")
+    await client.send("q", "once")
+    await cluster.kill("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    client = await cluster.client("a2")
+    assert await client.drain("q", 1) == ["once"]
+    await cluster.start("a1")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live too")
+    assert await cluster["a2"].role() == "live"
+    again = await cluster.client("a1")
+    assert await again.drain("q", 1) == ["once"]
+    await until(
+        lambda: "duplicate node ID" in cluster["a2"].log + cluster["a1"].log,
+        "the duplicate node ID is warned of",
+    )
+
+
+@cluster_test()
+async def test_rp14_with_the_check_the_old_live_synchronises_first(cluster):
+    await cluster.start_pair()
+    client = await cluster.client("a1")
+    await client.send("q", "once")
+    await cluster.kill("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    client = await cluster.client("a2")
+    assert await client.drain("q", 1) == ["once"]
+    await client.send("q", "new")
+    await cluster.start("a1")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live again")
+    await until(cluster["a1"].is_synchronized, "a1 is replicated")
+    assert await cluster["a2"].role() == "backup"
+    assert await cluster["a1"].stored() == ["new"]
+
+
+@cluster_test()
+async def test_without_allow_failback_the_old_live_stays_backup(cluster):
+    cluster["a2"].properties["REPLICATION.allow-failback"] = False
+    await cluster.start_pair()
+    await cluster.kill("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    await cluster.start("a1")
+    await until(cluster["a2"].is_synchronized, "a2 is replicated")
+    assert (await cluster["a1"].role(), await cluster["a2"].role()) == ("backup", "live")
+    await cluster.kill("a2")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 takes over")
+
+
+@cluster_test()
+async def test_without_restart_backup_the_slave_ends_after_failback(cluster):
+    cluster["a2"].properties["REPLICATION.restart-backup"] = False
+    await cluster.start_pair()
+    await cluster.kill("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    await cluster.start("a1")
+    assert await cluster.exit_status("a2") == 0
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live again")
+
+
+@cluster_test()
+async def test_failback_under_load_loses_nothing(cluster):
+    await cluster.start_pair()
+    load = Load(cluster, ("a1", "a2"))
+    await load.reached(50)
+    await cluster.kill("a1")
+    await load.reached(50)
+    await cluster.start("a1")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live again")
+    await until(cluster["a1"].is_synchronized, "a1 is replicated again")
+    await load.reached(50)
+    await load.stop()
+    await nothing_lost(cluster["a1"], load)
+
+
+@cluster_test()
+async def test_a_clean_stop_leaves_the_backup_passive(cluster):
+    await cluster.start_pair()
+    assert await cluster.stop("a1") == 0
+    await until(lambda: "wants no failover" in cluster["a2"].log, "a2 knows")
+    assert await cluster["a2"].role() == "backup"
+    await cluster.start("a1")
+    await until(cluster["a2"].is_synchronized, "a2 follows again")
+
+
+@cluster_test(failover_on_shutdown=True)
+async def test_with_failover_on_shutdown_the_backup_takes_over(cluster):
+    await cluster.start_pair()
+    load = Load(cluster, ("a1", "a2"))
+    await load.reached(50)
+    assert await cluster.stop("a1") == 0
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    await load.reached(50)
+    await load.stop()
+    await nothing_lost(cluster["a2"], load)
+
+
+@cluster_test()
+async def test_a_stop_may_ask_for_failover_once(cluster):
+    await cluster.start_pair()
+    assert await cluster.stop("a1", failover=True) == 0
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+
+
+@cluster_test()
+async def test_a_stopped_backup_costs_no_vote_and_comes_back(cluster):
+    await cluster.start_pair()
+    load = Load(cluster, ("a1",))
+    for _ in range(3):
+        await load.reached(20)
+        assert await cluster.stop("a2") == 0
+        await until(lambda: _is_alone(cluster["a1"]), "a1 goes on alone")
+        await load.reached(20)
+        await cluster.start("a2")
+        await until(cluster["a1"].is_synchronized, "a1 is replicated again")
+    await load.stop()
+    assert "voting" not in cluster["a1"].log
+    await nothing_lost(cluster["a1"], load)
+
+
+async def _is_alone(node):
+    return not await node.is_synchronized()
+
+
+@cluster_test()
+async def test_killed_again_and_again_nothing_is_lost(cluster):
+    await cluster.start_pair()
+    load = Load(cluster, ("a1", "a2"))
+    for _ in range(4):
+        await load.reached(30)
+        await cluster.kill("a1")
+        await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+        await load.reached(30)
+        await cluster.start("a1")
+        await until(lambda: cluster["a1"].is_role("live"), "a1 is live again")
+        await until(cluster["a1"].is_synchronized, "a1 is replicated again")
+        await cluster.kill("a2")
+        await load.reached(30)
+        await cluster.start("a2")
+        await until(cluster["a1"].is_synchronized, "a1 is replicated again")
+    await load.stop()
+    await nothing_lost(cluster["a1"], load)
+
+
+@cluster_test()
+async def test_a_paused_backup_is_done_without_and_attaches_again(cluster):
+    await cluster.start_pair()
+    load = Load(cluster, ("a1", "a2"))
+    await load.reached(20)
+    cluster.signal("a2", signal.SIGSTOP)
+    await until(lambda: _is_alone(cluster["a1"]), "a1 goes on alone")
+    await load.reached(20)
+    cluster.signal("a2", signal.SIGCONT)
+    await until(cluster["a1"].is_synchronized, "a2 is its backup again")
+    assert await cluster["a2"].role() == "backup"
+    await load.stop()
+    await nothing_lost(cluster["a1"], load)
+
+
+@cluster_test()
+async def test_a_paused_live_that_was_replaced_never_answers_again(cluster):
+    """The live is stopped for longer than its backup's patience: when it goes on it must find out before it answers anybody."""
+    await cluster.start_pair()
+    load = Load(cluster, ("a1", "a2"))
+    await load.reached(20)
+    cluster.signal("a1", signal.SIGSTOP)
+    await until(lambda: cluster["a2"].is_role("live"), "a2 takes over")
+    cluster.signal("a1", signal.SIGCONT)
+    assert await cluster.exit_status("a1") == 3
+    await load.reached(20)
+    await load.stop()
+    await nothing_lost(cluster["a2"], load)
+
+
+@cluster_test(pairs=2)
+async def test_rp15_backups_attach_only_within_their_group(cluster):
+    await cluster.start("a2", "b2")
+    await cluster.start("b1")
+    await until(cluster["b1"].is_synchronized, "b1 is replicated")
+    await cluster.start("a1")
+    await until(cluster["a1"].is_synchronized, "a1 is replicated")
+    for pair in "ab":
+        live = await cluster[f"{pair}1"].ask(command="status")
+        backup = await cluster[f"{pair}2"].ask(command="status")
+        assert live["backup"] == f"{pair}2"
+        assert live["node-id"] == backup["node-id"]
+
+
+@cluster_test()
+async def test_rp16_a_slow_replication_link_slows_sends_and_never_hangs_them(cluster):
+    await cluster.start_pair()
+    client = await cluster.client("a1")
+    cluster.cut(("a1", "a2"), condition=Condition(delay_ms=150))
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    await client.send("q", "slow")
+    assert loop.time() - began >= 0.25, "the receipt waited for the backup"
+    assert await cluster["a1"].is_synchronized()
+    cluster.cut(("a1", "a2"))
+    await client.send("q", "alone", timeout_s=10.0)
+    assert not await cluster["a1"].is_synchronized()
+
+
+@cluster_test()
+async def test_a_wrong_cluster_password_is_refused_and_logged_by_both(cluster):
+    cluster["a2"].properties["cluster.cluster-password"] = "guess-who"
+    await cluster.start("a1")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live")
+    await cluster.start("a2")
+    await until(lambda: "wrong cluster-user or cluster-password" in cluster["a1"].log, "a1 logs the refusal")
+    await until(lambda: "refused the connection" in cluster["a2"].log, "a2 logs the refusal")
+    assert "guess-who" not in cluster["a1"].log + cluster["a2"].log
+    brokers = (await cluster["a1"].ask(command="brokers"))["brokers"]
+    assert [broker["name"] for broker in brokers] == ["a1"]
+    brokers = (await cluster["a2"].ask(command="brokers"))["brokers"]
+    assert [broker["name"] for broker in brokers] == ["a2"]
+
+
+@cluster_test()
+async def test_clients_are_told_who_is_live_and_who_is_the_backup(cluster):
+    await cluster.start_pair()
+    client = await cluster.client("a1")
+    await client.watch("$SYS.cluster.topology")
+    _, body = await client.receive()
+    node_id = (await cluster["a1"].ask(command="status"))["node-id"]
+    assert json.loads(body) == {
+        "nodes": [
+            {
+                "node-id": node_id,
+                "live": {"name": "a1", "connector": "a1:61613"},
+                "backup": {"name": "a2", "connector": "a2:61613"},
+            }
+        ]
+    }
+
+
+@cluster_test()
+async def test_the_node_id_survives_and_is_shared(cluster):
+    await cluster.start_pair()
+    first = (await cluster["a1"].ask(command="status"))["node-id"]
+    assert (await cluster["a2"].ask(command="status"))["node-id"] == first
+    await cluster.stop("a1")
+    await cluster.start("a1")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live again")
+    assert (await cluster["a1"].ask(command="status"))["node-id"] == first

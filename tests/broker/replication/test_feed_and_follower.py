@@ -1,0 +1,306 @@
+"""The replication conversation in one process: what a backup may be served from, and what a live may answer."""
+
+import asyncio
+import random
+
+import pytest
+
+from broker.cluster import messages as m
+from broker.cluster.link import Link, Terms, connect
+from broker.cluster.quorum import session_name
+from broker.policies.replication.ballots import Ballots
+from broker.policies.replication.feed import ReplicaFeed
+from broker.policies.replication.follower import Follower
+from broker.storage import ADD, DurabilityGate, Journal, JournalCopy, MemoryVolume, Operation
+
+
+def terms(name):
+    member = m.Member(name, "N", "live", f"{name}:1", f"{name}:2", None, 1, 1, 1, True)
+    return Terms(
+        user="u",
+        password="p",
+        ttl_s=30.0,
+        call_timeout_s=5.0,
+        random=random.Random(name),
+        member=lambda: member,
+    )
+
+
+async def until(condition, what, timeout_s=10.0):
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    while not condition():
+        assert loop.time() < deadline, f"not within {timeout_s} s: {what}"
+        await asyncio.sleep(0.002)
+
+
+class Pair:
+    """A live's journal, gate and feed, and a backup's copy and follower, over a real link."""
+
+    def __init__(self, patience_s=20.0):
+        self.patience_s = patience_s
+        self.answered = []
+        self.sent = 0
+        self.feed = None
+        self.suspicions = 0
+        self.endings = []
+
+    async def __aenter__(self):
+        self.journal, _ = await Journal.open(MemoryVolume(), "journal")
+        self.gate = DurabilityGate()
+        self.journal.on_synced = self._synced
+        self.volume = MemoryVolume()
+        accepted = asyncio.get_running_loop().create_future()
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: Link(terms("live"), None, on_open=accepted.set_result), "127.0.0.1", 0
+        )
+        self.copy = await JournalCopy.create(self.volume, "journal")
+        self.backup_link = await connect(
+            terms("backup"), self._server.sockets[0].getsockname(), "replication"
+        )
+        self.live_link = await accepted
+        return self
+
+    async def __aexit__(self, *_):
+        self.feed.end("test over")
+        await self.follower.close()
+        self._server.close()
+        await self.journal.close()
+
+    def begin(self):
+        self.feed = feed = ReplicaFeed(
+            self.live_link,
+            self.journal,
+            session_name(1, 1, 1),
+            patience_s=self.patience_s,
+            sync_timeout_s=10.0,
+            call_timeout_s=10.0,
+        )
+        feed.on_up_to_date = lambda sequence: setattr(self.gate, "remote", sequence)
+        feed.on_acknowledged = lambda sequence: setattr(self.gate, "remote", sequence)
+        feed.on_suspect = self._suspect
+        feed.on_ended = lambda reason, clean: self._ended(reason)
+        self.follower = Follower(self.backup_link, self.copy)
+
+    def send(self, size=20):
+        """One message, as a client would send it; its sequence is in ``answered`` once the gate lets it."""
+        self.sent += 1
+        sequence = self.journal.append([Operation(ADD, 2, self.journal.next_id(), b"x" * size)])
+        self.gate.when_durable(sequence, lambda: self.answered.append(sequence))
+
+    def _synced(self, sequence):
+        self.gate.local = sequence
+
+    def _suspect(self):
+        self.suspicions += 1
+        self.gate.hold()
+
+    def _ended(self, reason):
+        self.gate.hold()
+        self.endings.append(reason)
+
+
+def run(scenario):
+    asyncio.run(scenario())
+
+
+def test_a_backup_gets_what_was_there_and_what_comes():
+    async def scenario():
+        async with Pair() as pair:
+            for _ in range(50):
+                pair.send()
+            pair.begin()
+            for _ in range(50):
+                pair.send()
+                await asyncio.sleep(0)
+            await until(lambda: pair.follower.up_to_date, "up to date")
+            pair.send()
+            await until(lambda: len(pair.answered) == 101, "all are answered")
+            assert pair.copy.synced == pair.journal.last_sequence
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_wherever_the_connection_breaks_a_copy_that_may_be_served_has_all_that_was_answered(seed):
+    """The live dies at a random moment: if the backup may take over, everything answered so far is on its disk."""
+
+    async def scenario():
+        chance = random.Random(seed)
+        async with Pair() as pair:
+            for _ in range(chance.randrange(200)):
+                pair.send(chance.randrange(3000))
+            pair.begin()
+            for _ in range(chance.randrange(60)):
+                for _ in range(chance.randrange(4)):
+                    pair.send(chance.randrange(300))
+                await asyncio.sleep(chance.choice((0, 0, 0.001)))
+            answered = list(pair.answered)
+            pair.live_link.abort("killed")
+            assert pair.answered == answered
+            ending = await pair.follower.ended
+            assert ending.kind == "lost"
+            if ending.up_to_date:
+                assert pair.copy.synced >= max(answered, default=0)
+                await pair.follower.close()
+                journal, recovered = await Journal.open(pair.volume, "journal")
+                assert len(recovered.records) >= len(answered)
+                await journal.close()
+
+    run(scenario)
+
+
+def test_a_lost_backup_is_told_before_anything_more_is_answered():
+    async def scenario():
+        async with Pair() as pair:
+            pair.begin()
+            await until(lambda: pair.follower.up_to_date, "up to date")
+            pair.backup_link.abort("gone")
+            pair.send()
+            await until(lambda: pair.endings, "the live notices")
+            await pair.journal.flush()
+            assert pair.answered == []
+            assert pair.gate.held
+
+    run(scenario)
+
+
+def test_an_acknowledgement_that_comes_after_the_lease_is_not_answered():
+    """A process that was stopped finds old acknowledgements in its sockets: they may be of a backup that took over since."""
+
+    async def scenario():
+        async with Pair() as pair:
+            pair.begin()
+            await until(lambda: pair.follower.up_to_date, "up to date")
+            pair.live_link.confirmed -= pair.patience_s
+            pair.send()
+            await pair.journal.flush()
+            pair.feed._take(m.Acknowledgement(pair.journal.last_sequence))
+            assert pair.suspicions == 1
+            assert pair.answered == []
+
+    run(scenario)
+
+
+def test_a_copy_that_is_complete_may_not_be_served_before_the_live_says_so():
+    """Between the two the live answers without it."""
+
+    async def scenario():
+        async with Pair() as pair:
+            pair.begin()
+            feed = pair.feed
+            synchronized = asyncio.get_running_loop().create_future()
+
+            def keep_back(message):
+                if isinstance(message, m.Synchronized):
+                    synchronized.set_result(message)
+                else:
+                    feed._take(message)
+
+            pair.live_link.on_message = keep_back
+            message = await synchronized
+            assert pair.copy.up_to_date
+            assert not pair.follower.up_to_date
+            pair.send()
+            await until(lambda: len(pair.answered) == 1, "answered without the backup")
+            feed._take(message)
+            assert pair.gate.remote is not None
+            await until(lambda: pair.follower.up_to_date, "up to date")
+            assert pair.copy.synced >= pair.answered[-1]
+
+    run(scenario)
+
+
+def test_a_damaged_entry_ends_the_copy():
+    async def scenario():
+        async with Pair() as pair:
+            pair.begin()
+            await until(lambda: pair.follower.up_to_date, "up to date")
+            pair.live_link.send(m.Entries(pair.journal.last_sequence + 1, b"\x10\0\0\0" + b"z" * 20))
+            ending = await pair.follower.ended
+            assert ending.kind == "lost"
+            await until(lambda: pair.endings, "the live notices")
+
+    run(scenario)
+
+
+def test_a_voter_keeps_its_word_over_a_restart():
+    async def scenario():
+        volume = MemoryVolume()
+        session = session_name(1, 1, 1)
+        journal, recovered = await Journal.open(volume, "journal")
+        gate = DurabilityGate()
+        journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
+        answers = []
+
+        class Asker:
+            def send(self, message):
+                answers.append(message)
+
+        voter = Ballots("B", journal, gate, recovered).voter
+        voter.asked(Asker(), m.VoteRequest(1, "v1", "A", session, "a1", 1))
+        assert answers == [], "not before it is durable"
+        await until(lambda: answers, "answered")
+        assert answers[0].granted
+        await journal.close()
+        journal, recovered = await Journal.open(volume, "journal")
+        voter = Ballots("B", journal, DurabilityGate(journal.synced), recovered).voter
+        voter.asked(Asker(), m.VoteRequest(2, "v2", "A", session, "a2", 1))
+        assert (answers[1].granted, answers[1].reason) == (False, "granted to a1")
+        await journal.close()
+
+    run(scenario)
+
+
+def test_a_voter_that_waits_for_a_vote_itself_still_votes():
+    """Its gate is held; two pairs that are interrupted at once need each other."""
+
+    async def scenario():
+        journal, recovered = await Journal.open(MemoryVolume(), "journal")
+        gate = DurabilityGate()
+        gate.hold()
+        answers = []
+
+        class Asker:
+            def send(self, message):
+                answers.append(message)
+
+        voter = Ballots("B", journal, gate, recovered).voter
+        voter.asked(Asker(), m.VoteRequest(1, "v1", "A", session_name(1, 1, 1), "a1", 1))
+        await until(lambda: answers, "answered")
+        assert answers[0].granted
+        await journal.close()
+
+    run(scenario)
+
+
+def test_a_backup_must_have_all_that_may_have_been_answered_without_it():
+    """``UpToDate`` names the last entry of the live at that moment, and the copy may not be served before it has that."""
+
+    async def scenario():
+        async with Pair() as pair:
+            pair.begin()
+            heard = []
+            take = pair.backup_link.on_message
+
+            def listen(message):
+                heard.append(message)
+                take(message)
+                if isinstance(message, m.UpToDate):
+                    heard.append(pair.follower.up_to_date)
+
+            pair.backup_link.on_message = listen
+            take_at_live = pair.live_link.on_message
+
+            def append_first(message):
+                if isinstance(message, m.Synchronized):
+                    pair.send()
+                take_at_live(message)
+
+            pair.live_link.on_message = append_first
+            await until(lambda: pair.follower.up_to_date, "up to date")
+            (up_to_date,) = [message for message in heard if isinstance(message, m.UpToDate)]
+            assert up_to_date.sequence == 1 == pair.journal.last_sequence
+            assert heard[heard.index(up_to_date) + 1] is False, "the entry is here, but not on the disk"
+
+    run(scenario)

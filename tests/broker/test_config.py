@@ -1,0 +1,135 @@
+"""broker.toml: strict, typed, and every property has a dotted name."""
+
+import pytest
+
+from broker import config
+
+BASE = {"broker": {"name": "a1"}}
+CLUSTER = {"cluster": {"connector": "a1:61616", "stomp-connector": "a1:61613"}}
+
+
+def test_defaults_are_those_of_the_documents():
+    made = config.apply({**BASE, **CLUSTER}, {"ha-policy.replication.slave.group-name": "g"})
+    parsed = config.validate(made)
+    slave = parsed.replication
+    assert isinstance(slave, config.SlaveSection)
+    assert (slave.vote_retries, slave.vote_retry_wait, slave.initial_replication_sync_timeout) == (
+        12,
+        5000,
+        30_000,
+    )
+    assert (slave.allow_failback, slave.restart_backup, slave.vote_on_replication_failure) == (
+        True,
+        True,
+        False,
+    )
+    assert parsed.cluster.message_load_balancing == "ON_DEMAND"
+    assert parsed.acceptor.connection_ttl is None
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    made = config.apply(
+        {**BASE, **CLUSTER},
+        {
+            "cluster.cluster-password": 'quote " back \\ line \n tab \t ☃ \x7f',
+            "acceptor.users.guest.with.dots": "x",
+            "hosts.a2:61616": "127.0.0.1:4711",
+            "hosts.10.0.0.1:61616": "127.0.0.1:4712",
+            "cluster.static-connectors": ["a2:61616", "10.0.0.1:61616"],
+            "cluster.retry-interval-multiplier": 1.5,
+            "ha-policy.replication.master.check-for-live-server": True,
+            "address-settings.orders.#.max-delivery-attempts": 3,
+            "address-settings.orders.#.redelivery-delay": 5,
+            "address-settings.#.max-size-bytes": -1,
+        },
+    )
+    path = tmp_path / "broker.toml"
+    path.write_text(config.dumps(made), encoding="utf-8")
+    parsed = config.load(path)
+    assert parsed == config.validate(made, str(path))
+    assert parsed.acceptor.users == {"guest.with.dots": "x"}
+    assert parsed.resolved_hosts() == {"a2:61616": ("127.0.0.1", 4711), "10.0.0.1:61616": ("127.0.0.1", 4712)}
+    assert [(one.match, one.max_delivery_attempts) for one in parsed.address_settings] == [
+        ("orders.#", 3),
+        ("#", 10),
+    ]
+    assert parsed.data_path == tmp_path / "data"
+
+
+def test_apply_changes_a_copy_and_none_removes():
+    table = {"broker": {"name": "a1", "log-level": "DEBUG"}}
+    assert config.apply(table, {"broker.log-level": None}) == BASE
+    assert table["broker"]["log-level"] == "DEBUG"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("broker.log_level", "INFO", "unknown property 'broker.log_level'; did you mean 'broker.log-level'?"),
+        ("acceptor.heartbeat-send", 1, "did you mean 'acceptor.heart-beat-send'?"),
+        (
+            "ha-policy.replication.slave.vote-retrys",
+            1,
+            "did you mean 'ha-policy.replication.slave.vote-retries'?",
+        ),
+        (
+            "ha-policy.shared-store.master.failover-on-shutdown",
+            True,
+            "unknown property 'ha-policy.shared-store'",
+        ),
+        ("address-settings.#.max-size", 1, "did you mean 'address-settings.max-size-bytes'?"),
+        ("address-settings.max-size-bytes", 1, "lacks the match"),
+        ("nonsense", 1, "unknown property 'nonsense'; known here: acceptor,"),
+        ("path", "x", "unknown property 'path'"),
+        ("acceptor.port", "61613", "property 'acceptor.port': expected int, got str, got '61613'"),
+        ("acceptor.port", 65536, "property 'acceptor.port': expected int <= 65535, got 65536"),
+        ("acceptor.port", True, "property 'acceptor.port'"),
+        ("cluster.message-load-balancing", "SOMETIMES", "'cluster.message-load-balancing'"),
+        ("cluster.connector", "a1", "'cluster.connector'"),
+        ("cluster.static-connectors", ["a2"], "'cluster.static-connectors': expected host:port, got 'a2'"),
+        ("hosts.a2:61616", "nowhere", "property 'hosts.a2:61616': expected host:port, got 'nowhere'"),
+        ("broker.name", "", "property 'broker.name'"),
+        ("broker.name", "a\nb", "property 'broker.name'"),
+        ("broker.name", None, "property 'broker.name' is missing"),
+        ("broker.name.x", 1, "'name' is a value, not a section"),
+        ("journal.segment-size", 10, "property 'journal.segment-size'"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_the_property_and_the_remedy(name, value, message):
+    with pytest.raises(config.ConfigurationError) as caught:
+        config.apply({**BASE, **CLUSTER}, {name: value}, "etc/broker.toml")
+    text = str(caught.value)
+    assert text.startswith("etc/broker.toml: ")
+    assert message in text
+    assert "\n" not in text
+
+
+def test_replication_wants_one_role_and_a_cluster():
+    with pytest.raises(config.ConfigurationError, match=r"wants a \[cluster\] section"):
+        config.apply(BASE, {"ha-policy.replication.master.group-name": "g"})
+    with pytest.raises(config.ConfigurationError, match="exactly one of master and slave"):
+        config.apply(
+            {**BASE, **CLUSTER},
+            {"ha-policy.replication.master.group-name": "g", "ha-policy.replication.slave.group-name": "g"},
+        )
+
+
+def test_every_property_has_a_dotted_name():
+    def walk(kind, prefix):
+        for name, inner in config._fields(kind).items():
+            struct = config._struct_of(inner)
+            if struct is None:
+                yield f"{prefix}{name}", inner
+            elif struct is config.AddressSettings:
+                yield from walk(struct, f"{prefix}{name}.#.")
+            else:
+                yield from walk(struct, f"{prefix}{name}.")
+
+    names = dict(walk(config.BrokerConfig, ""))
+    assert "ha-policy.replication.slave.vote-retries" in names
+    assert "acceptor.connection-ttl" in names
+    assert len(names) > 60
+    for name in names:
+        with pytest.raises(config.ConfigurationError) as caught:
+            config.apply({**BASE, **CLUSTER}, {name: object()})
+        assert "unknown property" not in str(caught.value), name

@@ -1,0 +1,19 @@
+"""One Spark session for all tests of the checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from checkers import session
+from checkers.source import interpret
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    started = session.start("local[2]")
+    interpret(started, True)
+    yield started
+    session.stop()

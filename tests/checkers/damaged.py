@@ -1,0 +1,261 @@
+"""Small histories of a correct broker, and ways to damage them: what the differential test feeds both implementations.
+
+The simulated broker is as simple as a correct one can be: messages of a group go in order to the session that owns the group; when a
+session goes, what it had not acknowledged is delivered again, marked, in order, to the next. Damage is a list of small edits
+of the finished rows; deleting any of them leaves a valid list, so that hypothesis shrinks well.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from checker_rows import MS, Row, finished, o
+from hypothesis import strategies as st
+
+
+def correct(seed: int, *, transactions: bool = False, complete: bool = True) -> list[Row]:
+    """A history in which nothing is wrong; times are irregular."""
+    chance = random.Random(seed)
+    rows: list[Row] = []
+
+    def add(process: int, type_: str, f: str, message: int | None = None, **columns: Any) -> None:
+        rows.append(o(len(rows), process, type_, f, message, **columns))
+
+    add(-2, "info", "role", broker="a1", node_id="n", role="live", time_low=0, time_high=0)
+    groups = ["g", "h", None][: chance.randint(1, 3)]
+    sequences: dict[tuple[int, str | None], int] = {}
+    waiting: dict[str | None, list[tuple[int, int, int]]] = {g: [] for g in groups}
+    owner: dict[str | None, int] = dict.fromkeys(groups, 1)
+    held: dict[str | None, list[tuple[int, int, int]]] = {g: [] for g in groups}
+    message, session, transaction = 0, 1, 0
+    for _ in range(chance.randint(3, 14)):
+        group = chance.choice(groups)
+        what = chance.random()
+        if what < 0.45:
+            message += 1
+            producer = chance.randint(1, 2)
+            number = sequences[producer, group] = sequences.get((producer, group), -1) + 1
+            place: dict[str, Any] = {"group": group, "producer": producer, "sequence": number}
+            inside: dict[str, Any] = {}
+            if transactions and chance.random() < 0.5:
+                transaction += 1
+                inside = {"transaction": transaction}
+            add(producer, "invoke", "send", message, digest=message * 7, **place, **inside)
+            outcome = chance.choice(["ok", "ok", "ok", "info", "fail"])
+            add(producer, outcome, "send", message, broker="a1", **place, **inside)
+            sent = outcome != "fail"
+            if inside:
+                end = chance.choice(["commit", "commit", "abort"])
+                add(producer, "invoke", end, **inside)
+                finish = chance.choice(["ok", "ok", "info"])
+                add(producer, finish, end, broker="a1", **inside)
+                sent = sent and end == "commit"
+            if sent:
+                waiting[group].append((message, producer, number))
+        elif what < 0.7 and waiting[group]:
+            m, producer, number = waiting[group].pop(0)
+            held[group].append((m, producer, number))
+            add(100 + owner[group], "ok", "deliver", m, group=group, producer=producer, sequence=number, session=owner[group],
+                broker="a1", redelivered=False, digest=m * 7)  # fmt: skip
+        elif what < 0.9 and held[group]:
+            m, producer, number = held[group].pop(0)
+            mine = owner[group]
+            place = {"group": group, "producer": producer, "sequence": number, "session": mine}
+            inside = {}
+            if transactions and chance.random() < 0.3:
+                transaction += 1
+                inside = {"transaction": transaction}
+            add(100 + mine, "invoke", "ack", m, **place, **inside)
+            add(100 + mine, "ok", "ack", m, broker="a1", **place, **inside)
+            if inside:
+                add(100 + mine, "invoke", "commit", **inside)
+                add(100 + mine, "ok", "commit", broker="a1", **inside)
+        else:
+            gone = owner[group]
+            add(100 + gone, "info", "disconnect", session=gone, broker="a1")
+            session += 1
+            for g in groups:
+                if owner[g] == gone:
+                    owner[g] = session
+                    for m, producer, number in held[g]:
+                        add(100 + session, "ok", "deliver", m, group=g, producer=producer, sequence=number, session=session,
+                            broker="a1", redelivered=True, digest=m * 7)  # fmt: skip
+    for group in groups:
+        for m, producer, number in waiting[group]:
+            add(100 + owner[group], "ok", "deliver", m, group=group, producer=producer, sequence=number, session=owner[group],
+                broker="a1", redelivered=False, digest=m * 7)  # fmt: skip
+    if complete:
+        rows += finished(len(rows))
+    at = 0
+    for row in rows:
+        at += chance.choice([MS, MS, 50 * MS, 900 * MS])
+        row["time"] = at
+    return rows
+
+
+def _drop(rows: list[Row], chance: random.Random) -> None:
+    del rows[chance.randrange(len(rows))]
+
+
+def _repeat(rows: list[Row], chance: random.Random) -> None:
+    delivered = [r for r in rows if r["f"] == "deliver"]
+    if delivered:
+        again = dict(chance.choice(delivered))
+        again["session"] = chance.choice([again["session"], again["session"], 1, 2, 9])
+        again["redelivered"] = chance.choice([True, False, None])
+        rows.insert(chance.randrange(rows.index(chance.choice(rows)) + 1), again)
+
+
+def _swap(rows: list[Row], chance: random.Random) -> None:
+    a, b = chance.randrange(len(rows)), chance.randrange(len(rows))
+    rows[a], rows[b] = rows[b], rows[a]
+
+
+def _swap_deliveries(rows: list[Row], chance: random.Random) -> None:
+    places = [n for n, r in enumerate(rows) if r["f"] == "deliver"]
+    if len(places) > 1:
+        a, b = chance.sample(places, 2)
+        rows[a], rows[b] = rows[b], rows[a]
+
+
+def _corrupt(rows: list[Row], chance: random.Random) -> None:
+    delivered = [r for r in rows if r["f"] == "deliver"]
+    if delivered:
+        r = chance.choice(delivered)
+        if chance.random() < 0.3:
+            for name in ("message", "producer", "sequence", "digest"):
+                r[name] = None
+            r["error"] = "unreadable"
+        else:
+            r["digest"] = 1
+
+
+def _phantom(rows: list[Row], chance: random.Random) -> None:
+    rows.insert(
+        chance.randrange(len(rows) + 1),
+        o(0, 101, "ok", "deliver", 1000 + chance.randrange(2), group=chance.choice(["g", "h", None]), session=1, digest=1,
+          producer=1, sequence=chance.randrange(5), redelivered=False, broker="a1"),
+    )  # fmt: skip
+
+
+def _outcome(rows: list[Row], chance: random.Random) -> None:
+    done = [r for r in rows if r["type"] != "invoke" and r["f"] in ("send", "ack", "commit", "abort")]
+    if done:
+        chance.choice(done)["type"] = chance.choice(["ok", "fail", "info"])
+
+
+def _nack(rows: list[Row], chance: random.Random) -> None:
+    acks = [r for r in rows if r["f"] == "ack"]
+    if acks:
+        chosen = chance.choice(acks)
+        for r in acks:
+            if r.get("message") == chosen.get("message") and r.get("session") == chosen.get("session"):
+                r["f"] = "nack"
+
+
+def _store(rows: list[Row], chance: random.Random) -> None:
+    sent = [r for r in rows if r["f"] == "send"]
+    if sent:
+        r = chance.choice(sent)
+        rows.append(o(0, -3, "ok", "browse", r["message"], group=r.get("group"), broker="a1", value="main"))
+
+
+def _closed(rows: list[Row], chance: random.Random) -> None:
+    rows.append(o(0, -3, "info", "browse", broker="a1", error="silent"))
+
+
+def _role(rows: list[Row], chance: random.Random) -> None:
+    at = chance.randrange(len(rows))
+    low = rows[at]["time"] - chance.choice([0, MS, 60 * MS])
+    rows.insert(
+        at,
+        o(0, -2, "info", "role", broker=chance.choice(["a1", "a2"]), node_id=chance.choice(["n", "n", "o"]),
+          role=chance.choice(["live", "live", "backup", "stopped", "unreachable"]), time_low=low, time_high=rows[at]["time"]),
+    )  # fmt: skip
+
+
+def _move(rows: list[Row], chance: random.Random) -> None:
+    done = [r for r in rows if r.get("broker") == "a1" and r["process"] >= 0]
+    for r in done:
+        if chance.random() < 0.5:
+            r["broker"] = "a2"
+
+
+def _quiet(rows: list[Row], chance: random.Random) -> None:
+    """From some row on nothing is answered with ``ok``."""
+    for r in rows[chance.randrange(len(rows)) :]:
+        if r["f"] in ("send", "ack") and r["type"] == "ok":
+            r["type"] = chance.choice(["info", "fail"])
+
+
+def _slow(rows: list[Row], chance: random.Random) -> None:
+    at = chance.randrange(len(rows))
+    for r in rows[at:]:
+        r["time"] += 5_000 * MS
+
+
+def _overlap(rows: list[Row], chance: random.Random) -> None:
+    """Another session gets a message of the group while the first still holds one, and both work on."""
+    asked = [n for n, r in enumerate(rows) if r["f"] == "ack" and r["type"] == "invoke"]
+    if not asked:
+        return
+    n = chance.choice(asked)
+    others = [
+        r
+        for r in rows
+        if r["f"] == "deliver" and r.get("group") == rows[n].get("group") and r.get("message") is not None
+    ]
+    taken = dict(chance.choice(others)) if others else None
+    if taken is not None:
+        taken |= {"session": 77, "process": 177, "redelivered": True}
+        answer = {k: taken.get(k) for k in ("queue", "group", "message", "session", "producer", "sequence")}
+        rows.insert(n, taken)
+        rows.append(o(0, 177, "invoke", "ack", **answer))
+        rows.append(o(0, 177, "ok", "ack", broker="a1", **answer))
+
+
+def _strand(rows: list[Row], chance: random.Random) -> None:
+    """A message that was sent for certain is never delivered, but some store has it."""
+    sent = [r for r in rows if r["f"] == "send" and r["type"] == "ok"]
+    if sent:
+        r = chance.choice(sent)
+        rows[:] = [x for x in rows if x.get("message") != r["message"] or x["f"] == "send"]
+        if chance.random() < 0.7:
+            rows.append(
+                o(0, -3, "ok", "browse", r["message"], group=r.get("group"), broker="a1", value="main")
+            )
+
+
+DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
+    edit.__name__[1:]: edit
+    for edit in (
+        _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _move, _quiet, _slow, _overlap,
+        _strand,
+    )
+}  # fmt: skip
+
+
+def damage(rows: list[Row], edits: list[tuple[str, int]]) -> list[Row]:
+    """The history after the edits, its indexes dense and its times ascending again."""
+    rows = [dict(r) for r in rows]
+    for name, seed in edits:
+        if rows:
+            DAMAGE[name](rows, random.Random(seed))
+    times = sorted(r["time"] for r in rows)
+    for n, (r, time) in enumerate(zip(rows, times, strict=True)):
+        r["index"], r["time"] = n, time
+    return [{name: value for name, value in r.items() if value is not None} for r in rows]
+
+
+edits = st.lists(st.tuples(st.sampled_from(sorted(DAMAGE)), st.integers(0, 10_000)), max_size=5)
+histories = st.builds(
+    lambda seed, transactions, complete, changes: damage(
+        correct(seed, transactions=transactions, complete=complete), changes
+    ),
+    st.integers(0, 2**32),
+    st.booleans(),
+    st.sampled_from([True, True, True, False]),
+    edits,
+)

@@ -1,0 +1,91 @@
+"""Two implementations, one verdict: Spark and the reference agree on hundreds of damaged histories.
+
+Hypothesis draws batches; each batch is judged by one set of Spark jobs, told apart by a ``run`` column, so that several hundred
+histories cost little more than one.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from checker_rows import spark_instances
+from damaged import DAMAGE, correct, damage, histories
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from checkers import reference
+from checkers.source import interpret
+from checkers.verdict import CheckOptions
+
+OPTIONS = CheckOptions(unavailable_bound_s=2.0, recovery_bound_s=1.0)
+EVERY_KIND = (
+    "lost", "stuck", "phantom", "corrupted", "aborted-delivery", "duplicate", "unflagged-redelivery", "double-delivery",
+    "group-split", "reordered", "reordered-realtime", "reordered-session", "split-brain", "zombie", "unavailable",
+    "not-recovered",
+)  # fmt: skip
+
+
+@pytest.mark.spark
+@settings(
+    max_examples=2,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
+@given(st.lists(histories, min_size=200, max_size=200))
+def test_both_implementations_find_the_same_in_damaged_histories(spark, batch):
+    agree(spark, batch)
+
+
+@pytest.mark.spark
+def test_they_agree_too_when_spark_compiles_its_plans(spark):
+    compiling = spark.newSession()
+    interpret(compiling, False)
+    batch = []
+    for seed in range(150):
+        chance = random.Random(seed)
+        edits = [
+            (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(1, 4))
+        ]
+        batch.append(damage(correct(seed + 5_000, transactions=bool(seed % 2)), edits))
+    agree(compiling, batch)
+
+
+def agree(spark, batch):
+    by_spark = spark_instances(spark, batch, OPTIONS)
+    for rows, found in zip(batch, by_spark, strict=True):
+        expected = set(reference.find(rows, OPTIONS))
+        assert found == expected, "\n".join(
+            [
+                "Spark alone:",
+                *map(str, found - expected),
+                "reference alone:",
+                *map(str, expected - found),
+                "rows:",
+                *map(str, rows),
+            ]
+        )
+
+
+def test_the_generator_reaches_every_kind_of_finding():
+    seen: Counter[str] = Counter()
+    for seed in range(1500):
+        chance = random.Random(seed)
+        edits = [
+            (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(1, 4))
+        ]
+        rows = damage(correct(seed, transactions=bool(seed % 2)), edits)
+        seen.update({i.name for i in reference.find(rows, OPTIONS)})
+    for name in EVERY_KIND:
+        assert seen[name] >= 3, (name, seen)
+
+
+@pytest.mark.parametrize("transactions", [False, True])
+def test_nothing_is_found_in_histories_of_a_correct_broker(transactions):
+    for seed in range(300):
+        rows = correct(seed, transactions=transactions)
+        patient = CheckOptions(unavailable_bound_s=1000, recovery_bound_s=1000)
+        assert reference.find(rows, patient) == [], seed

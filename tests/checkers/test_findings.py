@@ -1,0 +1,220 @@
+"""For each anomaly a history that has it, and neighbours that look alike and have it not; both implementations must say so.
+
+The names of the cases are what they prove.
+"""
+
+from __future__ import annotations
+
+import pytest
+from checker_rows import MS, Row, S, finished, o, phase, spark_instances
+
+from checkers import reference
+from checkers.verdict import CheckOptions
+
+OPTIONS = CheckOptions(unavailable_bound_s=10.0, recovery_bound_s=10.0)
+
+
+def send(at: int, message: int, outcome: str = "ok", *, producer: int = 1, **columns: object) -> list[Row]:
+    place = {"producer": producer, "sequence": message, "digest": message, **columns}
+    return [
+        o(at, producer, "invoke", "send", message, **place),
+        o(at + 1, producer, outcome, "send", message, **{"broker": "a1", **place}),
+    ]
+
+
+def deliver(
+    at: int, message: int, session: int = 1, *, redelivered: bool | None = False, **columns: object
+) -> list[Row]:
+    values = {
+        "session": session,
+        "redelivered": redelivered,
+        "digest": message,
+        "producer": 1,
+        "sequence": message,
+        "broker": "a1",
+    }
+    return [o(at, 10 + session, "ok", "deliver", message, **{**values, **columns})]
+
+
+def answer(
+    at: int, message: int, session: int = 1, outcome: str = "ok", f: str = "ack", **columns: object
+) -> list[Row]:
+    place = {"session": session, "producer": 1, "sequence": message, **columns}
+    return [
+        o(at, 10 + session, "invoke", f, message, **place),
+        o(at + 1, 10 + session, outcome, f, message, **{"broker": "a1", **place}),
+    ]
+
+
+def end(at: int, f: str, transaction: int, outcome: str = "ok") -> list[Row]:
+    return [
+        o(at, 1, "invoke", f, transaction=transaction),
+        o(at + 1, 1, outcome, f, transaction=transaction, broker="a1"),
+    ]
+
+
+def gone(at: int, session: int) -> list[Row]:
+    return [o(at, 10 + session, "info", "disconnect", session=session, broker="a1")]
+
+
+def role(at: int, broker: str, name: str, low: int, high: int, node_id: str = "n") -> list[Row]:
+    return [
+        o(
+            at,
+            -2,
+            "info",
+            "role",
+            broker=broker,
+            node_id=node_id,
+            role=name,
+            time_low=low * MS,
+            time_high=high * MS,
+        )
+    ]
+
+
+def kept(at: int, message: int, store: str = "main", **columns: object) -> list[Row]:
+    return [o(at, -3, "ok", "browse", message, **{"broker": "a1", "value": store, **columns})]
+
+
+DONE = finished(90)
+TAKEOVER = [*role(1, "a1", "live", 0, 1), *role(20, "a2", "live", 18, 20)]
+
+CASES: dict[str, tuple[list[Row], set[str]]] = {
+    "an acknowledged message that nobody got and no store has is lost": ([*send(0, 1), *DONE], {"lost"}),
+    "a delivered message is not lost": ([*send(0, 1), *deliver(5, 1), *DONE], set()),
+    "a message of unknown outcome is not lost": ([*send(0, 1, "info"), *DONE], set()),
+    "nothing is lost before everything was drained": ([*send(0, 1), phase(9, "heal"), phase(10, "drain")], set()),
+    "nothing is lost while a broker's stores are closed": ([*send(0, 1), o(5, -3, "info", "browse", broker="b1"), *DONE], set()),
+    "a committed message that vanished is lost": (
+        [*send(0, 1, transaction=5), *end(3, "commit", 5), *DONE], {"lost"}),
+    "a message of a transaction of unknown end is not lost": (
+        [*send(0, 1, transaction=5), *end(3, "commit", 5, "info"), *DONE], set()),
+    "a message still in a dead letter store is stuck, not lost": (
+        [*send(0, 1), *kept(80, 1, "dead-letter"), *DONE], {"stuck"}),
+    "a stored message that was delivered is not stuck": ([*send(0, 1), *deliver(5, 1), *kept(80, 1), *DONE], set()),
+    "a message nobody sent is a phantom": (deliver(5, 1), {"phantom"}),
+    "a message whose send is still open is no phantom": ([send(0, 1)[0], *deliver(5, 1)], set()),
+    "other contents than sent are corrupted": ([*send(0, 1), *deliver(5, 1, digest=2)], {"corrupted"}),
+    "a body that cannot be read is corrupted": (
+        [*send(0, 1), *deliver(5, 1), o(7, 11, "ok", "deliver", session=1, broker="a1", error="no JSON")], {"corrupted"}),
+    "a failed send that arrives is an aborted delivery": ([*send(0, 1, "fail"), *deliver(5, 1)], {"aborted-delivery"}),
+    "an unknown send that arrives is fine": ([*send(0, 1, "info"), *deliver(5, 1)], set()),
+    "a rolled back message that arrives is an aborted delivery": (
+        [*send(0, 1, transaction=5), *end(3, "abort", 5), *deliver(8, 1)], {"aborted-delivery"}),
+    "a roll-back of unknown end aborts nothing for certain": (
+        [*send(0, 1, transaction=5), *end(3, "abort", 5, "info"), *deliver(8, 1)], set()),
+    "a delivery after a certain ack is a duplicate": (
+        [*send(0, 1), *deliver(5, 1), *answer(6, 1), *gone(8, 1), *deliver(9, 1, 2, redelivered=True)], {"duplicate"}),
+    "a marked delivery after an unknown ack is no duplicate": (
+        [*send(0, 1), *deliver(5, 1), *answer(6, 1, outcome="info"), *gone(8, 1), *deliver(9, 1, 2, redelivered=True)], set()),
+    "a delivery after a committed ack is a duplicate": (
+        [*send(0, 1), *deliver(5, 1), *answer(6, 1, transaction=9), *end(8, "commit", 9), *gone(10, 1),
+         *deliver(11, 1, 2, redelivered=True)], {"duplicate"}),
+    "a delivery after a rolled back ack is no duplicate": (
+        [*send(0, 1), *deliver(5, 1), *answer(6, 1, transaction=9), *end(8, "abort", 9), *deliver(11, 1, redelivered=True)], set()),
+    "twice in one session with nothing between is a duplicate": (
+        [*send(0, 1), *deliver(5, 1), *deliver(6, 1, redelivered=True)], {"duplicate"}),
+    "twice in one session with a nack between is no duplicate": (
+        [*send(0, 1), *deliver(5, 1), *answer(6, 1, f="nack"), *deliver(9, 1, redelivered=True)], set()),
+    "a redelivery to another session without the mark is unflagged": (
+        [*send(0, 1), *deliver(5, 1), *gone(6, 1), *deliver(7, 1, 2)], {"unflagged-redelivery"}),
+    "a redelivery by a broker that never marks is not judged": (
+        [*send(0, 1), *deliver(5, 1, redelivered=None), *gone(6, 1), *deliver(7, 1, 2, redelivered=None)], set()),
+    "two working sessions holding one message is a double delivery and splits the group": (
+        [*send(0, 1), *deliver(5, 1), *deliver(6, 1, 2, redelivered=True), *answer(8, 1, 1), *answer(10, 1, 2)],
+        {"double-delivery", "group-split"}),
+    "a session that its client only believes alive holds nothing for certain": (
+        [*send(0, 1), *deliver(5, 1), *deliver(6, 1, 2, redelivered=True), *answer(8, 1, 1, "info"), *answer(10, 1, 2)], set()),
+    "a session proven alive by another message still holds": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 1), *deliver(6, 2), *deliver(7, 1, 2, redelivered=True), *answer(10, 2, 1),
+         *answer(12, 1, 2)], {"double-delivery", "group-split"}),
+    "a disconnected session holds nothing": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 1), *deliver(6, 2), *gone(7, 1), *deliver(8, 1, 2, redelivered=True),
+         *answer(12, 1, 2)], set()),
+    "an ungrouped message may be doubly delivered too": (
+        [dict(r, group=None) for r in
+         [*send(0, 1), *deliver(5, 1), *deliver(6, 1, 2, redelivered=True), *answer(8, 1, 1), *answer(10, 1, 2)]],
+        {"double-delivery"}),
+    "two messages of one group in two working sessions split the group": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 1), *deliver(6, 2, 2), *answer(8, 1, 1), *answer(10, 2, 2)], {"group-split"}),
+    "a group that moves after its last ack is not split": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 1), *answer(6, 1, 1), *deliver(8, 2, 2), *answer(10, 2, 2)], set()),
+    "two ungrouped messages in two sessions are fine": (
+        [dict(r, group=None) for r in
+         [*send(0, 1), *send(2, 2), *deliver(5, 1), *deliver(6, 2, 2), *answer(8, 1, 1), *answer(10, 2, 2)]], set()),
+    "a group whose holder acks in a transaction is held until its commit": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 1), *answer(6, 1, 1, transaction=3), *deliver(8, 2, 2), *end(9, "commit", 3),
+         *send(11, 3), *deliver(13, 3), *answer(14, 3, 1), *answer(16, 2, 2)], {"group-split"}),
+    "first deliveries of one producer in the wrong sequence are reordered": (
+        [*send(0, 1), send(2, 2)[0], *deliver(5, 2), *gone(6, 1), *deliver(7, 1, 2)], {"reordered", "reordered-realtime"}),
+    "an unknown send that arrives late breaks no order, in no session": (
+        [*send(0, 1, "info"), *send(2, 2), *deliver(5, 2), *deliver(7, 1), *gone(8, 1), *deliver(9, 2, 2, redelivered=True),
+         *deliver(10, 1, 2, redelivered=True)], set()),
+    "overlapping sends of two producers may arrive in any order": (
+        [send(0, 1)[0], *send(2, 2, producer=2), send(3, 1)[1], *deliver(5, 2, producer=2), *deliver(7, 1)], set()),
+    "a certain send before another's beginning fixes their order, whoever sent": (
+        [*send(0, 1), *send(2, 2, producer=2), *deliver(5, 2, producer=2), *deliver(7, 1)], {"reordered-realtime"}),
+    "an unknown send fixes no order with others": (
+        [*send(0, 1, "info"), *send(2, 2, producer=2), *deliver(5, 2, producer=2), *deliver(7, 1)], set()),
+    "a session that goes backwards is reordered, redelivered or not": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 1), *deliver(6, 2), *gone(7, 1), *deliver(8, 2, 2, redelivered=True),
+         *deliver(9, 1, 2, redelivered=True)], {"reordered-session"}),
+    "redelivery from the start in a new session is in order": (
+        [*send(0, 1), *send(2, 2), *deliver(5, 1), *deliver(6, 2), *gone(7, 1), *deliver(8, 1, 2, redelivered=True),
+         *deliver(9, 2, 2, redelivered=True)], set()),
+    "ungrouped messages promise no order": (
+        [dict(r, group=None) for r in [*send(0, 1), *send(2, 2), *deliver(5, 2), *deliver(7, 1)]], set()),
+    "two certain reigns under one node ID are a split brain": ([*TAKEOVER, *send(25, 1, broker="a2")], {"split-brain"}),
+    "reigns that may touch but need not are no split brain": (
+        [*role(1, "a1", "live", 0, 1), *role(20, "a2", "live", 10, 20), *role(22, "a1", "stopped", 15, 22)], set()),
+    "nothing is claimed of a broker that cannot be reached": (
+        [*role(1, "a1", "live", 0, 1), *role(5, "a1", "unreachable", 5, 5), *role(20, "a2", "live", 18, 20)], set()),
+    "two node IDs may both be live": (
+        [*role(1, "a1", "live", 0, 1), *role(2, "b1", "live", 0, 1, "m"), *send(25, 1)], set()),
+    "a demoted broker that answers what was asked later is a zombie": (
+        [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *send(10, 1)], {"zombie"}),
+    "an answer to what was asked before the takeover is no zombie's": (
+        [*role(1, "a1", "live", 0, 1), send(6, 1)[0], *role(7, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
+         send(9, 1)[1]], set()),
+    "a broker that is live again after failback is no zombie": (
+        [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *role(12, "a2", "backup", 11, 12),
+         *role(14, "a1", "live", 13, 14), *send(15, 1)], set()),
+    "a question unanswered for longer than the bound is unavailability": (
+        [*send(0, 1), send(2, 2)[0], dict(send(3, 3, producer=1)[1], time=20 * S)], {"unavailable"}),
+    "a pause in which nobody asked is none": (
+        [*send(0, 1), *(dict(r, time=r["time"] + 30 * S) for r in send(2, 2))], set()),
+    "the harness saying so is not-recovered": ([phase(5, "heal"), phase(9, "not-recovered")], {"not-recovered"}),
+    "operations that still fail after heal and bound are not-recovered": (
+        [phase(5, "heal"), dict(send(6, 1)[0], time=19 * S), dict(send(6, 1, "fail")[1], time=20 * S)], {"not-recovered"}),
+    "one success after heal and bound is recovery": (
+        [phase(5, "heal"), *(dict(r, time=19 * S) for r in send(6, 1)), *(dict(r, time=20 * S) for r in send(8, 2, "fail"))], set()),
+}  # fmt: skip
+
+
+def tidy(rows: list[Row]) -> list[Row]:
+    """Without nulls, and each index once (``finished`` and friends keep theirs)."""
+    rows = sorted(({k: v for k, v in r.items() if v is not None} for r in rows), key=lambda r: r["index"])
+    assert len({r["index"] for r in rows}) == len(rows), [r["index"] for r in rows]
+    return rows
+
+
+@pytest.fixture(scope="module")
+def judged(spark):
+    """All cases in one go on Spark."""
+    found = spark_instances(spark, [tidy(rows) for rows, _ in CASES.values()], OPTIONS)
+    return dict(zip(CASES, found, strict=True))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_reference(case):
+    rows, expected = CASES[case]
+    assert {i.name for i in reference.find(tidy(rows), OPTIONS)} == expected
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("case", CASES)
+def test_spark(case, judged):
+    rows, expected = CASES[case]
+    assert {i.name for i in judged[case]} == expected
+    assert judged[case] == set(reference.find(tidy(rows), OPTIONS))

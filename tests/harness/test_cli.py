@@ -1,0 +1,198 @@
+"""The command line: one clear line for what is wrong, and exit statuses that a nightly job can trust."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness import cli, judge, session
+from harness import store as stores
+from harness.interface import InfrastructureError, TestSpec, UsageError
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(capsys, *words):
+    """(exit status, standard output, standard error) of one command line in this process."""
+    status = cli.run(words)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--nemsis", "kill"], "No such option '--nemsis'. Did you mean '--nemesis'?"),
+        (["chekc", "store"], 'unknown command "chekc": did you mean "check"?'),
+        (["--pairs", "three"], "'three' is not a valid integer"),
+        (["--pairs", "0"], "--pairs is 0: it must be at least 1"),
+        (["--guarantee", "exactly-twice"], 'did you mean "exactly-once"?'),
+        (["--policy", "replicaton"], 'unknown policy "replicaton": did you mean "replication"?'),
+        (["--nemesis", "partiton"], 'unknown nemesis "partiton": did you mean "partition"?'),
+        (["--workload", "group"], 'unknown workload "group": did you mean "groups"?'),
+        (["--environment", "dokcer"], "unknown environment"),
+        (["--set", "acceptor.connection-ttl=3"], "is not NODE:property=value"),
+        (["--set", "*:acceptor.conection-ttl=3"], "did you mean 'acceptor.connection-ttl'?"),
+        (["--spec", "/nonexistent/spec.json"], "/nonexistent/spec.json cannot be read"),
+        (["--schedule", "/nonexistent/s.json"], "/nonexistent/s.json cannot be read"),
+        (["check"], "Missing argument 'PATHS...'"),
+        (["check", "/nonexistent"], "/nonexistent does not exist"),
+        (["list", "surplus"], "unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_254(capsys, tmp_path, words, complaint):
+    status, out, err = run(capsys, *words)
+    assert status == 254
+    assert out == ""
+    assert err.startswith("jepsen-run: ")
+    assert err.count("\n") == 1
+    assert complaint.replace(":", "").lower() in err.replace(":", "").lower()
+
+
+def test_wrong_usage_as_a_process():
+    done = subprocess.run(
+        [sys.executable, "-m", "harness.cli", "--frobnicate"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 254
+    assert done.stderr.startswith("jepsen-run: No such option")
+    assert done.stdout == ""
+
+
+def test_version_and_help_are_no_errors(capsys):
+    status, out, _ = run(capsys, "--version")
+    assert (status, out) == (0, f"jepsen-run {cli.version()}\n")
+    status, out, _ = run(capsys, "--help")
+    assert status == 0
+    assert all(command in out for command in ("test", "check", "list", "clean"))
+    status, out, _ = run(capsys, "test", "--help")
+    assert status == 0
+    assert "--nemesis" in out
+
+
+def test_options_without_a_command_are_a_test(capsys, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(session, "run", lambda request: asked.append(request) or 0)
+    assert (
+        run(
+            capsys,
+            "--nemesis",
+            "partition, kill",
+            "--policy",
+            "replication",
+            "--seed",
+            "5",
+            "--store",
+            str(tmp_path),
+        )[0]
+        == 0
+    )
+    assert (
+        run(
+            capsys,
+            "test",
+            "--nemesis",
+            "partition,kill",
+            "--policy",
+            "replication",
+            "--seed",
+            "5",
+            "--store",
+            str(tmp_path),
+        )[0]
+        == 0
+    )
+    assert asked[0] == asked[1]
+    assert asked[0].spec.nemeses == ("partition", "kill")
+    assert asked[0].spec.seed == 5
+
+
+def test_without_a_seed_one_is_drawn_and_with_a_spec_it_is_kept(capsys, monkeypatch, tmp_path):
+    asked = []
+    monkeypatch.setattr(session, "run", lambda request: asked.append(request) or 0)
+    run(capsys)
+    run(capsys)
+    assert asked[0].spec.seed != asked[1].spec.seed
+    stores.save(tmp_path, "spec.json", TestSpec(name="x", seed=77))
+    run(capsys, "--spec", str(tmp_path / "spec.json"))
+    assert asked[2].spec.seed == 77
+    run(capsys, "--spec", str(tmp_path / "spec.json"), "--seed", "78")
+    assert asked[3].spec.seed == 78
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (UsageError("that cannot be"), 254, "jepsen-run: that cannot be\n"),
+        (InfrastructureError("the machine is full"), 2, "jepsen-run: unknown: the machine is full\n"),
+        (KeyboardInterrupt(), 130, "jepsen-run: interrupted\n"),
+    ],
+)
+def test_each_kind_of_trouble_has_its_status(capsys, monkeypatch, error, status, said):
+    def fail(request):
+        raise error
+
+    monkeypatch.setattr(session, "run", fail)
+    ended, out, err = run(capsys, "--seed", "1")
+    assert (ended, out, err.lstrip("\n")) == (status, "", said)
+
+
+def test_a_bug_of_ours_is_255_and_asks_for_a_report(capsys, monkeypatch):
+    def fail(request):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(session, "run", fail)
+    status, _, err = run(capsys, "--seed", "1")
+    assert status == 255
+    assert "ZeroDivisionError: a bug" in err
+    assert "please report it" in err
+
+
+def test_the_gravest_status_of_a_batch_wins():
+    assert judge.gravest_status([0, 0]) == 0
+    assert judge.gravest_status([0, 2, 0]) == 2
+    assert judge.gravest_status([2, 255, 0]) == 255
+    assert judge.gravest_status([2, 255, 1, 0]) == 1
+    assert judge.gravest_status([]) == 0
+    assert [judge.exit_status(valid) for valid in (True, False, None)] == [0, 1, 2]
+
+
+def test_a_path_without_any_run_is_named(capsys, tmp_path):
+    status, _, err = run(capsys, "check", str(tmp_path))
+    assert status == 254
+    assert f"{tmp_path} has no history in it" in err
+
+
+def test_list_names_everything_and_what_goes_with_what(capsys):
+    status, text, _ = run(capsys, "list")
+    assert status == 0
+    status, document, _ = run(capsys, "list", "--json")
+    assert status == 0
+    table = json.loads(document)
+    assert {"policies", "nemeses", "workloads", "environments"} <= set(table)
+    assert "replication" in table["policies"]
+    assert {"partition", "kill", "pause", "stop"} <= set(table["nemeses"])
+    assert {"groups", "queue"} <= set(table["workloads"])
+    assert {"local", "docker"} <= set(table["environments"])
+    assert all(name in text for part in table.values() for name in part)
+    for nemesis in table["nemeses"].values():
+        assert set(nemesis["environments"]) == set(table["environments"])
+
+
+def test_output_that_nobody_reads_is_no_verdict():
+    """``jepsen-run check ... | head`` must never say valid or invalid by accident."""
+    command = f"{sys.executable} -c 'import harness.cli; harness.cli.main()' list; echo $? >&2"
+    told = subprocess.run(
+        ["sh", "-c", f"({command}) | true"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert told.stderr.split()[-1] == "2", told.stderr

@@ -1,0 +1,136 @@
+"""The plug-in of our broker: what it writes is what the broker reads, and wrong properties are named before anything starts."""
+
+import pytest
+
+from broker import config
+from harness import spec as specs
+from harness.interface import Address, Layout, UsageError
+from harness.systems import registry
+from harness.systems.own import OwnSystem
+
+LISTEN = {
+    "stomp": Address("127.0.0.1", 1001),
+    "cluster": Address("127.0.0.1", 1002),
+    "admin": Address("127.0.0.1", 1003),
+}
+
+
+def load(tmp_path, node_name, **given):
+    """The configuration of one node as the broker itself loads it."""
+    system = OwnSystem()
+    spec = specs.build(given)
+    nodes = system.plan(spec)
+    node = next(node for node in nodes if node.name == node_name)
+    hosts = {
+        f"{other.name}:61616": Address("127.0.0.1", 2000 + i)
+        for i, other in enumerate(nodes)
+        if other is not node
+    }
+    layout = Layout(etc=str(tmp_path), data=str(tmp_path / "data"), logs=str(tmp_path / "logs"))
+    files = system.files(spec, node, nodes, layout, LISTEN, hosts)
+    assert list(files) == ["broker.toml"]
+    (tmp_path / "broker.toml").write_bytes(files["broker.toml"])
+    assert system.command(layout) == ["python", "-m", "broker.daemon", "--config", f"{tmp_path}/broker.toml"]
+    return config.load(tmp_path / "broker.toml")
+
+
+def test_a_master_and_its_slave_are_configured_for_each_other(tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "2").mkdir()
+    master = load(tmp_path / "1", "b1", pairs=2)
+    slave = load(tmp_path / "2", "b2", pairs=2)
+    assert isinstance(master.replication, config.MasterSection)
+    assert isinstance(slave.replication, config.SlaveSection)
+    assert master.replication.group_name == slave.replication.group_name == "b"
+    assert master.cluster.cluster_password == slave.cluster.cluster_password
+    assert set(slave.cluster.static_connectors) == {"a1:61616", "a2:61616", "b1:61616"}
+    assert set(slave.cluster.static_connectors) == set(slave.hosts)
+    assert slave.cluster.connector == "b2:61616"
+
+
+def test_the_node_listens_where_the_environment_says(tmp_path):
+    loaded = load(tmp_path, "a1")
+    assert (loaded.acceptor.port, loaded.cluster.port, loaded.admin.port) == (1001, 1002, 1003)
+    assert loaded.data_path == tmp_path / "data"
+
+
+def test_a_standalone_broker_has_no_policy(tmp_path):
+    loaded = load(tmp_path, "a1", policy="standalone")
+    assert loaded.replication is None
+
+
+def test_the_dialect_may_log_in(tmp_path):
+    loaded = load(tmp_path, "a1")
+    dialect = OwnSystem().dialect
+    assert loaded.acceptor.users == {dialect.login: dialect.passcode}
+
+
+def test_test_defaults_keep_the_proportions(tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "2").mkdir()
+    master, slave = load(tmp_path / "1", "a1"), load(tmp_path / "2", "a2")
+    assert master.replication.vote_on_replication_failure
+    assert slave.replication.vote_on_replication_failure
+    vote_ms = (
+        slave.replication.vote_retries * slave.replication.vote_retry_wait
+        + slave.replication.quorum_vote_wait
+    )
+    assert master.replication.replication_patience < slave.replication.replication_patience + vote_ms
+    assert master.acceptor.connection_ttl == 2000
+
+
+def test_properties_reach_the_nodes_they_name(tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "2").mkdir()
+    properties = {
+        "*": {"acceptor.connection-ttl": 1500, "ha-policy.replication.slave.vote-retries": 9},
+        "a2": {"acceptor.connection-ttl": 700},
+    }
+    master = load(tmp_path / "1", "a1", properties=properties)
+    slave = load(tmp_path / "2", "a2", properties=properties)
+    assert (master.acceptor.connection_ttl, slave.acceptor.connection_ttl) == (1500, 700)
+    assert slave.replication.vote_retries == 9
+    assert isinstance(master.replication, config.MasterSection)
+
+
+def test_a_replication_property_without_a_role_is_for_both(tmp_path):
+    (tmp_path / "1").mkdir()
+    (tmp_path / "2").mkdir()
+    properties = {"*": {"ha-policy.replication.vote-on-replication-failure": False}}
+    for node in ("a1", "a2"):
+        loaded = load(tmp_path / node[1], node, properties=properties)
+        assert loaded.replication.vote_on_replication_failure is False
+
+
+@pytest.mark.parametrize(
+    ("properties", "complaint"),
+    [
+        ({"a3": {}}, 'no node "a3" in this test: did you mean "a'),
+        ({"*": {"acceptor.conection-ttl": 1}}, "did you mean 'acceptor.connection-ttl'?"),
+        ({"*": {"acceptor.connection-ttl": "soon"}}, "property 'acceptor.connection-ttl': expected int"),
+        ({"a1": {"ha-policy.replication.slave.vote-retries": 1}}, "is for a slave, and a1 is a master"),
+        (
+            {"*": {"ha-policy.replication.vote-retrys": 1}},
+            "did you mean 'ha-policy.replication.master.vote-retries'?",
+        ),
+    ],
+)
+def test_wrong_properties_are_refused_before_anything_starts(properties, complaint):
+    with pytest.raises(UsageError) as refused:
+        OwnSystem().plan(specs.build({"properties": properties}))
+    assert complaint in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_unknown_policy_names_the_near_one():
+    with pytest.raises(UsageError, match='unknown policy "replicaton": did you mean "replication"?'):
+        registry.for_policy("replicaton")
+
+
+def test_deliveries_are_read_as_the_broker_writes_them():
+    dialect = OwnSystem().dialect
+    assert dialect.delivery({"redelivered": "true", "JMSXDeliveryCount": "3"}) == (True, 3)
+    assert dialect.delivery({"redelivered": "false"}) == (False, None)
+    assert dialect.send_headers("g1") == {"JMSXGroupID": "g1"}
+    assert dialect.send_headers(None) == {}
+    assert dialect.destination("orders") == "/queue/orders"

@@ -1,0 +1,66 @@
+"""What a person sees: one line per change in a log, everything at a glance on a terminal."""
+
+import io
+
+from harness.progress import Lines, Screen, Snapshot, choose
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def snapshots():
+    roles = {"a1": "live", "a2": "backup"}
+    yield Snapshot(phase="start", elapsed_s=0.5)
+    yield Snapshot(phase="load", elapsed_s=1.0, roles=roles)
+    yield Snapshot(
+        phase="load", elapsed_s=2.0, roles=roles, counters={"ok": 400, "fail": 0, "info": 2, "deliver": 380}
+    )
+    yield Snapshot(phase="load", elapsed_s=3.0, roles=roles, faults={"kill-1": "kill a1"})
+    yield Snapshot(
+        phase="load",
+        elapsed_s=4.0,
+        roles={**roles, "a1": "stopped", "a2": "live"},
+        faults={"kill-1": "kill a1"},
+    )
+    yield Snapshot(
+        phase="heal", elapsed_s=5.0, roles={**roles, "a1": "stopped", "a2": "live"}, counters={"ok": 900}
+    )
+
+
+def test_a_log_has_one_line_for_each_change_and_none_for_the_rest():
+    stream = io.StringIO()
+    with choose(stream, "a test") as progress:
+        assert isinstance(progress, Lines)
+        for snapshot in snapshots():
+            progress.update(snapshot)
+            progress.update(snapshot)
+    assert [line.split(" s  ")[1] for line in stream.getvalue().splitlines()] == [
+        "phase start",
+        "phase load",
+        "a1     live",
+        "a2     backup",
+        "fault  kill a1",
+        "a1     stopped",
+        "a2     live",
+        "phase heal   (900 ok)",
+        "healed kill a1",
+    ]
+
+
+def test_a_terminal_shows_phase_rate_faults_and_roles():
+    stream = Terminal()
+    with choose(stream, "a test") as progress:
+        assert isinstance(progress, Screen)
+        for snapshot in snapshots():
+            drawn = progress._table(snapshot)
+            progress.update(snapshot)
+        progress.note("one [more] line")
+    cells = [str(cell) for column in drawn.columns for cell in column.cells]
+    assert cells[:4] == ["phase", "operations", "faults", "brokers"]
+    assert cells[4].startswith("heal")
+    assert "900 ok" in cells[5]
+    assert "none" in cells[6]
+    assert "a1 stopped" in cells[7]
+    assert "one [more] line" in stream.getvalue()

@@ -1,0 +1,179 @@
+"""The report and the JUnit file of one made-up run in which everything that can be drawn happens."""
+
+import asyncio
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.verdict import Finding, Statistics, Verdict, Witness
+from harness import figure, junit, partition, report, store, timeline
+from harness.history import StreamRecorder
+from harness.interface import Fault, Schedule, TestSpec
+
+SECOND = 1_000_000_000
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0
+
+    def __call__(self):
+        return self.now
+
+
+def record(recorder, clock):
+    clock.now = 1 * SECOND
+    recorder.event(HARNESS, "info", "phase", value="load")
+    for name, role in (("a1", "live"), ("a2", "backup")):
+        recorder.event(
+            MONITOR, "info", "role", broker=name, node_id="n", role=role, time_low=0, time_high=SECOND
+        )
+    for number in range(200):
+        clock.now = SECOND + number * SECOND // 20
+        process = number % 4
+        recorder.event(process, "invoke", "send", queue="q", group="g", message=number)
+        clock.now += 2_000_000 + number * 10_000
+        recorder.event(
+            process, "info" if 80 <= number < 90 else "ok", "send", queue="q", group="g", message=number
+        )
+        recorder.event(9, "ok", "deliver", queue="q", group="g", message=number)
+        if number == 80:
+            value = {
+                "label": "f1",
+                "shape": "pair-link",
+                "target": "a",
+                "observed": {"a1>a2": "lost"},
+                "bit": True,
+            }
+            recorder.event(NEMESIS, "invoke", "partition", value=json.dumps({"label": "f1"}))
+            recorder.event(NEMESIS, "info", "partition", value=json.dumps(value))
+            recorder.event(
+                MONITOR,
+                "info",
+                "role",
+                broker="a2",
+                node_id="n",
+                role="live",
+                time_low=clock.now,
+                time_high=clock.now + 1,
+            )
+        if number == 120:
+            recorder.event(NEMESIS, "invoke", "heal:partition", value=json.dumps({"label": "f1"}))
+            recorder.event(
+                NEMESIS,
+                "info",
+                "heal:partition",
+                value=json.dumps({"label": "f1", "observed": {"a1>a2": "open"}}),
+            )
+            recorder.event(NEMESIS, "invoke", "kill", value=json.dumps({"label": "f2", "target": "b1"}))
+    recorder.event(HARNESS, "info", "phase", value="end")
+
+
+@pytest.fixture
+def run_directory(tmp_path):
+    async def write():
+        clock = Clock()
+        recorder = StreamRecorder(tmp_path, clock)
+        record(recorder, clock)
+        await recorder.finish()
+
+    asyncio.run(write())
+    store.save(tmp_path, store.SPEC, TestSpec(name="made-up", nemeses=("partition",), seed=7))
+    store.save(tmp_path, store.SCHEDULE, Schedule(faults=(Fault(kind="partition", start_s=3.0),)))
+    return tmp_path
+
+
+def judged(directory, valid, *findings, reasons=()):
+    verdict = Verdict(
+        valid=valid, findings=findings, reasons=reasons, statistics=Statistics(rows=400, duration_s=10)
+    )
+    (directory / store.FINDINGS).write_bytes(verdict.to_json())
+    return directory
+
+
+def finding(name, severity="grave", sentence="Message 17 was lost."):
+    rows = (
+        {"index": 4, "time": SECOND, "process": 1, "type": "ok", "f": "send", "message": 17, "digest": 5},
+    )
+    return Finding(name=name, severity=severity, count=2, sentence=sentence, witness=Witness((4,), rows))
+
+
+def test_rates_latencies_faults_and_roles_are_read_from_the_history(run_directory):
+    read = timeline.read(run_directory / partition.DIRECTORY)
+    sends = next(series for series in read.rates if series.name == "sends acknowledged")
+    unknown = next(series for series in read.rates if series.name == "unknown outcome")
+    assert sum(sends.values) * read.bin_s == pytest.approx(190)
+    assert sum(unknown.values) * read.bin_s == pytest.approx(10)
+    median = next(series for series in read.latencies_ms if series.name == "median")
+    assert 2.0 <= median.values[len(median.values) // 2] <= 4.0
+    assert [(band.label, band.bit, band.observed) for band in read.bands] == [
+        ("partition pair-link", True, "a1>a2: lost"),
+        ("kill", False, ""),
+    ]
+    assert read.bands[0].end_s == pytest.approx(6.0, abs=0.1)
+    assert read.bands[1].end_s == read.end_s
+    assert [span.role for span in read.lanes["a2"]] == ["backup", "live"]
+
+
+def test_the_picture_is_well_formed_and_has_every_part(run_directory):
+    svg = ET.fromstring(figure.draw(timeline.read(run_directory / partition.DIRECTORY)))
+    titles = [title.text for title in svg.iter("{http://www.w3.org/2000/svg}title")]
+    assert any("partition pair-link a" in title for title in titles)
+    assert any("kill b1 (no effect seen)" in title for title in titles)
+    assert any(title.startswith("a2 live from between") for title in titles)
+
+
+def test_an_empty_history_is_drawn(tmp_path):
+    ET.fromstring(figure.draw(timeline.read(tmp_path)))
+
+
+@pytest.mark.parametrize(("valid", "word"), [(True, "valid"), (False, "invalid"), (None, "unknown")])
+def test_the_report_says_the_verdict_first(run_directory, valid, word):
+    text = report.write(judged(run_directory, valid, reasons=("because",))).read_text()
+    assert f"<h1>{word}</h1>" in text
+    assert text.index(f"<h1>{word}</h1>") < text.index("Findings")
+    assert "because" in text
+    assert "jepsen-run --spec spec.json --schedule schedule.json" in text
+
+
+def test_what_a_broker_said_cannot_become_markup(run_directory):
+    nasty = finding("lost", sentence="<script>alert(1)</script>")
+    text = report.write(judged(run_directory, False, nasty)).read_text()
+    assert "<script>" not in text
+    assert "&lt;script&gt;" in text
+
+
+def test_the_report_stands_alone(run_directory):
+    text = report.write(judged(run_directory, True)).read_text()
+    for outside in (" src=", 'href="http', "@import", "url("):
+        assert outside not in text
+
+
+def test_junit_names_every_check_and_fails_the_violated_one(run_directory):
+    path = junit.write(
+        judged(
+            run_directory,
+            False,
+            finding("lost", sentence="gone\x00"),
+            finding("unflagged-redelivery", "warning"),
+        )
+    )
+    suite = ET.parse(path).getroot()
+    assert suite.get("failures") == "1"
+    assert suite.get("errors") == "0"
+    cases = {case.get("name"): case for case in suite}
+    assert set(junit.CHECKED) < set(cases)
+    assert cases["lost"].find("failure").get("type") == "lost"
+    assert cases["unflagged-redelivery"].find("failure") is None
+    assert cases["duplicate"].find("failure") is None
+
+
+def test_junit_never_shows_unknown_as_passed(run_directory):
+    suite = ET.parse(junit.write(judged(run_directory, None, reasons=("no engine",)))).getroot()
+    assert suite.get("errors") == "1"
+    assert (
+        next(case for case in suite if case.get("name") == "verdict").find("error").get("message")
+        == "no engine"
+    )

@@ -1,0 +1,281 @@
+"""A run: its phases, and how each kind of trouble ends it. The cluster is in memory; the recorder and the files are real."""
+
+import asyncio
+import errno
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fake_cluster import FakeEnvironment, FakeWorkload, SilentProgress, composition
+
+from harness import browse as browsing
+from harness import partition
+from harness import run as running
+from harness import store as stores
+from harness.history import StreamRecorder, recover
+from harness.interface import InfrastructureError, StoredMessage
+from harness.run import Run, gravest
+
+
+def conduct(tmp_path, test, *, meanwhile=None):
+    """Run to the end; returns (Run, rows of the history as dicts)."""
+    store = stores.create(tmp_path, test.spec.name)
+    life = Run(test, store, SilentProgress())
+
+    async def main():
+        if meanwhile is not None:
+            task = asyncio.create_task(life.conduct())
+            await meanwhile(task, life)
+            await task
+        else:
+            await life.conduct()
+
+    asyncio.run(main())
+    return life, rows(store)
+
+
+def rows(store):
+    return pa.concat_tables([pq.read_table(file) for file in recover(store)]).sort_by("index").to_pylist()
+
+
+def phases(history):
+    return [row["value"] for row in history if row["f"] == "phase"]
+
+
+def test_the_phases_of_a_quiet_test(tmp_path):
+    test = composition()
+    _, history = conduct(tmp_path, test)
+    assert phases(history) == ["deploy", "start", "load", "heal", "recovered", "drain", "browse", "end"]
+    assert test.workload.drained
+    assert [row["index"] for row in history] == list(range(len(history)))
+    assert {row["role"] for row in history if row["f"] == "role"} == {"live", "backup"}
+
+
+def test_a_store_that_was_read_completely_says_so(tmp_path):
+    _, history = conduct(tmp_path, composition())
+    assert [(row["type"], row["broker"], row["message"]) for row in history if row["f"] == "browse"] == [
+        ("ok", "a1", None)
+    ]
+
+
+def test_a_body_that_is_not_ours_is_told_and_not_lost(tmp_path):
+    foreign = StoredMessage(store="main", queue="q0", group=None, body=b"not ours")
+    _, history = conduct(tmp_path, composition(stored=[foreign]))
+    found = [row for row in history if row["f"] == "browse" and row["error"] is not None]
+    assert len(found) == 1
+    assert found[0]["value"] == "main"
+    assert found[0]["message"] is None
+
+
+def test_a_broker_that_dies_is_a_role_and_is_started_again_by_the_healing(tmp_path):
+    environment = FakeEnvironment()
+
+    async def die(context):
+        if context.counters.get("ok", 0) == 10:
+            environment.up.discard("a2")
+
+    _, history = conduct(tmp_path, composition(environment, FakeWorkload(die)))
+    roles = [row["role"] for row in history if row["f"] == "role" and row["broker"] == "a2"]
+    assert roles == ["backup", "stopped", "backup"]
+    assert "end" in phases(history)
+
+
+def test_a_failback_that_is_under_way_is_waited_for(tmp_path):
+    """The live refuses once, because it hands over; the store of the next live is what counts."""
+    environment = FakeEnvironment()
+    test = composition(environment)
+    real = test.system.browse
+    asked = []
+
+    async def hands_over(admin):
+        asked.append(admin.host)
+        if admin.host == "a1":
+            environment.roles.update(a1="backup", a2="live")
+            environment.epochs.update(a1=2, a2=2)
+            raise OSError("a1 is not live")
+        return await real(admin)
+
+    test.system.browse = hands_over
+    _, history = conduct(tmp_path, test)
+    assert asked[0] == "a1"
+    assert asked[-1] == "a2"
+    assert [(row["type"], row["broker"]) for row in history if row["f"] == "browse"] == [("ok", "a2")]
+
+
+def test_a_store_that_stays_closed_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(browsing, "PATIENCE_S", 0.3)
+    test = composition()
+
+    async def refuse(admin):
+        raise OSError("the disk is gone")
+
+    test.system.browse = refuse
+    _, history = conduct(tmp_path, test)
+    assert [(row["type"], row["broker"], row["error"]) for row in history if row["f"] == "browse"] == [
+        ("info", "a1", "the disk is gone")
+    ]
+
+
+def test_without_a_live_broker_the_end_says_not_recovered_and_that_stores_are_unread(tmp_path, monkeypatch):
+    monkeypatch.setattr(browsing, "PATIENCE_S", 0.3)
+    environment = FakeEnvironment()
+
+    async def demote(context):
+        environment.roles["a1"] = "backup"
+        environment.epochs["a1"] = 2
+
+    test = composition(environment, FakeWorkload(demote), recovery_bound_s=0.3)
+    _, history = conduct(tmp_path, test)
+    assert "not-recovered" in phases(history)
+    unread = [row for row in history if row["f"] == "browse"]
+    assert {(row["type"], row["broker"]) for row in unread} == {("info", "a1"), ("info", "a2")}
+    assert all("no live broker" in row["error"] for row in unread)
+
+
+def test_clients_that_never_succeed_again_are_not_recovered(tmp_path):
+    workload = FakeWorkload(silent=True, fails=1)
+    _, history = conduct(tmp_path, composition(workload=workload, recovery_bound_s=0.3))
+    assert "not-recovered" in phases(history)
+
+
+def test_clients_that_never_tried_accuse_nobody(tmp_path):
+    _, history = conduct(tmp_path, composition(workload=FakeWorkload(silent=True), recovery_bound_s=0.3))
+    assert "recovered" in phases(history)
+
+
+def test_a_deployment_that_fails_is_the_machines_fault(tmp_path):
+    environment = FakeEnvironment(fails="deploy")
+    with pytest.raises(InfrastructureError, match="deploy did not work: no disk"):
+        conduct(tmp_path, composition(environment))
+    assert "heal_all" in environment.calls
+
+
+def test_a_broker_that_ends_while_starting_is_named_with_its_last_words(tmp_path):
+    class Dies(FakeEnvironment):
+        async def start(self, node):
+            if node == "a2":
+                self.up.add(node)
+
+    with pytest.raises(InfrastructureError) as ended:
+        conduct(tmp_path, composition(Dies()))
+    assert "broker a1 ended while it started (exit status 1)" in str(ended.value)
+    assert "the port is in use" in str(ended.value)
+
+
+def test_a_pair_that_never_gets_its_backup_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "START_S", 0.3)
+    environment = FakeEnvironment(roles={"a1": "live", "a2": "synchronizing"})
+    with pytest.raises(
+        InfrastructureError, match="pair a has no up-to-date backup; roles: a1 live, a2 synchronizing"
+    ):
+        conduct(tmp_path, composition(environment))
+
+
+def test_a_bug_in_the_workload_goes_to_the_top_and_the_history_is_kept(tmp_path):
+    async def crash(context):
+        if context.counters.get("ok", 0) == 10:
+            raise ZeroDivisionError("a bug")
+
+    environment = FakeEnvironment()
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        conduct(tmp_path, composition(environment, FakeWorkload(crash)))
+    assert environment.calls[-1] == "heal_all"
+    history = rows(stores.find(tmp_path)[0])
+    assert sum(row["f"] == "send" and row["type"] == "ok" for row in history) == 5
+
+
+def test_a_workload_that_does_not_stop_is_a_bug(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "STOP_S", 0.1)
+
+    class Deaf(FakeWorkload):
+        async def run(self, context):
+            context.counters["ok"] = 1
+            while True:
+                await asyncio.sleep(0.01)
+                context.counters["ok"] += 1
+
+    with pytest.raises(RuntimeError, match="the workload did not stop"):
+        conduct(tmp_path, composition(workload=Deaf(), operation_timeout_s=0.1))
+
+
+def test_a_drain_without_end_is_trouble_and_the_run_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "DRAIN_S", 0.2)
+
+    class Endless(FakeWorkload):
+        async def drain(self, context):
+            await asyncio.sleep(60)
+
+    life, history = conduct(tmp_path, composition(workload=Endless()))
+    assert "could not be drained" in life.trouble
+    assert phases(history)[-1] == "end"
+
+
+def test_an_interruption_heals_and_keeps_the_history(tmp_path):
+    environment = FakeEnvironment()
+
+    async def interrupt(task, life):
+        while not life.loaded:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        conduct(tmp_path, composition(environment, time_limit_s=60.0), meanwhile=interrupt)
+    assert environment.calls[-1] == "heal_all"
+    assert "load" in phases(rows(stores.find(tmp_path)[0]))
+
+
+def test_a_full_disk_ends_the_run_as_the_machines_fault(tmp_path, monkeypatch):
+    real = StreamRecorder._append
+    full = False
+
+    def write(self, chunk):
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(self, chunk)
+
+    async def fill(context):
+        nonlocal full
+        full = context.counters.get("ok", 0) > 10
+
+    monkeypatch.setattr(StreamRecorder, "_append", write)
+    with pytest.raises(InfrastructureError, match="No space left on device.*are not on disk"):
+        conduct(tmp_path, composition(workload=FakeWorkload(fill), time_limit_s=60.0))
+
+
+def test_the_gravest_of_several_exceptions_decides():
+    machine, bug = InfrastructureError("machine"), ValueError("bug")
+    assert gravest(BaseExceptionGroup("", [asyncio.CancelledError(), machine])) is machine
+    assert gravest(BaseExceptionGroup("", [machine, BaseExceptionGroup("", [bug])])) is bug
+    assert gravest(bug) is bug
+
+
+def test_the_history_is_complete_when_the_run_has_ended(tmp_path):
+    life, _ = conduct(tmp_path, composition())
+    assert partition.complete_files(life.store) is not None
+
+
+def ended_by_itself(tmp_path, in_force):
+    """A test in whose load a2 ends by itself; whether it was started again before the load ended."""
+    environment = FakeEnvironment()
+    test = composition(environment, time_limit_s=2.5)
+
+    async def end_one(task, life):
+        while life._phase != "load":
+            await asyncio.sleep(0.01)
+        if in_force:
+            life._in_force["kill-1"] = "kill b1"
+        environment.up.discard("a2")
+
+    _, history = conduct(tmp_path, test, meanwhile=end_one)
+    names = [
+        row["value"] or f"{row['f']} {row['broker']}" for row in history if row["f"] in {"phase", "restart"}
+    ]
+    return "restart a2" in names[: names.index("heal")]
+
+
+def test_a_broker_that_ended_by_itself_is_started_again_when_no_fault_is_in_force(tmp_path):
+    assert ended_by_itself(tmp_path, in_force=False)
+
+
+def test_a_broker_that_ended_by_itself_stays_away_while_a_fault_is_in_force(tmp_path):
+    assert not ended_by_itself(tmp_path, in_force=True)

@@ -1,0 +1,268 @@
+"""A test from its composition to its exit status, signals included. The cluster is in memory and Spark is not started."""
+
+import asyncio
+import io
+import os
+import signal
+
+import msgspec
+import pytest
+from fake_cluster import FakeEnvironment, FakeWorkload, composition
+
+from checkers import api
+from checkers.verdict import Finding, Verdict, Witness
+from harness import judge, partition, session
+from harness import store as stores
+from harness.interface import UsageError
+
+
+class NoSpark:
+    stopped = False
+
+    def result(self, timeout_s=None):
+        return None
+
+
+@pytest.fixture(autouse=True)
+def no_spark(monkeypatch):
+    monkeypatch.setattr(api, "start_in_background", lambda master=None: NoSpark())
+    monkeypatch.setattr(api, "start", lambda master=None: None)
+    monkeypatch.setattr(api, "stop", lambda: setattr(NoSpark, "stopped", True))
+    NoSpark.stopped = False
+
+
+def deciding(monkeypatch, **fields):
+    """Every history gets this verdict."""
+    verdict = Verdict(**fields)
+    monkeypatch.setattr(api, "check", lambda paths, options, spark: verdict)
+    return verdict
+
+
+LOST = Finding(
+    name="lost",
+    severity="grave",
+    count=3,
+    sentence="3 messages were acknowledged and never delivered.",
+    witness=Witness(
+        indexes=(4,), rows=({"index": 4, "time": 1_500_000_000, "f": "send", "type": "ok", "message": 7},)
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("valid", "status", "word"),
+    [(True, 0, "VALID  fake"), (False, 1, "INVALID  fake: lost (3)"), (None, 2, "UNKNOWN  fake: too dark")],
+)
+def test_the_verdict_comes_first_and_decides_the_status(tmp_path, monkeypatch, valid, status, word):
+    deciding(
+        monkeypatch,
+        valid=valid,
+        findings=(LOST,) if valid is False else (),
+        reasons=("too dark",) if valid is None else (),
+    )
+    talk = io.StringIO()
+    outcome = session.execute(composition(), tmp_path, talk)
+    assert outcome.status == status
+    verdict_line = next(
+        line for line in talk.getvalue().splitlines() if line.startswith(("VALID", "INVALID", "UNKNOWN"))
+    )
+    assert verdict_line.startswith(word)
+    assert "Again    jepsen-run " in talk.getvalue()
+    if valid is False:
+        assert "#4 at 1.500 s: send ok, message 7" in talk.getvalue()
+
+
+def test_everything_a_reader_needs_is_in_the_store(tmp_path, monkeypatch):
+    deciding(monkeypatch, valid=True)
+    outcome = session.execute(composition(), tmp_path, io.StringIO())
+    store = outcome.store
+    assert stores.find(tmp_path) == [store]
+    assert (tmp_path / "latest").resolve() == store.resolve()
+    assert stores.load_spec(store).name == "fake"
+    assert stores.load_schedule(store).faults == ()
+    assert Verdict.from_json((store / stores.FINDINGS).read_bytes()).valid is True
+    assert (store / "logs" / "a1" / "broker.log").is_file()
+    assert partition.complete_files(store) is not None
+    record = stores.load_run(store)
+    assert record.state == "ended"
+    assert record.trouble is None
+    assert record.again.startswith("jepsen-run ")
+
+
+def test_the_machines_fault_is_unknown_with_the_cause_first(tmp_path, monkeypatch):
+    deciding(monkeypatch, valid=True)
+    environment = FakeEnvironment(fails="deploy")
+    talk = io.StringIO()
+    outcome = session.execute(composition(environment), tmp_path, talk)
+    assert outcome.status == 2
+    assert "UNKNOWN  fake: deploy did not work: no disk" in talk.getvalue()
+    assert environment.calls[-1] == "teardown"
+    stored = Verdict.from_json((outcome.store / stores.FINDINGS).read_bytes())
+    assert (stored.valid, stored.reasons) == (None, ("deploy did not work: no disk",))
+
+
+@pytest.mark.parametrize(("valid", "expected"), [(True, None), (None, None), (False, False)])
+def test_trouble_hides_no_finding_and_lets_nothing_be_valid(valid, expected):
+    verdict = judge.with_trouble(Verdict(valid=valid, reasons=("r",)), "the disk was full")
+    assert verdict.valid is expected
+    assert verdict.reasons == ("the disk was full", "r")
+
+
+def test_a_bug_of_ours_is_255_and_the_history_is_kept(tmp_path, monkeypatch, capsys):
+    async def crash(context):
+        raise ZeroDivisionError("a bug")
+
+    environment = FakeEnvironment()
+    outcome = session.execute(composition(environment, FakeWorkload(crash)), tmp_path, io.StringIO())
+    assert outcome.status == 255
+    assert outcome.verdict is None
+    assert "ZeroDivisionError: a bug" in capsys.readouterr().err
+    assert "ZeroDivisionError" in (outcome.store / "logs" / "harness.log").read_text()
+    assert environment.calls[-1] == "teardown"
+    assert partition.complete_files(outcome.store) is not None
+    assert stores.load_run(outcome.store).state == "failed"
+
+
+def test_a_checker_that_crashes_is_our_bug_and_the_cluster_is_removed(tmp_path, monkeypatch, capsys):
+    def crash(paths, options, spark):
+        raise ZeroDivisionError("in the judge")
+
+    monkeypatch.setattr(api, "check", crash)
+    environment = FakeEnvironment()
+    assert session.execute(composition(environment), tmp_path, io.StringIO()).status == 255
+    assert environment.calls[-1] == "teardown"
+    assert "in the judge" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_heals_removes_and_keeps_the_history(tmp_path, monkeypatch, number):
+    deciding(monkeypatch, valid=True)
+
+    async def interrupt(context):
+        if context.counters.get("ok") == 10:
+            os.kill(os.getpid(), number)
+            await asyncio.sleep(0.1)
+
+    environment = FakeEnvironment()
+    talk = io.StringIO()
+    outcome = session.execute(
+        composition(environment, FakeWorkload(interrupt), time_limit_s=60.0), tmp_path, talk
+    )
+    assert outcome.status == 130
+    assert environment.calls[-3:] == ["heal_all", "collect", "teardown"]
+    assert f"jepsen-run check {outcome.store}" in talk.getvalue()
+    assert stores.load_run(outcome.store).state == "interrupted"
+    assert NoSpark.stopped
+    assert judge.judge(outcome.store, lambda: None).valid is None, "an interrupted run is never valid"
+
+
+def test_a_second_signal_ends_at_once(tmp_path, monkeypatch):
+    class Ended(BaseException):
+        pass
+
+    def leave(status):
+        raise Ended(status)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    attempt = session._Attempt(composition(), tmp_path, NoSpark(), _Notes(), io.StringIO())
+
+    async def main():
+        task = asyncio.create_task(asyncio.sleep(60))
+        attempt._interrupt(task)
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled()
+        with pytest.raises(Ended, match="130"):
+            attempt._interrupt(task)
+
+    asyncio.run(main())
+
+
+class _Notes:
+    def note(self, text):
+        pass
+
+
+def test_a_report_that_fails_changes_nothing(tmp_path, monkeypatch, capsys):
+    import harness.report
+
+    def crash(store):
+        raise ZeroDivisionError("a pen broke")
+
+    deciding(monkeypatch, valid=True)
+    monkeypatch.setattr(harness.report, "write", crash)
+    assert session.execute(composition(), tmp_path, io.StringIO()).status == 0
+    assert "report was not written: ZeroDivisionError: a pen broke" in capsys.readouterr().err
+
+
+def test_a_cluster_that_cannot_be_removed_is_told(tmp_path, monkeypatch, capsys):
+    class Stuck(FakeEnvironment):
+        async def teardown(self):
+            raise OSError("a mount is busy")
+
+    deciding(monkeypatch, valid=True)
+    assert session.execute(composition(Stuck()), tmp_path, io.StringIO()).status == 0
+    assert "a mount is busy" in capsys.readouterr().err
+
+
+def stored_run(tmp_path, monkeypatch, valid=True):
+    deciding(monkeypatch, valid=valid)
+    return session.execute(composition(), tmp_path, io.StringIO()).store
+
+
+def test_check_judges_again_and_a_batch_ends_with_the_gravest(tmp_path, monkeypatch, capsys):
+    stored_run(tmp_path, monkeypatch)
+    bad = stored_run(tmp_path, monkeypatch)
+    (bad / "history" / "_complete.json").unlink()
+    capsys.readouterr()
+    assert session.check([tmp_path], changes={}) == 254
+    captured = capsys.readouterr()
+    assert "VALID  fake" in captured.out
+    assert f"{bad} has no history" in captured.err
+    deciding(monkeypatch, valid=False, findings=(LOST,))
+    assert session.check([tmp_path], changes={}) == 1
+    assert "2 runs: 1 invalid, 1 unusable" in capsys.readouterr().out
+
+
+def test_check_as_json_is_one_document(tmp_path, monkeypatch, capsys):
+    store = stored_run(tmp_path, monkeypatch)
+    capsys.readouterr()
+    assert session.check([store], changes={}, as_json=True) == 0
+    captured = capsys.readouterr()
+    document = msgspec.json.decode(captured.out)
+    assert document["exit-status"] == 0
+    assert document["runs"][0]["verdict"]["valid"] is True
+    assert "VALID" in captured.err
+
+
+def test_check_by_another_guarantee_leaves_the_stored_verdict(tmp_path, monkeypatch):
+    store = stored_run(tmp_path, monkeypatch)
+    asked = []
+
+    def check(paths, options, spark):
+        asked.append(options)
+        return Verdict(valid=False, findings=(LOST,))
+
+    monkeypatch.setattr(api, "check", check)
+    assert session.check([store], changes={"guarantee": "exactly-once", "ordered": False}) == 1
+    assert (asked[0].guarantee, asked[0].ordered) == ("exactly-once", False)
+    assert Verdict.from_json((store / stores.FINDINGS).read_bytes()).valid is True
+
+
+def test_a_run_that_is_still_going_on_is_left_alone(tmp_path, monkeypatch):
+    store = stored_run(tmp_path, monkeypatch)
+    record = stores.load_run(store)
+    record.state = "running"
+    stores.save(store, stores.RUN, record)
+    with pytest.raises(UsageError, match="still going on"):
+        judge.judge(store, lambda: None)
+
+
+def test_a_killed_run_is_judged_as_far_as_it_got_and_never_valid(tmp_path, monkeypatch):
+    store = stored_run(tmp_path, monkeypatch)
+    record = stores.load_run(store)
+    record.state = "running"
+    record.process = None
+    stores.save(store, stores.RUN, record)
+    verdict = judge.judge(store, lambda: None)
+    assert verdict.valid is None
+    assert "killed" in verdict.reasons[0]

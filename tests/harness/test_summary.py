@@ -1,0 +1,101 @@
+"""The last words of a run: verdict first, each finding once with its first witness, and what to type next."""
+
+from pathlib import Path
+
+from checkers.verdict import FaultRecovery, Finding, Latency, Statistics, Verdict, Witness
+from harness import spec as specs
+from harness import summary
+
+SPEC = specs.build({"nemeses": ("kill",), "seed": 3})
+STORE = Path("store/replication-kill/now")
+
+
+def row(index, time_s, type, f, **columns):  # noqa: A002
+    return {"index": index, "time": round(time_s * 1e9), "type": type, "f": f, "process": 1, **columns}
+
+
+def finding(name, severity="grave", rows=1):
+    return Finding(
+        name=name,
+        severity=severity,
+        count=rows,
+        sentence=f"{name} happened.",
+        witness=Witness(
+            indexes=tuple(range(rows)), rows=tuple(row(i, 1.5, "ok", "send", message=7) for i in range(rows))
+        ),
+    )
+
+
+STATISTICS = Statistics(
+    rows=100,
+    duration_s=12.5,
+    operations={"send": {"invoke": 10, "ok": 9, "info": 1}, "deliver": {"ok": 9}, "connect": {"ok": 2}},
+    latency={"send": Latency(count=9, p50_ms=1.5, p95_ms=2.0, p99_ms=20.25, max_ms=30.0)},
+    faults=(
+        FaultRecovery(fault="kill", label="kill-1", bit=True, start_s=2.0, end_s=4.0, recovery_s=0.5),
+        FaultRecovery(fault="kill", label="kill-2", bit=False, start_s=6.0, end_s=None, recovery_s=None),
+    ),
+    redeliveries=2,
+    sends_recovered=1,
+)
+
+
+def lines(verdict):
+    return summary.text(SPEC, STORE, verdict, judged_s=1.25).splitlines()
+
+
+def test_the_verdict_is_the_first_line_and_the_grave_ones_are_named():
+    verdict = Verdict(
+        valid=False,
+        findings=(finding("unavailable", "warning"), finding("lost", rows=3)),
+        reasons=("lost: lost happened.", "the checker of order ran past its deadline"),
+        statistics=STATISTICS,
+    )
+    text = lines(verdict)
+    assert text[0] == "INVALID  replication-kill: lost (3)"
+    assert text[1] == "  the checker of order ran past its deadline"
+    assert sum("lost happened." in line for line in text) == 1
+    graves = [line for line in text if "(grave)" in line or "(warning)" in line]
+    assert [line.split()[0] for line in graves] == ["lost", "unavailable"]
+
+
+def test_a_witness_is_shown_in_words_and_not_without_end():
+    text = lines(Verdict(valid=False, findings=(finding("lost", rows=9),), statistics=STATISTICS))
+    assert "      #0 at 1.500 s: send ok, message 7" in text
+    assert "      ... and 5 more rows" in text
+
+
+def test_faults_say_whether_they_bit():
+    text = lines(Verdict(valid=True, statistics=STATISTICS))
+    assert "Faults   2, of which 1 took effect" in text
+    assert any("kill-1  2.0 s to 4.0 s: took effect" in line and "0.50 s" in line for line in text)
+    assert "  kill-2  6.0 s to the end: no effect was observed; no send succeeded after it" in text
+
+
+def test_figures_are_of_the_operations_that_matter():
+    text = lines(Verdict(valid=True, statistics=STATISTICS))
+    assert "Figures  100 rows over 12.5 s, judged within 1.2 s" in text
+    assert "  send     9 ok, 1 info; p50 1.5 ms, p99 20.2 ms, max 30 ms" in text
+    assert not any(line.startswith("  connect") for line in text)
+
+
+def test_a_run_that_never_was_shows_its_cause_and_no_empty_figures():
+    text = lines(Verdict(valid=None, reasons=("no engine answers", "nothing was sent")))
+    assert text[0] == "UNKNOWN  replication-kill: no engine answers"
+    assert text[1] == "  nothing was sent"
+    assert not any(line.startswith(("Findings", "Faults", "Figures")) for line in text)
+
+
+def test_the_last_lines_are_to_be_copied():
+    assert lines(Verdict(valid=True, statistics=STATISTICS))[-3:] == [
+        f"Report   {STORE}/report.html",
+        "Again    jepsen-run --policy replication --nemesis kill --seed 3",
+        f"Judge    jepsen-run check {STORE}",
+    ]
+
+
+def test_an_unknown_interval_of_a_role_is_told():
+    role = row(
+        4, 2.0, "info", "role", broker="a2", role="live", time_low=1_900_000_000, time_high=2_000_000_000
+    )
+    assert summary._row(role) == "#4 at 2.000 s: role info, broker a2 role live (between 1.900 and 2.000 s)"

@@ -1,0 +1,352 @@
+import asyncio
+
+import pytest
+from virtual_cluster import LEASE_S, Cluster, run_virtually
+
+from checkers import schema
+from harness.interface import Fault, InfrastructureError, Schedule
+from nemesis import conductor
+
+
+def conduct(cluster, *faults, cancel_after_s=None):
+    """Run the faults to their end (or cancel them), and check what must hold after any run."""
+
+    async def main():
+        task = asyncio.create_task(conductor.run(Schedule(faults=faults), cluster.context))
+        if cancel_after_s is not None:
+            await asyncio.sleep(cancel_after_s)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        else:
+            await task
+        assert cluster.environment.in_force() == {}
+        assert cluster.context.in_force == {}
+        assert len(asyncio.all_tasks()) == 1
+
+    run_virtually(main())
+    rows = cluster.recorder.rows
+    assert all(process == schema.NEMESIS for process, *_ in rows)
+    for f in {row[2] for row in rows}:
+        assert len(cluster.recorder.of(f, "invoke")) == len(cluster.recorder.of(f, "info"))
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "primitive", "phrase"),
+    [
+        ("partition", "isolate-live", "cut", "lost"),
+        ("stall", "pair-link", "stall", "lost"),
+        ("slow", "pair-link", "slow", "slow 200 ms"),
+    ],
+)
+def test_a_fault_of_links_is_injected_proved_renewed_and_healed(kind, shape, primitive, phrase):
+    fault = Fault(kind=kind, start_s=4, duration_s=12, shape=shape, options={"pair": "b"})
+    cluster = conduct(Cluster(), fault)
+    at_s, invoked, _ = cluster.recorder.only(kind, "invoke")
+    assert at_s == 4
+    assert invoked["label"] == f"{kind}-1"
+    assert invoked["shape"] == shape
+    assert invoked["options"] == {"pair": "b"}
+    assert "b1->b2" in invoked["links"]
+    assert "observed" not in invoked
+    at_s, value, error = cluster.recorder.only(kind)
+    assert at_s == pytest.approx(4, abs=0.01)
+    assert value["bit"] is True
+    assert value["observed"] == dict.fromkeys(invoked["links"], phrase)
+    assert error is None
+    assert [call[2] for call in cluster.environment.done("inject")] == [primitive]
+    renewals = [call[0] for call in cluster.environment.done("renew")]
+    assert len(renewals) >= 11
+    assert max(b - a for a, b in zip([4, *renewals], [*renewals, 16], strict=True)) < LEASE_S / 2
+    assert cluster.recorder.only(f"heal:{kind}", "invoke")[0] == pytest.approx(16, abs=0.01)
+    _, value, error = cluster.recorder.only(f"heal:{kind}")
+    assert value["observed"] == dict.fromkeys(invoked["links"], "open")
+    assert value["bit"] is True
+    assert error is None
+
+
+def test_slow_passes_its_options_on_and_has_defaults():
+    for options, told in (
+        ({}, {"delay_ms": 200.0, "jitter_ms": 50.0}),
+        ({"rate_bytes_s": 9000}, {"rate_bytes_s": 9000}),
+        ({"delay_ms": 7, "pair": "a"}, {"delay_ms": 7}),
+    ):
+        cluster = Cluster()
+        seen = []
+        inject = cluster.environment.inject
+
+        async def spy(primitive, inject=inject, seen=seen, **more):
+            seen.append(more["options"])
+            return await inject(primitive, **more)
+
+        cluster.environment.inject = spy
+        conduct(cluster, Fault(kind="slow", start_s=0, duration_s=1, shape="pair-link", options=options))
+        assert seen == [told]
+
+
+def test_a_killed_node_is_seen_gone_and_started_again():
+    cluster = conduct(Cluster(), Fault(kind="kill", start_s=1, duration_s=5, options={"pair": "c"}))
+    _, value, _ = cluster.recorder.only("kill")
+    assert (value["target"], value["nodes"]) == ("c1", ["c1"])
+    assert (value["observed"], value["bit"]) == ({"c1": "gone"}, True)
+    assert [call[:2] for call in cluster.environment.done("kill", "start")] == [(1, "kill"), (6, "start")]
+    _, value, _ = cluster.recorder.only("heal:kill")
+    assert (value["observed"], value["bit"]) == ({"c1": "running"}, True)
+    assert cluster.environment.disks == set(cluster.environment.state)
+
+
+@pytest.mark.parametrize(
+    ("target", "count"),
+    [("one", 1), ("minority", 2), ("majority", 4), ("all", 6), ("lives", 3), ("backups", 3)],
+)
+def test_counts_and_roles_hit_so_many_nodes(target, count):
+    cluster = conduct(Cluster(), Fault(kind="kill", start_s=0, duration_s=1, target=target))
+    _, value, _ = cluster.recorder.only("kill")
+    assert len(value["nodes"]) == count
+    assert value["bit"] is True
+
+
+def test_a_role_is_looked_up_when_the_fault_begins():
+    cluster = Cluster()
+
+    def fail_over():
+        cluster.roles = {**cluster.roles, "a1": "stopped", "a2": "live"}
+
+    async def main():
+        asyncio.get_running_loop().call_later(2, fail_over)
+        options = {"pair": "a"}
+        faults = (
+            Fault(kind="pause", start_s=1, duration_s=0.5, target="live", options=options),
+            Fault(kind="pause", start_s=3, duration_s=0.5, target="live", options=options),
+        )
+        await conductor.run(Schedule(faults=faults), cluster.context)
+
+    run_virtually(main())
+    assert [value["nodes"] for _, value, _ in cluster.recorder.of("pause", "info")] == [["a1"], ["a2"]]
+
+
+def test_a_destroyed_node_comes_back_with_an_empty_disk():
+    cluster = conduct(Cluster(), Fault(kind="destroy", start_s=0, duration_s=3, target="a1"))
+    assert [call[1] for call in cluster.environment.done("kill", "destroy", "start")] == [
+        "kill",
+        "destroy",
+        "start",
+    ]
+    assert "a1" not in cluster.environment.disks
+    assert cluster.recorder.only("destroy")[1]["bit"] is True
+
+
+def test_a_clean_stop_goes_through_the_broker_and_is_seen():
+    cluster = conduct(Cluster(), Fault(kind="stop", start_s=0, duration_s=3, target="b1"))
+    assert [call[1:] for call in cluster.environment.done("kill", "stop", "start")] == [
+        ("stop", "b1"),
+        ("start", "b1"),
+    ]
+    at_s, value, _ = cluster.recorder.only("stop")
+    assert at_s == pytest.approx(0.5, abs=0.01)
+    assert (value["observed"], value["bit"]) == ({"b1": "gone"}, True)
+
+
+def test_a_broker_that_does_not_stop_is_an_error_without_effect():
+    cluster = Cluster()
+    cluster.stop_takes_s = 1000
+    conduct(cluster, Fault(kind="stop", start_s=0, duration_s=3, target="b1"))
+    _, value, error = cluster.recorder.only("stop")
+    assert value["bit"] is False
+    assert "b1 was asked to stop and still runs after 15 s" in error
+
+
+def test_a_paused_node_stands_still_and_goes_on():
+    cluster = conduct(Cluster(), Fault(kind="pause", start_s=1, duration_s=8, target="a1,b2"))
+    _, value, _ = cluster.recorder.only("pause")
+    assert (value["observed"], value["bit"]) == ({"a1": "paused", "b2": "paused"}, True)
+    assert cluster.recorder.only("heal:pause")[1]["observed"] == {"a1": "running", "b2": "running"}
+
+
+def test_a_late_start_does_nothing_but_start_at_its_end():
+    cluster = conduct(Cluster(down=("a2",)), Fault(kind="late-start", start_s=0, duration_s=7, target="a2"))
+    _, value, _ = cluster.recorder.only("late-start")
+    assert (value["observed"], value["bit"]) == ({"a2": "gone"}, True)
+    assert cluster.environment.calls == [(7, "start", "a2")]
+
+
+def test_an_effect_that_comes_late_is_waited_for_and_one_that_never_comes_is_not_claimed():
+    fault = Fault(kind="partition", start_s=0, duration_s=6, shape="halves")
+    late = Cluster()
+    late.environment.effect_after_s = 1.0
+    at_s, value, _ = conduct(late, fault).recorder.only("partition")
+    assert value["bit"] is True
+    assert at_s == pytest.approx(1.0, abs=0.2)
+    never = Cluster()
+    never.environment.effect_after_s = 100
+    at_s, value, _ = conduct(never, fault).recorder.only("partition")
+    assert value["bit"] is False
+    assert set(value["observed"].values()) == {"open"}
+    assert at_s == pytest.approx(2.0, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(kind="partition", start_s=0, duration_s=2, shape="halves"),
+        Fault(kind="pause", start_s=0, duration_s=2),
+        Fault(kind="kill", start_s=0, duration_s=2),
+        Fault(kind="destroy", start_s=0, duration_s=2),
+        Fault(kind="stop", start_s=0, duration_s=2),
+    ],
+)
+@pytest.mark.parametrize(
+    "error", [InfrastructureError("no such luck"), OSError("no such luck"), KeyError("no such luck")]
+)
+def test_a_fault_that_cannot_be_injected_is_a_row_and_the_others_go_on(fault, error):
+    cluster = Cluster()
+    cluster.environment.fails = dict.fromkeys(("inject", "kill", "stop"), error)
+    other = Fault(kind="late-start", start_s=0, duration_s=4, target="a2")
+    cluster.environment.state["a2"] = "gone"
+    conduct(cluster, fault, other)
+    _, value, error = cluster.recorder.only(fault.kind)
+    assert value["bit"] is False
+    assert "no such luck" in error
+    assert cluster.recorder.only("late-start")[1]["bit"] is True
+
+
+def test_nobody_in_the_role_is_a_row_without_effect_and_nothing_is_touched():
+    cluster = Cluster()
+    cluster.roles = dict.fromkeys(cluster.roles, "backup")
+    conduct(
+        cluster,
+        Fault(kind="kill", start_s=0, duration_s=2),
+        Fault(kind="partition", start_s=0, duration_s=2, shape="isolate-live", options={"pair": "b"}),
+    )
+    assert cluster.environment.calls == []
+    assert cluster.recorder.only("kill")[2] == "no broker is live now"
+    _, value, error = cluster.recorder.only("partition")
+    assert error == "no broker of pair b is live now"
+    assert (value["bit"], value["observed"], value["shape"]) == (False, {}, "isolate-live")
+
+
+def test_killing_the_dead_claims_nothing_and_each_node_is_started_once_when_the_last_fault_ends():
+    cluster = conduct(
+        Cluster(),
+        Fault(kind="kill", start_s=0, duration_s=10, target="a1"),
+        Fault(kind="kill", start_s=2, duration_s=4, target="a1"),
+        Fault(kind="destroy", start_s=3, duration_s=9, target="a1"),
+    )
+    first, second = (value for _, value, _ in cluster.recorder.of("kill", "info"))
+    assert first["bit"] is True
+    assert (second["bit"], second["observed"]) == (False, {"a1": "gone already"})
+    assert cluster.environment.done("start") == [(12, "start", "a1")]
+    heals = sorted(
+        (value["label"], value["bit"], value["observed"]["a1"])
+        for _, value, _ in cluster.recorder.of("heal:kill", "info")
+    )
+    assert heals == [
+        ("kill-1", False, "gone, kept down by destroy-3"),
+        ("kill-2", False, "gone, kept down by destroy-3"),
+    ]
+    assert cluster.recorder.only("heal:destroy")[1]["bit"] is True
+
+
+def test_killing_the_paused_and_pausing_the_dead_are_safe_and_honest():
+    cluster = conduct(
+        Cluster(),
+        Fault(kind="pause", start_s=0, duration_s=6, target="a1"),
+        Fault(kind="kill", start_s=1, duration_s=8, target="a1"),
+        Fault(kind="pause", start_s=2, duration_s=6, target="a1"),
+    )
+    first, second = (value for _, value, _ in cluster.recorder.of("pause", "info"))
+    assert first["bit"] is True
+    assert cluster.recorder.only("kill")[1]["bit"] is True
+    assert (second["bit"], second["observed"]) == (False, {"a1": "gone already"})
+    assert cluster.environment.state["a1"] == "running"
+
+
+def test_a_lease_that_ended_before_its_time_is_told_at_the_healing():
+    cluster = Cluster()
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        loop.call_later(3.5, cluster.environment.leases.clear)
+        await conductor.run(
+            Schedule(faults=(Fault(kind="partition", start_s=0, duration_s=9, shape="halves"),)),
+            cluster.context,
+        )
+
+    run_virtually(main())
+    assert "healed on the node before its time" in cluster.recorder.only("heal:partition")[2]
+    assert len(cluster.environment.done("renew")) == 4
+
+
+@pytest.mark.parametrize("cancel_after_s", [0.5, 1.0, 1.2, 5.0])
+def test_cancelling_heals_everything_and_says_so(cancel_after_s):
+    cluster = conduct(
+        Cluster(),
+        Fault(kind="partition", start_s=1, shape="bridge"),
+        Fault(kind="kill", start_s=1, target="one"),
+        Fault(kind="pause", start_s=1, target="backup"),
+        Fault(kind="kill", start_s=900, target="all"),
+        cancel_after_s=cancel_after_s,
+    )
+    assert set(cluster.environment.state.values()) == {"running"}
+    begun = 1 if cancel_after_s > 1 else 0
+    for kind in ("partition", "kill", "pause"):
+        assert len(cluster.recorder.of(f"heal:{kind}", "info")) >= begun
+
+
+def test_a_lease_that_is_being_made_while_cancelled_is_healed_too():
+    cluster = Cluster()
+    gate = asyncio.Event()
+    inject = cluster.environment.inject
+
+    async def slow_inject(primitive, **more):
+        lease = await inject(primitive, **more)
+        await asyncio.sleep(3)
+        gate.set()
+        return lease
+
+    cluster.environment.inject = slow_inject
+    conduct(cluster, Fault(kind="partition", start_s=0, shape="halves"), cancel_after_s=1)
+    assert gate.is_set()
+    assert len(cluster.environment.done("heal")) == 1
+
+
+def test_what_is_in_force_can_be_shown():
+    cluster = Cluster()
+
+    async def main():
+        task = asyncio.create_task(
+            conductor.run(
+                Schedule(
+                    faults=(
+                        Fault(
+                            kind="partition",
+                            start_s=1,
+                            duration_s=3,
+                            shape="isolate-live",
+                            options={"pair": "b"},
+                        ),
+                        Fault(kind="kill", start_s=1, duration_s=3, target="a1,c1"),
+                    )
+                ),
+                cluster.context,
+            )
+        )
+        await asyncio.sleep(2)
+        assert cluster.context.in_force == {
+            "partition-1": "partition isolate-live b1",
+            "kill-2": "kill a1, c1",
+        }
+        await task
+
+    run_virtually(main())
+
+
+def test_the_same_seed_breaks_the_same_things():
+    faults = (
+        Fault(kind="partition", start_s=1, duration_s=3, shape="random"),
+        Fault(kind="kill", start_s=1, duration_s=3, target="minority"),
+        Fault(kind="pause", start_s=2, duration_s=3, target="backup"),
+    )
+    assert conduct(Cluster(seed=5), *faults).recorder.rows == conduct(Cluster(seed=5), *faults).recorder.rows
+    assert conduct(Cluster(seed=5), *faults).recorder.rows != conduct(Cluster(seed=6), *faults).recorder.rows

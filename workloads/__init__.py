@@ -1,0 +1,1 @@
+"""What clients do, and what they promise to record."""

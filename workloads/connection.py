@@ -1,0 +1,345 @@
+"""One client connection to a broker: frames out, receipts back, and the exact knowledge of what happened to each.
+
+Why our own client: a history is worth what its outcomes are worth. ``ok`` is a RECEIPT. ``fail`` is said only of what
+certainly did not happen: no byte of its frame was handed to the network, or the broker said that it had refused it before processing
+(as far as the dialect can tell). Everything else is ``info``: a time-out, a connection lost after the first byte, an ERROR of unknown kind, any exception.
+
+Why it lets go early: when a broker hears nothing from a client it gives the client's messages to others. The client must have
+closed by then, or two would believe to hold one message. So a connection on which the broker has been silent for 2.5 heart-beats closes itself, and
+what arrives later is not read: not even bytes that waited in the socket while this process was stopped.
+
+Why operations are objects with ``complete``: tens of thousands a second; a future and a task for each would cost more than the work.
+All frames of one turn of the loop leave in one write.
+"""
+
+# ruff: noqa: D102 - asyncio.Protocol says what its methods mean
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Callable
+from typing import Final, Protocol, cast
+
+from broker.stomp.codec import Parser, encode
+from broker.stomp.errors import RemoteProtocolError
+from broker.stomp.frames import Frame
+from broker.stomp.limits import Limits
+from harness.interface import Address, Dialect
+
+HEART_BEAT_S: Final = 0.5
+SILENT_BEATS: Final = 2.5
+"""Heart-beats without a byte after which the broker is given up: 1.25 s, where brokers wait at least 2 s for their clients."""
+CONNECT_S: Final = 1.0
+FAREWELL_S: Final = 1.0
+_TICK_S: Final = 0.1
+_RESET: Final = struct.pack("ii", 1, 0)
+_LIMITS: Final = Limits(max_body_bytes=64 * 1024 * 1024)
+
+
+class Operation(Protocol):
+    """What waits for a receipt."""
+
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
+        """Called exactly once: "ok", "fail" or "info"; ``error`` says why it is not ok."""
+        ...
+
+
+class ConnectError(Exception):
+    """No connection came about, and nothing was asked of the broker but to log in; says why in a few words."""
+
+
+class Connection(asyncio.Protocol):
+    """From ``connect`` to its end, which comes once: ``ended`` then has the reason, or the exception of a bug in who uses it.
+
+    ``broker`` is what the broker calls itself in CONNECTED, else the node's name. ``clean`` tells whether the broker has
+    confirmed the end. ``on_message`` gets MESSAGE frames; ``on_end`` is called after every open operation is completed.
+    """
+
+    __slots__ = (
+        "_beat_s", "_definite", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser", "_pending", "_receipt", "_said", "_silence_s",
+        "_tick", "_timeout_s", "_transport", "_welcome", "broker", "clean", "closed", "ended", "node", "on_end", "on_message",
+    )  # fmt: skip
+
+    def __init__(self, node: str, dialect: Dialect, operation_timeout_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.node = node
+        self.broker = node
+        self.closed = False
+        self.clean = False
+        self.on_message: Callable[[Frame], None] = _ignore
+        self.on_end: Callable[[str], None] = _ignore
+        self.ended: asyncio.Future[str] = self._loop.create_future()
+        self._welcome: asyncio.Future[None] = self._loop.create_future()
+        self._definite: Callable[[dict[str, str]], bool] = getattr(dialect, "definite_error", _never)
+        self._timeout_s = operation_timeout_s
+        self._parser = Parser(_LIMITS)
+        self._transport: asyncio.Transport | None = None
+        self._pending: dict[str, tuple[Operation, float]] = {}  # in order of their deadlines
+        self._fresh: list[str] = []  # receipts of frames of which no byte has left
+        self._receipt = 0
+        self._out: list[bytes] = []
+        self._flushing = False
+        self._heard = self._said = self._loop.time()
+        self._beat_s = 0.0
+        self._silence_s = 0.0
+        self._tick: asyncio.TimerHandle | None = None
+
+    # ---------------------------------------------------------------------------------------------- for its user
+
+    @property
+    def open_operations(self) -> int:
+        """Operations that wait for their receipts."""
+        return len(self._pending)
+
+    def request(self, head: bytes, operation: Operation, body: bytes = b"") -> None:
+        """Send a frame with a receipt: ``head`` is the command and header lines, each with its line end.
+
+        The operation is completed later, never before this returns; the connection must not be closed.
+        """
+        assert not self.closed, "a request on a closed connection"
+        self._receipt += 1
+        receipt = str(self._receipt)
+        self._pending[receipt] = (operation, self._loop.time() + self._timeout_s)
+        self._fresh.append(receipt)
+        if body:
+            self._write(b"%breceipt:%d\ncontent-length:%d\n\n%b\0" % (head, self._receipt, len(body), body))
+        else:
+            self._write(b"%breceipt:%d\n\n\0" % (head, self._receipt))
+
+    async def finish(self) -> None:
+        """Say DISCONNECT, wait a moment for the answer, close. Operations still open then end as ``info``."""
+        if not self.closed:
+            farewell = _Farewell(self._loop.create_future())
+            self.request(b"DISCONNECT\n", farewell)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FAREWELL_S):
+                    self.clean = await farewell.answered == "ok"
+            self.close("disconnected")
+
+    def close(self, reason: str) -> None:
+        """End the connection now; nothing that was not yet sent will be, nothing that arrives later is read."""
+        self._end(reason, None)
+
+    # ---------------------------------------------------------------------------------------------- from the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        if self.closed:
+            self._transport.abort()
+            return
+        raw = transport.get_extra_info("socket")
+        if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+            # What the kernel has not yet delivered when we let go must not arrive later, behind newer connections' frames.
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+    def data_received(self, data: bytes) -> None:
+        if self.closed:
+            return
+        now = self._loop.time()
+        if self._silence_s and now - self._heard > self._silence_s:
+            self.close("broker silent")
+            return
+        self._heard = now
+        damage = None
+        try:
+            frames = self._parser.feed(data)
+        except RemoteProtocolError as error:
+            frames, damage = error.frames, str(error)
+        try:
+            self._take(frames)
+        except Exception as bug:  # noqa: BLE001 - a bug of ours ends the run, but every operation is completed first
+            self._end("internal error", bug)
+        if damage is not None:
+            self.close(f"not STOMP: {damage}")
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.close(_words(exc) if exc is not None else "connection closed by the broker")
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    def _take(self, frames: list[Frame]) -> None:
+        pending = self._pending
+        for frame in frames:
+            command = frame.command
+            if command == "MESSAGE":
+                self.on_message(frame)
+            elif command == "RECEIPT":
+                found = pending.pop(frame.headers.get("receipt-id", ""), None)
+                if found is not None:
+                    found[0].complete("ok", None)
+            elif command == "CONNECTED" and not self._welcome.done():
+                self._welcomed(frame.headers)
+            else:
+                self._refused(frame)
+            if self.closed:
+                return
+
+    def _welcomed(self, headers: dict[str, str]) -> None:
+        self.broker = headers.get("broker", self.node)
+        sends, _, wants = headers.get("heart-beat", "0,0").partition(",")
+        sends_ms = int(sends) if sends.isdigit() else 0
+        wants_ms = int(wants) if wants.isdigit() else 0
+        if sends_ms:
+            self._silence_s = SILENT_BEATS * max(HEART_BEAT_S, sends_ms / 1000)
+        if wants_ms:
+            self._beat_s = max(HEART_BEAT_S, wants_ms / 1000)
+        self._welcome.set_result(None)
+        self._tick = self._loop.call_later(_TICK_S, self._look)
+
+    def _refused(self, frame: Frame) -> None:
+        """An ERROR, after which a broker closes (STOMP 1.2, "ERROR"), or a frame that makes no sense here."""
+        if frame.command != "ERROR":
+            self.close(f"unexpected {frame.command}")
+            return
+        text = frame.headers.get("message", "no message")[:120]
+        found = self._pending.pop(frame.headers.get("receipt-id", ""), None)
+        if found is not None:
+            definite = self._definite(frame.headers)
+            found[0].complete("fail" if definite else "info", f"refused: {text}")
+        self.close(f"broker said: {text}")
+
+    def _write(self, data: bytes) -> None:
+        self._out.append(data)
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        transport = self._transport
+        if self.closed or transport is None or transport.is_closing():
+            return
+        # From here on nothing of these is certain not to have happened, even if write raises.
+        self._fresh.clear()
+        out, self._out = self._out, []
+        self._said = self._loop.time()
+        transport.write(b"".join(out))
+
+    def _look(self) -> None:
+        """Ten times a second: has the broker fallen silent, is an operation overdue, is a heart-beat due?"""
+        if self.closed:
+            return
+        now = self._loop.time()
+        if self._silence_s and now - self._heard > self._silence_s:
+            # After a pause of this process bytes may wait that were in time; data_received refuses them all the same.
+            self.close("broker silent")
+            return
+        try:
+            self._expire(now)
+        except Exception as bug:  # noqa: BLE001 - as in data_received
+            self._end("internal error", bug)
+            return
+        if self._beat_s and now - self._said >= self._beat_s - 2 * _TICK_S:
+            self._write(b"\n")
+        self._tick = self._loop.call_later(_TICK_S, self._look)
+
+    def _expire(self, now: float) -> None:
+        pending = self._pending
+        while pending and not self.closed:
+            receipt, (operation, deadline) = next(iter(pending.items()))
+            if deadline > now:
+                return
+            del pending[receipt]
+            operation.complete("info", "time-out")
+
+    def _end(self, reason: str, bug: Exception | None) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._tick is not None:
+            self._tick.cancel()
+        self._out.clear()
+        if self._transport is not None:
+            self._transport.abort()
+        fresh = set(self._fresh)
+        pending, self._pending = self._pending, {}
+        for receipt, (operation, _) in pending.items():
+            try:
+                if receipt in fresh:
+                    operation.complete("fail", f"not sent: {reason}")
+                else:
+                    operation.complete("info", reason)
+            except Exception as error:  # noqa: BLE001 - the others must be completed too
+                bug = bug or error
+        try:
+            self.on_end(reason)
+        except Exception as error:  # noqa: BLE001 - as above
+            bug = bug or error
+        if not self._welcome.done():
+            self._welcome.set_exception(ConnectError(reason))
+            self._welcome.exception()
+        if self.ended.done():
+            return  # whoever waited was cancelled
+        if bug is not None:
+            self.ended.set_exception(bug)
+        else:
+            self.ended.set_result(reason)
+
+    async def log_in(self, dialect: Dialect, host: str) -> None:
+        """CONNECT and wait for CONNECTED. Raises ConnectError."""
+        headers = {
+            "accept-version": "1.2",
+            "host": host,
+            "login": dialect.login,
+            "passcode": dialect.passcode,
+        }
+        beat_ms = round(HEART_BEAT_S * 1000)
+        self._write(encode("CONNECT", {**headers, "heart-beat": f"{beat_ms},{beat_ms}"}))
+        await self._welcome
+
+
+class _Farewell:
+    __slots__ = ("answered",)
+
+    def __init__(self, answered: asyncio.Future[str]) -> None:
+        self.answered = answered
+
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002, ARG002 - Operation's
+        if not self.answered.done():
+            self.answered.set_result(type)
+
+
+async def connect(
+    address: Address,
+    node: str,
+    dialect: Dialect,
+    *,
+    operation_timeout_s: float,
+    connect_timeout_s: float = CONNECT_S,
+) -> Connection:
+    """A logged-in connection. Raises ConnectError within ``connect_timeout_s``, saying why; nothing stays open then."""
+    loop = asyncio.get_running_loop()
+    connection = Connection(node, dialect, operation_timeout_s)
+    try:
+        async with asyncio.timeout(connect_timeout_s):
+            await loop.create_connection(lambda: connection, address.host, address.port)
+            await connection.log_in(dialect, node)
+    except BaseException as error:
+        connection.close("not connected")
+        if isinstance(error, TimeoutError):
+            raise ConnectError("no answer in time") from None
+        if isinstance(error, OSError):
+            raise ConnectError(_words(error)) from None
+        raise
+    return connection
+
+
+def _words(error: Exception) -> str:
+    """A few words, the same for the same cause on every loop: they become a dictionary column."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return type(error).__name__
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+def _never(_: object) -> bool:
+    return False

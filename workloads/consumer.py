@@ -1,0 +1,323 @@
+"""Consumers: sessions, deliveries, acknowledgements, and the ways to leave.
+
+A *session* is one subscription from its SUBSCRIBE to its end; a consumer that reconnects or comes back has new ones. Deliveries are
+rows of a process that never invokes anything (``Consumer.observer``), so that they cannot be mistaken for completions.
+
+Why messages are held for a moment before they are acknowledged: two sessions that hold one message, or one group, at the
+same time are only seen if holding takes time. A consumer that acknowledges within the same turn of the loop would never see a group split.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from broker.stomp.codec import head
+from broker.stomp.frames import Frame
+from harness.interface import WorkloadContext
+from workloads.connection import Connection
+from workloads.failover import FailoverClient
+from workloads.operations import Ack, SessionOperation, Subscribe, Unsubscribe
+from workloads.payload import Payload, decode, digest, unreadable
+from workloads.processes import Processes
+from workloads.sessions import Session, Sessions
+
+LEAVE_PATIENCE_S: Final = 1.0
+Style = Literal["unsubscribe", "disconnect"]
+
+
+class Consumer:
+    """Consumes ``queues`` of one pair, acknowledging each message after ``hold_s`` (ack mode client-individual, with receipts).
+
+    ``run`` for as long as it is there; ``leave`` ends that; then it may ``run`` again, with new sessions.
+
+    Args:
+        context: the workload's.
+        zone: the client zone it lives in.
+        nodes: the brokers of its pair, master first.
+        queues: subscribed to on each connection.
+        sessions: gives session numbers, shared by all consumers of a test.
+        prefetch: messages it may hold unacknowledged per session.
+        hold_s: from delivery to acknowledgement.
+    """
+
+    __slots__ = (
+        "_client", "_connection", "_context", "_counters", "_held", "_hold_s", "_loop", "_nodes", "_open", "_prefetch", "_processes", "_queues",
+        "_random", "_record", "_sessions", "_timer", "_unclean_at", "acks_open", "attached", "delivered_at", "observer", "zone",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        context: WorkloadContext,
+        zone: str,
+        nodes: Sequence[str],
+        queues: Sequence[str],
+        sessions: Sessions,
+        *,
+        prefetch: int,
+        hold_s: float,
+        seed: int,
+    ) -> None:
+        self.zone = zone
+        self.observer = context.recorder.next_process()
+        self.attached = asyncio.Event()
+        """Set while every queue's subscription is confirmed on the present connection."""
+        self.acks_open = 0
+        self.delivered_at = 0.0
+        """Loop time of the latest delivery."""
+        self._unclean_at: float | None = None
+        self._context = context
+        self._record = context.recorder.event
+        self._counters = context.counters
+        self._loop = asyncio.get_running_loop()
+        self._nodes = tuple(nodes)
+        self._queues = tuple(queues)
+        self._sessions = sessions
+        self._prefetch = prefetch
+        self._hold_s = hold_s
+        self._random = random.Random(seed)
+        self._processes = Processes(context.recorder)
+        self._client: FailoverClient | None = None
+        self._connection: Connection | None = None
+        self._open: dict[str, Session] = {}  # by subscription id, which is the session's number
+        self._held: deque[tuple[float, Session, str, Payload | None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def unclean_at(self) -> float | None:
+        """Loop time of the latest end of a connection that the broker may not have noticed."""
+        client = self._client
+        return self._unclean_at if client is None or client.unclean_at is None else client.unclean_at
+
+    # -------------------------------------------------------------------------------------------------- coming and going
+
+    async def run(self) -> None:
+        """Be there: connect, subscribe, consume, and again after every loss; returns when ``leave`` is done."""
+        client = FailoverClient(
+            self._context, self.zone, self._nodes, self._random.getrandbits(64), self._up, self._down
+        )
+        self._client = client
+        try:
+            await client.run()
+        finally:
+            self._client = None
+            if client.unclean_at is not None:
+                self._unclean_at = client.unclean_at
+
+    async def leave(self, style: Style) -> None:
+        """Go away in order: end the subscriptions and then the connection, or the connection alone. ``run`` returns or must be cancelled."""
+        client, connection = self._client, self._connection
+        if client is None:
+            return
+        self._held.clear()
+        self.attached.clear()
+        if connection is not None and style == "unsubscribe":
+            await self._unsubscribe(connection)
+        elif connection is not None:
+            await self._settle(connection)
+        # What arrives after these rows finds no open session, and is not recorded as delivered to an ended one.
+        self._end_sessions("consumer left")
+        await client.finish()
+
+    async def _unsubscribe(self, connection: Connection) -> None:
+        for session in tuple(self._open.values()):
+            if not session.ending and not connection.closed:
+                session.ending = True
+                Unsubscribe(self, session, connection).begin()
+        await self._until(lambda: connection.closed or not self._open)
+
+    async def _settle(self, connection: Connection) -> None:
+        """A moment for the acknowledgements under way, so that leaving does not make their outcome unknown."""
+        await self._until(lambda: connection.closed or not self.acks_open)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        end = self._loop.time() + LEAVE_PATIENCE_S
+        while not condition() and self._loop.time() < end:  # noqa: ASYNC110 - rare, and cheaper than an event per ack
+            await asyncio.sleep(0.005)
+
+    def _up(self, connection: Connection) -> None:
+        self._connection = connection
+        connection.on_message = self._message
+        for queue in self._queues:
+            session = self._sessions.begin(queue, connection.broker)
+            self._open[session.subscription] = session
+            Subscribe(self, session, connection).begin()
+
+    def _down(self, reason: str) -> None:
+        self._connection = None
+        self.attached.clear()
+        self._held.clear()
+        self._end_sessions(reason)
+
+    def _end_sessions(self, reason: str) -> None:
+        for session in self._open.values():
+            self._record(
+                self.observer,
+                "info",
+                "disconnect",
+                queue=session.queue,
+                session=session.number,
+                broker=session.broker,
+                error=reason,
+            )
+        self._open.clear()
+
+    def confirmed(self) -> None:
+        """A subscription has its receipt."""
+        if self._open and all(session.confirmed for session in self._open.values()):
+            self.attached.set()
+
+    def ended(self, session: Session) -> None:
+        """A session never began, or its end is confirmed: no disconnect row will follow."""
+        self._open.pop(session.subscription, None)
+
+    # -------------------------------------------------------------------------------------------------- consuming
+
+    def _message(self, frame: Frame) -> None:
+        headers = frame.headers
+        session = self._open.get(headers.get("subscription", ""))
+        if session is None:
+            return  # of a subscription whose end is confirmed: the broker's receipt overtook it, or it is nobody's
+        body = frame.body
+        try:
+            redelivered, count = self._context.dialect.delivery(headers)
+        except ValueError:  # the broker's headers make no sense: no claim either way
+            redelivered, count = None, None
+        payload = decode(body)
+        self.delivered_at = now = self._loop.time()
+        counters = self._counters
+        counters["deliver"] = counters.get("deliver", 0) + 1
+        if payload is None:
+            self._record(
+                self.observer,
+                "ok",
+                "deliver",
+                queue=session.queue,
+                session=session.number,
+                broker=session.broker,
+                redelivered=redelivered,
+                delivery_count=count,
+                digest=digest(body),
+                error=unreadable(body),
+            )
+        else:
+            self._record(
+                self.observer,
+                "ok",
+                "deliver",
+                queue=session.queue,
+                group=payload.group,
+                message=payload.message,
+                producer=payload.producer,
+                sequence=payload.sequence,
+                session=session.number,
+                broker=session.broker,
+                redelivered=redelivered,
+                delivery_count=count,
+                digest=digest(body),
+            )
+        if session.ending:
+            return
+        ack_id = headers.get("ack") or headers.get("message-id", "")
+        if not self._hold_s:
+            self._acknowledge(session, ack_id, payload)
+            return
+        self._held.append((now + self._hold_s, session, ack_id, payload))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._hold_s, self._release)
+
+    def _release(self) -> None:
+        """Acknowledge what was held long enough."""
+        self._timer = None
+        held = self._held
+        now = self._loop.time()
+        while held and held[0][0] <= now:
+            _, session, ack_id, payload = held.popleft()
+            self._acknowledge(session, ack_id, payload)
+        if held:
+            self._timer = self._loop.call_later(max(held[0][0] - now, 0.002), self._release)
+
+    def _acknowledge(self, session: Session, ack_id: str, payload: Payload | None) -> None:
+        connection = self._connection
+        if connection is None or connection.closed:
+            return
+        operation = Ack(self, session, payload)
+        self.acks_open += 1
+        self._row(operation, "invoke", None)
+        if ack_id.isascii() and ack_id.isprintable() and ":" not in ack_id and "\\" not in ack_id:
+            connection.request(f"ACK\nid:{ack_id}\n".encode(), operation)
+        else:
+            connection.request(head("ACK", {"id": ack_id}), operation)
+
+    def _row(self, ack: Ack, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
+        payload = ack.payload
+        session = ack.session
+        broker = None if type == "invoke" else session.broker
+        if payload is None:
+            self._record(
+                ack.process,
+                type,
+                "ack",
+                queue=session.queue,
+                session=session.number,
+                broker=broker,
+                error=error,
+            )
+        else:
+            self._record(
+                ack.process,
+                type,
+                "ack",
+                queue=session.queue,
+                group=payload.group,
+                message=payload.message,
+                producer=payload.producer,
+                sequence=payload.sequence,
+                session=session.number,
+                broker=broker,
+                error=error,
+            )
+
+    def acknowledged(self, ack: Ack, type: str, error: str | None) -> None:  # noqa: A002 - as above
+        """The broker has answered an acknowledgement, or never will."""
+        self.acks_open -= 1
+        self._row(ack, type, error)
+        self.count(ack.process, type)
+
+    def row(self, operation: SessionOperation, type: str, error: str | None) -> None:  # noqa: A002 - as above
+        """Record a subscribe or unsubscribe."""
+        session = operation.session
+        self._record(
+            operation.process,
+            type,
+            operation.f,
+            queue=session.queue,
+            session=session.number,
+            broker=None if type == "invoke" else session.broker,
+            error=error,
+        )
+
+    def take_process(self) -> int:
+        """A process for one operation."""
+        return self._processes.take()
+
+    def count(self, process: int, type: str) -> None:  # noqa: A002 - as above
+        """An operation has completed."""
+        self._processes.give(process, type)
+        self._counters[type] = self._counters.get(type, 0) + 1
+
+    def subscribe_head(self, session: Session) -> bytes:
+        """The SUBSCRIBE frame of a session."""
+        dialect = self._context.dialect
+        return head(
+            "SUBSCRIBE",
+            {
+                "id": session.subscription,
+                "destination": dialect.destination(session.queue),
+                "ack": "client-individual",
+                **dialect.subscribe_headers(self._prefetch),
+            },
+        )

@@ -1,0 +1,69 @@
+"""The drain: consume what is left, so that what was never delivered can be told from what was not delivered yet.
+
+Every broker that serves is drained, for after a split brain a pair has two lives with a journal each. It ends when, with a consumer attached on every pair,
+nothing has arrived for the quiet period and no acknowledgement is under way. Two things prolong it. A pair on which nobody can be attached is tried for as long as the recovery bound; then the drain ends
+without it (its failed ``connect`` rows tell). A broker that still believes in a dead connection of ours keeps that connection's messages until
+its own time-out: so the quiet period counts at the earliest from ``UNNOTICED_S`` after the latest such loss.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from harness.interface import WorkloadContext
+from workloads.consumer import Consumer
+from workloads.sessions import Sessions
+
+UNNOTICED_S: Final = 3.0
+"""Longer than a broker of a test takes to give up a silent client."""
+PREFETCH: Final = 1000
+_POLL_S: Final = 0.02
+
+
+async def drain(
+    context: WorkloadContext,
+    pairs: Mapping[str, Sequence[str]],
+    queues: Sequence[str],
+    sessions: Sessions,
+    unclean_at: float | None,
+) -> None:
+    """Consume on every live broker until it is quiet; ``unclean_at`` is the loop time of the latest loss a broker may not have noticed."""
+    loop = asyncio.get_running_loop()
+    nodes = [(pair, node) for pair, members in pairs.items() for node in members]
+    consumers = [
+        Consumer(
+            context,
+            context.zones[place % len(context.zones)],
+            (node,),
+            queues,
+            sessions,
+            prefetch=PREFETCH,
+            hold_s=0.0,
+            seed=context.random.getrandbits(64),
+        )
+        for place, (_, node) in enumerate(nodes)
+    ]
+    async with asyncio.TaskGroup() as group:
+        stays = [group.create_task(consumer.run()) for consumer in consumers]
+        patience_end = loop.time() + context.spec.recovery_bound_s
+        quiet_since = loop.time()
+        while loop.time() - quiet_since < context.spec.quiet_period_s:
+            await asyncio.sleep(_POLL_S)
+            now = loop.time()
+            attached = {
+                pair
+                for (pair, _), consumer in zip(nodes, consumers, strict=True)
+                if consumer.attached.is_set()
+            }
+            missing = len(attached) < len(pairs)
+            if any(consumer.acks_open for consumer in consumers) or (missing and now < patience_end):
+                quiet_since = now
+            latest = [consumer.delivered_at for consumer in consumers]
+            lost = [consumer.unclean_at for consumer in consumers] + [unclean_at]
+            latest += [at + UNNOTICED_S for at in lost if at is not None]
+            quiet_since = max(quiet_since, *latest)
+        await asyncio.gather(*(consumer.leave("unsubscribe") for consumer in consumers))
+        for stay in stays:
+            stay.cancel()

@@ -1,0 +1,201 @@
+"""A client that knows where its brokers are and finds the one that is live.
+
+Why sequential attempts: only a live broker accepts clients, its backup refuses at once, so one attempt after the other finds it in a
+round trip, and a client stays with the broker it had as long as that one answers. That matters behind a partition: clients of either side
+stay where they are, as real ones would. When nobody answers, a short pause with jitter keeps clients from returning as one crowd.
+
+Where a dialect has ``topology_destination`` (a feed of JSON, see ``live_first``) the broker's own word on who is live decides the order of attempts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from broker.stomp.codec import head
+from broker.stomp.frames import Frame
+from harness.interface import WorkloadContext
+from workloads.connection import ConnectError, Connection, connect
+from workloads.processes import Processes
+
+BACKOFF_S: Final = (0.05, 0.2)
+TOPOLOGY_SUBSCRIPTION: Final = "topology"
+
+
+class FailoverClient:
+    """Keeps one connection to whichever of ``nodes`` is live, until ``finish``.
+
+    Each attempt is a ``connect`` operation in the history. ``on_up`` gets every new connection before anything was asked on it;
+    what was on the old one is the user's to ask again.
+
+    Args:
+        context: the workload's.
+        zone: the client zone it lives in.
+        nodes: names of brokers of which one is live, the likeliest first.
+        seed: of its jitter.
+        on_up: told of a new connection.
+        on_down: told why it ended.
+    """
+
+    __slots__ = (
+        "_candidates", "_context", "_finishing", "_known", "_on_down", "_on_up", "_processes", "_random", "_zone", "connection",
+        "topology", "unclean_at",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        context: WorkloadContext,
+        zone: str,
+        nodes: Sequence[str],
+        seed: int,
+        on_up: Callable[[Connection], None],
+        on_down: Callable[[str], None] | None = None,
+    ) -> None:
+        self.connection: Connection | None = None
+        self.unclean_at: float | None = None
+        """Loop time of the latest end of a connection that the broker may not have noticed."""
+        self.topology: str | None = getattr(context.dialect, "topology_destination", None)
+        """Where the broker tells who is live; None once it has refused to."""
+        self._context = context
+        self._zone = zone
+        self._candidates = list(nodes)
+        self._known = frozenset(nodes)
+        self._random = random.Random(seed)
+        self._on_up = on_up
+        self._on_down = on_down
+        self._processes = Processes(context.recorder)
+        self._finishing = False
+
+    async def run(self) -> None:
+        """Connect, and again whenever the connection ends; returns after ``finish``. A bug in a callback is raised here."""
+        while not self._is_finishing():
+            for node in tuple(self._candidates):
+                connection = await self._attempt(node)
+                if connection is not None:
+                    self._prefer([node])
+                    await self._stay(connection)
+                    break
+                if self._is_finishing():
+                    return
+            else:
+                await asyncio.sleep(self._random.uniform(*BACKOFF_S))
+
+    async def finish(self) -> None:
+        """Leave: say DISCONNECT if there is a connection, and never connect again. ``run`` must be cancelled if it has none."""
+        self._finishing = True
+        if self.connection is not None:
+            await self.connection.finish()
+
+    def _is_finishing(self) -> bool:
+        return self._finishing
+
+    async def _attempt(self, node: str) -> Connection | None:
+        context = self._context
+        record = context.recorder.event
+        process = self._processes.take()
+        record(process, "invoke", "connect")
+        connection = None
+        error = "abandoned"
+        try:
+            connection = await connect(
+                context.resolve(self._zone, node),
+                node,
+                context.dialect,
+                operation_timeout_s=context.spec.operation_timeout_s,
+            )
+        except ConnectError as failure:
+            error = str(failure)
+        finally:
+            if connection is None:
+                record(process, "fail", "connect", broker=node, error=error)
+            else:
+                record(process, "ok", "connect", broker=connection.broker)
+        self._processes.give(process, "ok")
+        return connection
+
+    async def _stay(self, connection: Connection) -> None:
+        if connection.closed:
+            await connection.ended
+            return
+        self.connection = connection
+        connection.on_end = self._ended
+        try:
+            self._on_up(connection)
+            self._watch_topology(connection)
+            await connection.ended
+        finally:
+            connection.close("client ended")
+
+    def _ended(self, reason: str) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None and not connection.clean:
+            self.unclean_at = asyncio.get_running_loop().time()
+        if self._on_down is not None:
+            self._on_down(reason)
+
+    # -------------------------------------------------------------------------------------------------------- topology
+
+    def _prefer(self, nodes: Sequence[str]) -> None:
+        known = [node for node in nodes if node in self._known]
+        self._candidates = known + [node for node in self._candidates if node not in known]
+
+    def _watch_topology(self, connection: Connection) -> None:
+        if self.topology is None or connection.closed:
+            return
+        user = connection.on_message
+
+        def sort_out(frame: Frame) -> None:
+            if frame.headers.get("subscription") == TOPOLOGY_SUBSCRIPTION:
+                self._prefer([connection.node, *live_first(frame.body)])
+            else:
+                user(frame)
+
+        # Outside the history: the feed is no queue, nothing is delivered that could be lost.
+        connection.on_message = sort_out
+        connection.request(
+            head("SUBSCRIBE", {"id": TOPOLOGY_SUBSCRIPTION, "destination": self.topology, "ack": "auto"}),
+            _Asked(self),
+        )
+
+
+class _Asked:
+    """Waits for the receipt of the subscription to the topology; a broker that has none is not asked twice."""
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: FailoverClient) -> None:
+        self._client = client
+
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002, ARG002 - Operation's
+        if type != "ok":
+            self._client.topology = None
+
+
+def live_first(body: bytes) -> list[str]:
+    """Names of the nodes that a topology announces, lives before backups; nothing for a body that says nothing of the kind.
+
+    Expected: ``{"nodes": [{"live": {"name": "a1"}, "backup": {"name": "a2"}}, ...]}``, null where there is none.
+    """
+    try:
+        nodes = msgspec.json.decode(body, type=_Topology).nodes
+    except msgspec.DecodeError:
+        return []
+    lives = [node.live.name for node in nodes if node.live is not None]
+    return lives + [node.backup.name for node in nodes if node.backup is not None]
+
+
+class _Member(msgspec.Struct):
+    name: str
+
+
+class _Node(msgspec.Struct):
+    live: _Member | None = None
+    backup: _Member | None = None
+
+
+class _Topology(msgspec.Struct):
+    nodes: list[_Node]

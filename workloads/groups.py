@@ -1,0 +1,31 @@
+"""Workload ``groups``: several producers per message group, consumers that come and go.
+
+Each group has a home pair, and its producers connect there only: without a grouping handler a message with a group is
+never forwarded to another broker, because two brokers could choose two owners for one group. Groups are dealt to pairs in turn (more
+even than a hash where there are few), and to queues so that a pair serves all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.interface import WorkloadContext
+from workloads.layout import queues_of
+from workloads.load import Load, Pair
+from workloads.producer import Lane
+
+
+class Groups(Load):
+    """Every producer of a pair sends to every group at home there: a group has as many producers as its pair."""
+
+    name = "groups"
+    description = "several producers per message group, consumers that come and go"
+
+    def lanes(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Lane]:
+        """One lane for each producer and group of a pair."""
+        queues = queues_of(context.spec)
+        return [
+            Lane(context, client, producer, queues[(number // len(pairs)) % len(queues)], f"g{number}")
+            for number in range(max(context.spec.groups, 1))
+            for producer, client in pairs[number % len(pairs)].producers
+        ]

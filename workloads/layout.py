@@ -1,0 +1,37 @@
+"""Who works where: pairs, zones, queues, and which clients serve which pair. Pure functions of the spec, so that a seed gives the same test again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from harness.interface import NodePlan, TestSpec
+
+
+def pairs_of(nodes: Sequence[NodePlan]) -> dict[str, tuple[str, ...]]:
+    """Pair -> names of its nodes, those configured as backups last."""
+    pairs: dict[str, list[NodePlan]] = {}
+    for node in nodes:
+        pairs.setdefault(node.pair, []).append(node)
+    return {
+        pair: tuple(node.name for node in sorted(members, key=lambda node: node.configured == "slave"))
+        for pair, members in pairs.items()
+    }
+
+
+def queues_of(spec: TestSpec) -> tuple[str, ...]:
+    """Names of the test's queues."""
+    return tuple(f"q{number}" for number in range(max(spec.queues, 1)))
+
+
+def staffed(wanted: int, pairs: int, least: int) -> Iterator[tuple[int, int]]:
+    """(client, pair) for ``wanted`` clients in turn, then more until each pair has ``least``: no pair is without.
+
+    Clients are numbered from 0; one client serves one pair.
+    """
+    counts = [0] * pairs
+    client = 0
+    while client < wanted or min(counts) < least:
+        pair = client % pairs
+        counts[pair] += 1
+        yield client, pair
+        client += 1

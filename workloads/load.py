@@ -1,0 +1,198 @@
+"""What the workloads have in common: clients that come up, work until told to stop, complete what they began, and a drain.
+
+A workload differs only in its *lanes*: which producer sends to which queue and group, through which pair.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from harness.interface import InfrastructureError, WorkloadContext
+from workloads.consumer import Consumer, Style
+from workloads.drain import drain
+from workloads.failover import FailoverClient
+from workloads.layout import pairs_of, queues_of, staffed
+from workloads.pacer import Pacer
+from workloads.producer import Lane, Producer
+from workloads.sessions import Sessions
+
+UP_S: Final = 10.0
+"""How long clients may take to come up before the load begins without those that are not."""
+
+PREFETCH: Final = 100
+HOLD_S: Final = 0.02
+PRESENT_S: Final = (1.0, 4.0)
+AWAY_S: Final = (0.3, 1.5)
+FULL_SPEED_PIPELINE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A pair, with the clients that serve it."""
+
+    name: str
+    nodes: tuple[str, ...]
+    producers: list[tuple[Producer, FailoverClient]] = field(default_factory=list)
+    consumers: list[Consumer] = field(default_factory=list)
+
+
+class Load(abc.ABC):
+    """A workload without lanes; see ``harness.interface.Workload``.
+
+    Args:
+        pipeline: sends under way per producer and group (or queue); None: 1, or 8 where the rate is "as fast as possible".
+        hold_s: how long consumers hold a message; None: 20 ms, or not at all at full speed.
+        prefetch: messages that a consumer may hold unacknowledged.
+    """
+
+    name = ""
+    description = ""
+
+    def __init__(
+        self, *, pipeline: int | None = None, hold_s: float | None = None, prefetch: int | None = None
+    ) -> None:
+        self._pipeline = pipeline
+        self._hold_s = hold_s
+        self._prefetch = prefetch
+        self._sessions = Sessions()
+        self._unclean_at: float | None = None
+
+    @abc.abstractmethod
+    def lanes(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Lane]:
+        """Which producer sends where; each workload's own."""
+
+    async def run(self, context: WorkloadContext) -> None:
+        """Load the cluster until ``context.stopping`` is set; returns when every operation is completed.
+
+        Raises InfrastructureError when no producer could connect at all before the load began.
+        """
+        full_speed = context.spec.rate <= 0
+        pairs = self._staff(context, full_speed=full_speed)
+        consumers = [consumer for pair in pairs for consumer in pair.consumers]
+        clients = [client for pair in pairs for _, client in pair.producers]
+        pacer = Pacer(context.spec.rate)
+        pipeline = self._pipeline or (FULL_SPEED_PIPELINE if full_speed else 1)
+        pacer.drive(context, self.lanes(context, pairs), pipeline, context.random)
+        churns = [Churn(pair.consumers, context.random.getrandbits(64)) for pair in pairs]
+        async with asyncio.TaskGroup() as group:
+            stays = [group.create_task(client.run()) for client in clients]
+            for churn in churns:
+                churn.begin(group)
+            up = await _come_up(context, clients, consumers)
+            if not up and not context.stopping.is_set():
+                raise InfrastructureError(
+                    f"none of {len(clients)} producers could connect to a broker within {UP_S:g} s: "
+                    "see the connect rows of the history and the brokers' logs"
+                )
+            working = [group.create_task(pacer.run()), *(group.create_task(churn.run()) for churn in churns)]
+            await context.stopping.wait()
+            for task in working:
+                task.cancel()
+            await asyncio.wait(working)
+            while pacer.busy:  # noqa: ASYNC110 - bounded by the operation time-out
+                await asyncio.sleep(0.005)
+            await asyncio.gather(*(churn.end() for churn in churns), *(client.finish() for client in clients))
+            for task in stays:
+                task.cancel()
+        self._remember([*clients, *consumers])
+
+    async def drain(self, context: WorkloadContext) -> None:
+        """Consume what is left on every pair."""
+        await drain(
+            context, pairs_of(context.nodes), queues_of(context.spec), self._sessions, self._unclean_at
+        )
+
+    def _staff(self, context: WorkloadContext, *, full_speed: bool) -> list[Pair]:
+        spec = context.spec
+        pairs = [Pair(name, nodes) for name, nodes in pairs_of(context.nodes).items()]
+        seed = context.random.getrandbits
+        zones = context.zones
+        asked = spec.hold_s if self._hold_s is None else self._hold_s
+        hold_s = (0.0 if full_speed else HOLD_S) if asked is None else asked
+        prefetch = self._prefetch or spec.prefetch or (1000 if full_speed else PREFETCH)
+        for client, place in staffed(spec.producers, len(pairs), 1):
+            pair = pairs[place]
+            zone = zones[(client // len(pairs)) % len(zones)]
+            failover = FailoverClient(context, zone, pair.nodes, seed(64), _nothing)
+            pair.producers.append((Producer(client), failover))
+        for client, place in staffed(spec.consumers, len(pairs), 1):
+            pair = pairs[place]
+            zone = zones[(client // len(pairs)) % len(zones)]
+            consumer = Consumer(
+                context,
+                zone,
+                pair.nodes,
+                queues_of(spec),
+                self._sessions,
+                prefetch=prefetch,
+                hold_s=hold_s,
+                seed=seed(64),
+            )
+            pair.consumers.append(consumer)
+        return pairs
+
+    def _remember(self, clients: Sequence[FailoverClient | Consumer]) -> None:
+        """When a broker may last have been left with a connection that it does not know to be dead."""
+        times = [client.unclean_at for client in clients if client.unclean_at is not None]
+        self._unclean_at = max(times, default=None)
+
+
+class Churn:
+    """Consumers of one pair that leave and return at seeded times; the last one that is attached never leaves."""
+
+    def __init__(self, consumers: Sequence[Consumer], seed: int) -> None:
+        self._consumers = list(consumers)
+        self._random = random.Random(seed)
+        self._stays: dict[Consumer, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup
+
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        """All of them come."""
+        self._group = group
+        for consumer in self._consumers:
+            self._stays[consumer] = group.create_task(consumer.run())
+
+    async def run(self) -> None:
+        """Let one leave and return, again and again, until cancelled."""
+        chance = self._random
+        while len(self._consumers) > 1:
+            await asyncio.sleep(chance.uniform(*PRESENT_S))
+            attached = [consumer for consumer in self._consumers if consumer.attached.is_set()]
+            if len(attached) > 1:
+                consumer = chance.choice(attached)
+                await self._leave(consumer, "disconnect" if chance.random() < 0.5 else "unsubscribe")
+                await asyncio.sleep(chance.uniform(*AWAY_S))
+                self._stays[consumer] = self._group.create_task(consumer.run())
+
+    async def end(self) -> None:
+        """All of them leave in order."""
+        await asyncio.gather(*(self._leave(consumer, "unsubscribe") for consumer in list(self._stays)))
+
+    async def _leave(self, consumer: Consumer, style: Style) -> None:
+        stay = self._stays[consumer]
+        await consumer.leave(style)
+        stay.cancel()
+        await asyncio.wait([stay])
+        del self._stays[consumer]
+
+
+async def _come_up(
+    context: WorkloadContext, clients: Sequence[FailoverClient], consumers: Sequence[Consumer]
+) -> bool:
+    """Wait until all clients are up, the bound has passed, or the end has come; whether a producer is."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + UP_S
+    while loop.time() < end and not context.stopping.is_set():
+        if all(client.connection for client in clients) and all(c.attached.is_set() for c in consumers):
+            return True
+        await asyncio.sleep(0.01)
+    return any(client.connection for client in clients)
+
+
+def _nothing(_: object) -> None:
+    """A producer needs no preparation on a new connection."""

@@ -1,0 +1,96 @@
+"""A consumer's operations: what waits for a receipt, and what it means to the consumer when it comes.
+
+Each takes a process from its consumer when it is made, and is recorded through it.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING
+
+from broker.stomp.codec import head
+from workloads.connection import Connection
+from workloads.payload import Payload
+from workloads.sessions import Session
+
+if TYPE_CHECKING:
+    from workloads.consumer import Consumer
+
+
+class Ack:
+    """One message acknowledged; ``payload`` is None where its body could not be read."""
+
+    __slots__ = ("_consumer", "payload", "process", "session")
+
+    def __init__(self, consumer: Consumer, session: Session, payload: Payload | None) -> None:
+        self._consumer = consumer
+        self.session = session
+        self.payload = payload
+        self.process = consumer.take_process()
+
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - Operation's
+        """See ``workloads.connection.Operation``."""
+        self._consumer.acknowledged(self, type, error)
+
+
+class SessionOperation(abc.ABC):
+    """What concerns a whole session; ``begin`` records the invocation and sends the frame."""
+
+    __slots__ = ("_connection", "_consumer", "process", "session")
+    f = ""
+
+    def __init__(self, consumer: Consumer, session: Session, connection: Connection) -> None:
+        self._consumer = consumer
+        self._connection = connection
+        self.session = session
+        self.process = consumer.take_process()
+
+    def begin(self) -> None:
+        """Record the invocation and send the frame."""
+        self._consumer.row(self, "invoke", None)
+        self._connection.request(self._head(), self)
+
+    @abc.abstractmethod
+    def _head(self) -> bytes: ...
+
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - Operation's
+        """See ``workloads.connection.Operation``."""
+        self._consumer.row(self, type, error)
+        self._consumer.count(self.process, type)
+        self._completed(type)
+
+    @abc.abstractmethod
+    def _completed(self, type: str) -> None: ...  # noqa: A002 - as above
+
+
+class Subscribe(SessionOperation):
+    """A session begins. Without a receipt the connection is of no use: it is closed, and the next one tries again."""
+
+    __slots__ = ()
+    f = "subscribe"
+
+    def _head(self) -> bytes:
+        return self._consumer.subscribe_head(self.session)
+
+    def _completed(self, type: str) -> None:  # noqa: A002 - as above
+        if type == "ok":
+            self.session.confirmed = True
+            self._consumer.confirmed()
+        elif type == "fail":
+            self._consumer.ended(self.session)
+        if type != "ok" and not self._connection.closed:
+            self._connection.close("subscribe not confirmed")
+
+
+class Unsubscribe(SessionOperation):
+    """A session ends in order."""
+
+    __slots__ = ()
+    f = "unsubscribe"
+
+    def _head(self) -> bytes:
+        return head("UNSUBSCRIBE", {"id": self.session.subscription})
+
+    def _completed(self, type: str) -> None:  # noqa: A002 - as above
+        if type == "ok":
+            self._consumer.ended(self.session)

@@ -1,0 +1,96 @@
+"""When the next message is sent: an open loop, so that a slow broker is not spared.
+
+Why open: clients that wait for a slow broker before they send again hide its slowness, and leave the moments that matter
+unobserved. So the rate is kept over all producers as long as any of them has a free process; what could not be sent when due is dropped, not caught
+up with in a burst that no schedule asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from harness.interface import WorkloadContext
+from workloads.producer import Lane, Slot
+
+TICK_S: Final = 0.005
+BURST_S: Final = 0.1
+"""At most so much of the rate is sent at once after this process was held up."""
+RETRY_S: Final = 0.1
+"""As fast as possible still leaves a pause after a send that found no connection."""
+
+
+class Pacer:
+    """Lets free slots send at ``rate`` a second, all together; 0: each as soon as it is free.
+
+    ``drive`` makes the slots; ``run`` lets them send until cancelled. Turns go around, from a seeded order.
+    """
+
+    __slots__ = ("_idle", "_rate", "_running", "_slots", "_without")
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+        self._slots: list[Slot] = []
+        self._idle: deque[Slot] = deque()
+        self._without: list[Slot] = []
+        self._running = False
+
+    def drive(
+        self, context: WorkloadContext, lanes: Sequence[Lane], pipeline: int, chance: random.Random
+    ) -> None:
+        """Make ``pipeline`` slots for each lane; before ``run``."""
+        self._slots = [Slot(context, lane, self.on_idle) for lane in lanes for _ in range(pipeline)]
+        chance.shuffle(self._slots)
+        self._idle.extend(self._slots)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a send is under way."""
+        return any(slot.busy for slot in self._slots)
+
+    def on_idle(self, slot: Slot, connected: bool) -> None:
+        """For the slots: one is free."""
+        if self._rate > 0 or not self._running:
+            self._idle.append(slot)
+        elif connected and slot.connected:
+            slot.send()
+        else:
+            self._without.append(slot)
+
+    async def run(self) -> None:
+        """Send until cancelled; then what is under way may complete, and nothing new begins."""
+        self._running = True
+        try:
+            if self._rate > 0:
+                await self._keep_rate()
+            else:
+                await self._keep_busy()
+        finally:
+            self._running = False
+
+    async def _keep_rate(self) -> None:
+        loop = asyncio.get_running_loop()
+        idle = self._idle
+        start = loop.time()
+        issued = 0
+        burst = int(self._rate * BURST_S) + 1
+        while True:
+            await asyncio.sleep(TICK_S)
+            due = int((loop.time() - start) * self._rate)
+            for _ in range(min(due - issued, burst)):
+                if not idle:
+                    break
+                idle.popleft().send()
+            issued = due
+
+    async def _keep_busy(self) -> None:
+        waiting = list(self._idle)
+        self._idle.clear()
+        while True:
+            for slot in waiting:
+                slot.send()
+            await asyncio.sleep(RETRY_S)
+            waiting, self._without = self._without, []

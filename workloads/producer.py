@@ -1,0 +1,138 @@
+"""Producers: who sends what next, and what became of it.
+
+A *lane* is one producer's messages of one group (or of one queue, where there are no groups): its sequence counts from 0 and never
+repeats. Up to ``pipeline`` sends of a lane may be under way; each has a logical process of its own, a ``Slot``. With a pipeline
+of 1 the order of a lane is beyond doubt; with more it still is the order of one connection's bytes.
+
+A send that ended in ``info`` is not tried again: a second attempt would be a second message. The lane goes on with the next sequence number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker.stomp.codec import head
+from harness.interface import WorkloadContext
+from workloads.failover import FailoverClient
+from workloads.payload import PRODUCER_MAX, PRODUCER_SHIFT, Writer, digest
+
+
+class Producer:
+    """A number and its message ids. Raises ValueError for a number that ids have no room for."""
+
+    __slots__ = ("number", "sent")
+
+    def __init__(self, number: int) -> None:
+        if not 0 <= number <= PRODUCER_MAX:
+            raise ValueError(f"producer {number} is not within 0..{PRODUCER_MAX}")
+        self.number = number
+        self.sent = 0
+
+    def next_message(self) -> int:
+        """A message id never used before."""
+        self.sent += 1
+        return self.number << PRODUCER_SHIFT | self.sent
+
+
+class Lane:
+    """One producer's messages of one group or queue, in order."""
+
+    __slots__ = ("client", "group", "head", "producer", "queue", "sequence", "writer")
+
+    def __init__(
+        self,
+        context: WorkloadContext,
+        client: FailoverClient,
+        producer: Producer,
+        queue: str,
+        group: str | None,
+    ) -> None:
+        dialect = context.dialect
+        self.client = client
+        self.producer = producer
+        self.queue = queue
+        self.group = group
+        self.sequence = 0
+        self.head = head("SEND", {"destination": dialect.destination(queue), **dialect.send_headers(group)})
+        self.writer = Writer(producer.number, queue, group, context.spec.payload_bytes)
+
+
+class Slot:
+    """One logical process of a lane: sends one message at a time, ``on_idle`` when it may send the next.
+
+    ``on_idle`` is told whether the send reached a connection at all, so that nobody is asked in a circle while there is none.
+    """
+
+    __slots__ = (
+        "_context", "_counters", "_digest", "_lane", "_message", "_on_idle", "_process", "_record", "_sequence", "busy",
+    )  # fmt: skip
+
+    def __init__(self, context: WorkloadContext, lane: Lane, on_idle: Callable[[Slot, bool], None]) -> None:
+        self._context = context
+        self._record = context.recorder.event
+        self._counters = context.counters
+        self._lane = lane
+        self._on_idle = on_idle
+        self._process = context.recorder.next_process()
+        self._message = self._sequence = self._digest = 0
+        self.busy = False
+
+    @property
+    def connected(self) -> bool:
+        """Whether a send would reach a connection."""
+        connection = self._lane.client.connection
+        return connection is not None and not connection.closed
+
+    def send(self) -> None:
+        """Send the lane's next message. Without a connection the operation fails at once: nothing was sent."""
+        lane = self._lane
+        self._sequence = sequence = lane.sequence
+        lane.sequence = sequence + 1
+        self._message = message = lane.producer.next_message()
+        body = lane.writer.encode(message, sequence)
+        self._digest = checksum = digest(body)
+        self._record(
+            self._process,
+            "invoke",
+            "send",
+            queue=lane.queue,
+            group=lane.group,
+            message=message,
+            producer=lane.producer.number,
+            sequence=sequence,
+            digest=checksum,
+        )
+        self.busy = True
+        connection = lane.client.connection
+        if connection is None or connection.closed:
+            self._finish("fail", "not connected", None)
+            self._on_idle(self, False)
+        else:
+            connection.request(lane.head, self, body)
+
+    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - Operation's
+        """The broker has answered, or never will."""
+        connection = self._lane.client.connection
+        self._finish(type, error, None if connection is None else connection.broker)
+        self._on_idle(self, True)
+
+    def _finish(self, type: str, error: str | None, broker: str | None) -> None:  # noqa: A002 - as above
+        lane = self._lane
+        self._record(
+            self._process,
+            type,
+            "send",
+            queue=lane.queue,
+            group=lane.group,
+            message=self._message,
+            producer=lane.producer.number,
+            sequence=self._sequence,
+            digest=self._digest,
+            broker=broker,
+            error=error,
+        )
+        counters = self._counters
+        counters[type] = counters.get(type, 0) + 1
+        self.busy = False
+        if type == "info":
+            self._process = self._context.recorder.next_process()

@@ -1,0 +1,26 @@
+"""Workload ``queue``: messages without groups, producers and consumers on every pair."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harness.interface import WorkloadContext
+from workloads.layout import queues_of
+from workloads.load import Load, Pair
+from workloads.producer import Lane
+
+
+class Queue(Load):
+    """Every producer sends to every queue, through its own pair; brokers may forward what is sent."""
+
+    name = "queue"
+    description = "messages without groups; producers and consumers on every pair, consumers come and go"
+
+    def lanes(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Lane]:
+        """One lane for each producer and queue."""
+        return [
+            Lane(context, client, producer, queue, None)
+            for pair in pairs
+            for producer, client in pair.producers
+            for queue in queues_of(context.spec)
+        ]

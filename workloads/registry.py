@@ -1,0 +1,32 @@
+"""Workloads by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Final
+
+from harness.interface import UsageError, Workload
+from workloads.groups import Groups
+from workloads.load import Load
+from workloads.queue import Queue
+
+_CLASSES: Final[Mapping[str, type[Load]]] = {kind.name: kind for kind in (Groups, Queue)}
+
+WORKLOADS: Final[Mapping[str, str]] = {name: kind.description for name, kind in _CLASSES.items()}
+"""Name -> one line about it, for ``jepsen-run list``."""
+
+
+def names() -> tuple[str, ...]:
+    """What ``--workload`` takes."""
+    return tuple(_CLASSES)
+
+
+def create(name: str, *, pipeline: int | None = None) -> Workload:
+    """A fresh workload for one test. Raises UsageError, with the near name, for one there is not."""
+    kind = _CLASSES.get(name)
+    if kind is None:
+        close = difflib.get_close_matches(name, _CLASSES, n=1, cutoff=0.5)
+        hint = f'did you mean "{close[0]}"?' if close else f"known: {', '.join(sorted(_CLASSES))}"
+        raise UsageError(f'unknown workload "{name}": {hint}')
+    return kind(pipeline=pipeline)
