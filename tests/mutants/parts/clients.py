@@ -1,0 +1,97 @@
+"""Bugs of clients, and of what a broker makes of clients that are late."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.mutant import Arena, Mutant, Replacement
+from mutants.parts.arenas import BROKERS, THREE_PAIRS
+
+_PRODUCER: Final = "workloads/producer.py"
+_CONSUMER: Final = "workloads/consumer.py"
+
+LATE: Final = Arena(
+    BROKERS,
+    {"prefetch": 4, "hold_s": 0.2},
+    (
+        Replacement(
+            _CONSUMER,
+            "        self.attached.clear()\n        self._held.clear()\n        self._end_sessions(reason)\n",
+            "        self.attached.clear()\n        self._end_sessions(reason)\n",
+        ),
+        Replacement(
+            _CONSUMER,
+            "        while held and held[0][0] <= now:\n",
+            "        while held and held[0][0] <= now and self.attached.is_set():\n",
+        ),
+        Replacement(_CONSUMER, "max(held[0][0] - now, 0.002)", "max(held[0][0] - now, 0.01)"),
+    ),
+)
+"""Consumers that acknowledge, on a new connection, what they got on the one they lost."""
+
+MUTANTS: Final = (
+    Mutant(
+        "stale-tag-acknowledges-another-message",
+        "client",
+        "rabbitmq-server 4004, 4305",
+        "a message is acknowledged by its place in a subscription alone, whatever connection or life of the broker that was in",
+        frozenset({"duplicate", "lost"}),
+        LATE,
+        (
+            Replacement(
+                "broker/stomp/session.py",
+                '        self.ack_prefix = f"{self.name}-"\n',
+                '        self.ack_prefix = ""\n',
+            ),
+        ),
+    ),
+    Mutant(
+        "client-takes-unknown-for-failed",
+        "client",
+        "Jepsen clients: any unexpected exception is a fail",
+        "the client records a send whose connection was lost as failed",
+        frozenset({"aborted-delivery"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                "workloads/connection.py",
+                '                    operation.complete("info", reason)\n',
+                '                    operation.complete("fail", reason)\n',
+            ),
+        ),
+    ),
+    Mutant(
+        "client-sends-again",
+        "client",
+        "redpanda 3039",
+        "the client sends a message whose outcome is unknown once more, without a duplicate-detection id",
+        frozenset({"duplicate", "double-delivery"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                _PRODUCER,
+                '"_record", "_sequence", "busy",\n',
+                '"_record", "_sequence", "_unknown", "busy",\n',
+            ),
+            Replacement(
+                _PRODUCER,
+                "        self._message = self._sequence = self._digest = 0\n",
+                "        self._message = self._sequence = self._digest = 0\n        self._unknown = False\n",
+            ),
+            Replacement(
+                _PRODUCER,
+                "        self._sequence = sequence = lane.sequence\n        lane.sequence = sequence + 1\n"
+                "        self._message = message = lane.producer.next_message()\n",
+                "        if not self._unknown:\n"
+                "            self._sequence = lane.sequence\n            lane.sequence += 1\n"
+                "            self._message = lane.producer.next_message()\n"
+                "        sequence, message = self._sequence, self._message\n",
+            ),
+            Replacement(
+                _PRODUCER,
+                "        self.busy = False\n        if type ==",
+                '        self.busy = False\n        self._unknown = type == "info" or (type == "fail" and self._unknown)\n        if type ==',
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,116 @@
+"""Bugs of queues and message groups: order, and who may have what."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.mutant import Arena, Mutant, Replacement
+from mutants.parts.arenas import BROKERS, THREE_PAIRS
+
+_QUEUE: Final = "broker/core/queue.py"
+
+NARROW: Final = Arena(BROKERS, {"prefetch": 4})
+"""Consumers that hold few messages, so that their credit runs out."""
+
+MUTANTS: Final = (
+    Mutant(
+        "group-moves-on-without-credit",
+        "groups",
+        "ARTEMIS-2863",
+        "a group whose owner may take no more goes to another consumer while the owner still holds messages of it",
+        frozenset({"group-split", "reordered", "reordered-realtime", "double-delivery"}),
+        NARROW,
+        (
+            Replacement(
+                _QUEUE,
+                "            consumer.unacknowledged[tag] = delivery\n",
+                "            consumer.unacknowledged[tag] = delivery\n"
+                "            if lane.group is not None and not consumer.is_available():\n"
+                "                lane.owner = None\n"
+                "                consumer.owned.pop(lane, None)\n"
+                "                self._list(lane)\n",
+            ),
+            Replacement(_QUEUE, "        elif not lane.held:\n", "        else:\n"),
+            Replacement(
+                _QUEUE,
+                "            if lane.owner is None and not lane.held and not lane.delayed and lane.head() == head:\n",
+                "            if lane.owner is None and not lane.delayed and lane.head() == head:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "group-stays-with-the-departed",
+        "groups",
+        "rabbitmq-server 17317, 14141",
+        "a consumer that leaves goes on owning its groups: nobody gets their messages any more",
+        frozenset({"stuck", "starved"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                _QUEUE,
+                "        for lane in owned:\n            lane.owner = None\n        self.returned(held)\n",
+                "        self.returned(held)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "requeue-at-the-tail",
+        "groups",
+        "ARTEMIS-4410, -4517, -2458",
+        "what a consumer gives back goes behind what is waiting, not to its place before it",
+        frozenset({"reordered", "reordered-realtime", "reordered-session"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                _QUEUE,
+                "            else:\n                lane.put_back(message)\n            if lane.group is not None:\n                lane.held -= 1\n",
+                "            else:\n                lane.fresh.append(message)\n            if lane.group is not None:\n                lane.held -= 1\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "group-routed-without-a-decision",
+        "groups",
+        "Artemis: a grouping time-out that routes anyway",
+        "a message with a group is sent to any broker that has consumers, though nobody has decided which one owns the group",
+        frozenset({"reordered", "reordered-realtime", "reordered-session", "group-split"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                "broker/core/engine.py",
+                "        if self.router is not None and message.group is None:\n",
+                "        if self.router is not None:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "lost-connection-keeps-its-messages",
+        "groups",
+        "rabbitmq-server 15473",
+        "messages held by a client whose connection is lost go back only if it had said goodbye",
+        frozenset({"stuck", "starved"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                "broker/stomp/session.py",
+                "        self._intake.clear()\n        self._release()\n        self._undo_transactions()\n",
+                "        self._intake.clear()\n        self._undo_transactions()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "redelivery-not-flagged-after-a-takeover",
+        "fail-over",
+        "openmq 221, 218",
+        "a broker that takes over believes that nothing it finds in the journal was ever delivered",
+        frozenset({"unflagged-redelivery"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                "broker/core/recovery.py",
+                "            message.deliveries = max(message.deliveries, 1)\n",
+                "            message.deliveries = max(message.deliveries, 0)\n",
+            ),
+        ),
+    ),
+)

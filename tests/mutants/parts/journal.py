@@ -1,0 +1,135 @@
+"""Bugs of the journal: what a broker forgets, or remembers wrongly."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.mutant import Arena, Mutant, Replacement
+from mutants.parts.arenas import DISK, THREE_PAIRS
+
+_ENGINE: Final = "broker/core/engine.py"
+
+BACKLOG: Final = Arena(
+    ("kill", "power-loss", "stop"),
+    {
+        "policy": "standalone",
+        "pairs": 1,
+        "consumers": 2,
+        "prefetch": 1,
+        "hold_s": 0.05,
+        "properties": {
+            "*": {
+                "journal.segment-size": 8192,
+                "journal.compact-min-files": 2,
+                "journal.compact-percentage": 90,
+            }
+        },
+    },
+)
+"""Small segments, eager compaction, consumers that are too slow: much lives in old segments."""
+
+MUTANTS: Final = (
+    Mutant(
+        "receipt-before-fsync",
+        "journal",
+        "nats-server 7564",
+        "entries count as durable when they are written, before they are synced",
+        frozenset({"lost", "duplicate"}),
+        DISK,
+        (
+            Replacement(
+                "broker/storage/log.py",
+                "        await file.sync()\n        segment = batch.segment\n",
+                "        self.synced = batch.last\n"
+                "        if self.on_synced is not None:\n            self.on_synced(batch.last)\n"
+                "        await file.sync()\n        segment = batch.segment\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "acknowledgement-answered-early",
+        "journal",
+        "own",
+        "an acknowledgement is answered when it is taken, not when its deletion is durable",
+        frozenset({"duplicate"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                _ENGINE,
+                "[Operation(DELETE, MESSAGE, one.message.id) for one in deliveries], done)\n        for delivery",
+                "[Operation(DELETE, MESSAGE, one.message.id) for one in deliveries], None)\n"
+                "        if done is not None:\n            asyncio.get_running_loop().call_soon(done)\n        for delivery",
+            ),
+        ),
+    ),
+    Mutant(
+        "deletion-not-journalled",
+        "journal",
+        "AMQ-9829",
+        "the deletion of a message that is acknowledged after a redelivery is not written to the journal",
+        frozenset({"duplicate"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                _ENGINE,
+                "        sequence = self._append([Operation(DELETE, MESSAGE, one.message.id) for one in deliveries], done)\n",
+                "        operations = [\n"
+                "            Operation(DELETE, MESSAGE, one.message.id) for one in deliveries if not one.message.redelivered\n"
+                "        ]\n"
+                "        sequence = self._append(operations, done)\n",
+            ),
+            Replacement(
+                _ENGINE,
+                "        sequence = self.journal.append(operations)\n        if done is not None:\n",
+                "        sequence = self.journal.append(operations) if operations else self.journal.last_sequence\n"
+                "        if done is not None:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "compaction-loses-a-record",
+        "journal",
+        "ARTEMIS-2053",
+        "the rewrite of old segments leaves out the last live entry of each slice that it reads",
+        frozenset({"lost"}),
+        BACKLOG,
+        (
+            Replacement(
+                "broker/storage/compaction.py",
+                '            self.write(b"".join(kept))\n',
+                '            self.write(b"".join(kept[:-1]))\n',
+            ),
+        ),
+    ),
+    Mutant(
+        "recovery-forgets-the-last-record",
+        "journal",
+        "nats-server 7549",
+        "a journal with a torn tail is read up to the tear, less the last record that was whole",
+        frozenset({"lost", "duplicate"}),
+        DISK,
+        (
+            Replacement(
+                "broker/storage/journal.py",
+                "        image = await recover(volume, directory, manifest, records)\n",
+                "        image = await recover(volume, directory, manifest, records)\n"
+                "        if image.torn is not None and records:\n            records.popitem()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "torn-record-accepted",
+        "journal",
+        "nats-server 7549",
+        "the checksums of entries are not looked at when a journal is read",
+        frozenset({"corrupted", "lost", "phantom", "not-recovered", "unavailable"}),
+        Arena(DISK.kinds, {**DISK.fields, "payload_bytes": 4000}),
+        (
+            Replacement(
+                "broker/storage/entry.py",
+                '        if _crc(content) != crc:\n            return frames, BadFrameError(here, "the checksum does not match")\n',
+                "",
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,165 @@
+"""Bugs between a live broker and its backup."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.mutant import Arena, Mutant, Replacement
+from mutants.parts.arenas import BROKERS, ONE_PAIR, THREE_PAIRS
+
+_LIVE: Final = "broker/policies/replication/live.py"
+_FEED: Final = "broker/policies/replication/feed.py"
+_FOLLOWER: Final = "broker/policies/replication/follower.py"
+_POLICY: Final = "broker/policies/replication/policy.py"
+
+MUTANTS: Final = (
+    Mutant(
+        "receipts-released-before-the-vote",
+        "replication",
+        "Artemis: tokens released before the vote",
+        "when the replication connection breaks, everything that waits for the backup is answered as if it had been replicated, before the vote",
+        frozenset({"lost", "duplicate", "zombie"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                _LIVE,
+                "        self._hold()\n        if self._ended.done():\n            return\n        if clean:\n",
+                "        self.gate.remote = None\n        self._release()\n        if self._ended.done():\n            return\n        if clean:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "receipts-do-not-wait-for-the-backup",
+        "replication",
+        "own",
+        "a receipt leaves when the live's own disk has the entry; the backup follows when it can",
+        frozenset({"lost", "duplicate"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                _LIVE,
+                "        self.gate.remote = acknowledged\n        _log.info(",
+                "        del acknowledged\n        acknowledged = feed.acknowledged\n        _log.info(",
+            ),
+            Replacement(_LIVE, "        self.gate.remote = sequence\n", "        del sequence\n"),
+        ),
+    ),
+    Mutant(
+        "backup-acknowledges-before-fsync",
+        "replication",
+        "Artemis: backup acknowledging before fsync and both killed",
+        "the backup acknowledges an entry when it has it in memory, and the live takes that word instead of its own disk's",
+        frozenset({"lost", "duplicate"}),
+        Arena(("kill", "power-loss"), {"pairs": 1, "targets": ("all", "live", "one")}),
+        (
+            Replacement(
+                _FOLLOWER,
+                "            position += size\n            sequence += 1\n",
+                "            position += size\n            sequence += 1\n"
+                "        if self._reported:\n            self.link.send(m.Acknowledgement(sequence - 1))\n",
+            ),
+            Replacement(
+                "broker/storage/gate.py",
+                "return self._local if remote is None or remote > self._local else remote",
+                "return self._local if remote is None else remote",
+            ),
+        ),
+    ),
+    Mutant(
+        "copy-trusted-too-early",
+        "replication",
+        "ARTEMIS-2297",
+        "a backup takes its copy for up to date as soon as it is complete, though the live still answers without it",
+        frozenset({"lost", "duplicate", "split-brain"}),
+        Arena((*BROKERS, "slow", "late-start")),
+        (
+            Replacement(
+                _FOLLOWER,
+                "return self._through is not None and self.copy.up_to_date and self.copy.synced >= self._through",
+                "return self.copy.up_to_date",
+            ),
+        ),
+    ),
+    Mutant(
+        "lease-ignored",
+        "replication",
+        "openmq 69",
+        "a live that has not heard of its backup for longer than it may goes on as if nothing were",
+        frozenset({"split-brain", "lost", "duplicate", "zombie"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                _FEED,
+                "return not self.ended and self._loop.time() <= self.link.confirmed + self._lease_s",
+                "return not self.ended",
+            ),
+        ),
+    ),
+    Mutant(
+        "takeover-not-noticed-after-a-pause",
+        "replication",
+        "HA4, openmq 69",
+        "a live that stood still does not ask whether its backup has taken over meanwhile",
+        frozenset({"split-brain", "lost", "duplicate", "zombie"}),
+        ONE_PAIR,
+        (
+            Replacement(
+                _LIVE,
+                "        elif feed.link.stalled and await partner_took_over(\n"
+                "            membership, self._seams, section, self.node_id, feed\n        ):\n",
+                "        elif False:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "restarted-live-does-not-look",
+        "fail-over",
+        "ARTEMIS-3429, RP14",
+        "a master that comes back does not look for a live broker with its node ID and serves what it has",
+        frozenset({"split-brain", "lost", "duplicate"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                _POLICY,
+                "        if not section.check_for_live_server:\n            return False\n",
+                "        if section is not None:\n            return False\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "failback-before-the-end",
+        "fail-over",
+        "ARTEMIS-1304",
+        "a live that gives its place back says so first and ends its service afterwards",
+        frozenset({"split-brain", "lost", "duplicate", "zombie", "not-recovered", "unavailable"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                _LIVE,
+                "        await self._quiesce()\n        if feed.ended or self._ended.done():\n",
+                "        feed.link.send(m.HandOver(self.activation))\n"
+                "        await self._quiesce()\n        if feed.ended or self._ended.done():\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "send-during-a-vote-never-queued",
+        "replication",
+        "rabbitmq-server 14589",
+        "a send that comes while the live does not know whether it is still live is stored and later answered, but never queued",
+        frozenset({"lost"}),
+        THREE_PAIRS,
+        (
+            Replacement(
+                "broker/core/engine.py",
+                "        self.gate.when_durable(sequence, partial(arrived, holder, message, done))\n"
+                "        return sequence\n\n    def accept_forwarded(",
+                "        if not self.gate.held:\n"
+                "            self.gate.when_durable(sequence, partial(arrived, holder, message, done))\n"
+                "        elif done is not None:\n"
+                "            self.gate.when_durable(sequence, done)\n"
+                "        return sequence\n\n    def accept_forwarded(",
+            ),
+        ),
+    ),
+)
