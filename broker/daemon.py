@@ -57,8 +57,29 @@ def policy_of(config: BrokerConfig, seams: Seams, volume: Volume) -> Policy:
     return StandalonePolicy(config, seams, volume)
 
 
-async def serve(config: BrokerConfig) -> None:
-    """Run a broker until a signal or its policy ends it. Raises StartError."""
+async def serve(config: BrokerConfig, seams: Seams, volume: Volume, stopping: asyncio.Event) -> int:
+    """Run a broker until ``stopping`` is set or its policy ends it; the exit status of its process.
+
+    Why apart from the process: the same life runs in a simulation, where signals, directories and processes are of other making. Everything
+    from outside comes in by the arguments; the volume stays the caller's to close.
+    """
+    try:
+        policy = policy_of(config, seams, volume)
+        admin = AdminServer(config.admin, config.broker.name, policy, stopping)
+        await admin.start()
+        try:
+            await policy.run(stopping)
+        finally:
+            await admin.stop()
+    except StartError as error:
+        _log.error("%s", error)
+        return error.status
+    _log.info("stopped")
+    return 0
+
+
+async def _serve_as_process(config: BrokerConfig) -> int:
+    """``serve`` with the signals, the disk, the clock and the chance of this machine."""
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -66,17 +87,12 @@ async def serve(config: BrokerConfig) -> None:
     try:
         volume = DirectoryVolume(config.data_path)
     except OSError as error:
-        raise StartError(
-            f"data directory {config.data_path} cannot be used: {error.strerror} (broker.data-directory)"
-        ) from error
+        _log.error(
+            "data directory %s cannot be used: %s (broker.data-directory)", config.data_path, error.strerror
+        )
+        return StartError.status
     try:
-        policy = policy_of(config, real_seams(config.resolved_hosts()), volume)
-        admin = AdminServer(config.admin, config.broker.name, policy, stopping)
-        await admin.start()
-        try:
-            await policy.run(stopping)
-        finally:
-            await admin.stop()
+        return await serve(config, real_seams(config.resolved_hosts()), volume, stopping)
     finally:
         await volume.close()
 
@@ -101,14 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Messages are many, long-lived and free of cycles: collecting as often as the interpreter likes to would stop the broker for nothing.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(serve(config))
-    except StartError as error:
-        _log.error("%s", error)
-        return error.status
-    _log.info("stopped")
-    return 0
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve_as_process(config))
 
 
 def _stop(number: int, stopping: asyncio.Event) -> None:

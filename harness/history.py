@@ -5,7 +5,7 @@ judging is the one whose harness was killed. So rows go to an Arrow IPC *stream*
 to the last whole batch, four times a second; when the test has ended the stream is rewritten as Parquet, partitioned
 for Spark (``harness.partition``), and removed.
 
-The hot path (``Recorder.event``) appends one tuple to a list; everything else happens in a thread beside the loop.
+The hot path (``RowRecorder.event``) appends one tuple to a list; everything else happens in a thread beside the loop.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import pyarrow as pa
 
 from checkers.schema import SCHEMA
 from harness import partition
 from harness.interface import InfrastructureError, UsageError
+from harness.rows import Row, RowRecorder
 
 STREAM: Final = "history.arrows"
 """The stream's name in a store directory; it is there only while the Parquet files are not complete."""
@@ -32,8 +33,6 @@ BATCH_ROWS: Final = 20_000
 _POLL_S: Final = 0.05
 
 _OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd")
-
-Row = tuple[Any, ...]
 
 
 def to_batch(rows: list[Row]) -> pa.RecordBatch:
@@ -49,7 +48,7 @@ def to_batch(rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-class StreamRecorder:
+class StreamRecorder(RowRecorder):
     """Records one test into ``directory/history.arrows``; see ``harness.interface.Recorder``.
 
     Use as ``async with StreamRecorder(directory) as recorder``: entering starts the flusher, leaving writes what is left.
@@ -62,14 +61,9 @@ class StreamRecorder:
     """
 
     __slots__ = (
-        "_clock",
         "_failure",
         "_file",
         "_flusher",
-        "_next_index",
-        "_next_process",
-        "_rows",
-        "_start",
         "_writer",
         "_writing",
         "on_failure",
@@ -79,11 +73,7 @@ class StreamRecorder:
     def __init__(self, directory: Path, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.path = directory / STREAM
         self.on_failure: Callable[[InfrastructureError], None] | None = None
-        self._clock = clock
-        self._start = clock()
-        self._rows: list[Row] = []
-        self._next_index = 0
-        self._next_process = 0
+        super().__init__(clock)
         self._failure: InfrastructureError | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._writing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="history")
@@ -93,78 +83,6 @@ class StreamRecorder:
             self._file.flush()
         except OSError as error:
             raise InfrastructureError(f"cannot write the history {self.path}: {error}") from error
-
-    # ---------------------------------------------------------------------------------------------------- hot path
-
-    def event(
-        self,
-        process: int,
-        type: str,  # noqa: A002 - the history's own name for it
-        f: str,
-        *,
-        queue: str | None = None,
-        group: str | None = None,
-        message: int | None = None,
-        producer: int | None = None,
-        sequence: int | None = None,
-        transaction: int | None = None,
-        session: int | None = None,
-        broker: str | None = None,
-        redelivered: bool | None = None,
-        delivery_count: int | None = None,
-        digest: int | None = None,
-        node_id: str | None = None,
-        role: str | None = None,
-        time_low: int | None = None,
-        time_high: int | None = None,
-        error: str | None = None,
-        value: str | None = None,
-    ) -> int:
-        """Append one row and return its index; never blocks and never raises for a full disk."""
-        index = self._next_index
-        self._next_index = index + 1
-        self._rows.append(
-            (
-                index,
-                self._clock() - self._start,
-                process,
-                type,
-                f,
-                queue,
-                group,
-                message,
-                producer,
-                sequence,
-                transaction,
-                session,
-                broker,
-                redelivered,
-                delivery_count,
-                digest,
-                node_id,
-                role,
-                time_low,
-                time_high,
-                error,
-                value,
-            )
-        )
-        return index
-
-    def now_ns(self) -> int:
-        """Nanoseconds since the start of the test, on the clock that stamps the rows."""
-        return self._clock() - self._start
-
-    def next_process(self) -> int:
-        """A client process number never used before in this history."""
-        process = self._next_process
-        self._next_process = process + 1
-        return process
-
-    @property
-    def recorded(self) -> int:
-        """Rows recorded so far, on disk or not."""
-        return self._next_index
 
     # --------------------------------------------------------------------------------------------------- to the disk
 

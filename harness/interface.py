@@ -9,12 +9,16 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 # --------------------------------------------------------------------------------------------------------------------
 # Data
@@ -262,6 +266,65 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
 # The system under test, and where it runs
 
 
+class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with a disk; the fields combine freely, the default is a sound disk.
+
+    ``delay_ms`` (and up to ``jitter_ms`` more) is added to every write and sync; ``stalled`` lets none of them end. ``full``
+    refuses what needs space (ENOSPC), ``failing`` ("write", "sync") those operations (EIO).
+    """
+
+    delay_ms: float = 0.0
+    jitter_ms: float = 0.0
+    stalled: bool = False
+    full: bool = False
+    failing: tuple[str, ...] = ()
+
+
+class Disk(Protocol):
+    """A disk of our making, as the place that runs a broker in its own process sees it; what the broker sees is the system's affair.
+
+    A fault never makes the disk lie beyond what its name says.
+    """
+
+    def process_ended(self, chance: random.Random) -> None:
+        """The broker is gone without a clean-up: its locks and handles too; of what it had not synced, any prefix had reached the system."""
+        ...
+
+    def power_lost(self, chance: random.Random) -> None:
+        """The machine is gone: what was not synced is lost, whole, in part, or with holes."""
+        ...
+
+    def destroy(self) -> None:
+        """Nothing is left on it."""
+        ...
+
+    def condition(self, condition: DiskCondition) -> None:
+        """From now on it behaves so."""
+        ...
+
+    def corrupt(self, chance: random.Random) -> str | None:
+        """Flip one bit of what was synced: "journal/0001 byte 77 bit 3", or None if nothing is on it."""
+        ...
+
+    def seed(self, chance: random.Random) -> None:
+        """The chance by which its times vary from now on."""
+        ...
+
+    async def probe(self) -> str:
+        """How it is now, tried on the disk itself: "sound", "slow 20 ms", "stalled", "full", "failing write", "damaged <where>"."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a broker that runs in this process takes from its place besides the running loop."""
+
+    random: random.Random
+    wall_clock: Callable[[], float]
+    disk: Disk
+    stopping: asyncio.Event
+
+
 class System(Protocol):
     """A broker that can be tested. Ours is the first; nothing outside ``broker/`` may assume it is the only one."""
 
@@ -293,6 +356,14 @@ class System(Protocol):
         """The argument vector that runs the broker in the foreground; ``python`` as first word is the node's interpreter."""
         ...
 
+    def disk(self) -> Disk:
+        """An empty disk of our making for one broker. Raises InfrastructureError for a system that cannot run in this process."""
+        ...
+
+    async def serve(self, files: Mapping[str, bytes], outside: Outside) -> int:
+        """Run the broker in this process, on the running loop, until its end; its exit status. ``files`` are those of ``files``."""
+        ...
+
     async def status(self, admin: Address) -> Status:
         """Ask a running broker. Raises OSError when nothing answers, TimeoutError when it stays silent."""
         ...
@@ -321,11 +392,27 @@ class Environment(Protocol):
 
     Faults are leases: an injected fault is healed *on the node* when ``lease_s`` passes without ``renew``, so that a
     killed harness leaves nothing broken. ``supports`` maps each fault primitive to "" (can) or the reason it cannot.
-    Primitives: "cut" "reset" "slow" "stall" (links), "pause" "kill" "stop" "destroy-data" (nodes).
+    Primitives: "cut" "reset" "slow" "stall" "datagram-loss" "datagram-duplicate" "datagram-reorder" (links), "pause" "kill" "stop"
+    "destroy-data" "power-loss" (nodes), "disk-slow" "disk-stall" "disk-full" "disk-error" "disk-corrupt" (their disks),
+    "clock-skew" "clock-step" "clock-rate" (their clocks).
     """
 
     name: str
     zones: tuple[str, ...]
+
+    virtual: bool
+    """Whether time is of the environment's making: ``execute`` then takes its own loop, without threads and without the machine's clock."""
+
+    async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
+        """Run a test's own coroutine to its end where this environment wants it: on the running loop, or on one of its making.
+
+        ``seed`` decides all chance of the place itself. Being cancelled cancels ``main`` and waits for it.
+        """
+        ...
+
+    def clock_ns(self) -> int:
+        """The clock that stamps a history: monotonic; virtual where time is."""
+        ...
 
     def supports(self) -> Mapping[str, str]:
         """Each fault primitive with "" or the reason why it cannot be done here."""
@@ -385,7 +472,11 @@ class Environment(Protocol):
         ...
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Look at links and nodes from outside the broker: "open", "lost", "slow 120 ms", "refused"; "running", "paused", "gone". ``bit`` is False here; the nemesis decides."""
+        """Look at links and nodes from outside the broker: "open", "lost", "slow 120 ms", "refused"; "running", "paused", "gone". ``bit`` is False here; the nemesis decides.
+
+        "a1/disk" and "a1/clock" among ``nodes`` are those parts of a node, where faults of them can be done: "sound", "slow 20 ms", "stalled",
+        "full", "failing sync", "damaged <where>"; "true", "skewed 60000 ms", "rate 1.5".
+        """
         ...
 
     async def collect(self, destination: Path) -> None:

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol, Self
 
 import nemesis
 import nemesis.conductor
@@ -25,8 +24,14 @@ from checkers.schema import HARNESS
 from harness import store as stores
 from harness.browse import browse
 from harness.compose import Composition, randomness
-from harness.history import StreamRecorder
-from harness.interface import InfrastructureError, NemesisContext, Status, UsageError, WorkloadContext
+from harness.interface import (
+    InfrastructureError,
+    NemesisContext,
+    Recorder,
+    Status,
+    UsageError,
+    WorkloadContext,
+)
 from harness.monitor import Monitor, Watched
 from harness.progress import Progress, Snapshot
 
@@ -47,6 +52,23 @@ _DISPLAY_S: Final = 0.1
 _LOG_LINES: Final = 12
 
 
+class HistoryRecorder(Recorder, Protocol):
+    """A recorder with a life: entered when the test begins, finished when it has ended, however it ended.
+
+    ``on_failure`` is called once if rows cannot be kept.
+    """
+
+    on_failure: Callable[[InfrastructureError], None] | None
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def finish(self) -> Any:
+        """Make the history ready for the checkers."""
+        ...
+
+
 class Run:
     """The life of one test; ``conduct`` once.
 
@@ -54,13 +76,15 @@ class Run:
         test: what to run.
         store: its directory; must exist.
         progress: told what is so.
+        recorder: takes the history, on the clock of the environment.
 
     ``trouble`` is why the verdict cannot be valid, ``loaded`` whether there was anything to judge, ``ended_s`` the loop's time of the last operation.
     """
 
-    def __init__(self, test: Composition, store: Path, progress: Progress) -> None:
+    def __init__(self, test: Composition, store: Path, progress: Progress, recorder: HistoryRecorder) -> None:
         self.test = test
         self.store = store
+        self.recorder = recorder
         self.trouble: str | None = None
         self.loaded = False
         self.ended_s: float | None = None
@@ -68,7 +92,6 @@ class Run:
         self._phase = "deploy"
         self._counters: dict[str, int] = {}
         self._in_force: dict[str, str] = {}
-        self._start = time.monotonic()
         self._roles: Callable[[], Mapping[str, str]] = dict
 
     async def conduct(self) -> None:
@@ -76,7 +99,7 @@ class Run:
 
         The deployment stays, the caller removes it (``dismantle``). Raises InfrastructureError (the verdict is unknown), or whatever a bug raises.
         """
-        recorder = StreamRecorder(self.store)
+        recorder = self.recorder
         try:
             async with recorder:
                 await self._guarded(recorder)
@@ -97,7 +120,7 @@ class Run:
 
     # ------------------------------------------------------------------------------------------------------- phases
 
-    async def _guarded(self, recorder: StreamRecorder) -> None:
+    async def _guarded(self, recorder: HistoryRecorder) -> None:
         """Run the phases beside the monitor, the display and the watch over the recorder; all end together."""
         lost = asyncio.get_running_loop().create_future()
         recorder.on_failure = lost.set_exception
@@ -134,7 +157,7 @@ class Run:
         with contextlib.suppress(OSError, InfrastructureError):
             await self.test.environment.heal_all()
 
-    async def _phases(self, recorder: StreamRecorder, monitor: Monitor) -> None:
+    async def _phases(self, recorder: HistoryRecorder, monitor: Monitor) -> None:
         spec = self.test.spec
         self._enter(recorder, "start")
         await self._start_nodes(monitor)
@@ -165,7 +188,7 @@ class Run:
         await browse(self.test, monitor.roles, recorder)
         self._enter(recorder, "end")
 
-    def _enter(self, recorder: StreamRecorder, phase: str) -> None:
+    def _enter(self, recorder: HistoryRecorder, phase: str) -> None:
         self._phase = phase
         recorder.event(HARNESS, "info", "phase", value=phase)
         self._show()
@@ -240,7 +263,7 @@ class Run:
             if not done:
                 raise RuntimeError(f"the workload did not stop within {patience_s:g} s of being told to")
 
-    async def _break(self, recorder: StreamRecorder, monitor: Monitor) -> None:
+    async def _break(self, recorder: HistoryRecorder, monitor: Monitor) -> None:
         """Let the nemesis work for the time of the test, then let it heal what is still in force."""
         spec = self.test.spec
         context = NemesisContext(
@@ -271,7 +294,7 @@ class Run:
             with contextlib.suppress(asyncio.CancelledError):
                 await supervising
 
-    async def _supervise(self, recorder: StreamRecorder) -> None:
+    async def _supervise(self, recorder: HistoryRecorder) -> None:
         """Start again what ended by itself, as a service manager would, once no fault has been in force for a moment.
 
         Why not at once: a live that lost its vote must stay away while the cause lasts. Why at all: with brokers missing for the
@@ -369,7 +392,7 @@ class Run:
         self._progress.update(
             Snapshot(
                 phase=self._phase,
-                elapsed_s=time.monotonic() - self._start,
+                elapsed_s=self.recorder.now_ns() / 1e9,
                 counters=dict(self._counters),
                 faults=dict(self._in_force),
                 roles=dict(self._roles()),

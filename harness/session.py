@@ -31,8 +31,10 @@ from harness import judge as judging
 from harness import store as stores
 from harness import summary
 from harness.compose import Composition, compose
+from harness.history import StreamRecorder
 from harness.interface import InfrastructureError, TestSpec, UsageError
-from harness.progress import Progress, choose
+from harness.progress import Lines, Progress, choose
+from harness.rows import MemoryRecorder
 from harness.run import Run
 
 if TYPE_CHECKING:
@@ -100,7 +102,9 @@ def execute(
     stores.save(store, stores.SCHEDULE, test.schedule)
     own = spark is None
     spark = spark or api.start_in_background(spark_master)
-    progress = choose(talk, f"{spec.name}  seed {spec.seed}")
+    # A minute of virtual time takes a second: a display could show nothing that its lines do not say better.
+    virtual = test.environment.virtual
+    progress = Lines(talk) if virtual else choose(talk, f"{spec.name}  seed {spec.seed}")
     progress.note(
         f"{spec.name}: policy {spec.policy}, {_counted(len(test.pairs), 'pair')}, workload {spec.workload}, seed {spec.seed}"
     )
@@ -150,11 +154,11 @@ class _Attempt:
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._interrupt, task)
         self._save("running")
-        life = Run(self.test, self.store, self.progress)
+        life = Run(self.test, self.store, self.progress, self._recorder())
         bug: BaseException | None = None
         try:
             with self.progress:
-                await life.conduct()
+                await self._conduct(life)
             self.record.trouble = life.trouble
             self._save("ended")
         except InfrastructureError as error:
@@ -169,11 +173,26 @@ class _Attempt:
             self._save("failed")
         return await self._conclude(life, bug)
 
+    def _recorder(self) -> StreamRecorder | MemoryRecorder:
+        """Rows go to the disk while a test runs; where time is not the machine's, when it has ended."""
+        if self.test.environment.virtual:
+            return MemoryRecorder(self.test.environment.clock_ns)
+        return StreamRecorder(self.store, self.test.environment.clock_ns)
+
+    async def _conduct(self, life: Run) -> None:
+        """On the loop that the environment wants; the history is in the store then."""
+        try:
+            await self.test.environment.execute(life.conduct, seed=self.test.spec.seed)
+        finally:
+            if isinstance(life.recorder, MemoryRecorder):
+                life.recorder.store(self.store)
+
     async def _conclude(self, life: Run, bug: BaseException | None) -> Outcome:
         dismantling = asyncio.create_task(self._dismantle(life))
         verdict: Verdict | None = None
         judged_s: float | None = None
-        began_s = life.ended_s or asyncio.get_running_loop().time()
+        now_s = asyncio.get_running_loop().time()
+        began_s = now_s if self.test.environment.virtual else life.ended_s or now_s
         try:
             if not self.interrupted and bug is None:
                 verdict = await self._judge(life)

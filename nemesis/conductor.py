@@ -160,7 +160,7 @@ class _Life:
         deadline = loop.time() + OBSERVE_S
         while True:
             async with asyncio.timeout(PROBE_PATIENCE_S):
-                effect = await self._site.environment.probe(self._impact.links, self._impact.nodes)
+                effect = await self._site.environment.probe(self._impact.links, self._impact.probed)
             if seen(effect.observed) or loop.time() >= deadline:
                 return effect.observed
             await asyncio.sleep(OBSERVE_EVERY_S)

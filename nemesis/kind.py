@@ -76,12 +76,21 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Impact:
-    """What a fault will touch, resolved to names. ``target`` says in words what it was resolved to."""
+    """What a fault will touch, resolved to names. ``target`` says in words what it was resolved to.
+
+    ``part`` is what of the nodes is looked at: "" their processes, "disk", "clock".
+    """
 
     target: str | None
     shape: str | None = None
     links: tuple[Link, ...] = ()
     nodes: tuple[str, ...] = ()
+    part: str = ""
+
+    @property
+    def probed(self) -> tuple[str, ...]:
+        """The nodes, or parts of them, as ``Environment.probe`` takes them."""
+        return tuple(f"{node}/{self.part}" for node in self.nodes) if self.part else self.nodes
 
 
 class CannotBeginError(Exception):

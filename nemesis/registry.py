@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from harness.interface import UsageError
+from nemesis.clock import ClockRate, ClockSkew, ClockStep
+from nemesis.disk import DiskCorrupt, DiskError, DiskFull, DiskSlow, DiskStall, PowerLoss
 from nemesis.kind import Kind
 from nemesis.link import Partition, Slow, Stall
 from nemesis.near import near
@@ -13,7 +15,25 @@ from nemesis.node import Destroy, Kill, LateStart, Pause, Stop
 
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
-    for kind in (Partition(), Kill(), Pause(), Stop(), Slow(), Stall(), Destroy(), LateStart())
+    for kind in (
+        Partition(),
+        Kill(),
+        Pause(),
+        Stop(),
+        Slow(),
+        Stall(),
+        Destroy(),
+        LateStart(),
+        PowerLoss(),
+        DiskSlow(),
+        DiskStall(),
+        DiskFull(),
+        DiskError(),
+        DiskCorrupt(),
+        ClockSkew(),
+        ClockStep(),
+        ClockRate(),
+    )
 }
 
 NEMESES: Final[Mapping[str, str]] = {name: kind.description for name, kind in KINDS.items()}

@@ -14,9 +14,13 @@ import errno
 import random
 from collections.abc import Mapping
 
+from broker.storage.memory_content import Content
+from broker.storage.memory_faults import SOUND, SYNC, WRITE, DiskFault, Flip
 from broker.storage.volume import VolumeFile, VolumeLock, VolumeLockedError
 
-_SECTOR = 512
+_POLL_S = 0.01
+PROBE_S = 0.3
+"""How long a probe waits before it calls the disk stalled."""
 
 
 class VolumeCrashedError(OSError):
@@ -26,26 +30,28 @@ class VolumeCrashedError(OSError):
         super().__init__(errno.EIO, "the volume has crashed", path)
 
 
-class _Content:
-    __slots__ = ("data", "synced")
-
-    def __init__(self, data: bytes = b"") -> None:
-        self.data = bytearray(data)
-        self.synced = len(data)
-
-
 class MemoryVolume:
-    """Files in a dictionary. ``latency_s`` is what a sync takes on the loop's clock.
+    """Files in a dictionary. ``latency_s`` is what a sync takes on the loop's clock; ``chance`` varies it, up to twice that.
 
     ``operations`` counts everything that changes the disk; when it has reached ``fail_after`` the next change does
     not happen and nothing works any more until ``crash``.
     """
 
-    def __init__(self, image: Mapping[str, bytes] | None = None, *, latency_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        image: Mapping[str, bytes] | None = None,
+        *,
+        latency_s: float = 0.0,
+        chance: random.Random | None = None,
+    ) -> None:
         self.latency_s = latency_s
+        self.fault: DiskFault = SOUND
+        """What is wrong with the disk now; assign another to break or mend it."""
+        self.flips: list[Flip] = []
+        self.chance = chance
         self.operations = 0
         self.fail_after: int | None = None
-        self._files: dict[str, _Content] = {path: _Content(data) for path, data in (image or {}).items()}
+        self._files: dict[str, Content] = {path: Content(data) for path, data in (image or {}).items()}
         self._directories: set[str] = set()
         self._locks: dict[str, MemoryLock] = {}
         self._generation = 0
@@ -61,15 +67,72 @@ class MemoryVolume:
 
     def crash(self, chance: random.Random | None = None) -> None:
         """The machine stops: open files and locks are gone, unsynced bytes are lost, or torn if ``chance`` says how."""
+        self._open_again()
+        self.fail_after = None
+        for path in sorted(self._files):
+            self._files[path].power_lost(chance)
+
+    def process_ended(self, chance: random.Random) -> None:
+        """The process was killed: open files and locks are gone, and what it had not yet handed to the system."""
+        self._open_again()
+        for path in sorted(self._files):
+            self._files[path].process_ended(chance)
+
+    def destroy(self) -> None:
+        """Nothing is left."""
+        self._open_again()
+        self._files.clear()
+        self._directories.clear()
+        self.flips.clear()
+
+    def corrupt(self, chance: random.Random) -> Flip | None:
+        """Turn over one bit of what was synced, each as likely as any other; None if there is nothing."""
+        sizes = {
+            path: min(content.synced, len(content.data)) for path, content in sorted(self._files.items())
+        }
+        total = sum(sizes.values())
+        if not total:
+            return None
+        place, bit = chance.randrange(total), chance.randrange(8)
+        for path, size in sizes.items():  # noqa: B007 - where it stops is what is looked for
+            if place < size:
+                break
+            place -= size
+        data = self._files[path].data
+        data[place] ^= 1 << bit
+        flip = Flip(path, place, bit, data[place])
+        self.flips.append(flip)
+        return flip
+
+    def damaged(self) -> list[Flip]:
+        """The flipped bits that a reader would still meet."""
+        return [
+            flip
+            for flip in self.flips
+            if flip.path in self._files
+            and self._files[flip.path].data[flip.offset : flip.offset + 1] == bytes([flip.byte])
+        ]
+
+    async def probe(self) -> str:
+        """How the disk is, tried with a write and a sync of its own: "sound", "slow 20 ms", "stalled", "full", "failing write"."""
+        loop = asyncio.get_running_loop()
+        content, began_s, failed = Content(), loop.time(), WRITE
+        try:
+            async with asyncio.timeout(PROBE_S):
+                self.write("probe", content, self._generation, b"?")
+                failed = SYNC
+                await self.sync("probe", content, self._generation)
+        except TimeoutError:
+            return "stalled"
+        except OSError as error:
+            return "full" if error.errno == errno.ENOSPC else f"failing {failed}"
+        took_s = loop.time() - began_s
+        return f"slow {took_s * 1000:.0f} ms" if took_s > 2 * self.latency_s + 0.001 else "sound"
+
+    def _open_again(self) -> None:
         self._generation += 1
         self._dead = False
-        self.fail_after = None
         self._locks.clear()
-        for path in sorted(self._files):
-            content = self._files[path]
-            if len(content.data) > content.synced:
-                _tear(content, chance)
-            content.synced = len(content.data)
 
     # ---- Volume
 
@@ -84,9 +147,10 @@ class MemoryVolume:
     async def open(self, path: str) -> VolumeFile:
         await self._turn(path)
         if path not in self._files:
-            self._change(path)
+            await self._settle(path)
+            self._change(path, grows=True)
             self._require_parent(path)
-            self._files[path] = _Content()
+            self._files.setdefault(path, Content())
         return MemoryFile(self, path, self._files[path], self._generation)
 
     async def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
@@ -95,24 +159,26 @@ class MemoryVolume:
         return bytes(data[offset:] if size is None else data[offset : offset + size])
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        await self._turn(path)
-        self._change(path)
+        await self._settle(path)
+        self._change(path, grows=True)
         self._require_parent(path)
-        beside = self._files[path + ".tmp"] = _Content()
+        beside = self._files[path + ".tmp"] = Content()
         beside.data += data
-        await self._turn(path)
+        await self._settle(path)
         self._change(path)
+        if SYNC in self.fault.failing:
+            raise OSError(errno.EIO, "input/output error", path)
         beside.synced = len(beside.data)
         self._files[path] = self._files.pop(path + ".tmp")
 
     async def remove(self, path: str) -> None:
-        await self._turn(path)
+        await self._settle(path)
         if path in self._files:
             self._change(path)
             del self._files[path]
 
     async def remove_tree(self, path: str) -> None:
-        await self._turn(path)
+        await self._settle(path)
         for inside in sorted(self._files):
             if inside.startswith(path + "/"):
                 self._change(inside)
@@ -122,7 +188,7 @@ class MemoryVolume:
         }
 
     async def rename(self, old: str, new: str) -> None:
-        await self._turn(old)
+        await self._settle(old)
         self._change(old)
         self._require_parent(new)
         if old in self._files:
@@ -141,9 +207,9 @@ class MemoryVolume:
         }
 
     async def mkdir(self, path: str) -> None:
-        await self._turn(path)
+        await self._settle(path)
         if path not in self._directories:
-            self._change(path)
+            self._change(path, grows=True)
             self._make_parents(path + "/x")
 
     async def size(self, path: str) -> int:
@@ -155,11 +221,9 @@ class MemoryVolume:
         return path in self._files or path in self._directories
 
     async def truncate(self, path: str, size: int) -> None:
-        await self._turn(path)
+        await self._settle(path)
         self._change(path)
-        content = self._file(path)
-        del content.data[size:]
-        content.synced = len(content.data)
+        self._file(path).cut(size)
 
     async def lock(self, path: str) -> VolumeLock:
         await self._turn(path)
@@ -176,25 +240,40 @@ class MemoryVolume:
         if self._dead or generation != self._generation:
             raise VolumeCrashedError(path)
 
-    def _change(self, path: str) -> None:
+    def _change(self, path: str, *, grows: bool = False) -> None:
+        self._survive(path)
+        if self.fault is not SOUND:
+            if WRITE in self.fault.failing:
+                raise OSError(errno.EIO, "input/output error", path)
+            if grows and self.fault.full:
+                raise OSError(errno.ENOSPC, "no space left on device", path)
+        self.operations += 1
+
+    def write(self, path: str, content: Content, generation: int, data: bytes) -> None:
+        self.live(path, generation)
+        self._change(path, grows=True)
+        content.data += data
+
+    async def sync(self, path: str, content: Content, generation: int) -> None:
+        self.live(path, generation)
+        size = len(content.data)
+        latency_s = self.latency_s
+        await asyncio.sleep(latency_s if self.chance is None else latency_s * self.chance.uniform(0.5, 2.0))
+        if self.fault is not SOUND:
+            await self._suffer()
+        self.live(path, generation)
+        if SYNC in self.fault.failing:
+            content.drop(size)
+            raise OSError(errno.EIO, "input/output error", path)
+        self._survive(path)
+        self.operations += 1
+        content.keep(size)
+
+    def _survive(self, path: str) -> None:
         if self.fail_after is not None and self.operations >= self.fail_after:
             self._dead = True
         if self._dead:
             raise VolumeCrashedError(path)
-        self.operations += 1
-
-    def write(self, path: str, content: _Content, generation: int, data: bytes) -> None:
-        self.live(path, generation)
-        self._change(path)
-        content.data += data
-
-    async def sync(self, path: str, content: _Content, generation: int) -> None:
-        self.live(path, generation)
-        size = len(content.data)
-        await asyncio.sleep(self.latency_s)
-        self.live(path, generation)
-        self._change(path)
-        content.synced = max(content.synced, size)
 
     def unlock(self, lock: MemoryLock) -> None:
         if self._locks.get(lock.path) is lock:
@@ -205,7 +284,24 @@ class MemoryVolume:
         await asyncio.sleep(0)
         self.live(path, generation)
 
-    def _file(self, path: str) -> _Content:
+    async def _settle(self, path: str) -> None:
+        """A turn, and whatever the disk's condition makes of it."""
+        await self._turn(path)
+        if self.fault is not SOUND:
+            generation = self._generation
+            await self._suffer()
+            self.live(path, generation)
+
+    async def _suffer(self) -> None:
+        """Take as long as the disk takes now."""
+        fault = self.fault
+        extra_s = 0.0 if self.chance is None else self.chance.random() * fault.jitter_s
+        if fault.delay_s or extra_s:
+            await asyncio.sleep(fault.delay_s + extra_s)
+        while self.fault.stalled:  # noqa: ASYNC110 - it may be mended from another loop than the one that waits
+            await asyncio.sleep(_POLL_S)
+
+    def _file(self, path: str) -> Content:
         try:
             return self._files[path]
         except KeyError:
@@ -226,7 +322,7 @@ class MemoryFile:
 
     __slots__ = ("_content", "_generation", "_path", "_volume")
 
-    def __init__(self, volume: MemoryVolume, path: str, content: _Content, generation: int) -> None:
+    def __init__(self, volume: MemoryVolume, path: str, content: Content, generation: int) -> None:
         self._volume = volume
         self._path = path
         self._content = content
@@ -253,19 +349,3 @@ class MemoryLock:
 
     async def release(self) -> None:
         self._volume.unlock(self)
-
-
-def _tear(content: _Content, chance: random.Random | None) -> None:
-    """Decide for the unsynced end of a file, sector by sector, what of it had reached the disk."""
-    fate = chance.choice(("lost", "kept", "cut", "sectors")) if chance is not None else "lost"
-    if fate == "lost":
-        del content.data[content.synced :]
-    elif chance is not None and fate != "kept":
-        del content.data[chance.randint(content.synced, len(content.data)) :]
-        if fate == "sectors":
-            position = content.synced
-            while position < len(content.data):
-                end = min(len(content.data), (position // _SECTOR + 1) * _SECTOR)
-                if chance.random() < 0.5:
-                    content.data[position:end] = bytes(end - position)
-                position = end

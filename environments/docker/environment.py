@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from environments.docker.zone_links import ZoneLinks
 from environments.labels import new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES, link_name
+from environments.unsupported import SIMULATED_ONLY
 from harness.interface import (
     Address,
     Effect,
@@ -36,6 +38,7 @@ from harness.interface import (
     Link,
     NodePlan,
     System,
+    T,
     TestSpec,
     UsageError,
 )
@@ -58,6 +61,7 @@ class DockerEnvironment:
     """
 
     name = "docker"
+    virtual = False
     zones: tuple[str, ...] = (
         "zone1",
         "zone2",
@@ -81,10 +85,19 @@ class DockerEnvironment:
 
     # ---- life of a deployment
 
+    async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
+        """On the running loop; the chance of a real machine takes no seed."""
+        del seed
+        return await main()
+
+    def clock_ns(self) -> int:
+        """The machine's monotonic clock."""
+        return time.monotonic_ns()
+
     def supports(self) -> Mapping[str, str]:
         """What this kernel can do: tried out in the containers, before `deploy` what the host's kernel says of itself."""
         missing = kernel.missing() if self._missing is None else self._missing
-        answers = dict.fromkeys((*LINK_PRIMITIVES, *NODE_PRIMITIVES), "")
+        answers = {**dict.fromkeys((*LINK_PRIMITIVES, *NODE_PRIMITIVES), ""), **SIMULATED_ONLY}
         for primitive in ("cut", "reset", "stall"):
             answers[primitive] = missing.get("cut", "")
         if missing.get("slow"):

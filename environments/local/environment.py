@@ -13,7 +13,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES
 from environments.local import clean, state
 from environments.local.control import ControlClient
+from environments.unsupported import SIMULATED_ONLY
 from harness.interface import (
     Address,
     Effect,
@@ -32,6 +34,7 @@ from harness.interface import (
     Link,
     NodePlan,
     System,
+    T,
     TestSpec,
     UsageError,
 )
@@ -54,6 +57,7 @@ class LocalEnvironment:
     """The environment "local"; one instance is one deployment. ``lease_s`` is how long a fault lasts without `renew`."""
 
     name = "local"
+    virtual = False
     zones: tuple[str, ...] = (
         "zone1",
         "zone2",
@@ -69,9 +73,19 @@ class LocalEnvironment:
         self._control: ControlClient | None = None
         self._plan = _Plan({}, {})
 
+    async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
+        """On the running loop; the chance of a real machine takes no seed."""
+        del seed
+        return await main()
+
+    def clock_ns(self) -> int:
+        """The machine's monotonic clock."""
+        return time.monotonic_ns()
+
     def supports(self) -> Mapping[str, str]:
         """All primitives, without conditions; a link can hold, delay or reset a stream, but not lose single packets."""
-        return dict.fromkeys((*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data"), "")
+        can = dict.fromkeys((*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data"), "")
+        return {**can, **SIMULATED_ONLY}
 
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path

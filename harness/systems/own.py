@@ -13,14 +13,28 @@ whichever of master and slave the node is. With "*" a property of one role is gi
 from __future__ import annotations
 
 import string
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 from broker import config
-from harness.interface import Address, Dialect, Layout, NodePlan, Status, StoredMessage, TestSpec, UsageError
+from broker.seams import Seams
+from harness.interface import (
+    Address,
+    Dialect,
+    Disk,
+    Layout,
+    NodePlan,
+    Outside,
+    Status,
+    StoredMessage,
+    TestSpec,
+    UsageError,
+)
 from harness.spec import near
 from harness.systems.admin import AdminClients
+from harness.systems.disk import OwnDisk
 
 PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 61612}
 
@@ -139,6 +153,19 @@ class OwnSystem:
     def command(self, layout: Layout) -> list[str]:
         """``python -m broker.daemon --config etc/broker.toml``."""
         return ["python", "-m", "broker.daemon", "--config", f"{layout.etc}/broker.toml"]
+
+    def disk(self) -> Disk:
+        """A disk in memory that forgets what was not synced."""
+        return OwnDisk()
+
+    async def serve(self, files: Mapping[str, bytes], outside: Outside) -> int:
+        """All of ``brokerd`` but its process."""
+        from broker.daemon import serve  # noqa: PLC0415 - only who runs brokers in this process needs the whole of one
+
+        assert isinstance(outside.disk, OwnDisk), "a disk of another system"
+        settings = config.validate(tomllib.loads(files["broker.toml"].decode()), "broker.toml")
+        seams = Seams(outside.random, outside.wall_clock, settings.resolved_hosts())
+        return await serve(settings, seams, outside.disk.volume, outside.stopping)
 
     async def status(self, admin: Address) -> Status:
         """Over a connection that is kept open; OSError when nothing answers."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 from harness.compose import Composition
 from harness.interface import (
@@ -48,6 +49,13 @@ class FakeSystem:
 class FakeEnvironment:
     name = "fake"
     zones = ("c1",)
+    virtual = False
+
+    async def execute(self, main, *, seed):
+        return await main()
+
+    def clock_ns(self):
+        return time.monotonic_ns()
 
     def __init__(self, *, fails=None, roles=None):
         self.fails = fails

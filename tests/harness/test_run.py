@@ -20,7 +20,7 @@ from harness.run import Run, gravest
 def conduct(tmp_path, test, *, meanwhile=None):
     """Run to the end; returns (Run, rows of the history as dicts)."""
     store = stores.create(tmp_path, test.spec.name)
-    life = Run(test, store, SilentProgress())
+    life = Run(test, store, SilentProgress(), StreamRecorder(store))
 
     async def main():
         if meanwhile is not None:

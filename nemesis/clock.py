@@ -1,0 +1,85 @@
+"""Faults of clocks: clock-skew, clock-step, clock-rate.
+
+Why three: a wrong clock confuses who compares times of different machines, a jump confuses who measures with it, and a clock that runs at
+another speed makes every time-out early or late without anybody noticing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from harness.interface import Fault
+from nemesis.disk import LeasedPart
+from nemesis.kind import PAIR, Option, number
+
+CLOCK: Final = "clock"
+SKEW_MS_DEFAULT: Final = 60_000.0
+RATE_DEFAULT: Final = 1.5
+
+
+def _any_number(value: Any) -> str:
+    wrong = number(0, above=True)(abs(value) if isinstance(value, int | float) else value)
+    return "a number other than 0" if wrong else ""
+
+
+class ClockSkew(LeasedPart):
+    """A machine whose clock is wrong from the start of the fault; the monotonic clock runs on undisturbed."""
+
+    name = "clock-skew"
+    description = "wall clocks are wrong by a constant"
+    primitives = ("clock-skew",)
+    part = CLOCK
+    seen_as = "skewed"
+    options: ClassVar[Mapping[str, Option]] = {
+        "pair": PAIR,
+        "skew_ms": Option(f"ahead, or behind if negative; {SKEW_MS_DEFAULT:g} by default", _any_number),
+    }
+
+    def given(self, fault: Fault) -> dict[str, Any]:
+        """A minute ahead unless asked otherwise."""
+        return {"skew_ms": SKEW_MS_DEFAULT, **super().given(fault)}
+
+
+class ClockStep(LeasedPart):
+    """A clock that somebody sets while everything runs; at the end it is not set back."""
+
+    name = "clock-step"
+    description = "wall clocks jump, and stay where they are"
+    primitives = ("clock-step",)
+    part = CLOCK
+    seen_as = "skewed"
+    options: ClassVar[Mapping[str, Option]] = {
+        "pair": PAIR,
+        "step_ms": Option(
+            f"forwards, or backwards if negative; -{SKEW_MS_DEFAULT:g} by default", _any_number
+        ),
+    }
+
+    def given(self, fault: Fault) -> dict[str, Any]:
+        """A minute back unless asked otherwise: that is the direction that hurts."""
+        return {"step_ms": -SKEW_MS_DEFAULT, **super().given(fault)}
+
+    def healed(self, observed: Mapping[str, str]) -> bool:
+        """There is nothing to heal: a clock that was set is only another clock."""
+        return bool(observed)
+
+
+class ClockRate(LeasedPart):
+    """A clock that runs too fast or too slow: all time-outs of its node are early or late."""
+
+    name = "clock-rate"
+    description = "all clocks of a node run at another speed"
+    primitives = ("clock-rate",)
+    part = CLOCK
+    seen_as = "rate"
+    options: ClassVar[Mapping[str, Option]] = {
+        "pair": PAIR,
+        "rate": Option(
+            f"seconds of the node in a second, {RATE_DEFAULT:g} by default", number(0, above=True)
+        ),
+    }
+
+    def given(self, fault: Fault) -> dict[str, Any]:
+        """Half as fast again unless asked otherwise."""
+        return {"rate": RATE_DEFAULT, **super().given(fault)}
