@@ -9,7 +9,7 @@ from broker.cluster.membership import Membership
 from broker.seams import Seams
 
 
-async def until(condition, what, timeout_s=10.0):
+async def until(condition, what, timeout_s=60.0):
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while not condition():
@@ -45,8 +45,8 @@ class Hub:
                     "connector": f"{name}:61616",
                     "stomp-connector": f"{name}:61613",
                     "static-connectors": [f"{other}:61616" for other in static],
-                    "connection-ttl": 800,
-                    "call-timeout": 2000,
+                    "connection-ttl": 5000,
+                    "call-timeout": 10_000,
                     "retry-interval": 20,
                     "max-retry-interval": 50,
                 },

@@ -14,12 +14,12 @@ def member(name):
     return m.Member(name, None, "live", f"{name}:1", f"{name}:2", None, 1, 1, 0)
 
 
-def terms(name, password="secret", ttl_s=5.0):  # noqa: S107 - a test's
+def terms(name, password="secret", ttl_s=30.0):  # noqa: S107 - a test's
     return Terms(
         user="cluster",
         password=password,
         ttl_s=ttl_s,
-        call_timeout_s=2.0,
+        call_timeout_s=30.0,
         random=random.Random(name),
         member=lambda: member(name),
     )
@@ -52,7 +52,7 @@ class Listener:
 async def ended(link):
     future = asyncio.get_running_loop().create_future()
     link.on_closed = future.set_result
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         return await future
 
 
@@ -229,10 +229,11 @@ def test_a_request_without_an_answer_ends():
 
 def test_a_silent_peer_is_given_up_after_the_ttl():
     async def scenario():
-        async with Listener(ttl_s=0.3) as listener:
+        async with Listener() as listener:
             link = await connect(terms("client", ttl_s=60.0), listener.address, "cluster")
             other = await listener.links.get()
             link._transport.pause_reading()  # hears nothing, so answers nothing
+            other.set_ttl(0.3)  # only now: the handshake may take its time
             assert "nothing heard for" in await ended(other)
 
     run(scenario)
@@ -240,13 +241,16 @@ def test_a_silent_peer_is_given_up_after_the_ttl():
 
 def test_heart_beats_keep_an_idle_link_and_prove_that_we_are_heard():
     async def scenario():
-        async with Listener(ttl_s=0.3) as listener:
-            link = await connect(terms("client", ttl_s=0.3), listener.address, "cluster")
+        async with Listener() as listener:
+            link = await connect(terms("client"), listener.address, "cluster")
             other = await listener.links.get()
+            ttl_s = 1.0
+            for one in (link, other):
+                one.set_ttl(ttl_s)
             loop = asyncio.get_running_loop()
             began = loop.time()
-            async with asyncio.timeout(10):
-                while other.confirmed < began + 0.6 or link.confirmed < began + 0.6:
+            async with asyncio.timeout(60):
+                while other.confirmed < began + 2 * ttl_s or link.confirmed < began + 2 * ttl_s:
                     await asyncio.sleep(0.01)
             assert link.is_open
             assert other.is_open

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from broker import config
 
-BOUND_S = 15.0
+BOUND_S = 60.0
+"""Bounds every wait of a test; reached only when the test fails."""
 
 
 class Brokerd:

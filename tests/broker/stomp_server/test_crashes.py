@@ -4,7 +4,7 @@ import random
 import threading
 
 import pytest
-from brokers import Raw, until
+from brokers import BOUND_S, Raw, until
 
 pytestmark = pytest.mark.cluster
 
@@ -81,7 +81,7 @@ def test_kill_nine_under_load(brokerd):
         until(lambda ps=producers, goal=goal: sum(len(p.answered) for p in ps) > goal, "some load")
         broker.kill()
         for thread in (*producers, *consumers):
-            thread.join(15)
+            thread.join(BOUND_S)
             assert not thread.is_alive()
         for producer in producers:
             starts[producer.label] = producer.next
@@ -97,7 +97,7 @@ def test_kill_nine_under_load(brokerd):
     # Every answered message arrives before "end" does, or has been delivered before: nothing answered is missing.
     until(lambda: any(text == "end" for text, _ in last.got), "the end of the queue")
     broker.kill()
-    last.join(15)
+    last.join(BOUND_S)
     check(last.got, acked, seen, first)
     missing = answered - seen
     assert not missing

@@ -116,8 +116,8 @@ def test_nack_and_dead_letters(connect, queue):
 
 
 def test_heart_beats_keep_an_idle_connection_alive_both_ways(connect, shared):
-    connection, listener = connect(heartbeats=(300, 300))
-    assert not listener.gone.wait(2.5)  # more than twice the broker's and the client's patience
+    connection, listener = connect(heartbeats=(1000, 1000))
+    assert not listener.gone.wait(6.0)  # more than twice the broker's and the client's patience
     assert not listener.beats_missed.is_set()
     assert connection.is_connected()
 

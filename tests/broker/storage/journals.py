@@ -51,10 +51,10 @@ def plain(recovered):
     return [(id_, kind, data, [tuple(u) for u in updates]) for id_, kind, data, updates in recovered.records]
 
 
-async def until(condition):
+async def until(condition, bound_s=60.0):
     """Let the loop turn until the condition holds; a bound instead of for ever."""
-    for _ in range(10_000):
-        if condition():
-            return
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + bound_s
+    while not condition():
+        assert loop.time() < deadline, "the condition never came to hold"
         await asyncio.sleep(0)
-    raise AssertionError("the condition never came to hold")
