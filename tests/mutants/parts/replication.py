@@ -38,8 +38,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 _LIVE,
-                "        self.gate.remote = acknowledged\n        _log.info(",
-                "        del acknowledged\n        acknowledged = feed.acknowledged\n        _log.info(",
+                "        self.gate.remote = acknowledged\n",
+                "",
             ),
             Replacement(_LIVE, "        self.gate.remote = sequence\n", "        del sequence\n"),
         ),
