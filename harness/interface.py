@@ -9,14 +9,14 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import msgspec
+
+from harness.outside import Disk, Outside
 
 T = TypeVar("T")
 
@@ -264,65 +264,6 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
 
 # --------------------------------------------------------------------------------------------------------------------
 # The system under test, and where it runs
-
-
-class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with a disk; the fields combine freely, the default is a sound disk.
-
-    ``delay_ms`` (and up to ``jitter_ms`` more) is added to every write and sync; ``stalled`` lets none of them end. ``full``
-    refuses what needs space (ENOSPC), ``failing`` ("write", "sync") those operations (EIO).
-    """
-
-    delay_ms: float = 0.0
-    jitter_ms: float = 0.0
-    stalled: bool = False
-    full: bool = False
-    failing: tuple[str, ...] = ()
-
-
-class Disk(Protocol):
-    """A disk of our making, as the place that runs a broker in its own process sees it; what the broker sees is the system's affair.
-
-    A fault never makes the disk lie beyond what its name says.
-    """
-
-    def process_ended(self, chance: random.Random) -> None:
-        """The broker is gone without a clean-up: its locks and handles too; of what it had not synced, any prefix had reached the system."""
-        ...
-
-    def power_lost(self, chance: random.Random) -> None:
-        """The machine is gone: what was not synced is lost, whole, in part, or with holes."""
-        ...
-
-    def destroy(self) -> None:
-        """Nothing is left on it."""
-        ...
-
-    def condition(self, condition: DiskCondition) -> None:
-        """From now on it behaves so."""
-        ...
-
-    def corrupt(self, chance: random.Random) -> str | None:
-        """Flip one bit of what was synced: "journal/0001 byte 77 bit 3", or None if nothing is on it."""
-        ...
-
-    def seed(self, chance: random.Random) -> None:
-        """The chance by which its times vary from now on."""
-        ...
-
-    async def probe(self) -> str:
-        """How it is now, tried on the disk itself: "sound", "slow 20 ms", "stalled", "full", "failing write", "damaged <where>"."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """What a broker that runs in this process takes from its place besides the running loop."""
-
-    random: random.Random
-    wall_clock: Callable[[], float]
-    disk: Disk
-    stopping: asyncio.Event
 
 
 class System(Protocol):

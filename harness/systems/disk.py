@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.storage.memory import MemoryVolume
 from broker.storage.memory_faults import SOUND, DiskFault
-from harness.interface import DiskCondition
+from harness.outside import DiskCondition
 
 SYNC_S: Final = 0.0004
 """What a sync takes where nothing is wrong: that of an ordinary solid-state disk; each varies from half to twice of it."""

@@ -23,15 +23,14 @@ from broker.seams import Seams
 from harness.interface import (
     Address,
     Dialect,
-    Disk,
     Layout,
     NodePlan,
-    Outside,
     Status,
     StoredMessage,
     TestSpec,
     UsageError,
 )
+from harness.outside import Disk, Outside
 from harness.spec import near
 from harness.systems.admin import AdminClients
 from harness.systems.disk import OwnDisk

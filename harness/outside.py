@@ -1,0 +1,73 @@
+"""What a broker takes from outside where it runs in the harness' own process; a part of the ``interface``.
+
+Why apart: only the simulation runs brokers so, and only systems that are written in Python can be run so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+
+class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with a disk; the fields combine freely, the default is a sound disk.
+
+    ``delay_ms`` (and up to ``jitter_ms`` more) is added to every write and sync; ``stalled`` lets none of them end. ``full``
+    refuses what needs space (ENOSPC), ``failing`` ("write", "sync") those operations (EIO).
+    """
+
+    delay_ms: float = 0.0
+    jitter_ms: float = 0.0
+    stalled: bool = False
+    full: bool = False
+    failing: tuple[str, ...] = ()
+
+
+class Disk(Protocol):
+    """A disk of our making, as the place that runs a broker in its own process sees it; what the broker sees is the system's affair.
+
+    A fault never makes the disk lie beyond what its name says.
+    """
+
+    def process_ended(self, chance: random.Random) -> None:
+        """The broker is gone without a clean-up: its locks and handles too; of what it had not synced, any prefix had reached the system."""
+        ...
+
+    def power_lost(self, chance: random.Random) -> None:
+        """The machine is gone: what was not synced is lost, whole, in part, or with holes."""
+        ...
+
+    def destroy(self) -> None:
+        """Nothing is left on it."""
+        ...
+
+    def condition(self, condition: DiskCondition) -> None:
+        """From now on it behaves so."""
+        ...
+
+    def corrupt(self, chance: random.Random) -> str | None:
+        """Flip one bit of what was synced: "journal/0001 byte 77 bit 3", or None if nothing is on it."""
+        ...
+
+    def seed(self, chance: random.Random) -> None:
+        """The chance by which its times vary from now on."""
+        ...
+
+    async def probe(self) -> str:
+        """How it is now, tried on the disk itself: "sound", "slow 20 ms", "stalled", "full", "failing write", "damaged <where>"."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What a broker that runs in this process takes from its place besides the running loop."""
+
+    random: random.Random
+    wall_clock: Callable[[], float]
+    disk: Disk
+    stopping: asyncio.Event
