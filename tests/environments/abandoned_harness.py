@@ -26,6 +26,7 @@ async def main(directory, lease_s):
         await environment.inject("slow", links=[Link("zone1", "a1")], options={"delay_ms": 3_600_000}),
         await environment.inject("pause", nodes=["b1"]),
     ]
+    keeping = asyncio.create_task(keep(environment, leases, lease_s))
     effect = await environment.probe([cut, back], ["a1", "b1"])
     direct = {node.name: str(environment.resolve("admin", node.name, "stomp")) for node in NODES}
     ways = {
@@ -33,10 +34,14 @@ async def main(directory, lease_s):
         for s, t in (("a1", "b1"), ("b1", "a1"), ("zone1", "a1"))
     }
     print(json.dumps({"observed": effect.observed, "direct": direct, "ways": ways}), flush=True)
+    await keeping
+
+
+async def keep(environment, leases, lease_s):
     while True:
-        await asyncio.sleep(lease_s / 4)
         for lease in leases:
             await environment.renew(lease)
+        await asyncio.sleep(lease_s / 8)
 
 
 asyncio.run(main(Path(sys.argv[1]), float(sys.argv[2])))

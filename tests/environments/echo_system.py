@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.interface import NodePlan, TestSpec
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 """Bounds every wait of a test; reached only when the test fails."""
 
 SPEC = TestSpec(name="echo")

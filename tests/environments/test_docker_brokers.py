@@ -10,7 +10,7 @@ from environments.docker.environment import DockerEnvironment
 from harness.interface import Link, TestSpec
 from harness.systems.own import OwnSystem
 
-pytestmark = [pytest.mark.docker, pytest.mark.cluster]
+pytestmark = [pytest.mark.docker, pytest.mark.cluster, pytest.mark.timeout(900)]
 
 
 def test_three_pairs_replicate_and_a_backup_takes_over_from_a_live_that_was_killed_or_cut_off(tmp_path):
@@ -18,12 +18,12 @@ def test_three_pairs_replicate_and_a_backup_takes_over_from_a_live_that_was_kill
         system = OwnSystem()
         spec = TestSpec(name="brokers", policy="replication", pairs=3)
         nodes = system.plan(spec)
-        environment = DockerEnvironment()
+        environment = DockerEnvironment(lease_s=60.0)
         await environment.deploy(system, spec, nodes, tmp_path)
 
         async def role(node):
             try:
-                async with asyncio.timeout(1.0):  # a killed container is silent: nobody refuses for it
+                async with asyncio.timeout(10.0):  # a killed container is silent: nobody refuses for it
                     status = await system.status(environment.resolve("admin", node, "admin"))
             except (OSError, TimeoutError):
                 return "unreachable"
@@ -40,7 +40,7 @@ def test_three_pairs_replicate_and_a_backup_takes_over_from_a_live_that_was_kill
                 node.name: "live replicating" if node.configured == "master" else "backup replicating"
                 for node in nodes
             }
-            await until(roles, planned, 40.0)
+            await until(roles, planned, 180.0)
 
             await environment.kill("a1")
             await until(lambda: role("a2"), "live")

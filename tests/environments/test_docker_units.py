@@ -284,7 +284,11 @@ def test_one_direction_is_told_from_the_other(connection, delay_ms, expected):
 # ---- the agent's parts, as processes of this machine
 
 
-async def until(condition, bound_s=10.0):
+BOUND_S = 60.0
+"""Bounds every wait of a test; reached only when the test fails."""
+
+
+async def until(condition, bound_s=BOUND_S):
     async with asyncio.timeout(bound_s):
         while not condition():
             await asyncio.sleep(0.01)
@@ -306,7 +310,7 @@ def run_with_child(tmp_path, test):
 def test_a_childs_exit_status_and_output_are_kept(tmp_path):
     async def test(child):
         child.start(["python", "-c", "print('said', flush=True); raise SystemExit(3)"], {}, str(tmp_path))
-        await asyncio.wait_for(child.exited.wait(), 10)
+        await asyncio.wait_for(child.exited.wait(), BOUND_S)
         assert (child.state(), child.status) == ("gone", 3)
         assert (tmp_path / "broker.log").read_text() == "said\n"
 
@@ -323,7 +327,7 @@ def test_a_stopped_child_is_paused_and_a_killed_one_has_its_signals_number(tmp_p
         child.signal(signal.SIGCONT)
         await until(lambda: child.state() == "running")
         child.signal(signal.SIGKILL)
-        await asyncio.wait_for(child.exited.wait(), 10)
+        await asyncio.wait_for(child.exited.wait(), BOUND_S)
         assert child.status == -9
 
     run_with_child(tmp_path, test)
@@ -355,7 +359,7 @@ async def ask(agent, operation, token="secret", **arguments):  # noqa: S107
     server = await asyncio.start_server(agent._answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with server:
-        return await control.call("127.0.0.1", port, token, operation, timeout_s=10.0, **arguments)
+        return await control.call("127.0.0.1", port, token, operation, timeout_s=BOUND_S, **arguments)
 
 
 def test_an_agent_obeys_only_who_has_its_token(monkeypatch):
@@ -377,9 +381,9 @@ def test_an_agent_forgets_a_request_whose_asker_hung_up(monkeypatch):
 
         monkeypatch.setattr(agent, "do_wait", wait, raising=False)
         asking = asyncio.create_task(ask(agent, "wait"))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), BOUND_S)
         asking.cancel()
-        await asyncio.wait_for(ended.wait(), 10)
+        await asyncio.wait_for(ended.wait(), BOUND_S)
 
     asyncio.run(main())
 
@@ -439,9 +443,9 @@ def test_the_agents_lines_survive_a_peer_that_says_nonsense():
             for nonsense in (b"\n", b"{}\n", b"[1]\n", b"\xff\xfe\n"):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 writer.write(nonsense)
-                assert await asyncio.wait_for(reader.read(), 10) == b""
+                assert await asyncio.wait_for(reader.read(), BOUND_S) == b""
                 writer.close()
-            answer = await control.call("127.0.0.1", port, "secret", "state", timeout_s=10.0)
+            answer = await control.call("127.0.0.1", port, "secret", "state", timeout_s=BOUND_S)
         assert answer == {"state": "gone", "status": None}
 
     asyncio.run(main())

@@ -65,13 +65,13 @@ def test_a_long_cut_can_be_probed_again_and_again(run):
 def test_delay_and_rate_are_measured_not_believed(run):
     async def main():
         async with network() as (proxy, probe):
-            proxy.set_condition(A, Condition(delay_ms=120))
+            proxy.set_condition(A, Condition(delay_ms=500))
             found = await probe.probe([A, B])
             # The control takes a little time as well, which is taken off: a slow machine may make it some milliseconds less.
-            assert slow_ms(found[A]) >= 100
+            assert slow_ms(found[A]) >= 250
             assert found[B] == "open"
-            proxy.set_condition(A, Condition(rate_bytes_s=100_000))
-            assert slow_ms((await probe.probe([A]))[A]) >= 100
+            proxy.set_condition(A, Condition(rate_bytes_s=30_000))
+            assert slow_ms((await probe.probe([A]))[A]) >= 250
             proxy.set_condition(A, Condition(rate_bytes_s=500))
             assert (await probe.probe([A]))[A].startswith("slow over ")
 

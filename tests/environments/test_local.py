@@ -20,8 +20,9 @@ ONE, TWO = Link("a1", "b1"), Link("b1", "a1")
 
 
 @contextlib.asynccontextmanager
-async def deployed(tmp_path, *, nodes=NODES, start=True, system=None, **options):
-    environment = LocalEnvironment(**options)
+async def deployed(tmp_path, *, nodes=NODES, start=True, system=None, lease_s=PATIENCE_S):
+    """A deployment whose faults outlast the test unless it is about their leases."""
+    environment = LocalEnvironment(lease_s=lease_s)
     await environment.deploy(system or EchoSystem(), SPEC, nodes, tmp_path / "run")
     try:
         if start:
@@ -84,7 +85,6 @@ def test_a_cut_between_nodes_leaves_clients_and_the_other_direction(tmp_path):
             assert await receive(reader, 1) == b"1"
             received = tmp_path / "run" / "nodes" / "b1" / "data" / "stomp"
             lease = await environment.inject("cut", links=[TWO])
-            keeping = asyncio.create_task(keep(environment, lease))
             writer.write(b"arrives, and its echo does not")
             await until(
                 lambda: received.read_bytes().endswith(b"arrives, and its echo does not"),
@@ -95,7 +95,6 @@ def test_a_cut_between_nodes_leaves_clients_and_the_other_direction(tmp_path):
             assert await observed(environment, ONE, TWO) == {"a1->b1": "open", "b1->a1": "lost"}
             await echo(environment.resolve("zone1", "b1", "stomp"))
             await echo(environment.resolve("admin", "b1", "stomp"))
-            keeping.cancel()
             await environment.heal(lease)
             assert await receive(reader, 30) == b"arrives, and its echo does not"
             assert await observed(environment, ONE, TWO) == {"a1->b1": "open", "b1->a1": "open"}
@@ -104,15 +103,28 @@ def test_a_cut_between_nodes_leaves_clients_and_the_other_direction(tmp_path):
     uvloop.run(main())
 
 
-async def keep(environment, lease):
-    while True:
-        await environment.renew(lease)
-        await asyncio.sleep(0.2)
+@contextlib.asynccontextmanager
+async def kept(environment, *leases):
+    """Renews leases within the body; what broke them is raised at its end."""
+
+    async def keep():
+        while True:
+            for lease in leases:
+                await environment.renew(lease)
+            await asyncio.sleep(0.1)
+
+    keeping = asyncio.create_task(keep())
+    try:
+        yield
+    finally:
+        keeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await keeping
 
 
 def test_overlapping_faults_heal_one_by_one(tmp_path):
     async def main():
-        async with deployed(tmp_path, start=False, lease_s=PATIENCE_S) as environment:
+        async with deployed(tmp_path, start=False) as environment:
             cut = await environment.inject("cut", links=[ONE])
             stall = await environment.inject("stall", links=[ONE, TWO])
             slow = await environment.inject("slow", links=[ONE], options={"delay_ms": 80})
@@ -138,14 +150,15 @@ async def all_open(environment):
 
 def test_a_fault_that_nobody_renews_heals_itself_links_and_processes(tmp_path):
     async def main():
-        async with deployed(tmp_path, lease_s=1.0) as environment:
+        async with deployed(tmp_path, lease_s=3.0) as environment:
             cut = await environment.inject("cut", links=[ONE])
             pause = await environment.inject("pause", nodes=["b1"])
-            assert await observed(environment, ONE, nodes=["a1", "b1"]) == {
-                "a1->b1": "lost",
-                "a1": "running",
-                "b1": "paused",
-            }
+            async with kept(environment, cut, pause):
+                assert await observed(environment, ONE, nodes=["a1", "b1"]) == {
+                    "a1->b1": "lost",
+                    "a1": "running",
+                    "b1": "paused",
+                }
 
             async def healed():
                 return await observed(environment, ONE, nodes=["b1"]) == {"a1->b1": "open", "b1": "running"}
@@ -162,11 +175,11 @@ def test_a_fault_that_nobody_renews_heals_itself_links_and_processes(tmp_path):
 
 def test_a_renewed_fault_outlives_its_lease(tmp_path):
     async def main():
-        async with deployed(tmp_path, lease_s=0.8) as environment:
+        lease_s = 2.5
+        async with deployed(tmp_path, lease_s=lease_s) as environment:
             lease = await environment.inject("pause", nodes=["a1"])
-            for _ in range(15):
-                await asyncio.sleep(0.1)
-                await environment.renew(lease)
+            async with kept(environment, lease):
+                await asyncio.sleep(1.5 * lease_s)
             assert await observed(environment, nodes=["a1"]) == {"a1": "paused"}
 
     uvloop.run(main())
@@ -174,7 +187,7 @@ def test_a_renewed_fault_outlives_its_lease(tmp_path):
 
 def test_a_pause_that_overlaps_another_ends_with_the_last(tmp_path):
     async def main():
-        async with deployed(tmp_path, lease_s=PATIENCE_S) as environment:
+        async with deployed(tmp_path) as environment:
             first = await environment.inject("pause", nodes=["a1"])
             second = await environment.inject("pause", nodes=["a1", "b1"])
             await environment.heal(first)
@@ -187,7 +200,7 @@ def test_a_pause_that_overlaps_another_ends_with_the_last(tmp_path):
 
 def test_a_killed_broker_is_gone_is_noticed_and_starts_again_on_its_port(tmp_path):
     async def main():
-        async with deployed(tmp_path, lease_s=PATIENCE_S) as environment:
+        async with deployed(tmp_path) as environment:
             address = environment.resolve("zone1", "a1", "stomp")
             data = tmp_path / "run" / "nodes" / "a1" / "data"
             waiting = asyncio.create_task(environment.wait_exit("a1"))
@@ -336,9 +349,7 @@ def test_a_node_named_like_a_zone_is_refused_before_anything_is_made(tmp_path, s
 
 def test_nodes_of_a_pair_c_are_not_mixed_up_with_clients(tmp_path):
     async def main():
-        async with deployed(
-            tmp_path, nodes=(node("a1"), node("c1")), start=False, lease_s=PATIENCE_S
-        ) as environment:
+        async with deployed(tmp_path, nodes=(node("a1"), node("c1")), start=False) as environment:
             await environment.inject("cut", links=[Link("c1", "a1")])
             expected = {"c1->a1": "lost", "a1->c1": "open", "zone1->a1": "open", "zone2->a1": "open"}
             links = [Link(*name.split("->")) for name in expected]

@@ -93,7 +93,7 @@ def reach(*texts):
 def test_the_network_heals_when_the_harness_is_killed_within_a_cut_and_clean_removes_the_rest(
     harness, state_home, tmp_path
 ):
-    process, said = harness(1.0)
+    process, said = harness(3.0)
     assert said["observed"] == {"a1->b1": "lost", "b1->a1": "lost", "a1": "running", "b1": "paused"}
     process.kill()
     process.wait()
@@ -116,7 +116,7 @@ def test_the_network_heals_when_the_harness_is_killed_within_a_cut_and_clean_rem
 
 
 def test_a_living_harness_is_left_alone_unless_forced(harness, state_home):
-    process, _ = harness(2.0)
+    process, _ = harness(PATIENCE_S)
     assert leftovers() == []
     (note,) = clean.remove()
     assert note.startswith(NOTE)
@@ -249,7 +249,7 @@ def test_a_nodes_directory_without_the_runs_mark_is_not_removed(state_home, tmp_
 
 def test_an_agent_whose_harness_stays_away_ends_everything(everything_ends, tmp_path):
     async def main():
-        environment = LocalEnvironment(orphan_s=0.5)
+        environment = LocalEnvironment(orphan_s=3.0)
         await environment.deploy(EchoSystem(), SPEC, NODES, tmp_path / "run")
         await environment.start("a1")
         await environment.inject("pause", nodes=["a1"])
