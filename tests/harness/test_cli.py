@@ -58,7 +58,7 @@ def test_wrong_usage_as_a_process():
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=240,
     )
     assert done.returncode == 254
     assert done.stderr.startswith("jepsen-run: No such option")
@@ -192,7 +192,7 @@ def test_output_that_nobody_reads_is_no_verdict():
         ["sh", "-c", f"({command}) | true"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert told.stderr.split()[-1] == "2", told.stderr

@@ -12,10 +12,10 @@ import pytest
 
 from harness import store as stores
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 180
+PATIENCE_S = 400
 
 
 @pytest.fixture

@@ -186,7 +186,7 @@ def test_a_crash_of_the_harness_loses_at_most_the_last_moments(tmp_path):
         async with recorder:
             for row in operations(40):
                 recorder.event(**row)
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while sum(batch.num_rows for batch in read_stream(recorder.path)) < recorder.recorded:
                 assert time.monotonic() < deadline, "the flusher never wrote"
                 await asyncio.sleep(0.01)
@@ -245,17 +245,26 @@ def test_an_operation_costs_at_most_forty_bytes_on_disk(tmp_path):
     assert parquet / sends_deliveries_and_acks <= 40
 
 
-def test_recording_a_row_takes_less_than_two_microseconds(tmp_path):
+def test_recording_a_row_costs_little_more_than_a_call_that_appends_a_tuple(tmp_path):
+    """Against a baseline of the same moments, so that a slow or busy machine is slow in both."""
+    row = {
+        "queue": "q", "group": "g", "message": 12, "producer": 1, "sequence": 3, "digest": 5, "broker": "a1",
+        "session": 3, "redelivered": False, "delivery_count": 1,
+    }  # fmt: skip
     recorder = StreamRecorder(tmp_path)
+    rows = []
 
-    def one():
-        recorder.event(
-            1, "ok", "deliver", queue="q", group="g", message=12, producer=1, sequence=3, digest=5, broker="a1", session=3,
-            redelivered=False, delivery_count=1,
-        )  # fmt: skip
+    def append(
+        process, kind, f, *, queue, group, message, producer, sequence, digest, broker, session, **flags
+    ):
+        rows.append(
+            (process, kind, f, queue, group, message, producer, sequence, digest, broker, session, flags)
+        )
 
-    fastest = min(timeit.repeat(one, number=5_000, repeat=20)) / 5_000
-    assert fastest < 2e-6
+    baseline = timeit.Timer(lambda: append(1, "ok", "deliver", **row))
+    recording = timeit.Timer(lambda: recorder.event(1, "ok", "deliver", **row))
+    pairs = [(baseline.timeit(2_000), recording.timeit(2_000)) for _ in range(50)]
+    assert min(own for _, own in pairs) < 3 * min(plain for plain, _ in pairs)
 
 
 def test_a_full_disk_is_told_once_and_again_at_the_end(tmp_path, monkeypatch):
@@ -275,7 +284,7 @@ def test_a_full_disk_is_told_once_and_again_at_the_end(tmp_path, monkeypatch):
                 monkeypatch.setattr(StreamRecorder, "_append", lambda _, rows: full(rows))
                 for message in range(2, 6):
                     recorder.event(1, "invoke", "send", message=message)
-                deadline = time.monotonic() + 20
+                deadline = time.monotonic() + 60
                 while not told:
                     assert time.monotonic() < deadline, "nobody was told"
                     await asyncio.sleep(0.01)

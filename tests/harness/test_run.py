@@ -68,13 +68,29 @@ def test_a_body_that_is_not_ours_is_told_and_not_lost(tmp_path):
 
 
 def test_a_broker_that_dies_is_a_role_and_is_started_again_by_the_healing(tmp_path):
-    environment = FakeEnvironment()
+    lives = []
+
+    class Unhurried(FakeEnvironment):
+        """Starts nothing again before the monitor has seen that it was gone."""
+
+        async def start(self, node):
+            while lives and lives[0]._roles()[node] != "stopped":
+                await asyncio.sleep(0.01)
+            await super().start(node)
+
+    environment = Unhurried()
 
     async def die(context):
-        if context.counters.get("ok", 0) == 10:
-            environment.up.discard("a2")
+        environment.up.discard("a2")
+        workload.misbehave = None
 
-    _, history = conduct(tmp_path, composition(environment, FakeWorkload(die)))
+    async def hold_on_to(task, life):
+        while life._phase != "load":
+            await asyncio.sleep(0.001)
+        lives.append(life)
+
+    workload = FakeWorkload(die)
+    _, history = conduct(tmp_path, composition(environment, workload), meanwhile=hold_on_to)
     roles = [row["role"] for row in history if row["f"] == "role" and row["broker"] == "a2"]
     assert roles == ["backup", "stopped", "backup"]
     assert "end" in phases(history)
@@ -163,7 +179,7 @@ def test_a_broker_that_ends_while_starting_is_named_with_its_last_words(tmp_path
 
 
 def test_a_pair_that_never_gets_its_backup_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "START_S", 0.3)
+    monkeypatch.setattr(running, "START_S", 2.0)
     environment = FakeEnvironment(roles={"a1": "live", "a2": "synchronizing"})
     with pytest.raises(
         InfrastructureError, match="pair a has no up-to-date backup; roles: a1 live, a2 synchronizing"
@@ -178,7 +194,7 @@ def test_a_bug_in_the_workload_goes_to_the_top_and_the_history_is_kept(tmp_path)
 
     environment = FakeEnvironment()
     with pytest.raises(ZeroDivisionError, match="a bug"):
-        conduct(tmp_path, composition(environment, FakeWorkload(crash)))
+        conduct(tmp_path, composition(environment, FakeWorkload(crash), time_limit_s=60.0))
     assert environment.calls[-1] == "heal_all"
     history = rows(stores.find(tmp_path)[0])
     assert sum(row["f"] == "send" and row["type"] == "ok" for row in history) == 5
@@ -257,7 +273,7 @@ def test_the_history_is_complete_when_the_run_has_ended(tmp_path):
 def ended_by_itself(tmp_path, in_force):
     """A test in whose load a2 ends by itself; whether it was started again before the load ended."""
     environment = FakeEnvironment()
-    test = composition(environment, time_limit_s=2.5)
+    test = composition(environment, time_limit_s=3.0)
 
     async def end_one(task, life):
         while life._phase != "load":
@@ -273,9 +289,17 @@ def ended_by_itself(tmp_path, in_force):
     return "restart a2" in names[: names.index("heal")]
 
 
+@pytest.fixture
+def soon(monkeypatch):
+    """The supervisor needs a small part of the load's time."""
+    monkeypatch.setattr(running, "RESTART_AFTER_S", 0.2)
+
+
+@pytest.mark.usefixtures("soon")
 def test_a_broker_that_ended_by_itself_is_started_again_when_no_fault_is_in_force(tmp_path):
     assert ended_by_itself(tmp_path, in_force=False)
 
 
+@pytest.mark.usefixtures("soon")
 def test_a_broker_that_ended_by_itself_stays_away_while_a_fault_is_in_force(tmp_path):
     assert not ended_by_itself(tmp_path, in_force=True)

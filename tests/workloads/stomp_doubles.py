@@ -188,9 +188,9 @@ def make_context(servers, *, dialect=None, zones=("c1",), seed=1, **spec):
         spec=TestSpec(
             name="test",
             **{
-                "operation_timeout_s": 1.0,
+                "operation_timeout_s": 30.0,
                 "rate": 400.0,
-                "quiet_period_s": 0.1,
+                "quiet_period_s": 0.4,
                 "recovery_bound_s": 1.0,
                 **spec,
             },
@@ -213,7 +213,11 @@ def make_context(servers, *, dialect=None, zones=("c1",), seed=1, **spec):
 UNREACHABLE = Address("127.0.0.1", 1)
 
 
-async def until(condition, bound_s=10.0):
+BOUND_S = 60.0
+"""Bounds every wait of a test; reached only when the test fails."""
+
+
+async def until(condition, bound_s=BOUND_S):
     """Wait for a condition, bounded."""
     async with asyncio.timeout(bound_s):
         while not condition():

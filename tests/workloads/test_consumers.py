@@ -159,7 +159,7 @@ async def test_messages_are_held_before_they_are_acknowledged_and_dropped_on_lea
 async def test_what_was_held_on_a_lost_connection_is_not_acknowledged_on_the_next():
     async with Server() as server:
         context = make_context({"a1": server})
-        consumer = make_consumer(context, hold_s=0.3)
+        consumer = make_consumer(context, hold_s=1.0)
         async with running(consumer.run()):
             await consumer.attached.wait()
             put(server)
@@ -229,7 +229,7 @@ async def test_what_arrives_before_the_end_of_an_unsubscribe_is_recorded_but_not
 async def test_a_subscribe_without_an_answer_is_tried_on_a_new_connection():
     async with Server() as server:
         server.script["SUBSCRIBE"] = lambda *_: server.script.clear()
-        context = make_context({"a1": server}, operation_timeout_s=0.1)
+        context = make_context({"a1": server}, operation_timeout_s=1.5)
         consumer = make_consumer(context)
         async with running(consumer.run()):
             await consumer.attached.wait()

@@ -9,7 +9,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from stomp_doubles import make_context, until, well_formed
+from stomp_doubles import BOUND_S, make_context, until, well_formed
 
 import workloads.registry
 from harness.interface import Address
@@ -26,7 +26,7 @@ class Brokerd:
     def __init__(self, directory):
         self.config = directory / "broker.toml"
         self.config.write_text(
-            '[broker]\nname = "a1"\n[acceptor]\nhost = "127.0.0.1"\nport = 0\nconnection-ttl = 2000\n'
+            '[broker]\nname = "a1"\n[acceptor]\nhost = "127.0.0.1"\nport = 0\nconnection-ttl = 5000\n'
             f'[acceptor.users]\n{LOGIN} = "{PASSCODE}"\n[admin]\nport = 0\n'
         )
         self.address = Address("127.0.0.1", 1)
@@ -38,7 +38,7 @@ class Brokerd:
             cwd=ROOT,
             stderr=asyncio.subprocess.PIPE,
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(BOUND_S):
             while b"serving STOMP on" not in (line := await self.process.stderr.readline()):
                 assert line, "the broker ended"
         self.address = Address("127.0.0.1", int(line.rsplit(b":", 1)[1]))
@@ -63,25 +63,25 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path, name):
             consumers=3,
             groups=4,
             rate=500.0,
-            operation_timeout_s=5.0,
-            recovery_bound_s=20.0,
-            quiet_period_s=0.3,
+            operation_timeout_s=30.0,
+            recovery_bound_s=BOUND_S,
+            quiet_period_s=2.0,
         )
         context.resolve = lambda *_: broker.address
         rows = context.recorder
         workload = workloads.registry.create(name)
         load = asyncio.create_task(workload.run(context))
         try:
-            await until(lambda: load.done() or rows.types("send").count("ok") > 300, 30)
+            await until(lambda: load.done() or rows.types("send").count("ok") > 300)
             await broker.kill()
-            await until(lambda: rows.types("send").count("fail") > 5, 10)
+            await until(lambda: rows.types("send").count("fail") > 5)
             await broker.start()
             before = rows.types("send").count("ok")
-            await until(lambda: rows.types("send").count("ok") > before + 200, 30)
+            await until(lambda: rows.types("send").count("ok") > before + 200)
             context.stopping.set()
-            await asyncio.wait_for(load, 15)
+            await asyncio.wait_for(load, BOUND_S)
             well_formed(rows.rows)
-            await asyncio.wait_for(workload.drain(context), 60)
+            await asyncio.wait_for(workload.drain(context), 2 * BOUND_S)
         finally:
             context.stopping.set()
             await asyncio.gather(load, return_exceptions=True)
