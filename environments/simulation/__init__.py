@@ -1,0 +1,19 @@
+"""Machines, a network, disks and clocks in one process, on virtual time: one seed gives one history, byte for byte."""
+
+from environments.simulation.condition import LinkCondition, combine
+from environments.simulation.errors import DeadlockError, ForbiddenCallError, StallError
+from environments.simulation.process import Process
+from environments.simulation.trace import first_difference
+from environments.simulation.world import HARNESS, World
+
+__all__ = [
+    "HARNESS",
+    "DeadlockError",
+    "ForbiddenCallError",
+    "LinkCondition",
+    "Process",
+    "StallError",
+    "World",
+    "combine",
+    "first_difference",
+]

@@ -1,0 +1,186 @@
+"""Datagrams: each arrives whole, late, twice, or not at all, and nobody is told."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from asyncio import events
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from environments.simulation.trace import DATAGRAM, Trace
+
+if TYPE_CHECKING:
+    from environments.simulation.loop import NodeLoop
+    from environments.simulation.network import Network
+    from environments.simulation.scheduler import Scheduler
+
+RECEIVE_BUFFER_BYTES: Final = 208 * 1024
+"""Linux' default; what does not fit is lost."""
+
+DATAGRAM_BYTES_MAX: Final = 65507
+
+
+def is_broadcast(host: str) -> bool:
+    """Whether a datagram to ``host`` goes to every machine: the broadcast address, and any multicast group."""
+    first = host.partition(".")[0]
+    return host in ("255.255.255.255", "<broadcast>") or (
+        first.isascii() and first.isdigit() and 224 <= int(first) <= 239
+    )
+
+
+class DatagramNetwork:
+    """The bound sockets of a world. Several of one machine may share a port for what is sent to everyone, as with SO_REUSEPORT."""
+
+    def __init__(self, network: Network, scheduler: Scheduler, trace: Trace) -> None:
+        self._network = network
+        self._scheduler = scheduler
+        self._trace = trace
+        self._bound: dict[DatagramTransport, None] = {}
+
+    def bind(
+        self,
+        loop: NodeLoop,
+        factory: Callable[[], asyncio.DatagramProtocol],
+        local: tuple[str, int] | None,
+        remote: tuple[str, int] | None,
+    ) -> tuple[DatagramTransport, asyncio.DatagramProtocol]:
+        """A new socket with its protocol."""
+        port = (local[1] if local is not None else 0) or self._network.free_port()
+        protocol = factory()
+        transport = DatagramTransport(loop, self, protocol, port, remote)
+        self._bound[transport] = None
+        loop.call_soon(protocol.connection_made, transport)
+        return transport, protocol
+
+    def unbind(self, transport: DatagramTransport) -> None:
+        """It receives no more."""
+        self._bound.pop(transport, None)
+
+    def process_ended(self, loop: NodeLoop) -> None:
+        """Its sockets go with it."""
+        for transport in [transport for transport in self._bound if transport.process is loop]:
+            self.unbind(transport)
+
+    def end(self) -> None:
+        """Nothing will arrive any more."""
+        self._bound.clear()
+
+    def send(self, sender: DatagramTransport, data: bytes, address: tuple[str, int]) -> None:
+        """On its way, to one machine or to all."""
+        host, port = address[0], address[1]
+        if is_broadcast(host):
+            nodes = list(dict.fromkeys(other.process.node for other in self._bound if other.port == port))
+            source = sender.process.node
+            ends = [(source, node) for node in nodes]
+        else:
+            ends = [self._network.ends(sender.process, host)]
+        for source, node in ends:
+            name = (source, sender.port)
+            for arrival in self._network.way(source, node).datagram_arrivals_ns(len(data)):
+                self._scheduler.at(arrival, _Flight(self, node, port, data, name))
+
+    def arrive(self, node: str, port: int, data: bytes, name: tuple[str, int]) -> None:
+        """Into the buffer of whoever is bound there now."""
+        self._trace.record(
+            self._scheduler.now_ns, f"{node}:{port}", DATAGRAM, f"from {name[0]}:{name[1]}", data
+        )
+        for transport in [one for one in self._bound if one.port == port and one.process.node == node]:
+            transport.arrive(data, name)
+
+
+class _Flight:
+    """One datagram on its way."""
+
+    __slots__ = ("_data", "_name", "_network", "_node", "_port")
+
+    def __init__(
+        self, network: DatagramNetwork, node: str, port: int, data: bytes, name: tuple[str, int]
+    ) -> None:
+        self._network = network
+        self._node = node
+        self._port = port
+        self._data = data
+        self._name = name
+
+    def __call__(self) -> None:
+        self._network.arrive(self._node, self._port, self._data, self._name)
+
+
+class DatagramTransport(asyncio.DatagramTransport):
+    """One bound socket."""
+
+    def __init__(
+        self,
+        loop: NodeLoop,
+        network: DatagramNetwork,
+        protocol: asyncio.DatagramProtocol,
+        port: int,
+        remote: tuple[str, int] | None,
+    ) -> None:
+        super().__init__({"sockname": (loop.node, port), "peername": remote})
+        self.process = loop
+        self.port = port
+        self._network = network
+        self._protocol = protocol
+        self._remote = remote
+        self._arrived: deque[tuple[bytes, tuple[str, int]]] = deque()
+        self._arrived_bytes = 0
+        self._closing = False
+        self._read_planned = False
+        self._read_handle = events.Handle(self._read, (), loop)
+
+    def arrive(self, data: bytes, name: tuple[str, int]) -> None:
+        """Into the kernel's buffer, if it fits."""
+        if self._arrived_bytes + len(data) > RECEIVE_BUFFER_BYTES:
+            return
+        self._arrived.append((data, name))
+        self._arrived_bytes += len(data)
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._read_planned:
+            self._read_planned = True
+            self.process.put(self._read_handle)
+
+    def _read(self) -> None:
+        """One a round, as asyncio does."""
+        self._read_planned = False
+        if self._closing or not self._arrived:
+            return
+        data, name = self._arrived.popleft()
+        self._arrived_bytes -= len(data)
+        self._protocol.datagram_received(data, name)
+        if self._arrived:
+            self._wake()
+
+    def sendto(self, data: bytes | bytearray | memoryview, addr: Any = None) -> None:
+        """Send one datagram; success says nothing."""
+        if self._closing:
+            return
+        if self._remote is not None and addr not in (None, self._remote):
+            raise ValueError(f"Invalid address: must be None or {self._remote}")
+        address = addr if addr is not None else self._remote
+        if address is None:
+            raise ValueError("sendto needs an address: the endpoint was made without a remote one")
+        if len(data) > DATAGRAM_BYTES_MAX:
+            self._protocol.error_received(OSError(errno.EMSGSIZE, os.strerror(errno.EMSGSIZE)))
+            return
+        self._network.send(self, bytes(data), address)
+
+    def is_closing(self) -> bool:
+        """Whether it is closed."""
+        return self._closing
+
+    def close(self) -> None:
+        """Receive no more."""
+        if not self._closing:
+            self._closing = True
+            self._network.unbind(self)
+            self.process.call_soon(self._protocol.connection_lost, None)
+
+    def abort(self) -> None:
+        """As `close`: nothing is ever kept back."""
+        self.close()

@@ -1,0 +1,111 @@
+"""A listening socket: ``asyncio.Server`` on the simulated network."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from environments.simulation.loop import NodeLoop
+    from environments.simulation.stream import StreamTransport
+
+
+class Listener(asyncio.AbstractServer):
+    """Accepts for one process at one port. What it has accepted lives on when it is closed, as with asyncio up to 3.12."""
+
+    def __init__(
+        self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], port: int, backlog: int
+    ) -> None:
+        self.node = loop.node
+        self.port = port
+        self._loop = loop
+        self._factory = factory
+        self._backlog = backlog
+        self._serving = False
+        self._closed = False
+        self._forever: asyncio.Future[None] | None = None
+
+    def accept(self, socket: StreamTransport) -> None:
+        """The kernel has accepted; the process makes a protocol for it when it runs."""
+        self._loop.call_soon(self._serve, socket)
+
+    def _serve(self, socket: StreamTransport) -> None:
+        try:
+            protocol = self._factory()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - asyncio's rule: a factory that fails loses one connection
+            socket.close_socket()
+            self._loop.call_exception_handler(
+                {"message": "Error on transport creation for incoming connection", "exception": error}
+            )
+            return
+        socket.start(protocol)
+
+    @property
+    def sockets(self) -> tuple[Any, ...]:
+        """One, which knows its name."""
+        return () if self._closed else (_Named(self.node, self.port),)
+
+    def get_loop(self) -> NodeLoop:
+        """The loop of its process."""
+        return self._loop
+
+    def is_serving(self) -> bool:
+        """Whether it accepts."""
+        return self._serving
+
+    async def start_serving(self) -> None:
+        """Accept from now on."""
+        if self._closed:
+            raise RuntimeError(f"server {self!r} is closed")
+        self._serving = True
+
+    async def serve_forever(self) -> None:
+        """Accept until cancelled."""
+        if self._forever is not None:
+            raise RuntimeError(f"server {self!r} is already being awaited on serve_forever()")
+        await self.start_serving()
+        self._forever = self._loop.create_future()
+        try:
+            await self._forever
+        finally:
+            self._forever = None
+            self.close()
+
+    def close(self) -> None:
+        """Accept no more."""
+        if not self._closed:
+            self.stop()
+            self._loop.network.unlisten(self)
+            if self._forever is not None and not self._forever.done():
+                self._forever.cancel()
+
+    def stop(self) -> None:
+        """The kernel's half of `close`."""
+        self._serving = False
+        self._closed = True
+
+    async def wait_closed(self) -> None:
+        """Its port is free as soon as it is closed."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+        await self.wait_closed()
+
+
+class _Named:
+    """What can be asked of a listening socket."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, host: str, port: int) -> None:
+        self._name = (host, port)
+
+    def getsockname(self) -> tuple[str, int]:
+        """Host and port."""
+        return self._name

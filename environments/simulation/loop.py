@@ -1,0 +1,238 @@
+"""One process of a simulated machine, as an event loop.
+
+The loop is asyncio's own: ready queue, timers, exception handling and the order of callbacks are the stock code. Four things
+are ours: its selector never waits (the `scheduler` decides when a node is stepped), its clock is the machine's, its tasks and futures
+sort the same in every process, and its connections are the world's network. What would leave the world is refused by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from environments.simulation.errors import ForbiddenCallError
+from environments.simulation.tasks import SimulatedFuture, SimulatedTask
+
+if TYPE_CHECKING:
+    from environments.simulation.clock import Clock
+    from environments.simulation.network import Network
+    from environments.simulation.scheduler import Scheduler
+    from environments.simulation.stream import StreamTransport
+
+NEVER: Final = 1 << 63
+"""A virtual time that does not come."""
+
+
+class _Selector:
+    """Nothing to wait for: what arrives is put into the ready queue by the network."""
+
+    def select(self, _timeout: float | None = None) -> tuple[()]:
+        """No file descriptor is ever ready."""
+        return ()
+
+
+_SELECTOR: Final = _Selector()
+
+
+def _outside(name: str, instead: str) -> Callable[..., NoReturn]:
+    """A method of the loop that does not exist in a world."""
+
+    def forbidden(loop: NodeLoop, *_: object, **__: object) -> NoReturn:
+        loop.forbid(f"loop.{name}", instead)
+
+    return forbidden
+
+
+class NodeLoop(asyncio.BaseEventLoop):
+    """The event loop of one incarnation of one node."""
+
+    # The stock loop's own, which the type stubs do not tell.
+    _ready: deque[asyncio.Handle]
+    _scheduled: list[asyncio.TimerHandle]
+    _timer_cancelled_count: int
+    _run_once: Callable[[], None]
+
+    def __init__(self, node: str, scheduler: Scheduler, clock: Clock, network: Network) -> None:
+        super().__init__()
+        self._selector = _SELECTOR
+        self._clock_resolution = (
+            2e-9  # virtual times are rounded to a nanosecond: a timer that is due must not be left behind
+        )
+        self.node = node
+        self.scheduler = scheduler
+        self.clock = clock
+        self.network = network
+        self.runs = True
+        """False while paused and for ever once dead: the scheduler does not step it."""
+        self.dead = False
+        self.active = False
+        """Whether the scheduler knows that there is something to do now (or is just stepping it)."""
+        self.now_s = 0.0
+        """``time()`` while active; virtual time stands still during a step."""
+        self.planned_ns = NEVER
+        """The earliest wake the scheduler has been asked for."""
+        self.unsent: list[StreamTransport] = []
+        """Transports with bytes written in this step, which leave together at its end."""
+        self._sequence = 0
+
+    # ------------------------------------------------------------------------------------------------ the stock loop's
+
+    def time(self) -> float:
+        """The machine's monotonic clock, in seconds."""
+        return self.now_s if self.active else self.clock.monotonic_s()
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        """As asyncio's. It may also be called by code of another node of the world."""
+        handle = events.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        if not self.active:
+            self.scheduler.wake(self)
+        return handle
+
+    call_soon_threadsafe: Any = call_soon
+
+    def put(self, handle: asyncio.Handle) -> None:
+        """Have a handle run that is made once and used again, as a selector's are."""
+        self._ready.append(handle)
+        if not self.active:
+            self.scheduler.wake(self)
+
+    def on_due(self) -> None:
+        """A planned wake has come."""
+        self.scheduler.due(self)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """As asyncio's."""
+        handle = super().call_at(when, callback, *args, context=context)
+        if not self.active:
+            self.scheduler.plan(self)
+        return handle
+
+    def create_future(self) -> SimulatedFuture:
+        """A future whose place in a set is the same in every process."""
+        return SimulatedFuture(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Any, *, name: str | None = None, context: contextvars.Context | None = None, **others: Any
+    ) -> SimulatedTask:
+        """A task whose place in a set is the same in every process."""
+        if name is None:
+            name = f"{self.node}-task-{self._sequence}"  # asyncio counts over all worlds of this process
+        return SimulatedTask(coro, loop=self, name=name, context=context, **others)
+
+    def next_sequence(self) -> int:
+        """The hash of the next task or future that is put into a set or dictionary."""
+        self._sequence += 1
+        return self._sequence
+
+    def _process_events(self, event_list: object) -> None:
+        pass
+
+    def is_running(self) -> bool:
+        """Whether its node is being stepped right now."""
+        return events._get_running_loop() is self  # noqa: SLF001
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """As asyncio's; the dead say nothing."""
+        if not self.dead:
+            super().call_exception_handler(context)
+
+    def replan(self) -> None:
+        """The clock goes at another rate: what was planned for its timers is wrong."""
+        self.planned_ns = NEVER
+        self.scheduler.plan(self)
+
+    def die(self) -> None:
+        """Do nothing more; what the present step had still to run is not run."""
+        self.runs = False
+        self.dead = True
+        for handle in self._ready:
+            handle._cancelled = True  # noqa: SLF001 - Handle.cancel() would drop what must be kept
+
+    def close(self) -> None:
+        """End it; the world does so when its node is buried."""
+        self._ready.clear()
+        self._scheduled.clear()
+        self._closed = True
+
+    # ------------------------------------------------------------------------------------------------ the network
+
+    async def create_connection(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        **options: Any,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect over the world's network; see `Network` for how hosts are named and what an attempt may end in."""
+        self._refuse(options, "create_connection", "ssl", "sock")
+        return await self.network.connect(self, protocol_factory, str(host), int(port or 0))
+
+    async def create_server(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: Any = None,
+        port: int | None = None,
+        *,
+        backlog: int = 100,
+        start_serving: bool = True,
+        **options: Any,
+    ) -> asyncio.AbstractServer:
+        """Listen on this node; ``port`` None or 0 is any free one."""
+        self._refuse(options, "create_server", "ssl", "sock")
+        server = self.network.listen(self, protocol_factory, host, int(port or 0), backlog)
+        if start_serving:
+            await server.start_serving()
+        return server
+
+    async def create_datagram_endpoint(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.DatagramProtocol],
+        local_addr: tuple[str, int] | None = None,
+        remote_addr: tuple[str, int] | None = None,
+        **options: Any,
+    ) -> tuple[asyncio.DatagramTransport, asyncio.DatagramProtocol]:
+        """A socket for datagrams on the world's network."""
+        self._refuse(options, "create_datagram_endpoint", "sock")
+        return self.network.bind(self, protocol_factory, local_addr, remote_addr)
+
+    def _refuse(self, options: Mapping[str, Any], call: str, *names: str) -> None:
+        for name in names:
+            if options.get(name):
+                self.forbid(f"loop.{call}({name}=...)", "connect by host and port, in the clear")
+
+    # ------------------------------------------------------------------------------------------------ not in a world
+
+    def forbid(self, call: str, instead: str) -> NoReturn:
+        """Refuse a call that would leave the world, and end the run."""
+        error = ForbiddenCallError(f"{call} on node {self.node}: {instead}")
+        self.scheduler.fail(error)
+        raise error
+
+    def run_forever(self) -> NoReturn:
+        """The world steps its loops."""
+        raise RuntimeError("a simulated node is stepped by its world: use World.run")
+
+    run_until_complete: Any = run_forever
+
+    run_in_executor: Any = _outside(
+        "run_in_executor", "there are no threads in a simulation; put what blocks behind a seam"
+    )
+    start_tls: Any = _outside("start_tls", "connect in the clear")
+    getaddrinfo: Any = _outside("getaddrinfo", "a host of the simulated network is named by its node")
+    subprocess_exec: Any = _outside("subprocess_exec", "a simulated process is spawned by World.spawn")
+    subprocess_shell: Any = _outside("subprocess_shell", "a simulated process is spawned by World.spawn")
+    connect_accepted_socket: Any = _outside("connect_accepted_socket", "connect by host and port")
+    add_signal_handler: Any = _outside("add_signal_handler", "a simulated process is told by its harness")

@@ -1,0 +1,244 @@
+"""The network of a world: who listens where, which links there are, and what a connection attempt ends in.
+
+A host is named by its node: ``a1``. A node may also speak in another's name: the host ``a1@zone1`` is ``a1`` reached over the links
+``zone1->a1`` and ``a1->zone1`` (see `via`); so the clients of all zones live on one node, and each zone has links of its own to cut.
+Loopback names (``localhost``, ``127.0.0.1``) are the node itself. Every name is a machine that is switched on, whether a process runs there or not.
+
+An attempt to connect ends, as with Linux: at a node that does not listen in ConnectionRefusedError after a round trip; over a cut link
+in nothing until it is cancelled or 127 s have passed (TimeoutError); at a paused process in a connection, since kernels accept for their processes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from environments.simulation.condition import LinkCondition
+from environments.simulation.link import Way
+from environments.simulation.listener import Listener
+from environments.simulation.pipe import Mark, Pipe
+from environments.simulation.stream import Connection, StreamTransport
+from harness.interface import Link
+
+if TYPE_CHECKING:
+    import random
+
+    from environments.simulation.datagram import DatagramNetwork
+    from environments.simulation.loop import NodeLoop
+    from environments.simulation.scheduler import Scheduler
+    from environments.simulation.trace import Trace
+
+CONNECT_PATIENCE_S: Final = 127.0
+"""Linux gives up after six retransmissions of the SYN."""
+
+FIRST_FREE_PORT: Final = 32768
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "")
+
+
+class Network:
+    """All links, listeners and sockets of a world."""
+
+    def __init__(
+        self, scheduler: Scheduler, trace: Trace, chance: random.Random, runs: Callable[[str], bool]
+    ) -> None:
+        self._scheduler = scheduler
+        self._trace = trace
+        self._chance = chance
+        self._runs = runs
+        self._ways: dict[tuple[str, str], Way] = {}
+        self._listeners: dict[tuple[str, int], Listener] = {}
+        self._sockets: dict[StreamTransport, None] = {}
+        self._unanswered: dict[StreamTransport, None] = {}
+        self._next_port = FIRST_FREE_PORT
+        self.datagrams: DatagramNetwork
+
+    # ------------------------------------------------------------------------------------------------ links
+
+    @staticmethod
+    def via(source: str, node: str) -> str:
+        """The host name under which a node reaches ``node`` in the name of ``source``: "a1@zone1"."""
+        return f"{node}@{source}"
+
+    def apply(self, link: Link, condition: LinkCondition) -> None:
+        """From now on the link is so; the condition before is forgotten, so combine what is in force."""
+        self._trace.record(self._scheduler.now_ns, link.source, "link", f"->{link.target} {condition}")
+        self.way(link.source, link.target).apply(condition)
+
+    def condition(self, link: Link) -> LinkCondition:
+        """How the link is."""
+        return self.way(link.source, link.target).condition
+
+    def way(self, source: str, target: str) -> Way:
+        """The directed way between two names; made when first used."""
+        way = self._ways.get((source, target))
+        if way is None:
+            way = self._ways[source, target] = Way(Link(source, target), self._scheduler, self._chance)
+        return way
+
+    def ends(self, loop: NodeLoop, host: str) -> tuple[str, str]:
+        """(name of the source, node) of a connection from the loop's node to ``host``."""
+        node, at, source = host.partition("@")
+        if node in LOOPBACK:
+            node = loop.node
+        return (source if at else loop.node), node
+
+    # ------------------------------------------------------------------------------------------------ streams
+
+    async def connect(
+        self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[StreamTransport, asyncio.BaseProtocol]:
+        """``loop.create_connection``."""
+        source, node = self.ends(loop, host)
+        own, there = (source, self.free_port()), (node, port)
+        forward, backward = self.way(source, node), self.way(node, source)
+        out = self._pipe(forward, backward, f"from {own[0]}:{own[1]}", f"{node}:{port}")
+        back = self._pipe(backward, forward, f"from {node}:{port}", f"{own[0]}:{own[1]}")
+        connection = Connection(out, back)
+        client = connection.client = StreamTransport(loop, connection, out, back, (own, there))
+        client.established = loop.create_future()
+        out.target = _Door(self, connection, own, there)
+        out.send(Mark.SYN)
+        timer = loop.call_later(CONNECT_PATIENCE_S, client.time_out)
+        try:
+            await client.established
+        except BaseException:
+            client.close_socket()
+            connection.end()
+            raise
+        finally:
+            timer.cancel()
+        protocol = factory()
+        client.start(protocol)
+        made = loop.create_future()
+        loop.call_soon(_settle, made)
+        await made
+        return client, protocol
+
+    def _pipe(self, way: Way, back: Way, name: str, node: str) -> Pipe:
+        return Pipe(way, back, name, node, self._scheduler, self._trace, self._chance)
+
+    def listen(
+        self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], host: Any, port: int, backlog: int
+    ) -> Listener:
+        """``loop.create_server``; it accepts once it serves. Raises OSError (EADDRINUSE, EADDRNOTAVAIL) as the kernel would."""
+        for name in [host] if isinstance(host, str) or host is None else host:
+            if name is not None and name not in LOOPBACK and name != loop.node:
+                raise OSError(
+                    errno.EADDRNOTAVAIL,
+                    f"{os.strerror(errno.EADDRNOTAVAIL)}: {name!r} is not {loop.node}",
+                    name,
+                )
+        port = port or self.free_port()
+        if (loop.node, port) in self._listeners:
+            raise OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {loop.node}:{port}")
+        listener = self._listeners[loop.node, port] = Listener(loop, factory, port, backlog)
+        return listener
+
+    def unlisten(self, listener: Listener) -> None:
+        """Its port is free again."""
+        self._listeners.pop((listener.node, listener.port), None)
+
+    def listener(self, node: str, port: int) -> Listener | None:
+        """Who accepts there."""
+        found = self._listeners.get((node, port))
+        return found if found is not None and found.is_serving() else None
+
+    def free_port(self) -> int:
+        """A port never used before in this world, until all have been."""
+        self._next_port = self._next_port + 1 if self._next_port < 65535 else FIRST_FREE_PORT
+        return self._next_port
+
+    # ------------------------------------------------------------------------------------------------ sockets and machines
+
+    def opened(self, socket: StreamTransport) -> None:
+        """The socket dies with its process."""
+        self._sockets[socket] = None
+
+    def closed(self, socket: StreamTransport) -> None:
+        """The socket is no longer its process'."""
+        self._sockets.pop(socket, None)
+
+    def answers(self, node: str) -> bool:
+        """Whether the machine is on: its kernel resets what it does not know."""
+        return self._runs(node)
+
+    def unanswered(self, socket: StreamTransport) -> None:
+        """Something arrived at a machine that is off; it will be sent again."""
+        self._unanswered[socket] = None
+
+    def process_ended(self, loop: NodeLoop, *, power_lost: bool) -> None:
+        """Close what a process had open, in the order it was opened; a machine that lost its power says nothing."""
+        for key, listener in list(self._listeners.items()):
+            if listener.get_loop() is loop:
+                listener.stop()
+                del self._listeners[key]
+        for socket in [socket for socket in self._sockets if socket.process is loop]:
+            if power_lost:
+                socket.vanish()
+            else:
+                socket.close_socket()
+        self.datagrams.process_ended(loop)
+
+    def machine_started(self, node: str) -> None:
+        """Connections from before the power was lost are reset when their other side tries again."""
+        for socket in [socket for socket in self._unanswered if socket.node == node]:
+            del self._unanswered[socket]
+            self._scheduler.at(self._scheduler.now_ns + int(self._chance.random() * 1e9), socket.send_reset)
+
+    def end(self) -> None:
+        """Nothing will arrive any more."""
+        self._ways.clear()
+        self._listeners.clear()
+        self._sockets.clear()
+        self._unanswered.clear()
+        self.datagrams.end()
+
+    def bind(
+        self,
+        loop: NodeLoop,
+        factory: Callable[[], asyncio.DatagramProtocol],
+        local: tuple[str, int] | None,
+        remote: tuple[str, int] | None,
+    ) -> tuple[asyncio.DatagramTransport, asyncio.DatagramProtocol]:
+        """``loop.create_datagram_endpoint``."""
+        return self.datagrams.bind(loop, factory, local, remote)
+
+
+class _Door:
+    """Where a connection attempt arrives: the kernel of the target looks for a listener."""
+
+    __slots__ = ("_connection", "_names", "_network")
+
+    def __init__(
+        self, network: Network, connection: Connection, client: tuple[str, int], server: tuple[str, int]
+    ) -> None:
+        self._network = network
+        self._connection = connection
+        self._names = (server, client)
+
+    def arrive(self, item: bytes | Mark) -> None:
+        """A SYN, or the end of an attempt that was given up before it was answered."""
+        connection, network = self._connection, self._network
+        if item is not Mark.SYN:
+            connection.end()
+            return
+        forward, backward = connection.forward, connection.backward
+        if forward.way.condition.reset or backward.way.condition.reset:
+            backward.send(Mark.RST)
+            return
+        listener = network.listener(*self._names[0])
+        if listener is None:
+            backward.send(Mark.REFUSED)
+            return
+        connection.server = StreamTransport(listener.get_loop(), connection, backward, forward, self._names)
+        backward.send(Mark.SYN_ACK)
+        listener.accept(connection.server)
+
+
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

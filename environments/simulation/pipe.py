@@ -1,0 +1,180 @@
+"""One direction of a TCP connection between two kernels: bytes arrive in order, whole and once, or a reset cuts off the rest.
+
+A cut link holds what is on its way, the end of the stream and resets too, and gives it in order after the heal. The window bounds what the
+sender's kernel has taken and the receiver's process has not: a process that does not read stops the one that writes.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from environments.simulation.link import Way
+from environments.simulation.trace import BYTES, Trace
+
+if TYPE_CHECKING:
+    from environments.simulation.scheduler import Scheduler
+
+WINDOW_BYTES: Final = 256 * 1024
+"""Both kernels' buffers of one direction."""
+
+SPLIT_CHANCE: Final = 0.03
+"""How often a segment arrives in two parts: a stream keeps no boundaries, and who relies on them must be found."""
+
+
+class Mark(enum.Enum):
+    """What travels on a pipe besides bytes."""
+
+    SYN = "connects"
+    SYN_ACK = "accepts"
+    REFUSED = "refuses"
+    FIN = "closes"
+    RST = "resets"
+
+
+class Receiver(Protocol):
+    """The kernel at the end of a pipe."""
+
+    def arrive(self, item: bytes | Mark) -> None:
+        """The next of the stream."""
+        ...
+
+
+class Sender(Protocol):
+    """The process at the begin of a pipe."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it waits for the window."""
+        ...
+
+    def window_opened(self) -> None:
+        """There is room again."""
+        ...
+
+
+class Pipe:
+    """From ``source``'s kernel to ``target``'s over one `Way`; ``back`` carries the acknowledgements."""
+
+    __slots__ = (
+        "_credit",
+        "_credit_planned",
+        "_draw",
+        "_held_since_ns",
+        "_last_ns",
+        "_planned",
+        "_queue",
+        "_scheduler",
+        "_trace",
+        "back",
+        "name",
+        "node",
+        "source",
+        "target",
+        "used",
+        "way",
+    )
+
+    def __init__(
+        self,
+        way: Way,
+        back: Way,
+        name: str,
+        node: str,
+        scheduler: Scheduler,
+        trace: Trace,
+        chance: random.Random,
+    ) -> None:
+        self.way = way
+        self.back = back
+        self.name = name
+        self.node = node
+        self.source: Sender | None = None
+        self.target: Receiver | None = None
+        self.used = 0
+        """Bytes of the window that are taken."""
+        self._scheduler = scheduler
+        self._trace = trace
+        self._draw = chance.random
+        self._queue: deque[tuple[int, bytes | Mark]] = deque()
+        self._last_ns = 0
+        self._planned = False
+        self._held_since_ns: int | None = None
+        self._credit = 0
+        self._credit_planned = False
+
+    def send(self, item: bytes | Mark) -> None:
+        """What leaves the sender's kernel now; bytes must have been counted in ``used``."""
+        size = len(item) if isinstance(item, bytes) else 0
+        if size > 1 and self._draw() < SPLIT_CHANCE:
+            cut = 1 + int(self._draw() * (size - 1))
+            self._put(item[:cut], cut)  # type: ignore[index]
+            self._put(item[cut:], size - cut)  # type: ignore[index]
+        else:
+            self._put(item, size)
+
+    def _put(self, item: bytes | Mark, size: int) -> None:
+        due = self.way.arrival_ns(size)
+        due = max(due, self._last_ns)
+        self._last_ns = due
+        self._queue.append((due, item))
+        if not self._planned:
+            self._planned = True
+            self._scheduler.at(due, self._arrive)
+
+    def _arrive(self) -> None:
+        way, queue, now = self.way, self._queue, self._scheduler.now_ns
+        if way.condition.cut:
+            if self._held_since_ns is None:
+                self._held_since_ns = now
+            way.wait(self._arrive, self._held_since_ns)  # still planned: by the heal
+            return
+        self._held_since_ns = None
+        while queue and queue[0][0] <= now:
+            item = queue.popleft()[1]
+            if isinstance(item, bytes):
+                self._trace.record(now, self.node, BYTES, self.name, item)
+            else:
+                self._trace.record(now, self.node, item.value, self.name)
+            if self.target is not None:
+                self.target.arrive(item)
+        if queue:
+            self._scheduler.at(queue[0][0], self._arrive)
+        else:
+            self._planned = False
+
+    def drop(self) -> None:
+        """Lose what is on its way."""
+        self._queue.clear()
+
+    def drop_unsent(self) -> None:
+        """Lose what would have to be sent again: the sender's machine is off."""
+        if self._held_since_ns is not None:
+            self._queue.clear()
+
+    def consumed(self, size: int) -> None:
+        """The receiving process has read so many bytes; the sender learns of it over the way back, as soon as it matters."""
+        if (
+            self.source is not None
+            and not self.source.blocked
+            and not self._credit
+            and not self.back.condition.cut
+        ):
+            self.used -= size
+            return
+        self._credit += size
+        if not self._credit_planned:
+            self._credit_planned = True
+            self._scheduler.at(self.back.arrival_ns(0), self._credited)
+
+    def _credited(self) -> None:
+        if self.back.condition.cut:
+            self.back.wait(self._credited)
+            return
+        self._credit_planned = False
+        self.used -= self._credit
+        self._credit = 0
+        if self.source is not None and self.source.blocked:
+            self.source.window_opened()

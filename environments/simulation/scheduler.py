@@ -1,0 +1,185 @@
+"""Virtual time, and who runs next.
+
+One heap holds what will happen: arrivals from the network, and the times at which nodes want to be woken by their timers. Time moves to the
+earliest of them when no node has anything left to do; so a minute in which nothing happens costs nothing. Computing takes no virtual time.
+
+Within a node callbacks run in the order asyncio promises. Which of several nodes runs first, and which of two events of the
+same nanosecond happens first, nobody promises: it is drawn from the world's chance.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import heapq
+import random
+from asyncio import events
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Final
+
+from environments.simulation.errors import DeadlockError, StallError
+from environments.simulation.loop import NEVER, NodeLoop
+from environments.simulation.tasks import describe
+from environments.simulation.trace import TIMER, Trace
+
+STEPS_PER_COLLECTION: Final = 50_000
+"""Garbage is collected at fixed steps: a finalizer that runs when the interpreter pleases would be an event that no seed decides."""
+
+STALL_EVIDENCE_STEPS: Final = 1_000
+
+
+class Scheduler:
+    """The heap, the nodes with something to do now, and the time. ``stall_steps`` without time passing are a livelock."""
+
+    def __init__(self, chance: random.Random, trace: Trace, stall_steps: int) -> None:
+        self.now_ns = 0
+        self.steps = 0
+        self._still_steps = 0
+        self._stall_steps = stall_steps
+        self._draw = chance.random
+        self._trace = trace
+        self._heap: list[tuple[int, float, int, Callable[[], object]]] = []
+        self._sequence = 0
+        self._runnable: list[NodeLoop] = []
+        self._failure: BaseException | None = None
+        self._evidence: Counter[str] = Counter()
+        self.lifted: Callable[[], AbstractContextManager[None]] = nullcontext
+        """Within it, the world's guards let calls pass."""
+        self.on_system_exit: Callable[[NodeLoop, SystemExit], None] | None = None
+
+    def at(self, when_ns: int, call: Callable[[], object]) -> None:
+        """Have ``call`` called at a virtual time, outside every node."""
+        self._sequence += 1
+        heapq.heappush(self._heap, (when_ns, self._draw(), self._sequence, call))
+
+    def fail(self, error: BaseException) -> None:
+        """End the run with this error after the present step, whoever swallows it."""
+        if self._failure is None:
+            self._failure = error
+
+    def end(self) -> None:
+        """Nothing will happen any more."""
+        self._heap.clear()
+        self._runnable.clear()
+
+    # ------------------------------------------------------------------------------------------------ nodes
+
+    def wake(self, loop: NodeLoop) -> None:
+        """The loop has something in its ready queue."""
+        if loop.runs and not loop.active:
+            loop.active = True
+            loop.now_s = loop.clock.monotonic_at(self.now_ns)
+            self._runnable.append(loop)
+
+    def plan(self, loop: NodeLoop) -> None:
+        """Wake the loop when its next timer is due; to be called whenever that may have become earlier."""
+        timers = loop._scheduled  # noqa: SLF001 - the stock loop's own
+        while timers and timers[0]._cancelled:  # noqa: SLF001 - as the stock _run_once does
+            loop._timer_cancelled_count -= 1  # noqa: SLF001
+            heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined] # noqa: SLF001
+        if timers and loop.runs:
+            due = loop.clock.due_ns(timers[0]._when)  # type: ignore[attr-defined] # noqa: SLF001
+            due = max(due, self.now_ns)
+            if due < loop.planned_ns:
+                loop.planned_ns = due
+                self.at(due, loop.on_due)
+
+    def due(self, loop: NodeLoop) -> None:
+        """A wake that was planned has come; the timer may have been cancelled since."""
+        if loop.planned_ns > self.now_ns:
+            return  # an older, later plan; a nearer one came and went
+        loop.planned_ns = NEVER
+        if loop.active or not loop.runs:
+            return
+        timers = loop._scheduled  # noqa: SLF001
+        while timers and timers[0]._cancelled:  # noqa: SLF001
+            loop._timer_cancelled_count -= 1  # noqa: SLF001
+            heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined] # noqa: SLF001
+        if not timers:
+            return
+        if loop.clock.due_ns(timers[0]._when) <= self.now_ns:  # type: ignore[attr-defined] # noqa: SLF001
+            self._trace.record(self.now_ns, loop.node, TIMER)
+            self.wake(loop)
+        else:
+            self.plan(loop)
+
+    # ------------------------------------------------------------------------------------------------ running
+
+    def run(self, done: Callable[[], bool], waiting: Callable[[], str]) -> None:
+        """Step everything until ``done``. ``waiting`` says, for an error, what waits and where."""
+        runnable, heap, pop = self._runnable, self._heap, heapq.heappop
+        while not done():
+            if runnable:
+                if len(runnable) == 1:
+                    loop = runnable.pop()
+                else:
+                    chosen = int(self._draw() * len(runnable))
+                    runnable[chosen], runnable[-1] = runnable[-1], runnable[chosen]
+                    loop = runnable.pop()
+                self._step(loop)
+            elif heap:
+                when, _, _, call = pop(heap)
+                if when > self.now_ns:
+                    self.now_ns = when
+                    self._still_steps = 0
+                call()
+            else:
+                raise DeadlockError(
+                    f"nothing can happen any more after {self.now_ns / 1e9:.3f} s; {waiting()}"
+                )
+            if self._failure is not None:
+                raise self._failure
+
+    def _step(self, loop: NodeLoop) -> None:
+        if not loop.runs:
+            loop.active = False
+            return
+        events._set_running_loop(loop)  # noqa: SLF001
+        try:
+            loop._run_once()  # noqa: SLF001
+        except SystemExit as exit_:
+            if self.on_system_exit is None:
+                raise
+            self.on_system_exit(loop, exit_)
+        unsent = loop.unsent
+        if unsent:
+            for transport in unsent:
+                transport.flush()
+            unsent.clear()
+        self.steps += 1
+        self._still_steps += 1
+        if self._still_steps > self._stall_steps:
+            self._stalled(loop)
+        if self.steps % STEPS_PER_COLLECTION == 0:
+            with self.lifted():
+                gc.collect(1)
+        if loop._ready and loop.runs:  # noqa: SLF001
+            self._runnable.append(loop)
+        else:
+            loop.active = False
+            if loop._scheduled:  # noqa: SLF001
+                self.plan(loop)
+
+    def _stalled(self, stepped: NodeLoop) -> None:
+        """Watch a little longer, to name who runs."""
+        if self._still_steps <= self._stall_steps + 1:
+            self._evidence.clear()
+        for loop in [*self._runnable, stepped]:
+            for handle in loop._ready:  # noqa: SLF001
+                self._evidence[f"{loop.node}: {_name(handle)}"] += 1
+        if self._still_steps >= self._stall_steps + STALL_EVIDENCE_STEPS:
+            shown = "; ".join(f"{count} x {name}" for name, count in self._evidence.most_common(5))
+            raise StallError(
+                f"{self._still_steps} steps and no virtual time passes, at {self.now_ns / 1e9:.3f} s; what runs: {shown}"
+            )
+
+
+def _name(handle: asyncio.Handle) -> str:
+    """Which task, or which function, a handle runs."""
+    callback = handle._callback  # type: ignore[attr-defined]  # noqa: SLF001
+    owner = getattr(callback, "__self__", None)
+    if isinstance(owner, asyncio.Task):
+        return describe(owner)
+    return str(getattr(callback, "__qualname__", type(callback).__name__))

@@ -1,0 +1,424 @@
+"""A TCP connection of the simulated network: two sockets with their kernels' rules, and asyncio's transport on each.
+
+What a process has written belongs to its kernel as far as the window has room: it is sent even if the process is killed at once; the rest waits in the
+transport. What has arrived waits in the kernel until the process reads it, also while the process is paused. A socket that is closed with
+unread bytes resets the connection; so does one that receives after it was closed. The order of callbacks and the errors are those of
+asyncio's selector transport.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from asyncio import events, transports
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from environments.simulation.pipe import WINDOW_BYTES, Mark, Pipe
+
+if TYPE_CHECKING:
+    from environments.simulation.loop import NodeLoop
+
+
+def reset_error() -> ConnectionResetError:
+    """What a read of a reset connection ends in."""
+    return ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+
+
+class Connection:
+    """Two pipes and, at their ends, the sockets; the accepting one exists only once the connection was accepted."""
+
+    __slots__ = ("backward", "client", "forward", "server")
+
+    def __init__(self, forward: Pipe, backward: Pipe) -> None:
+        self.forward = forward
+        self.backward = backward
+        self.client: StreamTransport | None = None
+        self.server: StreamTransport | None = None
+        forward.way.connections[self] = None
+        backward.way.connections[self] = None
+
+    def reset(self) -> None:
+        """Something between the two resets both ends at once; what was on its way is lost."""
+        for pipe in (self.forward, self.backward):
+            pipe.drop()
+        for end in (self.client, self.server):
+            if end is not None:
+                end.arrive(Mark.RST)
+        self.end()
+
+    def end(self) -> None:
+        """No longer on its links."""
+        self.forward.way.connections.pop(self, None)
+        self.backward.way.connections.pop(self, None)
+
+
+class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa: SLF001 - as asyncio's own transports
+    """One end of a `Connection`: the socket, from the SYN on, and the transport once it has a protocol."""
+
+    _maybe_pause_protocol: Callable[[], None]
+    _maybe_resume_protocol: Callable[[], None]
+
+    def __init__(
+        self,
+        loop: NodeLoop,
+        connection: Connection,
+        out: Pipe,
+        incoming: Pipe,
+        names: tuple[tuple[str, int], tuple[str, int]],
+    ) -> None:
+        super().__init__({"sockname": names[0], "peername": names[1]}, loop)
+        self._loop: NodeLoop = loop
+        self._protocol: Any = None
+        self._connection = connection
+        self._out = out
+        self._in = incoming
+        self.established: asyncio.Future[None] | None = None
+        """Of a socket that connects: done when the other side has answered."""
+        # the kernel's half
+        self._segments: list[bytes] = []
+        self._arrived: list[bytes] = []
+        self._ended: Mark | None = None  # FIN or RST, behind what has arrived
+        self._socket_closed = False
+        self._reset = False
+        self._vanished = False
+        # the transport's half
+        self._buffer = bytearray()
+        self._closing = False
+        self._conn_lost = 0
+        self._eof_asked = False
+        self._eof_seen = False
+        self._paused = False
+        self._started = False
+        self._read_planned = False
+        self._write_planned = False
+        self._read_handle = events.Handle(self._read, (), loop)
+        self._write_handle = events.Handle(self._write_ready, (), loop)
+        out.source = self
+        incoming.target = self
+        loop.network.opened(self)
+
+    # ------------------------------------------------------------------------------------------------ the kernel
+
+    @property
+    def node(self) -> str:
+        """Whose socket it is."""
+        return self._loop.node
+
+    @property
+    def process(self) -> NodeLoop:
+        """The loop of the process that has it open."""
+        return self._loop
+
+    @property
+    def blocked(self) -> bool:
+        """Whether bytes wait for the window."""
+        return bool(self._buffer)
+
+    def arrive(self, item: bytes | Mark) -> None:
+        """Take the next of the stream from the network, whatever the process does."""
+        if self._socket_closed or self._vanished:
+            self._answer_the_late(item)
+        elif isinstance(item, bytes):
+            self._arrived.append(item)
+            self._wake_reader()
+        elif self.established is not None and not self.established.done():
+            self._answered(item)
+        elif self._ended is not Mark.RST:
+            self._ended = item
+            if item is Mark.RST:
+                self._reset = True
+                if self._buffer:
+                    self.window_opened()  # a writer learns of it too
+            self._wake_reader()
+
+    def _answered(self, item: Mark) -> None:
+        """The other side has answered an attempt to connect."""
+        assert self.established is not None
+        if self.established.done():
+            return
+        if item is Mark.SYN_ACK:
+            self.established.set_result(None)
+        elif item is Mark.REFUSED:
+            self.established.set_exception(
+                ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+            )
+        else:
+            self.established.set_exception(reset_error())
+
+    def time_out(self) -> None:
+        """The kernel gives up an attempt to connect."""
+        if self.established is not None and not self.established.done():
+            self.established.set_exception(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
+
+    def _answer_the_late(self, item: bytes | Mark) -> None:
+        """A reset for what arrives at a closed socket; silence from a machine that is off."""
+        if item is Mark.RST or item is Mark.REFUSED:
+            self._reset = True
+            self._connection.end()
+        elif self._reset:
+            pass
+        elif self._vanished and not self._loop.network.answers(self._loop.node):
+            self._loop.network.unanswered(self)
+        elif item is not Mark.FIN:
+            self.send_reset()
+        else:
+            self._connection.end()
+
+    def send_reset(self) -> None:
+        """Tell the other side that there is nobody."""
+        if not self._reset:
+            self._reset = True
+            self._out.send(Mark.RST)
+
+    def flush(self) -> None:
+        """What was written in one step leaves as one segment."""
+        segments = self._segments
+        if self._socket_closed or self._vanished:
+            segments.clear()  # written by who died in this very step
+        elif segments:
+            data = segments[0] if len(segments) == 1 else b"".join(segments)
+            segments.clear()
+            if not self._reset:
+                self._out.send(data)
+
+    def close_socket(self) -> None:
+        """What the kernel does when the descriptor is closed, by the process or by its death."""
+        if self._socket_closed or self._vanished:
+            return
+        self.flush()
+        self._socket_closed = True
+        if not self._reset:
+            if self._arrived:
+                self.send_reset()
+            elif not self._eof_asked or self._buffer:
+                self._out.send(Mark.FIN)
+        if self._ended is not None:
+            self._connection.end()
+        self._arrived.clear()
+        self._loop.network.closed(self)
+
+    def vanish(self) -> None:
+        """The machine has lost its power: nothing is said, and nothing answers until it is back."""
+        self._segments.clear()
+        self._out.drop_unsent()
+        self._vanished = True
+        self._loop.network.closed(self)
+
+    def _wake_reader(self) -> None:
+        if self._started and not self._read_planned and not self._paused:
+            self._read_planned = True
+            self._loop.put(self._read_handle)
+
+    # ------------------------------------------------------------------------------------------------ reading
+
+    def start(self, protocol: asyncio.BaseProtocol) -> None:
+        """Give it its protocol, as asyncio does: first ``connection_made``, in the next round the first bytes."""
+        self._protocol = protocol
+        self._loop.call_soon(protocol.connection_made, self)
+        self._loop.call_soon(self._start_reading)
+
+    def _start_reading(self) -> None:
+        self._started = True
+        if self._arrived or self._ended is not None:
+            self._wake_reader()
+
+    def _read(self) -> None:
+        self._read_planned = False
+        if self._conn_lost or self._paused or (self._closing and self._ended is not Mark.RST):
+            return
+        arrived = self._arrived
+        if arrived and not self._closing:
+            data = arrived[0] if len(arrived) == 1 else b"".join(arrived)
+            arrived.clear()
+            self._in.consumed(len(data))
+            self._hand_over(data)
+            if self._ended is not None:
+                self._wake_reader()
+        elif self._ended is Mark.RST:
+            self._lose(reset_error())
+        elif self._ended is Mark.FIN and not self._eof_seen:
+            self._eof_seen = True
+            self._end_of_stream()
+
+    def _hand_over(self, data: bytes) -> None:
+        try:
+            if isinstance(self._protocol, asyncio.BufferedProtocol):
+                asyncio.protocols._feed_data_to_buffered_proto(self._protocol, data)  # type: ignore[attr-defined]  # noqa: SLF001 - as asyncio's own transports do
+            else:
+                self._protocol.data_received(data)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - asyncio's rule: a protocol that fails loses its connection
+            self._fatal(error, "Fatal error: protocol.data_received() call failed.")
+
+    def _end_of_stream(self) -> None:
+        try:
+            keep_open = self._protocol.eof_received()
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001
+            self._fatal(error, "Fatal error: protocol.eof_received() call failed.")
+            return
+        if not keep_open:
+            self.close()
+
+    def pause_reading(self) -> None:
+        """Leave what arrives in the kernel."""
+        self._paused = True
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if self._closing or not self._paused:
+            return
+        self._paused = False
+        if self._arrived or self._ended is not None:
+            self._wake_reader()
+
+    def is_reading(self) -> bool:
+        """Whether ``data_received`` may be called."""
+        return not self._closing and not self._paused
+
+    # ------------------------------------------------------------------------------------------------ writing
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send; what the window has no room for waits in the transport."""
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
+        if self._eof_asked:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if self._conn_lost:
+            self._conn_lost += 1
+            return
+        if not data:
+            return
+        if self._reset:
+            self._lose(reset_error())
+            return
+        if self._buffer:
+            self._buffer += data
+            self._maybe_pause_protocol()
+            return
+        size = len(data) if not isinstance(data, memoryview) else data.nbytes
+        room = WINDOW_BYTES - self._out.used
+        if size <= room:
+            self._take(bytes(data))
+            return
+        whole = bytes(data)
+        if room > 0:
+            self._take(whole[:room])
+        self._buffer += whole[max(room, 0) :]
+        self._maybe_pause_protocol()
+
+    def _take(self, data: bytes) -> None:
+        """The kernel takes bytes over."""
+        self._out.used += len(data)
+        if not self._segments:
+            if self._loop.active:
+                self._loop.unsent.append(self)
+                self._segments.append(data)
+                return
+            if not self._reset:
+                self._out.send(data)
+            return
+        self._segments.append(data)
+
+    def writelines(self, list_of_data: Any) -> None:
+        """Send all."""
+        self.write(b"".join(list_of_data))
+
+    def window_opened(self) -> None:
+        """The socket is writable; the process will see it when it runs."""
+        if not self._write_planned:
+            self._write_planned = True
+            self._loop.put(self._write_handle)
+
+    def _write_ready(self) -> None:
+        self._write_planned = False
+        if self._conn_lost:
+            return
+        if self._reset:
+            self._lose(reset_error())
+            return
+        room = WINDOW_BYTES - self._out.used
+        if self._buffer and room > 0:
+            self._take(bytes(self._buffer[:room]))
+            del self._buffer[:room]
+        self._maybe_resume_protocol()
+        if not self._buffer:
+            if self._closing:
+                self._conn_lost += 1
+                self._loop.call_soon(self._connection_lost, None)
+            elif self._eof_asked:
+                self._send_fin()
+
+    def write_eof(self) -> None:
+        """Close this direction, after what was written."""
+        if self._closing or self._eof_asked:
+            return
+        self._eof_asked = True
+        if not self._buffer:
+            self._send_fin()
+
+    def _send_fin(self) -> None:
+        self.flush()
+        if not self._reset:
+            self._out.send(Mark.FIN)
+
+    def can_write_eof(self) -> bool:
+        """TCP can."""
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the kernel has not taken."""
+        return len(self._buffer)
+
+    # ------------------------------------------------------------------------------------------------ the end
+
+    def is_closing(self) -> bool:
+        """Whether it is closed, or about to be."""
+        return self._closing
+
+    def close(self) -> None:
+        """Close after what was written; nothing more is read."""
+        if self._closing:
+            return
+        self._closing = True
+        if not self._buffer:
+            self._conn_lost += 1
+            self._loop.call_soon(self._connection_lost, None)
+
+    def abort(self) -> None:
+        """Close at once; what the kernel has not taken is lost."""
+        self._lose(None)
+
+    def _fatal(self, error: BaseException, message: str) -> None:
+        self._loop.call_exception_handler(
+            {"message": message, "exception": error, "transport": self, "protocol": self._protocol}
+        )
+        self._lose(error)
+
+    def _lose(self, error: BaseException | None) -> None:
+        if self._conn_lost:
+            return
+        self._buffer.clear()
+        self._closing = True
+        self._conn_lost += 1
+        self._loop.call_soon(self._connection_lost, error)
+
+    def _connection_lost(self, error: BaseException | None) -> None:
+        try:
+            if self._protocol is not None:
+                self._protocol.connection_lost(error)
+        finally:
+            self.close_socket()
+            self._protocol = None
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Have another protocol from now on."""
+        self._protocol = protocol
+
+    def get_protocol(self) -> Any:
+        """Its protocol."""
+        return self._protocol

@@ -1,0 +1,61 @@
+"""Tasks and futures that sort the same in every process.
+
+``TaskGroup`` and ``asyncio.wait`` keep sets of tasks, and iterate over them when they cancel or call back. A set's order follows
+the hash, and the stock hash is the object's address, which differs from one process to the next whatever ``PYTHONHASHSEED``
+says. Here the hash is a number that the loop counts up, given when it is first asked for: a set's order then depends only on what the program did before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from environments.simulation.loop import NodeLoop
+
+
+class SimulatedFuture(asyncio.Future[Any]):
+    """A future of a `NodeLoop`."""
+
+    sequence: int
+
+    def __hash__(self) -> int:
+        try:
+            return self.sequence
+        except AttributeError:
+            loop: NodeLoop = self.get_loop()  # type: ignore[assignment]
+            self.sequence = loop.next_sequence()
+            return self.sequence
+
+
+class SimulatedTask(asyncio.Task[Any]):
+    """A task of a `NodeLoop`."""
+
+    sequence: int
+
+    def __hash__(self) -> int:
+        try:
+            return self.sequence
+        except AttributeError:
+            loop: NodeLoop = self.get_loop()  # type: ignore[assignment]
+            self.sequence = loop.next_sequence()
+            return self.sequence
+
+
+def sorted_tasks(tasks: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
+    """In the order in which they were made."""
+    return sorted(tasks, key=hash)
+
+
+def describe(task: asyncio.Task[Any]) -> str:
+    """A task's name and the innermost place where it waits: "link to b1 at link.py:404 in connect"."""
+    awaited: Any = task.get_coro()
+    place = ""
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None:
+            code = frame.f_code
+            place = f" at {Path(code.co_filename).name}:{frame.f_lineno} in {code.co_name}"
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return f"{task.get_name()}{place}"
