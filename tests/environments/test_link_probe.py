@@ -98,3 +98,31 @@ def test_a_link_that_is_not_there_is_no_proof(run):
             assert await probe.probe([Link("c1", "c2"), A]) == {Link("c1", "c2"): "no such link", A: "open"}
 
     run(main())
+
+
+@pytest.mark.parametrize(
+    ("condition", "answers", "told"),
+    [
+        (CLEAR, ["slow 14 ms", "open"], "open"),
+        (CLEAR, ["slow 14 ms", "lost"], "lost"),
+        (CLEAR, ["slow 14 ms"] * 5, "slow 14 ms"),
+        (Condition(delay_ms=20), ["slow 21 ms"], "slow 21 ms"),
+    ],
+    ids=["a hiccup", "lost meanwhile", "slow for unknown reasons", "slowed by a fault"],
+)
+def test_a_link_is_called_slow_without_a_fault_only_when_it_is_so_again_and_again(
+    run, condition, answers, told, monkeypatch
+):
+    async def main():
+        async with network() as (proxy, probe):
+            left = list(answers)
+
+            async def ask(known):
+                return {link: left.pop(0) for link in known}
+
+            proxy.set_condition(A, condition)
+            monkeypatch.setattr(probe, "_ask", ask)
+            assert await probe.probe([A]) == {A: told}
+            assert left == []
+
+    run(main())
