@@ -15,7 +15,7 @@ from environments.docker.environment import DockerEnvironment
 from environments.labels import NOTE
 from harness.interface import InfrastructureError, Link, TestSpec, UsageError
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]  # the first of them may have to build images
+pytestmark = pytest.mark.docker
 
 ROOT = Path(__file__).parents[2]
 SYSTEM = EchoSystem()

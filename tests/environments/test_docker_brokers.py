@@ -10,7 +10,7 @@ from environments.docker.environment import DockerEnvironment
 from harness.interface import Link, TestSpec
 from harness.systems.own import OwnSystem
 
-pytestmark = [pytest.mark.docker, pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.docker, pytest.mark.cluster]
 
 
 def test_three_pairs_replicate_and_a_backup_takes_over_from_a_live_that_was_killed_or_cut_off(tmp_path):

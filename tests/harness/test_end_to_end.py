@@ -12,7 +12,7 @@ import pytest
 
 from harness import store as stores
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 400
