@@ -15,12 +15,14 @@ from harness.interface import Environment, UsageError
 ENVIRONMENTS: Final[Mapping[str, str]] = {
     "local": "processes of this machine, links through a userspace proxy; needs no root and no containers",
     "docker": "containers with networks of their own; partitions by packet filters inside the nodes",
+    "simulation": "everything in one process on virtual time: one seed gives one history, a minute takes a second; never chosen by auto",
 }
 """Name -> one line about it, for ``jepsen-run list``."""
 
 _CLASSES: Final[Mapping[str, tuple[str, str]]] = {
     "local": ("environments.local.environment", "LocalEnvironment"),
     "docker": ("environments.docker.environment", "DockerEnvironment"),
+    "simulation": ("environments.simulation.environment", "SimulationEnvironment"),
 }
 
 

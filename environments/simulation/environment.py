@@ -1,0 +1,335 @@
+"""Brokers, clients and nemesis in one process, on time, a network, disks and clocks of our making: one seed gives one history.
+
+Why: the code that runs here is the code that runs everywhere; only what it takes from outside is other. So a fault can be put at any
+instant, a run can be repeated byte for byte, and a minute takes a second. Every broker is a process of a `World`, that is an
+event loop which is no longer stepped when it is killed; the harness, its clients and its nemesis are the node "harness".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from environments.lease import DEFAULT_LEASE_S, LeaseExpiredError, LeaseTable
+from environments.simulation import faults
+from environments.simulation.condition import combine
+from environments.simulation.errors import DeadlockError, StallError
+from environments.simulation.faults import Injected
+from environments.simulation.logs import NodeLogs
+from environments.simulation.prober import Prober
+from environments.simulation.process import Process
+from environments.simulation.world import World
+from harness.interface import (
+    Address,
+    Effect,
+    InfrastructureError,
+    Layout,
+    Link,
+    NodePlan,
+    System,
+    T,
+    TestSpec,
+    UsageError,
+)
+from harness.outside import Disk, Outside
+
+DIRECT_PORTS: Final = ("admin",)
+"""Ports that the harness reaches outside every partition, and nobody else needs."""
+
+_LAYOUT: Final = Layout(etc="/etc", data="/data", logs="/logs")
+
+
+class SimulationEnvironment:
+    """The environment "simulation"; one instance is one deployment.
+
+    ``record`` keeps the text of the world's trace, which is how two runs that should be equal are compared.
+    """
+
+    name = "simulation"
+    virtual = True
+    zones: tuple[str, ...] = ("zone1", "zone2")
+
+    def __init__(self, *, lease_s: float = DEFAULT_LEASE_S, record: bool = False) -> None:
+        self.world: World | None = None
+        self.logs = NodeLogs()
+        self._record = record
+        self._lease_s = lease_s
+        self._system: System
+        self._nodes: dict[str, NodePlan] = {}
+        self._files: dict[str, Mapping[str, bytes]] = {}
+        self._disks: dict[str, Disk] = {}
+        self._processes: dict[str, Process] = {}
+        self._lives: dict[str, int] = {}
+        self._stepped: set[str] = set()
+        self._table: LeaseTable[Injected]
+        self._wake: asyncio.TimerHandle | None = None
+        self._prober: Prober
+
+    def supports(self) -> Mapping[str, str]:
+        """Everything there is a name for."""
+        return dict.fromkeys(faults.PRIMITIVES, "")
+
+    # ---- where the test runs
+
+    async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
+        """In a thread of its own, so that whoever waits can still be interrupted; as ``conduct`` otherwise."""
+        work = asyncio.ensure_future(asyncio.to_thread(self.conduct, main, seed=seed))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if self.world is not None:
+                self.world.scheduler.fail(asyncio.CancelledError())
+            with contextlib.suppress(BaseException):
+                await work
+            raise
+
+    def conduct(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
+        """Run a test's coroutine on the node "harness" of a new world, here and now.
+
+        Raises InfrastructureError when nothing can ever happen again, or when no time passes any more; or whatever ``main`` raises.
+        """
+        self.world = World(seed, record=self._record)
+        with self.logs.capturing():
+            try:
+                return self.world.run(main)
+            except (DeadlockError, StallError) as error:
+                raise InfrastructureError(f"the simulation cannot go on: {error}") from error
+
+    def clock_ns(self) -> int:
+        """Virtual time."""
+        return 0 if self.world is None else self.world.now_ns
+
+    def _world(self) -> World:
+        if self.world is None:
+            raise UsageError("a simulation lives only within execute()")
+        return self.world
+
+    # ---- life of a deployment
+
+    async def deploy(
+        self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
+    ) -> None:
+        """Give each node its files, a disk and a clock. Starts no broker."""
+        del directory  # nothing is kept on a real disk
+        world = self._world()
+        assert not self._nodes, "an environment is one deployment"
+        both = [node.name for node in nodes if node.name in (*self.zones, "harness")]
+        if both:
+            raise UsageError(f"a node cannot be named {both[0]}: that is what the clients' side is called")
+        self._system = system
+        self._table = LeaseTable(lambda: world.now_ns / 1e9)
+        self._prober = Prober(world)
+        self._nodes = {node.name: node for node in nodes}
+        for node in nodes:
+            listen = {port: Address(node.name, number) for port, number in node.ports.items()}
+            hosts = {
+                f"{other.name}:{number}": Address(other.name, number)
+                for other in nodes
+                if other.name != node.name
+                for number in other.ports.values()
+            }
+            self._files[node.name] = system.files(spec, node, nodes, _LAYOUT, listen, hosts)
+            disk = self._disks[node.name] = system.disk()
+            disk.seed(world.random(f"disk:{node.name}"))
+
+    def resolve(self, source: str, node: str, port: str) -> Address:
+        """Nodes have their names for addresses; what a client zone reaches is reached over the links of that zone."""
+        plan = self._nodes.get(node)
+        if plan is None or port not in plan.ports:
+            raise UsageError(f"no port {port!r} of node {node!r} in this deployment")
+        number = plan.ports[port]
+        if source in ("admin", node) or port in DIRECT_PORTS or source in self._nodes:
+            return Address(node, number)
+        if source not in self.zones:
+            raise UsageError(
+                f"no source {source!r}; there are {', '.join((*self._nodes, *self.zones))} and admin"
+            )
+        return Address(self._world().network.via(source, node), number)
+
+    async def start(self, node: str) -> None:
+        """A new process on the node's disk; it is not ready yet when this returns."""
+        world = self._world()
+        if node not in self._nodes:
+            raise UsageError(f"no node {node!r} in this deployment")
+        if await self.running(node):
+            raise InfrastructureError(f"{node} runs already")
+        life = self._lives[node] = self._lives.get(node, 0) + 1
+        self._processes[node] = world.spawn(node, partial(self._serve, node, life))
+
+    async def _serve(self, node: str, life: int) -> int:
+        """The whole life of one broker process, on its own loop."""
+        world = self._world()
+        outside = Outside(
+            random=world.random(f"broker:{node}:{life}"),
+            wall_clock=world.clock(node).wall_s,
+            disk=self._disks[node],
+            stopping=asyncio.Event(),
+        )
+        return await self._system.serve(self._files[node], outside)
+
+    async def wait_exit(self, node: str) -> int | None:
+        """The exit status once the broker has ended, None if it never ran."""
+        process = self._processes.get(node)
+        if process is None:
+            return None
+        status: int | None = await asyncio.shield(process.exited)
+        return status
+
+    async def running(self, node: str) -> bool:
+        """Whether the broker's process exists, paused or not."""
+        process = self._processes.get(node)
+        return process is not None and process.state != "gone"
+
+    async def kill(self, node: str) -> None:
+        """It is not stepped any more; of what it had not synced, any prefix had reached the system."""
+        if await self.running(node):
+            self._processes[node].kill()
+            self._disks[node].process_ended(self._world().random(f"kill:{node}"))
+
+    async def destroy_data(self, node: str) -> None:
+        """An empty disk. UsageError while its broker runs: that would be another fault."""
+        if await self.running(node):
+            raise UsageError(f"{node} is running: its data can be destroyed only when it is stopped")
+        self._disks[node].destroy()
+
+    async def collect(self, destination: Path) -> None:
+        """Write what each node logged to ``destination/<node>/broker.log``; the harness' own to ``harness.log``."""
+        self._write_logs(destination)
+
+    def _write_logs(self, destination: Path) -> None:
+        destination.mkdir(parents=True, exist_ok=True)
+        for node in self._nodes:
+            directory = destination / node
+            directory.mkdir(exist_ok=True)
+            (directory / "broker.log").write_text(_text(self.logs.lines.get(node, [])))
+        own = self.logs.lines.get("harness", [])
+        if own:
+            (destination / "simulation.log").write_text(_text(own))
+
+    async def teardown(self) -> None:
+        """There is nothing outside this process, and the world has ended with its run."""
+        self._processes.clear()
+
+    # ---- faults
+
+    async def inject(
+        self,
+        primitive: str,
+        *,
+        links: Sequence[Link] = (),
+        nodes: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Begin a fault; the lease to `renew` and `heal`. What happens at once ("power-loss", "disk-corrupt") leaves nothing to heal."""
+        world = self._world()
+        fault = faults.translate(primitive, tuple(links), tuple(nodes), options or {})
+        for name in (*nodes, *(end for link in links for end in (link.source, link.target))):
+            if name not in self._nodes and name not in self.zones:
+                raise UsageError(f"{primitive}: no node or client zone {name!r} in this deployment")
+        if primitive == "power-loss":
+            for node in nodes:
+                if await self.running(node):
+                    self._processes[node].lose_power()
+                self._disks[node].power_lost(world.random(f"power:{node}"))
+        elif primitive == "disk-corrupt":
+            for node in nodes:
+                if self._disks[node].corrupt(world.random(f"corrupt:{node}")) is None:
+                    raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")
+        elif primitive == "pause":
+            for node in nodes:
+                if await self.running(node):
+                    self._processes[node].pause()
+        elif primitive == "clock-step":
+            for node in nodes:
+                world.clock(node).step(fault.step_ms)
+                self._stepped.add(node)
+        lease = self._table.inject(fault, self._lease_s)
+        self._apply(fault)
+        self._plan_expiry()
+        return lease
+
+    async def renew(self, lease: str) -> None:
+        """Let a fault go on. InfrastructureError if it was not renewed in time and is healed already."""
+        try:
+            self._table.renew(lease)
+        except LeaseExpiredError as error:
+            raise InfrastructureError(str(error)) from None
+
+    async def heal(self, lease: str) -> None:
+        """End a fault; nothing to do if it has healed itself."""
+        fault = self._table.heal(lease)
+        if fault is not None:
+            self._undo(fault)
+
+    async def heal_all(self) -> None:
+        """End all faults."""
+        if self._nodes:
+            for fault in self._table.heal_all():
+                self._undo(fault)
+
+    def _plan_expiry(self) -> None:
+        if self._wake is None:
+            self._wake = asyncio.get_running_loop().call_later(self._lease_s, self._expire)
+
+    def _expire(self) -> None:
+        """Heal what nobody has renewed, and look again while there is anything to look at."""
+        self._wake = None
+        for _, fault in self._table.expire():
+            self._undo(fault)
+        expiry = self._table.next_expiry()
+        if expiry is not None:
+            late_s = expiry - self._world().now_ns / 1e9
+            self._wake = asyncio.get_running_loop().call_later(max(0.0, late_s), self._expire)
+
+    def _undo(self, fault: Injected) -> None:
+        if fault.primitive == "pause":
+            still = {
+                node for other in self._table.in_force() if other.primitive == "pause" for node in other.nodes
+            }
+            for node in fault.nodes:
+                process = self._processes.get(node)
+                if node not in still and process is not None and process.state == "paused":
+                    process.resume()
+        self._apply(fault)
+
+    def _apply(self, fault: Injected) -> None:
+        """Compute anew what the faults in force mean for whatever this one concerns."""
+        world = self._world()
+        in_force = self._table.in_force()
+        for link in fault.links:
+            world.network.apply(link, combine(one.link for one in in_force if link in one.links))
+        for node in fault.nodes:
+            here = [one for one in in_force if node in one.nodes]
+            if fault.primitive in faults.DISKS:
+                self._disks[node].condition(faults.combine_disks(one.disk for one in here))
+            elif fault.primitive == "clock-skew":
+                world.clock(node).skew_ms += fault.skew_ms if fault in here else -fault.skew_ms
+            elif fault.primitive == "clock-rate":
+                rate = 1.0
+                for one in here:
+                    rate *= one.rate
+                world.clock(node).rate = rate
+
+    async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
+        """Send packets over the links, look at the processes, write to the disks, read the clocks; keys as they were asked for."""
+        observed: dict[str, str] = {}
+        if links:
+            observed |= await self._prober.links(links)
+        for name in nodes:
+            node, _, part = name.partition("/")
+            if part == "disk":
+                observed[name] = await self._disks[node].probe()
+            elif part == "clock":
+                observed[name] = await self._prober.clock(node)
+            else:
+                process = self._processes.get(name)
+                observed[name] = "gone" if process is None else process.state
+        return Effect(bit=False, observed=observed)
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,51 @@
+"""What the code of a world logs, filed under the node that was running and stamped with that node's clock.
+
+Why a handler and not another logger: brokers and clients log as they do in a process of their own; only where a line goes, and what time it shows,
+is the environment's affair. Lines of other threads of this program, which are no part of the world, go where they always go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from asyncio import events
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from environments.simulation.loop import NodeLoop
+
+
+class NodeLogs(logging.Handler):
+    """``lines`` has for each node what was logged while it was running, in order."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.lines: dict[str, list[str]] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """File a record; ``2026-01-01T00:00:04.123Z INFO a1 serving STOMP``, a traceback on lines of its own."""
+        loop = events._get_running_loop()  # noqa: SLF001 - the one that runs in this very thread
+        if not isinstance(loop, NodeLoop):
+            if record.levelno >= logging.WARNING and logging.lastResort is not None:
+                logging.lastResort.handle(record)
+            return
+        if loop.dead:
+            return
+        moment = datetime.fromtimestamp(loop.clock.wall_s(), UTC).isoformat(timespec="milliseconds")
+        text = f"{moment.removesuffix('+00:00')}Z {record.levelname} {loop.node} {record.getMessage()}"
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            text += "\n" + logging.Formatter().formatException(record.exc_info)
+        self.lines.setdefault(loop.node, []).append(text)
+
+    @contextlib.contextmanager
+    def capturing(self) -> Iterator[None]:
+        """Take what is logged meanwhile, from INFO on."""
+        root = logging.getLogger()
+        level = root.level
+        root.addHandler(self)
+        root.setLevel(min(level, logging.INFO))
+        try:
+            yield
+        finally:
+            root.removeHandler(self)
+            root.setLevel(level)
