@@ -52,6 +52,13 @@ class History:
         self.messages: dict[Key, list[Row]] = defaultdict(list)
         for r in self.data:
             self.messages[r.get("queue"), r.get("group"), r.get("message")].append(r)
+        self._of: dict[tuple[str, Any], list[Row]] = defaultdict(list)
+        for r in self.rows:
+            for what in ("session", "transaction"):
+                if r.get(what) is not None:
+                    self._of[what, r[what]].append(r)
+        self._proven: dict[int, int] = {}
+        self._over: dict[int, int | None] = {}
 
     def looked_everywhere(self) -> bool:
         """The drain ended (the browse began), the history ended, and no broker's stores stayed closed."""
@@ -68,32 +75,37 @@ class History:
     def ended(self, transaction: int, f: str, type_: str) -> int | None:
         """Index of the first row of that end of a transaction."""
         return next(
-            (
-                r["index"]
-                for r in self.rows
-                if r["f"] == f and r["type"] == type_ and r.get("transaction") == transaction
-            ),
+            (r["index"] for r in self._of["transaction", transaction] if r["f"] == f and r["type"] == type_),
             None,
         )
 
     def session_end(self, session: int) -> int | None:
         """Index of the row with which a session ended for its client."""
+        if session not in self._over:
+            self._over[session] = self._end_of(session)
+        return self._over[session]
+
+    def _end_of(self, session: int) -> int | None:
         return next(
             (
                 r["index"]
-                for r in self.rows
-                if r.get("session") == session
-                and (r["f"] == "disconnect" or (r["f"] == "unsubscribe" and r["type"] == "invoke"))
+                for r in self._of["session", session]
+                if r["f"] == "disconnect" or (r["f"] == "unsubscribe" and r["type"] == "invoke")
             ),
             None,
         )
 
     def proven(self, session: int) -> int:
         """Up to which index the broker certainly had this session: the latest question in it that was answered."""
+        if session not in self._proven:
+            self._proven[session] = self._prove(session)
+        return self._proven[session]
+
+    def _prove(self, session: int) -> int:
         best = -1
         questions: dict[tuple[Any, ...], int] = {}
-        for r in self.rows:
-            if r.get("session") != session or r["f"] not in ("ack", "nack", "unsubscribe"):
+        for r in self._of["session", session]:
+            if r["f"] not in ("ack", "nack", "unsubscribe"):
                 continue
             what = (r["f"], r.get("queue"), r.get("group"), r.get("message"))
             if r["type"] == "invoke":
@@ -185,9 +197,9 @@ def _order(history: History) -> Iterator[Instance]:
         if m.group is not None and m.sends and m.deliveries:
             groups[m.queue, m.group].append(m)
     for messages in groups.values():
-        for late, early in itertools.permutations(messages, 2):
-            if early.deliveries[0]["index"] > late.deliveries[0]["index"]:
-                continue
+        # A pair is only looked at with the later delivery as ``late``.
+        in_order = sorted(messages, key=lambda m: int(m.deliveries[0]["index"]))
+        for early, late in itertools.combinations(in_order, 2):
             at = late.deliveries[0]["index"]
             if (
                 late.ok is not None
@@ -259,6 +271,10 @@ def _sessions(history: History) -> Iterator[Instance]:
                 found.setdefault("double-delivery", d["index"])
         for name, index in found.items():
             yield Instance(name, queue, group, message, index)
+    sent: dict[tuple[str | None, str | None], set[int | None]] = defaultdict(set)
+    for m in _all(history):
+        if m.ok is not None:
+            sent[m.queue, m.group].add(m.id)
     for (queue, group), all_holds in holds.items():
         if group is None:
             continue
@@ -267,9 +283,8 @@ def _sessions(history: History) -> Iterator[Instance]:
             if any(hold.conflicts(earlier) for earlier in in_order[:n]):
                 yield Instance("group-split", queue, group, None, hold.begin)
                 break
-        certain = {m.id for m in _all(history) if (m.queue, m.group) == (queue, group) and m.ok is not None}
         backwards = _backwards(queue, group, [hold.delivery for hold in in_order])
-        yield from (i for i in backwards if i.message in certain)
+        yield from (i for i in backwards if i.message in sent[queue, group])
 
 
 def _is_duplicate(history: History, rows: list[Row], earlier: list[Row], d: Row) -> bool:

@@ -56,20 +56,20 @@ def split_brains(rows: Sequence[Row]) -> Iterator[Instance]:
 def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
     """An operation answered ``ok`` by a broker, invoked after another was certainly live in its place."""
     all_reigns = reigns(rows)
-    for n, r in enumerate(rows):
+    latest: dict[tuple[Any, ...], Row] = {}
+    for r in rows:
+        if r["type"] == "invoke":
+            latest[r["process"], r["f"], r.get("message")] = r
         if r["process"] < 0 or r["type"] != "ok" or r["f"] == "deliver" or r.get("broker") is None:
             continue
-        asked = [
-            q for q in rows[:n] if q["process"] == r["process"] and q["f"] == r["f"] and q["type"] == "invoke"
-            and q.get("message") == r.get("message")
-        ]  # fmt: skip
-        if not asked:
+        asked = latest.get((r["process"], r["f"], r.get("message")))
+        if asked is None:
             continue
         own = [reign for reign in all_reigns if reign.broker == r["broker"]]
         for successor in all_reigns:
             before = [x for x in own if x.node_id == successor.node_id and x.index < successor.index]
             back = [x.since for x in own if x.index > successor.index]
-            fallen = successor.broker != r["broker"] and before and asked[-1]["time"] > successor.begin
+            fallen = successor.broker != r["broker"] and before and asked["time"] > successor.begin
             if fallen and (not back or r["time"] < back[0]):
                 yield Instance(
                     "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
