@@ -172,7 +172,8 @@ class BackupRole:
 
     async def _goes_on(self, live: m.Member) -> bool:
         """Does the live we lost, or another of its node ID, say that it is live? Then it may have gone on without us."""
-        answer = await probe(self._membership, self._seams, live.connector)
+        stalled = self.follower is not None and self.follower.link.stalled
+        answer = await probe(self._membership, self._seams, live.connector, stalled=stalled)
         if answer is not None:
             return answer.role == "live" and answer.node_id == live.node_id
         return False

@@ -79,7 +79,7 @@ async def partner_took_over(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + section.quorum_vote_wait / 1000
     while True:
-        answer = await probe(membership, seams, member.connector)
+        answer = await probe(membership, seams, member.connector, stalled=True)
         if answer is None or answer.node_id != node_id or answer.role != "voting":
             return answer is not None and answer.node_id == node_id and answer.role == "live"
         if loop.time() > deadline:

@@ -14,11 +14,17 @@ from broker.seams import Seams
 PROBE_S = 0.3
 """How long a probe may take: a broker that is well answers within milliseconds, and a takeover waits meanwhile."""
 
+PROBE_STALLED_S = 3.0
+"""The same where it is we who did not run for a while: on such a machine the other may need its time too, and must not be taken for gone."""
 
-async def probe(membership: Membership, seams: Seams, connector: str) -> m.Member | None:
-    """Who answers at that address; None when nobody does in time."""
+
+async def probe(
+    membership: Membership, seams: Seams, connector: str, *, stalled: bool = False
+) -> m.Member | None:
+    """Who answers at that address; None when nobody does in time. ``stalled``: we did not run ourselves."""
+    timeout_s = PROBE_STALLED_S if stalled else PROBE_S
     try:
-        link = await connect(membership.terms, seams.resolve(connector), "probe", timeout_s=PROBE_S)
+        link = await connect(membership.terms, seams.resolve(connector), "probe", timeout_s=timeout_s)
     except (LinkError, OSError, TimeoutError, ValueError):
         return None
     member = link.member
