@@ -22,7 +22,8 @@ def docker_module(monkeypatch):
 def test_a_name_makes_its_environment(docker_module):
     assert isinstance(registry.create("local"), LocalEnvironment)
     assert isinstance(registry.create("docker"), FakeDocker)
-    assert set(registry.ENVIRONMENTS) == {"local", "docker"}
+    assert registry.create("simulation").name == "simulation"
+    assert set(registry.ENVIRONMENTS) == {"local", "docker", "simulation"}
 
 
 @pytest.mark.parametrize(("name", "near"), [("lokal", "local"), ("dokcer", "docker"), ("Auto", "auto")])
@@ -31,7 +32,7 @@ def test_an_unknown_name_comes_with_the_near_one(name, near):
         registry.choose(name)
     assert (
         str(raised.value)
-        == f"unknown environment {name!r}: did you mean {near!r}? there are auto, local, docker"
+        == f"unknown environment {name!r}: did you mean {near!r}? there are auto, local, docker, simulation"
     )
 
 
