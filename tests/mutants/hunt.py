@@ -7,11 +7,15 @@ run with everything in it hides what needs one thing often. Nothing in here know
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any, Final
 
-from harness.interface import Schedule, TestSpec
+import msgspec
+
+from harness.interface import Fault, NodePlan, Schedule, TestSpec, UsageError
 from harness.systems.registry import for_policy
 from mutants.mutant import Arena
+from nemesis import registry as kinds
 from nemesis import schedule as schedules
 
 BUDGET: Final = 300
@@ -22,12 +26,15 @@ FIELDS: Final[dict[str, Any]] = {
     "policy": "replication",
     "pairs": 3,
     "workload": "groups",
-    "time_limit_s": 14.0,
-    "rate": 100.0,
+    "time_limit_s": 10.0,
+    "rate": 50.0,
     "producers": 6,
     "consumers": 6,
-    "groups": 12,
+    "groups": 9,
 }
+TARGETS: Final = ("live", "backup", "lives", "one", "minority", "all")
+DURATIONS_S: Final = (0.3, 1.0, 2.5, 5.0)
+INTERVALS_S: Final = (0.5, 1.5, 3.0)
 
 
 def spec_of(arena: Arena, seed: int) -> TestSpec:
@@ -41,12 +48,37 @@ def attempt(arena: Arena, seed: int, number: int) -> tuple[TestSpec, Schedule]:
     base = spec_of(arena, chance.getrandbits(32))
     if not arena.kinds:
         return base, Schedule()
-    kinds = tuple(kind for kind in arena.kinds if chance.random() < 0.5) or (chance.choice(arena.kinds),)
-    fields = {
-        "nemeses": kinds,
-        "duration_s": round(chance.choice((0.3, 1.0, 3.0, 6.0)) * chance.uniform(0.7, 1.3), 3),
-        "interval_s": round(chance.choice((0.5, 1.5, 4.0)) * chance.uniform(0.7, 1.3), 3),
-    }
-    values = {field: getattr(base, field) for field in base.__struct_fields__}
-    spec = TestSpec(**{**values, **fields})
-    return spec, schedules.generate(spec, for_policy(spec.policy).plan(spec), chance)
+    chosen = tuple(kind for kind in arena.kinds if chance.random() < 0.5) or (chance.choice(arena.kinds),)
+    nodes = for_policy(base.policy).plan(base)
+    targets = base.targets or tuple(chance.sample(TARGETS, chance.randint(1, 3)))
+    spec = msgspec.structs.replace(
+        base,
+        nemeses=chosen,
+        targets=tuple(target for target in targets if _possible(target, nodes)),
+        duration_s=round(chance.choice(DURATIONS_S) * chance.uniform(0.7, 1.3), 3),
+        interval_s=round(chance.choice(INTERVALS_S) * chance.uniform(0.7, 1.3), 3),
+    )
+    drawn = schedules.generate(spec, nodes, chance)
+    if chance.random() < 0.5:
+        pair = chance.choice(sorted({node.pair for node in nodes}))
+        drawn = Schedule(faults=tuple(_focused(fault, pair, nodes) for fault in drawn.faults))
+    return spec, drawn
+
+
+def _possible(target: str, nodes: Sequence[NodePlan]) -> bool:
+    """Is the cluster large enough?"""
+    try:
+        kinds.get("kill").validate(Fault(kind="kill", start_s=0.0, target=target), nodes)
+    except UsageError:
+        return False
+    return True
+
+
+def _focused(fault: Fault, pair: str, nodes: Sequence[NodePlan]) -> Fault:
+    """The same fault, of that pair where a fault can be of one: a sequence of blows hits hardest in one place."""
+    focused = msgspec.structs.replace(fault, options={**fault.options, "pair": pair})
+    try:
+        kinds.get(fault.kind).validate(focused, nodes)
+    except UsageError:
+        return fault
+    return focused

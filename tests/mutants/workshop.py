@@ -51,13 +51,17 @@ class Workshop:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
+    def close(self) -> None:
+        """End the process and remove its copy."""
+        self._process.kill()
+        self._process.communicate()
+        self._errors.close()
+        self._directory.cleanup()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.communicate()
-        self._errors.close()
-        self._directory.cleanup()
+        self.close()

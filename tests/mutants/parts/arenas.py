@@ -20,5 +20,5 @@ ONE_PAIR: Final = Arena(("kill", "pause", "stop"), {"pairs": 1})
 FORWARDING: Final = Arena(BROKERS, {"workload": "queue", "ordered": False})
 """Messages without groups, which brokers forward to each other."""
 
-DISK: Final = Arena(("kill", "power-loss"), {"policy": "standalone", "pairs": 1})
+DISK: Final = Arena(("kill", "power-loss", "disk-slow"), {"policy": "standalone", "pairs": 1, "rate": 150.0})
 """One broker and its disk."""

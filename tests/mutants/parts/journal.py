@@ -91,7 +91,7 @@ MUTANTS: Final = (
         "journal",
         "ARTEMIS-2053",
         "the rewrite of old segments leaves out the last live entry of each slice that it reads",
-        frozenset({"lost"}),
+        frozenset({"lost", "not-recovered"}),
         BACKLOG,
         (
             Replacement(

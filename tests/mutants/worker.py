@@ -1,0 +1,78 @@
+"""What runs inside a process with a (possibly) mutated product: one JSON job a line in, one JSON answer a line out.
+
+Jobs: {"arena": mutant's name, "seed", "anomalies", "budget"} hunts; {"spec", "schedule"} runs one schedule and says what was found. Standard output
+is for answers only; what the product logs is not shown.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from harness.interface import Schedule, TestSpec
+from harness.simulate import simulate
+from mutants import hunt
+from mutants.registry import MUTANTS
+
+
+def run(spec: TestSpec, schedule: Schedule) -> dict[str, Any]:
+    """One schedule, and what the plain reference checkers found."""
+    began = time.perf_counter()
+    simulated = simulate(spec, schedule)
+    return {
+        "spec": msgspec.to_builtins(spec),
+        "schedule": msgspec.to_builtins(schedule),
+        "anomalies": dict(sorted(Counter(finding.name for finding in simulated.findings).items())),
+        "valid": simulated.valid,
+        "trouble": simulated.trouble,
+        "digest": simulated.digest,
+        "virtual-s": simulated.virtual_s,
+        "real-s": time.perf_counter() - began,
+    }
+
+
+def search(arena: str, seed: int, anomalies: list[str], budget: int) -> dict[str, Any]:
+    """Schedules of that arena until one of the anomalies is found: the answer of ``run`` for it, with how many it took.
+
+    Without a success the last answer, and "schedules" is null. "also" counts what else was seen on the way.
+    """
+    wanted = set(anomalies)
+    also: Counter[str] = Counter()
+    answer: dict[str, Any] = {}
+    began = time.perf_counter()
+    for number in range(budget):
+        answer = run(*hunt.attempt(MUTANTS[arena].arena, seed, number))
+        found = bool(wanted & answer["anomalies"].keys())
+        also.update(answer["anomalies"].keys())
+        also[f"trouble: {answer['trouble']}"] += bool(answer["trouble"])
+        if found or number == budget - 1:
+            answer |= {
+                "schedules": number + 1 if found else None,
+                "also": {k: v for k, v in also.items() if v},
+            }
+            break
+    return answer | {"hunt-s": time.perf_counter() - began}
+
+
+def main() -> None:
+    """Answer until standard input ends."""
+    logging.disable(logging.CRITICAL)
+    answers, sys.stdout = sys.stdout, sys.stderr
+    for line in sys.stdin:
+        job = json.loads(line)
+        if "spec" in job:
+            answer = run(msgspec.convert(job["spec"], TestSpec), msgspec.convert(job["schedule"], Schedule))
+        else:
+            answer = search(job["arena"], job["seed"], job["anomalies"], job["budget"])
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
