@@ -12,7 +12,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 from broker import config as configuration
@@ -57,16 +57,25 @@ def policy_of(config: BrokerConfig, seams: Seams, volume: Volume) -> Policy:
     return StandalonePolicy(config, seams, volume)
 
 
-async def serve(config: BrokerConfig, seams: Seams, volume: Volume, stopping: asyncio.Event) -> int:
+async def serve(
+    config: BrokerConfig,
+    seams: Seams,
+    volume: Volume,
+    stopping: asyncio.Event,
+    observed: Callable[[Policy], None] | None = None,
+) -> int:
     """Run a broker until ``stopping`` is set or its policy ends it; the exit status of its process.
 
     Why apart from the process: the same life runs in a simulation, where signals, directories and processes are of other making. Everything
-    from outside comes in by the arguments; the volume stays the caller's to close.
+    from outside comes in by the arguments; the volume stays the caller's to close. ``observed`` is
+    told of the policy once the admin port answers: whoever lives in this process may look at its role there.
     """
     try:
         policy = policy_of(config, seams, volume)
         admin = AdminServer(config.admin, config.broker.name, policy, stopping)
         await admin.start()
+        if observed is not None:
+            observed(policy)
         try:
             await policy.run(stopping)
         finally:

@@ -38,6 +38,8 @@ class Watched:
     name: str
     ask: Callable[[], Awaitable[Status]]
     running: Callable[[], Awaitable[bool]]
+    look: Callable[[], Status] | None = None
+    """Where the broker lives in this very process: its answer, at once. Raises as ``ask`` does; silence is TimeoutError."""
 
 
 @dataclass(slots=True)
@@ -100,7 +102,25 @@ class Monitor:
         """Watch all nodes until cancelled."""
         async with asyncio.TaskGroup() as group:
             for node in self._watched:
-                group.create_task(self._watch(node), name=f"monitor-{node.name}")
+                if node.look is None:
+                    group.create_task(self._watch(node), name=f"monitor-{node.name}")
+            near = [node for node in self._watched if node.look is not None]
+            if near:
+                group.create_task(self._look_at(near), name="monitor")
+
+    async def _look_at(self, near: Sequence[Watched]) -> None:
+        """All of them in one turn, as often as the others are asked: question and answer are of one instant."""
+        tracks = {node.name: _Track(low=self._recorder.now_ns()) for node in near}
+        while True:
+            now = self._recorder.now_ns()
+            for node in near:
+                assert node.look is not None
+                try:
+                    status = node.look()
+                except OSError:
+                    status = await self._unanswered(node)
+                self._update(node.name, tracks[node.name], status, now, now)
+            await asyncio.sleep(self._interval_s)
 
     async def _watch(self, node: Watched) -> None:
         track = _Track(low=self._recorder.now_ns())
@@ -116,14 +136,16 @@ class Monitor:
         try:
             async with asyncio.timeout(self._silence_s):
                 return await node.ask()
-        except (
-            OSError
-        ):  # TimeoutError too: a container that is gone keeps silent where a process that is gone refuses
-            try:
-                gone = not await node.running()
-            except (OSError, InfrastructureError):
-                gone = False
-            return Status(name=node.name, node_id=None, role=STOPPED if gone else UNREACHABLE, epoch=-1)
+        except OSError:
+            # TimeoutError too: a container that is gone keeps silent where a process that is gone refuses
+            return await self._unanswered(node)
+
+    async def _unanswered(self, node: Watched) -> Status:
+        try:
+            gone = not await node.running()
+        except (OSError, InfrastructureError):
+            gone = False
+        return Status(name=node.name, node_id=None, role=STOPPED if gone else UNREACHABLE, epoch=-1)
 
     def _update(self, name: str, track: _Track, new: Status, sent: int, arrived: int) -> None:
         old = track.status

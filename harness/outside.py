@@ -9,9 +9,12 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
+
+if TYPE_CHECKING:
+    from harness.interface import Status
 
 
 class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,3 +74,14 @@ class Outside:
     wall_clock: Callable[[], float]
     disk: Disk
     stopping: asyncio.Event
+    observe: Callable[[Callable[[], Any]], None]
+    """To be called once the broker answers, with what gives its ``Status`` at any time until its end."""
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """An environment whose brokers live in this very process, so that their roles can be seen without asking over a network."""
+
+    def look(self, node: str) -> Status:
+        """What the broker would answer now. Raises OSError when nothing would, TimeoutError when it keeps silent."""
+        ...

@@ -33,6 +33,7 @@ from harness.interface import (
     WorkloadContext,
 )
 from harness.monitor import Monitor, Watched
+from harness.outside import Observer
 from harness.progress import Progress, Snapshot
 
 START_S: Final = 60.0
@@ -125,17 +126,7 @@ class Run:
         lost = asyncio.get_running_loop().create_future()
         recorder.on_failure = lost.set_exception
         environment = self.test.environment
-        monitor = Monitor(
-            [
-                Watched(
-                    name=node.name,
-                    ask=partial(self._ask, node.name),
-                    running=partial(environment.running, node.name),
-                )
-                for node in self.test.nodes
-            ],
-            recorder,
-        )
+        monitor = Monitor([self._watched(node.name) for node in self.test.nodes], recorder)
         self._roles = monitor.roles
         try:
             self._enter(recorder, "deploy")
@@ -316,6 +307,17 @@ class Run:
                 if node.name not in held and not self._in_force and not await environment.running(node.name):
                     recorder.event(HARNESS, "info", "restart", broker=node.name)
                     await environment.start(node.name)
+
+    def _watched(self, node: str) -> Watched:
+        """How the monitor asks a broker: by its admin port, or directly where it lives in this process."""
+        environment = self.test.environment
+        near = environment if isinstance(environment, Observer) else None
+        return Watched(
+            name=node,
+            ask=partial(self._ask, node),
+            running=partial(environment.running, node),
+            look=None if near is None else partial(near.look, node),
+        )
 
     async def _ask(self, node: str) -> Status:
         return await self.test.system.status(self.test.environment.resolve("admin", node, "admin"))

@@ -222,7 +222,7 @@ class Connection(asyncio.Protocol):
         transport.write(b"".join(out))
 
     def _look(self) -> None:
-        """Ten times a second: has the broker fallen silent, is an operation overdue, is a heart-beat due?"""
+        """Has the broker fallen silent, is an operation overdue, is a heart-beat due? Asked again when the first of these can be."""
         if self.closed:
             return
         now = self._loop.time()
@@ -237,7 +237,19 @@ class Connection(asyncio.Protocol):
             return
         if self._beat_s and now - self._said >= self._beat_s - 2 * _TICK_S:
             self._write(b"\n")
-        self._tick = self._loop.call_later(_TICK_S, self._look)
+            self._said = now
+        self._tick = self._loop.call_later(max(_TICK_S, self._next_look() - now), self._look)
+
+    def _next_look(self) -> float:
+        """When something may have to be done; no operation that begins later can be overdue sooner than the last of these."""
+        moments = [self._loop.time() + self._timeout_s]
+        if self._silence_s:
+            moments.append(self._heard + self._silence_s)
+        if self._beat_s:
+            moments.append(self._said + self._beat_s - 2 * _TICK_S)
+        if self._pending:
+            moments.append(next(iter(self._pending.values()))[1])
+        return min(moments)
 
     def _expire(self, now: float) -> None:
         pending = self._pending

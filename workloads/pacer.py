@@ -78,7 +78,8 @@ class Pacer:
         issued = 0
         burst = int(self._rate * BURST_S) + 1
         while True:
-            await asyncio.sleep(TICK_S)
+            # No sooner than the next one is due: a slow rate must not cost two hundred turns a second.
+            await asyncio.sleep(max(TICK_S, start + (issued + 1) / self._rate - loop.time()))
             due = int((loop.time() - start) * self._rate)
             for _ in range(min(due - issued, burst)):
                 if not idle:

@@ -30,6 +30,7 @@ from harness.interface import (
     Layout,
     Link,
     NodePlan,
+    Status,
     System,
     T,
     TestSpec,
@@ -64,6 +65,7 @@ class SimulationEnvironment:
         self._disks: dict[str, Disk] = {}
         self._processes: dict[str, Process] = {}
         self._lives: dict[str, int] = {}
+        self._statuses: dict[str, Callable[[], Status]] = {}
         self._stepped: set[str] = set()
         self._table: LeaseTable[Injected]
         self._wake: asyncio.TimerHandle | None = None
@@ -157,6 +159,7 @@ class SimulationEnvironment:
             raise UsageError(f"no node {node!r} in this deployment")
         if await self.running(node):
             raise InfrastructureError(f"{node} runs already")
+        self._statuses.pop(node, None)
         life = self._lives[node] = self._lives.get(node, 0) + 1
         self._processes[node] = world.spawn(node, partial(self._serve, node, life))
 
@@ -168,8 +171,18 @@ class SimulationEnvironment:
             wall_clock=world.clock(node).wall_s,
             disk=self._disks[node],
             stopping=asyncio.Event(),
+            observe=partial(self._statuses.__setitem__, node),
         )
         return await self._system.serve(self._files[node], outside)
+
+    def look(self, node: str) -> Status:
+        """What the broker's admin port would answer now; TimeoutError where it stands still, ConnectionRefusedError where nothing is."""
+        process, status = self._processes.get(node), self._statuses.get(node)
+        if process is None or process.state == "gone" or status is None:
+            raise ConnectionRefusedError(f"nothing listens on the admin port of {node}")
+        if process.state == "paused":
+            raise TimeoutError(f"{node} stands still")
+        return status()
 
     async def wait_exit(self, node: str) -> int | None:
         """The exit status once the broker has ended, None if it never ran."""

@@ -15,8 +15,9 @@ from __future__ import annotations
 import string
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from broker import config
 from broker.seams import Seams
@@ -34,6 +35,9 @@ from harness.outside import Disk, Outside
 from harness.spec import near
 from harness.systems.admin import AdminClients
 from harness.systems.disk import OwnDisk
+
+if TYPE_CHECKING:
+    from broker.policies.policy import Policy
 
 PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 61612}
 
@@ -164,7 +168,14 @@ class OwnSystem:
         assert isinstance(outside.disk, OwnDisk), "a disk of another system"
         settings = config.validate(tomllib.loads(files["broker.toml"].decode()), "broker.toml")
         seams = Seams(outside.random, outside.wall_clock, settings.resolved_hosts())
-        return await serve(settings, seams, outside.disk.volume, outside.stopping)
+        name = settings.broker.name
+        return await serve(
+            settings,
+            seams,
+            outside.disk.volume,
+            outside.stopping,
+            lambda policy: outside.observe(partial(_status_of, name, policy)),
+        )
 
     async def status(self, admin: Address) -> Status:
         """Over a connection that is kept open; OSError when nothing answers."""
@@ -177,6 +188,17 @@ class OwnSystem:
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
         """A clean stop; ``failover`` overrides failover-on-shutdown for this once."""
         await self._admin.stop(admin, failover=failover)
+
+
+def _status_of(name: str, policy: Policy) -> Status:
+    """What the admin port would answer, without queues and details."""
+    return Status(
+        name=name,
+        node_id=policy.node_id,
+        role=policy.role,
+        epoch=policy.epoch,
+        replicating=policy.replicating,
+    )
 
 
 def _table(
