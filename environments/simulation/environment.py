@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -63,10 +64,10 @@ class SimulationEnvironment:
         self._nodes: dict[str, NodePlan] = {}
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._disks: dict[str, Disk] = {}
+        self._chances: dict[str, random.Random] = {}
         self._processes: dict[str, Process] = {}
         self._lives: dict[str, int] = {}
         self._statuses: dict[str, Callable[[], Status]] = {}
-        self._stepped: set[str] = set()
         self._table: LeaseTable[Injected]
         self._wake: asyncio.TimerHandle | None = None
         self._prober: Prober
@@ -137,6 +138,7 @@ class SimulationEnvironment:
             self._files[node.name] = system.files(spec, node, nodes, _LAYOUT, listen, hosts)
             disk = self._disks[node.name] = system.disk()
             disk.seed(world.random(f"disk:{node.name}"))
+            self._chances[node.name] = world.random(f"damage:{node.name}")
 
     def resolve(self, source: str, node: str, port: str) -> Address:
         """Nodes have their names for addresses; what a client zone reaches is reached over the links of that zone."""
@@ -201,7 +203,7 @@ class SimulationEnvironment:
         """It is not stepped any more; of what it had not synced, any prefix had reached the system."""
         if await self.running(node):
             self._processes[node].kill()
-            self._disks[node].process_ended(self._world().random(f"kill:{node}"))
+            self._disks[node].process_ended(self._chances[node])
 
     async def destroy_data(self, node: str) -> None:
         """An empty disk. UsageError while its broker runs: that would be another fault."""
@@ -247,10 +249,10 @@ class SimulationEnvironment:
             for node in nodes:
                 if await self.running(node):
                     self._processes[node].lose_power()
-                self._disks[node].power_lost(world.random(f"power:{node}"))
+                self._disks[node].power_lost(self._chances[node])
         elif primitive == "disk-corrupt":
             for node in nodes:
-                if self._disks[node].corrupt(world.random(f"corrupt:{node}")) is None:
+                if self._disks[node].corrupt(self._chances[node]) is None:
                     raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")
         elif primitive == "pause":
             for node in nodes:
@@ -259,7 +261,6 @@ class SimulationEnvironment:
         elif primitive == "clock-step":
             for node in nodes:
                 world.clock(node).step(fault.step_ms)
-                self._stepped.add(node)
         lease = self._table.inject(fault, self._lease_s)
         self._apply(fault)
         self._plan_expiry()

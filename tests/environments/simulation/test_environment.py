@@ -1,0 +1,357 @@
+"""The simulation as an environment: every fault it says it can do is seen to bite, and to be over when it is healed."""
+
+import asyncio
+import threading
+
+import pytest
+
+from environments.simulation.environment import SimulationEnvironment
+from environments.simulation.faults import PRIMITIVES
+from harness.interface import InfrastructureError, Link, TestSpec, UsageError
+from harness.systems.own import OwnSystem
+from nemesis import registry
+
+LINK = Link("a1", "b1")
+
+
+def within(main, *, seed=1, pairs=2, start=True):
+    """Run ``main(environment)`` beside standalone brokers a1, b1 ...; what it returns."""
+    environment = SimulationEnvironment()
+
+    async def body():
+        system = OwnSystem()
+        spec = TestSpec(name="t", policy="standalone", pairs=pairs)
+        nodes = system.plan(spec)
+        await environment.deploy(system, spec, nodes, None)
+        if start:
+            for node in nodes:
+                await environment.start(node.name)
+            await live(environment, *(node.name for node in nodes))
+        return await main(environment)
+
+    return environment.conduct(body, seed=seed)
+
+
+async def live(environment, *nodes):
+    for node in nodes:
+        while await role(environment, node) != "live":
+            await asyncio.sleep(0.01)
+
+
+async def role(environment, node):
+    try:
+        return environment.look(node).role
+    except OSError:
+        return "silent"
+
+
+async def seen(environment, what):
+    links = (what,) if isinstance(what, Link) else ()
+    nodes = () if links else (what,)
+    (phrase,) = (await environment.probe(links, nodes)).observed.values()
+    return phrase
+
+
+LEASED = [
+    ("cut", {}, LINK, "lost"),
+    ("stall", {}, LINK, "lost"),
+    ("reset", {}, LINK, "refused"),
+    ("slow", {"delay_ms": 120}, LINK, "slow 1"),
+    ("slow", {"rate_bytes_s": 100_000}, LINK, "slow 1"),
+    ("datagram-loss", {"chance": 1}, LINK, "lost"),
+    ("pause", {}, "a1", "paused"),
+    ("disk-slow", {"delay_ms": 50}, "a1/disk", "slow 5"),
+    ("disk-stall", {}, "a1/disk", "stalled"),
+    ("disk-full", {}, "a1/disk", "full"),
+    ("disk-error", {"operation": "sync"}, "a1/disk", "failing sync"),
+    ("disk-error", {"operation": "write"}, "a1/disk", "failing write"),
+    ("clock-skew", {"skew_ms": -5000}, "a1/clock", "skewed -5000 ms"),
+    ("clock-rate", {"rate": 2}, "a1/clock", "rate 2.000"),
+]
+
+
+def sound(what):
+    if isinstance(what, Link):
+        return "open"
+    return {"disk": "sound", "clock": "true"}.get(what.partition("/")[2], "running")
+
+
+def targets(what):
+    if isinstance(what, Link):
+        return {"links": (what,)}
+    return {"nodes": (what.partition("/")[0],)}
+
+
+@pytest.mark.parametrize(("primitive", "options", "what", "phrase"), LEASED)
+def test_a_fault_is_seen_and_gone_when_it_is_healed(primitive, options, what, phrase):
+    async def main(environment):
+        before = await seen(environment, what)
+        lease = await environment.inject(primitive, options=options, **targets(what))
+        during = await seen(environment, what)
+        await environment.heal(lease)
+        await environment.heal(lease)
+        return before, during, await seen(environment, what)
+
+    before, during, after = within(main)
+    assert before == sound(what)
+    assert during.startswith(phrase)
+    # A clock that ran fast is not set back: it is ahead by what it gained.
+    assert after.startswith("skewed" if primitive == "clock-rate" else sound(what))
+
+
+@pytest.mark.parametrize("primitive", ["cut", "pause", "disk-full", "clock-skew"])
+def test_a_fault_heals_by_itself_when_nobody_renews_it_and_stays_while_somebody_does(primitive):
+    what, options = {name: (where, given) for name, given, where, _ in LEASED}[primitive], {}
+    what, options = what
+
+    async def main(environment):
+        lease = await environment.inject(primitive, options=options, **targets(what))
+        for _ in range(4):
+            await asyncio.sleep(3)
+            await environment.renew(lease)
+        kept = await seen(environment, what)
+        await asyncio.sleep(6)
+        gone = await seen(environment, what)
+        with pytest.raises(InfrastructureError, match="has ended"):
+            await environment.renew(lease)
+        return kept, gone
+
+    kept, gone = within(main)
+    assert kept != sound(what)
+    assert gone == sound(what)
+
+
+def test_of_overlapping_faults_each_heals_alone():
+    async def main(environment):
+        first = await environment.inject("cut", links=[LINK])
+        second = await environment.inject("slow", links=[LINK], options={"delay_ms": 100})
+        full = await environment.inject("disk-full", nodes=["a1"])
+        slow = await environment.inject("disk-slow", nodes=["a1"], options={"delay_ms": 70})
+        paused = [await environment.inject("pause", nodes=["b1"]) for _ in range(2)]
+        await environment.heal(first)
+        await environment.heal(full)
+        await environment.heal(paused[0])
+        phrases = [await seen(environment, what) for what in (LINK, "a1/disk", "b1")]
+        await environment.heal_all()
+        del second, slow
+        return phrases, [await seen(environment, what) for what in (LINK, "a1/disk", "b1")]
+
+    during, after = within(main)
+    assert [phrase.split()[0] for phrase in during] == ["slow", "slow", "paused"]
+    assert after == ["open", "sound", "running"]
+
+
+def test_the_other_direction_and_other_zones_are_left_alone():
+    async def main(environment):
+        await environment.inject("cut", links=[Link("zone1", "a1")])
+        for zone in ("zone1", "zone2"):
+            address = environment.resolve(zone, "a1", "stomp")
+            try:
+                async with asyncio.timeout(1):
+                    _, writer = await asyncio.open_connection(address.host, address.port)
+                    writer.close()
+                    yield_ = "open"
+            except TimeoutError:
+                yield_ = "lost"
+            results.append(yield_)
+        return (await environment.probe([Link("a1", "zone1"), Link("zone1", "b1")])).observed
+
+    results = []
+    assert within(main) == {"a1->zone1": "open", "zone1->b1": "open"}
+    assert results == ["lost", "open"]
+
+
+def test_a_killed_broker_is_gone_and_its_successor_has_its_data():
+    async def main(environment):
+        before = environment.look("a1").node_id
+        await environment.kill("a1")
+        status = await environment.wait_exit("a1")
+        gone = await seen(environment, "a1")
+        with pytest.raises(ConnectionRefusedError):
+            environment.look("a1")
+        await environment.start("a1")
+        with pytest.raises(InfrastructureError, match="a1 runs already"):
+            await environment.start("a1")
+        await live(environment, "a1")
+        return status, gone, before == environment.look("a1").node_id
+
+    assert within(main) == (-9, "gone", True)
+
+
+def test_destroyed_data_is_gone_and_only_a_stopped_broker_can_lose_it():
+    async def main(environment):
+        before = environment.look("a1").node_id
+        with pytest.raises(UsageError, match="a1 is running"):
+            await environment.destroy_data("a1")
+        await environment.kill("a1")
+        await environment.destroy_data("a1")
+        await environment.start("a1")
+        await live(environment, "a1")
+        return before, environment.look("a1").node_id
+
+    before, after = within(main)
+    assert before != after
+
+
+def test_a_paused_broker_keeps_silent_and_goes_on_where_it_was():
+    async def main(environment):
+        epoch = environment.look("a1").epoch
+        lease = await environment.inject("pause", nodes=["a1"])
+        with pytest.raises(TimeoutError):
+            environment.look("a1")
+        await asyncio.sleep(1)
+        await environment.heal(lease)
+        return environment.look("a1").epoch == epoch
+
+    assert within(main)
+
+
+def test_power_loss_takes_what_was_not_synced_and_a_kill_may_leave_it():
+    async def write(environment, node):
+        volume = environment._disks[node].volume
+        file = await volume.open("unsynced")
+        file.write(b"x" * 4096)
+
+    async def main(environment):
+        await write(environment, "a1")
+        await write(environment, "b1")
+        await environment.inject("power-loss", nodes=["a1"])
+        await environment.kill("b1")
+        sizes = [len(environment._disks[node].volume.image()["unsynced"]) for node in ("a1", "b1")]
+        return sizes, await seen(environment, "a1")
+
+    outcomes = [within(main, seed=seed) for seed in range(12)]
+    assert {state for _, state in outcomes} == {"gone"}
+    lost = [sizes[0] for sizes, _ in outcomes]
+    kept = [sizes[1] for sizes, _ in outcomes]
+    assert 0 in lost
+    assert any(0 < size < 4096 for size in kept), "a kill keeps any prefix"
+
+
+def test_a_flipped_bit_is_found_on_the_disk_and_the_broker_refuses_or_replaces_it():
+    async def main(environment):
+        await environment.kill("a1")
+        await environment.inject("disk-corrupt", nodes=["a1"])
+        return await seen(environment, "a1/disk")
+
+    assert within(main).startswith("damaged ")
+
+
+def test_an_empty_disk_cannot_be_damaged():
+    async def main(environment):
+        with pytest.raises(InfrastructureError, match="nothing is on the disk of a1"):
+            await environment.inject("disk-corrupt", nodes=["a1"])
+        return True
+
+    assert within(main, start=False)
+
+
+def test_a_clock_step_moves_the_wall_clock_and_not_the_monotonic_one():
+    async def main(environment):
+        clock = environment.world.clock("a1")
+        wall, monotonic = clock.wall_s(), clock.monotonic_s()
+        await environment.inject("clock-step", nodes=["a1"], options={"step_ms": -30_000})
+        return clock.wall_s() - wall, clock.monotonic_s() - monotonic, await seen(environment, "a1/clock")
+
+    wall, monotonic, phrase = within(main)
+    assert round(wall, 3) == -30.0
+    assert monotonic == 0
+    assert phrase == "skewed -30000 ms"
+
+
+@pytest.mark.parametrize(
+    ("primitive", "options", "message"),
+    [
+        ("melt", {}, "no fault 'melt'"),
+        ("disk-slow", {"delay_ms": -1}, "must be 0 or more"),
+        ("disk-slow", {"delay_ms": "long"}, "delay_ms must be a number"),
+        ("disk-error", {"operation": "read"}, "must be write or sync"),
+        ("clock-rate", {"rate": 0}, "rate must be above 0"),
+        ("clock-skew", {"skew": 1}, "skew_ms must be a number"),
+        ("disk-full", {"bytes": 1}, "unknown option 'bytes'"),
+        ("datagram-loss", {"chance": 2}, "chance must be above 0 and at most 1"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(primitive, options, message):
+    async def main(environment):
+        with pytest.raises(UsageError) as raised:
+            await environment.inject(primitive, nodes=["a1"], options=options)
+        return str(raised.value)
+
+    said = within(main, start=False)
+    assert message in said
+    assert "\n" not in said
+
+
+def test_unknown_nodes_ports_and_sources_are_named():
+    async def main(environment):
+        with pytest.raises(UsageError, match="'a9'"):
+            await environment.inject("pause", nodes=["a9"])
+        with pytest.raises(UsageError, match="'mqtt'"):
+            environment.resolve("zone1", "a1", "mqtt")
+        with pytest.raises(UsageError, match="'zone9'"):
+            environment.resolve("zone9", "a1", "stomp")
+        with pytest.raises(UsageError, match="'z1'"):
+            await environment.start("z1")
+        return await environment.wait_exit("a1")
+
+    assert within(main, start=False) is None
+
+
+def test_it_supports_every_primitive_that_a_nemesis_needs():
+    supports = SimulationEnvironment().supports()
+    assert set(supports) == set(PRIMITIVES)
+    assert set(supports.values()) == {""}
+    assert {primitive for kind in registry.KINDS.values() for primitive in kind.primitives} <= set(supports)
+
+
+def test_each_brokers_log_is_collected_with_virtual_times(tmp_path):
+    environment = SimulationEnvironment()
+
+    async def body():
+        system = OwnSystem()
+        spec = TestSpec(name="t", policy="standalone", pairs=2)
+        nodes = system.plan(spec)
+        await environment.deploy(system, spec, nodes, None)
+        await environment.start("a1")
+        await live(environment, "a1")
+        await asyncio.sleep(2)
+        await environment.start("b1")
+        await live(environment, "b1")
+        await environment.collect(tmp_path)
+
+    environment.conduct(body, seed=1)
+    log = {node: (tmp_path / node / "broker.log").read_text() for node in ("a1", "b1")}
+    assert "INFO a1 serving STOMP on a1:61613" in log["a1"]
+    assert log["a1"].startswith("2026-01-01T00:00:00.0")
+    assert log["b1"].startswith("2026-01-01T00:00:02.0")
+    assert "b1 serving" not in log["a1"]
+
+
+def test_who_waits_for_a_simulation_can_still_be_interrupted():
+    environment = SimulationEnvironment()
+    begun = threading.Event()
+
+    async def for_ever():
+        while True:
+            begun.set()
+            await asyncio.sleep(1)
+
+    async def main():
+        running = asyncio.ensure_future(environment.execute(for_ever, seed=1))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(main())
+
+
+def test_a_run_that_can_never_end_is_the_machines_fault_and_says_who_waits():
+    async def main(environment):
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises(InfrastructureError, match=r"cannot go on: .*nothing can happen") as raised:
+        within(main, start=False)
+    assert "harness" in str(raised.value)
