@@ -47,6 +47,11 @@ def _outside(name: str, instead: str) -> Callable[..., NoReturn]:
     return forbidden
 
 
+def _settle(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 class NodeLoop(asyncio.BaseEventLoop):
     """The event loop of one incarnation of one node."""
 
@@ -59,9 +64,6 @@ class NodeLoop(asyncio.BaseEventLoop):
     def __init__(self, node: str, scheduler: Scheduler, clock: Clock, network: Network) -> None:
         super().__init__()
         self._selector = _SELECTOR
-        self._clock_resolution = (
-            2e-9  # virtual times are rounded to a nanosecond: a timer that is due must not be left behind
-        )
         self.node = node
         self.scheduler = scheduler
         self.clock = clock
@@ -78,6 +80,7 @@ class NodeLoop(asyncio.BaseEventLoop):
         self.unsent: list[StreamTransport] = []
         """Transports with bytes written in this step, which leave together at its end."""
         self._sequence = 0
+        self.replan()
 
     # ------------------------------------------------------------------------------------------------ the stock loop's
 
@@ -151,6 +154,8 @@ class NodeLoop(asyncio.BaseEventLoop):
 
     def replan(self) -> None:
         """The clock goes at another rate: what was planned for its timers is wrong."""
+        # Virtual times are rounded to a nanosecond: the stock loop must not leave a timer behind that was woken for.
+        self._clock_resolution = 2e-9 * max(1.0, self.clock.rate)
         self.planned_ns = NEVER
         self.scheduler.plan(self)
 
@@ -206,7 +211,15 @@ class NodeLoop(asyncio.BaseEventLoop):
     ) -> tuple[asyncio.DatagramTransport, asyncio.DatagramProtocol]:
         """A socket for datagrams on the world's network."""
         self._refuse(options, "create_datagram_endpoint", "sock")
-        return self.network.bind(self, protocol_factory, local_addr, remote_addr)
+        made = self.network.bind(self, protocol_factory, local_addr, remote_addr)
+        await self.turn()
+        return made
+
+    async def turn(self) -> None:
+        """Until what was scheduled before has run, such as ``connection_made``."""
+        turned = self.create_future()
+        self.call_soon(_settle, turned)
+        await turned
 
     def _refuse(self, options: Mapping[str, Any], call: str, *names: str) -> None:
         for name in names:

@@ -42,17 +42,15 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", "0.0.0.0", "::", "")
 class Network:
     """All links, listeners and sockets of a world."""
 
-    def __init__(
-        self, scheduler: Scheduler, trace: Trace, chance: random.Random, runs: Callable[[str], bool]
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, trace: Trace, chance: random.Random) -> None:
         self._scheduler = scheduler
         self._trace = trace
         self._chance = chance
-        self._runs = runs
         self._ways: dict[tuple[str, str], Way] = {}
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._sockets: dict[StreamTransport, None] = {}
-        self._unanswered: dict[StreamTransport, None] = {}
+        self._off: set[str] = set()
+        self._unanswered: dict[StreamTransport | _Door, None] = {}
         self._next_port = FIRST_FREE_PORT
         self.datagrams: DatagramNetwork
 
@@ -113,9 +111,7 @@ class Network:
             timer.cancel()
         protocol = factory()
         client.start(protocol)
-        made = loop.create_future()
-        loop.call_soon(_settle, made)
-        await made
+        await loop.turn()
         return client, protocol
 
     def _pipe(self, way: Way, back: Way, name: str, node: str) -> Pipe:
@@ -154,6 +150,11 @@ class Network:
 
     # ------------------------------------------------------------------------------------------------ sockets and machines
 
+    @property
+    def open_sockets(self) -> int:
+        """How many ends of connections are open, or half closed."""
+        return len(self._sockets)
+
     def opened(self, socket: StreamTransport) -> None:
         """The socket dies with its process."""
         self._sockets[socket] = None
@@ -164,14 +165,16 @@ class Network:
 
     def answers(self, node: str) -> bool:
         """Whether the machine is on: its kernel resets what it does not know."""
-        return self._runs(node)
+        return node not in self._off
 
-    def unanswered(self, socket: StreamTransport) -> None:
+    def unanswered(self, socket: StreamTransport | _Door) -> None:
         """Something arrived at a machine that is off; it will be sent again."""
         self._unanswered[socket] = None
 
     def process_ended(self, loop: NodeLoop, *, power_lost: bool) -> None:
         """Close what a process had open, in the order it was opened; a machine that lost its power says nothing."""
+        if power_lost:
+            self._off.add(loop.node)
         for key, listener in list(self._listeners.items()):
             if listener.get_loop() is loop:
                 listener.stop()
@@ -181,16 +184,20 @@ class Network:
                 socket.vanish()
             else:
                 socket.close_socket()
+            socket.abandon()
         self.datagrams.process_ended(loop)
 
     def machine_started(self, node: str) -> None:
-        """Connections from before the power was lost are reset when their other side tries again."""
+        """Its kernel answers when the others try again: it knows nothing of connections from before the power was lost."""
+        self._off.discard(node)
         for socket in [socket for socket in self._unanswered if socket.node == node]:
             del self._unanswered[socket]
-            self._scheduler.at(self._scheduler.now_ns + int(self._chance.random() * 1e9), socket.send_reset)
+            self._scheduler.at(self._scheduler.now_ns + int(self._chance.random() * 1e9), socket.tried_again)
 
     def end(self) -> None:
         """Nothing will arrive any more."""
+        for socket in self._sockets:
+            socket.abandon()
         self._ways.clear()
         self._listeners.clear()
         self._sockets.clear()
@@ -220,11 +227,23 @@ class _Door:
         self._connection = connection
         self._names = (server, client)
 
+    @property
+    def node(self) -> str:
+        """Whose door it is."""
+        return self._names[0][0]
+
+    def tried_again(self) -> None:
+        """The machine is on; the attempt has not been given up, or its end arrives too."""
+        self.arrive(Mark.SYN)
+
     def arrive(self, item: bytes | Mark) -> None:
         """A SYN, or the end of an attempt that was given up before it was answered."""
         connection, network = self._connection, self._network
         if item is not Mark.SYN:
             connection.end()
+            return
+        if not network.answers(self.node):
+            network.unanswered(self)
             return
         forward, backward = connection.forward, connection.backward
         if forward.way.condition.reset or backward.way.condition.reset:
@@ -237,8 +256,3 @@ class _Door:
         connection.server = StreamTransport(listener.get_loop(), connection, backward, forward, self._names)
         backward.send(Mark.SYN_ACK)
         listener.accept(connection.server)
-
-
-def _settle(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

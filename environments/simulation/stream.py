@@ -166,6 +166,10 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         else:
             self._connection.end()
 
+    def tried_again(self) -> None:
+        """The machine is on again, and hears of a connection it knows nothing of."""
+        self.send_reset()
+
     def send_reset(self) -> None:
         """Tell the other side that there is nobody."""
         if not self._reset:
@@ -205,6 +209,10 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         self._out.drop_unsent()
         self._vanished = True
         self._loop.network.closed(self)
+
+    def abandon(self) -> None:
+        """Its process is dead, and will not be asked why it left it open."""
+        self._closing = True
 
     def _wake_reader(self) -> None:
         if self._started and not self._read_planned and not self._paused:

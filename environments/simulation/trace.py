@@ -57,6 +57,16 @@ class Trace:
     def record(self, at_ns: int, node: str, what: str, detail: str = "", data: bytes = b"") -> None:
         """Take an event into the digest."""
         checksum = zlib.crc32(data) if data else 0
+        self._chain(at_ns, node, what, detail, checksum)
+        if self.recording:
+            self.events.append(Event(at_ns, node, what, detail, len(data), checksum))
+
+    def take(self, event: Event) -> None:
+        """Take an event of another process' trace: the digest becomes what it was there."""
+        self._chain(event.at_ns, event.node, event.what, event.detail, event.checksum)
+        self.events.append(event)
+
+    def _chain(self, at_ns: int, node: str, what: str, detail: str, checksum: int) -> None:
         names = self._names
         self._digest = hash(
             (
@@ -69,8 +79,6 @@ class Trace:
             )
         )
         self.count += 1
-        if self.recording:
-            self.events.append(Event(at_ns, node, what, detail, len(data), checksum))
 
     def _number(self, text: str) -> int:
         number = self._names[text] = zlib.crc32(text.encode())

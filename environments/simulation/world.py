@@ -60,7 +60,7 @@ class World:
         self.graveyard = Graveyard()
         self.scheduler = Scheduler(self.random("scheduler"), self.trace, stall_steps)
         self.scheduler.on_system_exit = self._system_exit
-        self.network = Network(self.scheduler, self.trace, self.random("network"), self._runs)
+        self.network = Network(self.scheduler, self.trace, self.random("network"))
         self.network.datagrams = DatagramNetwork(self.network, self.scheduler, self.trace)
         self._clocks: dict[str, Clock] = {}
         self._processes: dict[str, Process] = {}
@@ -160,10 +160,10 @@ class World:
                 self.graveyard.take(process.loop)
         self.harness.die()
         self.graveyard.take(self.harness)
+        self.network.end()
         with self._guards.lifted():
             self.graveyard.bury()
         self.scheduler.end()
-        self.network.end()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -185,10 +185,6 @@ class World:
 
     def _loop(self, name: str) -> NodeLoop:
         return NodeLoop(name, self.scheduler, self.clock(name), self.network)
-
-    def _runs(self, name: str) -> bool:
-        process = self._processes.get(name)
-        return name == HARNESS or (process is not None and process.state != "gone")
 
     def _replan(self, name: str) -> None:
         process = self._processes.get(name)
