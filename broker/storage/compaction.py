@@ -140,6 +140,7 @@ class Compactor:
             await self._reclaim()
             if force or self._worthwhile():
                 await self._rewrite()
+                _log.info("journal: compacted %s", self._journal.directory)
         except _StoppedError:
             return False
         except (OSError, JournalError) as error:

@@ -1,4 +1,4 @@
-"""Every scenario with a known verdict gets it, on real processes and on real containers."""
+"""Every scenario with a known verdict gets it, on real processes, on real containers and in the simulation."""
 
 import io
 
@@ -34,6 +34,13 @@ def run(scenario: Scenario, environment: str, store, spark):
 @pytest.mark.parametrize("identifier", [scenario.id for scenario in SCENARIOS])
 def test_on_processes_the_verdict_is_the_documents(identifier, tmp_path, spark):
     problem, said = run(named(identifier), "local", tmp_path, spark)
+    assert not problem, f"{problem}\n{said}"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("identifier", [scenario.id for scenario in SCENARIOS])
+def test_in_the_simulation_the_verdict_is_the_documents(identifier, tmp_path, spark):
+    problem, said = run(named(identifier), "simulation", tmp_path, spark)
     assert not problem, f"{problem}\n{said}"
 
 

@@ -1,0 +1,169 @@
+"""One seed gives one history: in every process, whatever its hash seed, through every way to run a test."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from simulated_process import EVERYTHING, plan_of
+
+from checkers.schema import COLUMNS
+from harness import coverage, session
+from harness.compose import compose
+from harness.interface import Fault, Schedule, TestSpec, UsageError
+from harness.scenarios import SCENARIOS, named
+from harness.simulate import simulate
+
+IDENTIFIERS = [*(scenario.id for scenario in SCENARIOS), EVERYTHING]
+PROGRAM = Path(__file__).with_name("simulated_process.py")
+
+
+def start(seed, hash_seed, *words):
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed)}
+    return subprocess.Popen(
+        [sys.executable, str(PROGRAM), str(seed), *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=PROGRAM.parents[2],
+    )
+
+
+def output(process):
+    said, _ = process.communicate()
+    assert process.returncode == 0
+    return said
+
+
+def first_difference(ours, theirs):
+    """The first line in which two runs part, with what came before."""
+    lines = itertools.zip_longest(ours.splitlines(), theirs.splitlines(), fillvalue="(ended)")
+    before = []
+    for number, (one, other) in enumerate(lines):
+        if one != other:
+            return "\n".join(
+                [*before[-3:], f"line {number} of the one:   {one}", f"line {number} of the other: {other}"]
+            )
+        before.append(one)
+    return None
+
+
+def test_every_scenario_gives_the_same_history_in_two_processes_with_different_hash_seeds():
+    one, other = [start(1, hash_seed, *IDENTIFIERS) for hash_seed in (1, 2)]
+    ours, theirs = json.loads(output(one)), json.loads(output(other))
+    assert list(ours) == IDENTIFIERS
+    for identifier in IDENTIFIERS:
+        if ours[identifier] != theirs[identifier]:
+            texts = [output(start(1, hash_seed, "--rows", identifier)) for hash_seed in (1, 2)]
+            pytest.fail(f"{identifier} is not decided by its seed:\n{first_difference(*texts)}")
+    assert len({tuple(digests) for digests in ours.values()}) == len(IDENTIFIERS)
+
+
+def test_a_difference_would_be_shown_by_its_first_line():
+    texts = [output(start(seed, 0, "--rows", "RP1")) for seed in (1, 2)]
+    assert "of the one:" in first_difference(*texts)
+    assert first_difference(texts[0], texts[0]) is None
+
+
+def test_again_in_one_process_is_the_same_and_another_seed_is_another_history():
+    spec, schedule = plan_of("RP14-true")
+    first, again = (simulate(spec, schedule, judge=False) for _ in range(2))
+    other = simulate(msgspec.structs.replace(spec, seed=7), schedule, judge=False)
+    assert (first.digest, first.trace_digest, first.steps) == (again.digest, again.trace_digest, again.steps)
+    assert first.rows == again.rows
+    assert other.digest != first.digest
+
+
+def test_tracing_and_judging_change_nothing():
+    spec, schedule = plan_of("RP4")
+    plain = simulate(spec, schedule, judge=False)
+    watched = simulate(spec, schedule, trace=True)
+    assert plain.digest == watched.digest
+    assert plain.trace == ""
+    assert "a1 spawned" in watched.trace
+    assert plain.valid is None
+    assert watched.valid is False
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)
+def test_a_scenario_has_the_verdict_of_the_documents(scenario):
+    for seed in (1, 2):
+        run = simulate(msgspec.structs.replace(scenario.spec, seed=seed), scenario.schedule)
+        problem = scenario.judge(run.valid, run.grave)
+        assert not problem, f"seed {seed}: {problem} ({run.trouble})"
+        bit = [name for name in run.coverage if name.startswith("fault/")]
+        assert bit, run.coverage
+
+
+def test_a_test_with_a_fault_of_every_kind_comes_to_its_end():
+    spec, schedule = plan_of(EVERYTHING)
+    run = simulate(spec, schedule)
+    assert run.trouble is None
+    phases = [row["value"] for row in run.rows if row["f"] == "phase"]
+    assert phases[:4] == ["deploy", "start", "load", "heal"]
+    assert phases[-3:] == ["drain", "browse", "end"]
+    assert {name.split("/")[1] for name in run.coverage if name.startswith("fault/")} == {
+        fault.kind for fault in schedule.faults
+    }
+    assert run.virtual_s > spec.time_limit_s
+
+
+def test_the_command_line_gives_the_history_that_simulate_gives(tmp_path, capsys):
+    from checkers import api
+
+    spec, schedule = plan_of("RP11")
+    spec = msgspec.structs.replace(spec, environment="simulation", time_limit_s=9.0)
+    outcome = session.execute(compose(spec, schedule), tmp_path, sys.stdout, spark=api.start_in_background())
+    assert outcome.verdict is not None
+    assert outcome.verdict.valid is False
+    assert "lost" in {finding.name for finding in outcome.verdict.findings}
+    tables = [pq.read_table(file) for file in sorted((outcome.store / "history").glob("*.parquet"))]
+    rows = sorted((row for table in tables for row in table.to_pylist()), key=lambda row: row["index"])
+    run = simulate(spec, schedule)
+    assert [{name: row[name] for name in COLUMNS} for row in rows] == run.rows
+    grave = {finding.name for finding in outcome.verdict.findings if finding.severity == "grave"}
+    assert grave == run.grave
+    assert (outcome.store / "logs" / "a1" / "broker.log").read_text()
+    assert (outcome.store / "report.html").is_file()
+    assert (outcome.store / "junit.xml").is_file()
+    assert "phase load" in capsys.readouterr().out
+
+
+def test_brokers_that_cannot_start_are_the_machines_fault_with_their_last_words():
+    spec = TestSpec(name="t", pairs=1, properties={"a2": {"cluster.cluster-password": "another"}})
+    run = simulate(spec, Schedule())
+    assert run.valid is None
+    assert "pair a has no up-to-date backup" in run.trouble
+    assert "a2 logged last" in run.trouble
+    assert "cluster-password" in run.trouble
+
+
+def test_a_schedule_that_cannot_be_carried_out_is_refused():
+    spec = TestSpec(name="t", pairs=1)
+    with pytest.raises(UsageError, match="unknown option"):
+        simulate(spec, Schedule(faults=(Fault(kind="disk-slow", start_s=1, options={"delay": 3}),)))
+
+
+def test_coverage_names_what_happened_and_what_never_did():
+    kill = simulate(named("RP1").spec, named("RP1").schedule, judge=False)
+    assert kill.coverage["fault/kill"] == 1
+    assert kill.coverage["failover/taken"] == 2, "once by a2, once by a1 that came back"
+    assert kill.coverage["failback/begun"] == 1
+    assert kill.coverage["sync/begun"] >= 2
+    assert kill.coverage["client/lost"] > 0
+    cut = simulate(named("RP5").spec, named("RP5").schedule, judge=False)
+    assert cut.coverage["vote/live-lost"] == 1
+    assert cut.coverage["vote/granted"] >= 2
+    assert cut.coverage["fault/partition/isolate-live"] == 1
+    never = coverage.never([kill.coverage, cut.coverage], ["kill", "pause"])
+    assert "fault/pause" in never
+    assert "journal/damage-noticed" in never
+    assert "fault/kill" not in never
+    assert "failover/taken" not in never
+    known = set(coverage.REGISTRY)
+    assert {name for name in {*kill.coverage, *cut.coverage} if not name.startswith("fault")} <= known
