@@ -22,8 +22,9 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
     "broker/stopped-cleanly": ("a broker ended as it was asked to", r" INFO \S+ stopped$"),
     "broker/failed": (
         "a broker ended itself by an error",
-        r" ERROR \S+ (?!the live vote was lost|journal: compaction)",
+        r" ERROR \S+ (?!the live vote was lost|stopped: the live vote|journal: compaction)",
     ),
+    "vote/live-asked": ("a live asked for votes to go on", r" INFO \S+ live vote, round "),
     "vote/asked": ("a backup asked for votes", r"backup vote, round \d+ of \d+: "),
     "vote/asked-again": (
         "a backup asked again, after a round did not pass",
@@ -32,7 +33,7 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
     "vote/granted": ("a broker granted a vote", r"vote: \S+ asks to be live as \S+: granted$"),
     "vote/refused": ("a broker refused a vote", r"vote: \S+ asks to be live as \S+: (?!granted$)"),
     "vote/backup-lost": ("a backup gave up after all rounds", r"the backup vote failed \d+ times"),
-    "vote/live-lost": ("a live stopped itself for lack of votes", r"the live vote was lost"),
+    "vote/live-lost": ("a live stopped itself for lack of votes", r"the live vote was lost \("),
     "vote/live-held": ("a live stopped answering until a decision", r"replication interrupted: "),
     "vote/alone": ("a live went on without a backup", r"replication: no backup; what is acknowledged"),
     "vote/waited": ("a starting master waited for another's vote", r"may become live: waiting for its vote"),
