@@ -95,6 +95,7 @@ class Engine:
         self._duplicates = Duplicates()
         self._suspended = False
         self._waits_for_gate = False
+        self._marked_clean = False
         self._recover(recovered)
 
     # ---------------------------------------------------------------------------------------------- queues
@@ -223,7 +224,7 @@ class Engine:
         self._check()
         for delivery in deliveries:
             del delivery.consumer.unacknowledged[delivery.tag]
-        return self._refuse(deliveries, [], done)
+        return self._refuse(deliveries, [], [], done)
 
     # ---------------------------------------------------------------------------------------------- transactions
 
@@ -241,7 +242,7 @@ class Engine:
         operations += [Operation(DELETE, MESSAGE, one.message.id) for one in transaction.acknowledged]
         for delivery in transaction.acknowledged:
             self._settle(delivery)
-        return self._refuse(transaction.refused, operations, partial(all_arrived, arrivals, done))
+        return self._refuse(transaction.refused, operations, arrivals, done)
 
     def roll_back(
         self, transaction: Transaction, *, refused: bool = True, done: Callback | None = None
@@ -254,8 +255,8 @@ class Engine:
         deliveries = transaction.acknowledged + transaction.refused
         if refused and deliveries:
             self._check()
-            return self._refuse(deliveries, [], done)
-        give_back(deliveries, delayed=False)
+            return self._refuse(deliveries, [], [], done)
+        give_back(deliveries, refused=False)
         if done is not None:
             self.gate.when_durable(self.journal.last_sequence, done)
         return None
@@ -329,10 +330,13 @@ class Engine:
         return self.queues.get(queue) or self.queue(queue)
 
     def _refuse(
-        self, deliveries: Sequence[Delivery], operations: list[Operation], done: Callback | None
+        self,
+        deliveries: Sequence[Delivery],
+        operations: list[Operation],
+        arrivals: list[tuple[Queue, Message]],
+        done: Callback | None,
     ) -> int:
-        """Append ``operations`` and the refusals as one entry; the deliveries have been taken from their holders."""
-        arrivals: list[tuple[Queue, Message]] = []
+        """Append ``operations``, which bring ``arrivals``, and the refusals as one entry; the deliveries have been taken from their holders."""
         again: list[Delivery] = []
         for delivery in deliveries:
             message, queue = delivery.message, delivery.consumer.queue
@@ -349,9 +353,11 @@ class Engine:
                     arrivals.append((holder, dead))
                     self.memory.take(holder, dead.size)
                 self._settle(delivery)
+                queue.offer(delivery.consumer)
             else:
                 operations.append(Operation(UPDATE, DELIVERIES, message.id, encode_counts(message)))
                 again.append(delivery)
+                queue.refusing(delivery)
         sequence = self.journal.append(operations) if operations else self.journal.last_sequence
         if arrivals or again or done is not None:
             self.gate.when_durable(sequence, partial(refused, arrivals, again, done))
@@ -380,7 +386,7 @@ class Engine:
         return queue
 
     def _may_dispatch(self) -> bool:
-        if self._suspended:
+        if self._suspended or self._marked_clean:
             return False
         if not self.gate.held:
             return True
@@ -391,6 +397,10 @@ class Engine:
 
     def _gate_open(self) -> None:
         self._waits_for_gate = False
+        self._wake()
+
+    def _mark_gone(self) -> None:
+        self._marked_clean = False
         self._wake()
 
     def _wake(self) -> None:
@@ -412,7 +422,11 @@ class Engine:
             if forgotten is not None:
                 operations.append(Operation(DELETE, DUPLICATE, forgotten))
         if operations:
-            self.journal.append(operations)
+            sequence = self.journal.append(operations)
+            if image.clean_marks:
+                # A crash must not find the mark once anybody has got a message: its counts would be believed.
+                self._marked_clean = True
+                self.gate.when_durable(sequence, self._mark_gone)
         _log.info(
             "recovered %d messages in %d queues after %s end",
             len(image.messages),

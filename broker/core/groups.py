@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class Lane:
     """The messages of one group (or of none) that wait in a queue, oldest first.
 
-    ``held`` counts those that are with a consumer or a transaction, ``delayed`` those that wait for their redelivery
-    delay: a group waits with them, messages without a group do not.
+    ``held`` counts those that are with a consumer or a transaction, ``delayed`` those that wait for their refusal to be on the disk or
+    for their redelivery delay: a group waits with them, messages without a group do not.
     """
 
     __slots__ = ("delayed", "fresh", "group", "held", "owner", "returned")

@@ -31,15 +31,15 @@ def refused(
 ) -> None:
     """Refusals are recorded: dead letters arrive, the client is answered, what may be tried again goes back."""
     all_arrived(arrivals, done)
-    give_back(again, delayed=True)
+    give_back(again, refused=True)
 
 
-def give_back(deliveries: Iterable[Delivery], *, delayed: bool) -> None:
+def give_back(deliveries: Iterable[Delivery], *, refused: bool) -> None:
     """Give deliveries back to their queues; after refusals with the queue's redelivery delay."""
     by_queue: dict[Queue, list[Delivery]] = {}
     for delivery in deliveries:
         by_queue.setdefault(delivery.consumer.queue, []).append(delivery)
     for queue, some in by_queue.items():
-        queue.returned(some, queue.settings.redelivery_delay / 1000 if delayed else 0.0)
+        queue.returned(some, queue.settings.redelivery_delay / 1000 if refused else 0.0, refused=refused)
         for delivery in some:
             queue.offer(delivery.consumer)

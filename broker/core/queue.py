@@ -93,11 +93,20 @@ class Queue:
                 lane.owner = None
             self._freed(lane)
 
-    def returned(self, deliveries: Iterable[Delivery], delay: float = 0.0) -> None:
-        """Messages come back undone, each to its place; ``delay`` seconds later their group (or they alone) go on."""
+    def refusing(self, delivery: Delivery) -> None:
+        """A refusal is on its way to the disk: its group waits for the message, or a younger one would overtake it."""
+        delivery.lane.delayed += 1
+
+    def returned(self, deliveries: Iterable[Delivery], delay: float = 0.0, *, refused: bool = False) -> None:
+        """Messages come back undone, each to its place; ``delay`` seconds later their group (or they alone) go on.
+
+        ``refused``: each was given to ``refusing``.
+        """
         for delivery in deliveries:
             message, lane = delivery.message, delivery.lane
             message.redelivered = True
+            if refused:
+                lane.delayed -= 1
             if delay:
                 self._later(message, lane, delay)
             else:
