@@ -235,7 +235,7 @@ class Connection(asyncio.Protocol):
         except Exception as bug:  # noqa: BLE001 - as in data_received
             self._end("internal error", bug)
             return
-        if self._beat_s and now - self._said >= self._beat_s - 2 * _TICK_S:
+        if self._beat_s and now - self._said >= self._beat_s - _TICK_S:
             self._write(b"\n")
             self._said = now
         self._tick = self._loop.call_later(max(_TICK_S, self._next_look() - now), self._look)
@@ -246,7 +246,7 @@ class Connection(asyncio.Protocol):
         if self._silence_s:
             moments.append(self._heard + self._silence_s)
         if self._beat_s:
-            moments.append(self._said + self._beat_s - 2 * _TICK_S)
+            moments.append(self._said + self._beat_s - _TICK_S)
         if self._pending:
             moments.append(next(iter(self._pending.values()))[1])
         return min(moments)

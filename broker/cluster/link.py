@@ -113,6 +113,8 @@ class Link(asyncio.Protocol):
         self._waiting: dict[int, asyncio.Future[m.Reply]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
+        self._begun = 0.0
+        self._said = 0.0
         self._writable = asyncio.Event()
         self._writable.set()
         self._reason = ""
@@ -130,6 +132,7 @@ class Link(asyncio.Protocol):
     def send(self, message: m.Message) -> None:
         """Hand a message to the connection; on a closed link it is dropped, and ``on_closed`` has told."""
         if self._transport is not None and not self.closed:
+            self._said = self._loop.time()
             self._transport.write(m.encode(message))
 
     def number(self) -> int:
@@ -327,7 +330,8 @@ class Link(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         interval = min(self.ttl_s / PINGS_PER_TTL, self.terms.check_period_s)
-        self._due = self._loop.time() + interval
+        self._begun = self._loop.time()
+        self._due = self._begun + interval
         self._timer = self._loop.call_later(interval, self._beat)
 
     def _beat(self) -> None:
@@ -339,7 +343,10 @@ class Link(asyncio.Protocol):
         elif now - self.received > self.ttl_s:
             self.abort(f"nothing heard for {1000 * (now - self.received):.0f} ms (connection-ttl)")
             return
-        self.send(m.Ping(now))
+        if self.purpose == "replication" or now - self._said >= 0.9 * (self._due - self._begun):
+            # Between brokers that only want to hear each other an answer to the other's ping says as much as a ping of one's own; who
+            # replicates must know what was heard, and when.
+            self.send(m.Ping(now))
         self._beat_later()
 
     def _handshake_late(self) -> None:
