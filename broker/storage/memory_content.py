@@ -12,13 +12,16 @@ SECTOR = 512
 
 
 class Content:
-    """``data`` is what a reader sees now; the first ``synced`` bytes, without those in ``dropped``, are on the disk."""
+    """``data`` is what a reader sees now; the first ``synced`` bytes, without those in ``dropped``, are on the disk.
 
-    __slots__ = ("data", "dropped", "synced")
+    The first ``handed`` are with the system at least, whose memory outlives a process.
+    """
+
+    __slots__ = ("data", "dropped", "handed", "synced")
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
-        self.synced = len(data)
+        self.synced = self.handed = len(data)
         self.dropped: list[tuple[int, int]] = []
 
     def keep(self, size: int) -> None:
@@ -34,13 +37,15 @@ class Content:
     def cut(self, size: int) -> None:
         """Durably nothing from ``size`` on."""
         del self.data[size:]
-        self.synced = len(self.data)
+        self.synced = self.handed = len(self.data)
         self.dropped = [(start, min(end, size)) for start, end in self.dropped if start < size]
 
     def process_ended(self, chance: random.Random) -> None:
         """Of what was not synced, any prefix had been handed over when the process died; it is as unsynced as before."""
-        if len(self.data) > self.synced:
-            del self.data[chance.randint(self.synced, len(self.data)) :]
+        floor = max(self.synced, self.handed)
+        if len(self.data) > floor:
+            del self.data[chance.randint(floor, len(self.data)) :]
+        self.handed = len(self.data)
 
     def power_lost(self, chance: random.Random | None) -> None:
         """What is not on the disk is lost, or torn if ``chance`` says how."""
@@ -49,7 +54,7 @@ class Content:
         for start, end in self.dropped:
             self.data[start:end] = bytes(min(end, len(self.data)) - start)
         self.dropped.clear()
-        self.synced = len(self.data)
+        self.synced = self.handed = len(self.data)
 
     def _tear(self, chance: random.Random | None) -> None:
         """Decide for the unsynced end, sector by sector, what of it had reached the disk."""

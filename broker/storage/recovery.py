@@ -123,6 +123,14 @@ async def recover(
             size,
         )
         await volume.truncate(path, offset)
+    elif image.segments:
+        # Whole, but perhaps never synced: what a killed process had written is read from the system's memory. Nothing may be built on it,
+        # no delivery and no later segment, while a power loss could still take it away.
+        file = await volume.open(image.segments[-1].path)
+        try:
+            await file.sync()
+        finally:
+            await file.close()
     return image
 
 
