@@ -6,19 +6,22 @@ from typing import Final
 
 from mutants.mutant import Arena
 
-BROKERS: Final = ("partition", "kill", "pause", "stop")
+CLUSTER: Final = ("partition", "pause", "kill")
 """What happens to clusters."""
 
-THREE_PAIRS: Final = Arena(BROKERS)
+THREE_PAIRS: Final = Arena(CLUSTER)
 """Three pairs, both votes on: where the documents promise that nothing is lost and nobody is live twice."""
-
-THREE_PAIRS_SLOW: Final = Arena((*BROKERS, "slow", "stall"))
 
 ONE_PAIR: Final = Arena(("kill", "pause", "stop"), {"pairs": 1})
 """One pair, without partitions: those it cannot survive, as documented (RP4)."""
 
-FORWARDING: Final = Arena(BROKERS, {"workload": "queue", "ordered": False})
+PAIR_ON_SLOW_DISKS: Final = Arena(("kill", "power-loss", "pause", "disk-slow"), {"pairs": 1})
+
+FORWARDING: Final = Arena(CLUSTER, {"workload": "queue", "ordered": False, "pairs": 2})
 """Messages without groups, which brokers forward to each other."""
 
-DISK: Final = Arena(("kill", "power-loss", "disk-slow"), {"policy": "standalone", "pairs": 1, "rate": 150.0})
-"""One broker and its disk."""
+DISK: Final = Arena(
+    ("kill", "power-loss", "disk-slow"),
+    {"policy": "standalone", "pairs": 1, "rate": 150.0, "prefetch": 2, "hold_s": 0.05},
+)
+"""One broker and its disk, and consumers that do not keep up: what is lost must not have been delivered before."""

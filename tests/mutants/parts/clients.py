@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from mutants.mutant import Arena, Mutant, Replacement
-from mutants.parts.arenas import BROKERS, THREE_PAIRS
+from mutants.parts.arenas import ONE_PAIR
 
 _PRODUCER: Final = "workloads/producer.py"
 _CONSUMER: Final = "workloads/consumer.py"
 
 LATE: Final = Arena(
-    BROKERS,
-    {"prefetch": 4, "hold_s": 0.2},
+    ONE_PAIR.kinds,
+    {"pairs": 1, "prefetch": 4, "hold_s": 0.2},
     (
         Replacement(
             _CONSUMER,
@@ -51,7 +51,7 @@ MUTANTS: Final = (
         "Jepsen clients: any unexpected exception is a fail",
         "the client records a send whose connection was lost as failed",
         frozenset({"aborted-delivery"}),
-        THREE_PAIRS,
+        ONE_PAIR,
         (
             Replacement(
                 "workloads/connection.py",
@@ -66,7 +66,7 @@ MUTANTS: Final = (
         "redpanda 3039",
         "the client sends a message whose outcome is unknown once more, without a duplicate-detection id",
         frozenset({"duplicate", "double-delivery"}),
-        THREE_PAIRS,
+        ONE_PAIR,
         (
             Replacement(
                 _PRODUCER,

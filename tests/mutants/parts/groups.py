@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from mutants.mutant import Arena, Mutant, Replacement
-from mutants.parts.arenas import BROKERS, THREE_PAIRS
+from mutants.parts.arenas import CLUSTER, ONE_PAIR
 
 _QUEUE: Final = "broker/core/queue.py"
 
-NARROW: Final = Arena(BROKERS, {"prefetch": 4})
+NARROW: Final = Arena(ONE_PAIR.kinds, {"pairs": 1, "prefetch": 4, "hold_s": 0.1})
+
 """Consumers that hold few messages, so that their credit runs out."""
 
 MUTANTS: Final = (
@@ -44,7 +45,7 @@ MUTANTS: Final = (
         "rabbitmq-server 17317, 14141",
         "a consumer that leaves goes on owning its groups: nobody gets their messages any more",
         frozenset({"stuck", "starved"}),
-        THREE_PAIRS,
+        ONE_PAIR,
         (
             Replacement(
                 _QUEUE,
@@ -59,7 +60,7 @@ MUTANTS: Final = (
         "ARTEMIS-4410, -4517, -2458",
         "what a consumer gives back goes behind what is waiting, not to its place before it",
         frozenset({"reordered", "reordered-realtime", "reordered-session"}),
-        THREE_PAIRS,
+        NARROW,
         (
             Replacement(
                 _QUEUE,
@@ -74,7 +75,7 @@ MUTANTS: Final = (
         "Artemis: a grouping time-out that routes anyway",
         "a message with a group is sent to any broker that has consumers, though nobody has decided which one owns the group",
         frozenset({"reordered", "reordered-realtime", "reordered-session", "group-split"}),
-        THREE_PAIRS,
+        Arena(CLUSTER, {"pairs": 2}),
         (
             Replacement(
                 "broker/core/engine.py",
@@ -89,7 +90,7 @@ MUTANTS: Final = (
         "rabbitmq-server 15473",
         "messages held by a client whose connection is lost go back only if it had said goodbye",
         frozenset({"stuck", "starved"}),
-        THREE_PAIRS,
+        ONE_PAIR,
         (
             Replacement(
                 "broker/stomp/session.py",
@@ -104,7 +105,7 @@ MUTANTS: Final = (
         "openmq 221, 218",
         "a broker that takes over believes that nothing it finds in the journal was ever delivered",
         frozenset({"unflagged-redelivery"}),
-        THREE_PAIRS,
+        ONE_PAIR,
         (
             Replacement(
                 "broker/core/recovery.py",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mutants.mutant import Arena, Mutant, Replacement
-from mutants.parts.arenas import DISK, THREE_PAIRS
+from mutants.parts.arenas import DISK, ONE_PAIR, THREE_PAIRS
 
 _ENGINE: Final = "broker/core/engine.py"
 
@@ -68,7 +68,7 @@ MUTANTS: Final = (
         "AMQ-9829",
         "the deletion of a message that is acknowledged after a redelivery is not written to the journal",
         frozenset({"duplicate"}),
-        THREE_PAIRS,
+        ONE_PAIR,
         (
             Replacement(
                 _ENGINE,
@@ -114,6 +114,21 @@ MUTANTS: Final = (
                 "        image = await recover(volume, directory, manifest, records)\n",
                 "        image = await recover(volume, directory, manifest, records)\n"
                 "        if image.torn is not None and records:\n            records.popitem()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "recovered-tail-not-synced",
+        "journal",
+        "nats-server 7564",
+        "what a killed broker had written is read back, delivered and built upon, but not synced: a power loss takes it from under later segments",
+        frozenset({"lost", "duplicate", "not-recovered"}),
+        DISK,
+        (
+            Replacement(
+                "broker/storage/recovery.py",
+                "        try:\n            await file.sync()\n        finally:\n            await file.close()\n    return image\n",
+                "        await file.close()\n    return image\n",
             ),
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mutants.mutant import Arena, Mutant, Replacement
-from mutants.parts.arenas import BROKERS, ONE_PAIR, THREE_PAIRS
+from mutants.parts.arenas import ONE_PAIR, PAIR_ON_SLOW_DISKS, THREE_PAIRS
 
 _LIVE: Final = "broker/policies/replication/live.py"
 _FEED: Final = "broker/policies/replication/feed.py"
@@ -50,7 +50,7 @@ MUTANTS: Final = (
         "Artemis: backup acknowledging before fsync and both killed",
         "the backup acknowledges an entry when it has it in memory, and the live takes that word instead of its own disk's",
         frozenset({"lost", "duplicate"}),
-        Arena(("kill", "power-loss", "disk-slow"), {"pairs": 1}),
+        PAIR_ON_SLOW_DISKS,
         (
             Replacement(
                 _FOLLOWER,
@@ -71,7 +71,7 @@ MUTANTS: Final = (
         "ARTEMIS-2297",
         "a backup takes its copy for up to date as soon as it is complete, though the live still answers without it",
         frozenset({"lost", "duplicate", "split-brain"}),
-        Arena((*BROKERS, "slow", "late-start")),
+        Arena(("partition", "pause", "slow", "late-start")),
         (
             Replacement(
                 _FOLLOWER,
@@ -86,7 +86,7 @@ MUTANTS: Final = (
         "openmq 69",
         "a live that has not heard of its backup for longer than it may goes on as if nothing were",
         frozenset({"split-brain", "lost", "duplicate", "zombie"}),
-        THREE_PAIRS,
+        ONE_PAIR,
         (
             Replacement(
                 _FEED,
@@ -117,7 +117,7 @@ MUTANTS: Final = (
         "ARTEMIS-3429, RP14",
         "a master that comes back does not look for a live broker with its node ID and serves what it has",
         frozenset({"split-brain", "lost", "duplicate"}),
-        THREE_PAIRS,
+        ONE_PAIR,
         (
             Replacement(
                 _POLICY,
@@ -132,7 +132,7 @@ MUTANTS: Final = (
         "ARTEMIS-1304",
         "a live that gives its place back says so first and ends its service afterwards",
         frozenset({"split-brain", "lost", "duplicate", "zombie", "not-recovered", "unavailable"}),
-        THREE_PAIRS,
+        ONE_PAIR,
         (
             Replacement(
                 _LIVE,
@@ -148,7 +148,7 @@ MUTANTS: Final = (
         "rabbitmq-server 14589",
         "a send that comes while the live does not know whether it is still live is stored and later answered, but never queued",
         frozenset({"lost"}),
-        THREE_PAIRS,
+        ONE_PAIR,
         (
             Replacement(
                 "broker/core/engine.py",
