@@ -43,7 +43,7 @@ from broker.core.message import (
     encode,
     encode_counts,
 )
-from broker.core.outcomes import all_arrived, arrived, give_back, refused
+from broker.core.outcomes import arrived, give_back, refused
 from broker.core.queue import Queue
 from broker.core.transactions import Transaction
 from broker.core.views import BrowsedMessage, EngineSettings, QueueStatus, Router
