@@ -9,7 +9,6 @@ Rows are mappings from column to value; a missing column is null. Order is by ``
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -197,19 +196,19 @@ def _order(history: History) -> Iterator[Instance]:
         if m.group is not None and m.sends and m.deliveries:
             groups[m.queue, m.group].append(m)
     for messages in groups.values():
-        # A pair is only looked at with the later delivery as ``late``.
-        in_order = sorted(messages, key=lambda m: int(m.deliveries[0]["index"]))
-        for early, late in itertools.combinations(in_order, 2):
+        # In order of first deliveries: what was delivered before is known by the latest of its sends and sequences.
+        latest_send = -1
+        sequences: dict[int | None, int] = {}
+        for late in sorted(messages, key=lambda m: int(m.deliveries[0]["index"])):
             at = late.deliveries[0]["index"]
-            if (
-                late.ok is not None
-                and late.producer == early.producer
-                and None not in (late.sequence, early.sequence)
-                and early.sequence > late.sequence
-            ):
-                yield late.instance("reordered", at)
-            if late.ok is not None and late.ok < early.sends[0]["index"]:
-                yield late.instance("reordered-realtime", at)
+            if late.ok is not None:
+                if late.sequence is not None and sequences.get(late.producer, late.sequence) > late.sequence:
+                    yield late.instance("reordered", at)
+                if late.ok < latest_send:
+                    yield late.instance("reordered-realtime", at)
+            latest_send = max(latest_send, late.sends[0]["index"])
+            if late.sequence is not None:
+                sequences[late.producer] = max(sequences.get(late.producer, late.sequence), late.sequence)
 
 
 class Hold:
@@ -279,10 +278,13 @@ def _sessions(history: History) -> Iterator[Instance]:
         if group is None:
             continue
         in_order = sorted(all_holds, key=lambda hold: hold.begin)
-        for n, hold in enumerate(in_order):
-            if any(hold.conflicts(earlier) for earlier in in_order[:n]):
+        still: list[Hold] = []  # what may be held when the next one begins
+        for hold in in_order:
+            still = [earlier for earlier in still if earlier.end > hold.begin]
+            if any(hold.conflicts(earlier) for earlier in still):
                 yield Instance("group-split", queue, group, None, hold.begin)
                 break
+            still.append(hold)
         backwards = _backwards(queue, group, [hold.delivery for hold in in_order])
         yield from (i for i in backwards if i.message in sent[queue, group])
 
@@ -321,15 +323,13 @@ def _backwards(queue: str | None, group: str, deliveries: list[Row]) -> Iterator
             seen.add((d["session"], d["message"]))
             firsts.append(d)
     named: set[int] = set()
-    for n, d in enumerate(firsts):
-        if d.get("producer") is None or d.get("sequence") is None or d["message"] in named:
+    highest: dict[tuple[int, int], int] = {}
+    for d in firsts:
+        if d.get("producer") is None or d.get("sequence") is None:
             continue
-        if any(
-            e["session"] == d["session"]
-            and e.get("producer") == d["producer"]
-            and e.get("sequence") is not None
-            and e["sequence"] > d["sequence"]
-            for e in firsts[:n]
-        ):
+        whose = (d["session"], d["producer"])
+        before = highest.get(whose, d["sequence"])
+        highest[whose] = max(before, d["sequence"])
+        if before > d["sequence"] and d["message"] not in named:
             named.add(d["message"])
             yield Instance("reordered-session", queue, group, d["message"], d["index"])

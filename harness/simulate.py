@@ -7,6 +7,7 @@ history of a minute is small, and no JVM need run.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,9 +25,6 @@ from harness.run import Run
 
 if TYPE_CHECKING:
     from checkers.instance import Instance
-
-NOWHERE = Path("/nonexistent/simulation")
-"""The store of a test that stores nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,13 +93,15 @@ def simulate(
     environment = SimulationEnvironment(record=trace)
     test = replace(test, environment=environment)
     recorder = MemoryRecorder(environment.clock_ns)
-    life = Run(test, NOWHERE, Silent(), recorder)
     trouble = None
-    try:
-        environment.conduct(life.conduct, seed=spec.seed)
-        trouble = life.trouble
-    except InfrastructureError as error:
-        trouble = str(error)
+    # Nothing is stored; but brokers that cannot start have their last words read from files, as everywhere.
+    with tempfile.TemporaryDirectory(prefix="jepsen-run-simulation-") as directory:
+        life = Run(test, Path(directory), Silent(), recorder)
+        try:
+            environment.conduct(life.conduct, seed=spec.seed)
+            trouble = life.trouble
+        except InfrastructureError as error:
+            trouble = str(error)
     world = environment.world
     assert world is not None
     rows = recorder.dicts()
