@@ -1,21 +1,24 @@
 """One process of a simulated machine, as an event loop.
 
-The loop is asyncio's own: ready queue, timers, exception handling and the order of callbacks are the stock code. Four things
-are ours: its selector never waits (the `scheduler` decides when a node is stepped), its clock is the machine's, its tasks and futures
-sort the same in every process, and its connections are the world's network. What would leave the world is refused by name.
+The loop is asyncio's `BaseEventLoop`: tasks, handles, exception handling and the order of callbacks are those of the stock code. Ours are its clock, which
+is the machine's; its tasks and futures, which sort the same in every process; its connections, which are the world's network; and the
+turn of the loop (`drain`), which never waits, since the `scheduler` decides when a node runs: it does what the stock turn does around a
+selector that is never ready, for half the price. What would leave the world is refused by name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
-from asyncio import events
+import heapq
+from asyncio import events, format_helpers
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from environments.simulation.errors import ForbiddenCallError
 from environments.simulation.tasks import SimulatedFuture, SimulatedTask
+from environments.simulation.trace import TIMER
 
 if TYPE_CHECKING:
     from environments.simulation.clock import Clock
@@ -27,15 +30,11 @@ NEVER: Final = 1 << 63
 """A virtual time that does not come."""
 
 
-class _Selector:
-    """Nothing to wait for: what arrives is put into the ready queue by the network."""
+ROUNDS_MAX: Final = 64
+"""After so many rounds of callbacks without a pause, others have their turn."""
 
-    def select(self, _timeout: float | None = None) -> tuple[()]:
-        """No file descriptor is ever ready."""
-        return ()
-
-
-_SELECTOR: Final = _Selector()
+TRIM_TIMERS_MIN: Final = 100
+"""Fewer cancelled timers than this are left where they are; asyncio's own number."""
 
 
 def _outside(name: str, instead: str) -> Callable[..., NoReturn]:
@@ -55,15 +54,11 @@ def _settle(future: asyncio.Future[None]) -> None:
 class NodeLoop(asyncio.BaseEventLoop):
     """The event loop of one incarnation of one node."""
 
-    # The stock loop's own, which the type stubs do not tell.
-    _ready: deque[asyncio.Handle]
-    _scheduled: list[asyncio.TimerHandle]
+    _ready: deque[Any]  # of handles; the stock loop's own, which the type stubs do not tell
     _timer_cancelled_count: int
-    _run_once: Callable[[], None]
 
     def __init__(self, node: str, scheduler: Scheduler, clock: Clock, network: Network) -> None:
         super().__init__()
-        self._selector = _SELECTOR
         self.node = node
         self.scheduler = scheduler
         self.clock = clock
@@ -79,6 +74,13 @@ class NodeLoop(asyncio.BaseEventLoop):
         """The earliest wake the scheduler has been asked for."""
         self.unsent: list[StreamTransport] = []
         """Transports with bytes written in this step, which leave together at its end."""
+        self.planned_timer: asyncio.TimerHandle | None = None
+        """The timer it was asked for."""
+        self.timers: list[tuple[float, int, Any]] = []
+        """A heap of (when, number, handle); equal times fire in the order they were asked for."""
+        self.timer_label = scheduler.trace.label(node, TIMER)
+        self._timer_number = 0
+        self._resolution_s = 0.0
         self._sequence = 0
         self.replan()
 
@@ -118,10 +120,78 @@ class NodeLoop(asyncio.BaseEventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         """As asyncio's."""
-        handle = super().call_at(when, callback, *args, context=context)
+        handle = events.TimerHandle(when, callback, args, self, context)
+        handle._scheduled = True  # type: ignore[attr-defined]  # noqa: SLF001 - what makes its cancellation count
+        self._timer_number += 1
+        heapq.heappush(self.timers, (when, self._timer_number, handle))
         if not self.active:
             self.scheduler.plan(self)
         return handle
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """As asyncio's."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def drain(self) -> int:
+        """Run what is ready and due, round after round, until nothing is left at this instant; how many rounds that took.
+
+        As in the stock loop, a round runs what was ready when it began, and what becomes ready meanwhile belongs to the next.
+        """
+        ready, timers = self._ready, self.timers
+        rounds = 0
+        due_s = self.now_s + self._resolution_s
+        while self.runs and rounds < ROUNDS_MAX:
+            if self._timer_cancelled_count > TRIM_TIMERS_MIN and 2 * self._timer_cancelled_count > len(
+                timers
+            ):
+                self._trim()
+            while timers and timers[0][0] < due_s:
+                handle = heapq.heappop(timers)[2]
+                handle._scheduled = False  # noqa: SLF001
+                if handle._cancelled:  # noqa: SLF001
+                    self._timer_cancelled_count -= 1
+                else:
+                    ready.append(handle)
+            if not ready:
+                break
+            rounds += 1
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:  # noqa: SLF001
+                    try:
+                        handle._context.run(handle._callback, *handle._args)  # noqa: SLF001 - as Handle._run
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:  # noqa: BLE001 - asyncio's rule: a callback that fails is told, and life goes on
+                        self._callback_failed(handle, error)
+        return rounds
+
+    def _callback_failed(self, handle: Any, error: BaseException) -> None:
+        source = format_helpers._format_callback_source(handle._callback, handle._args)  # noqa: SLF001
+        self.call_exception_handler(
+            {"message": f"Exception in callback {source}", "exception": error, "handle": handle}
+        )
+
+    def forget_cancelled(self) -> None:
+        """Drop cancelled timers from the head of the heap."""
+        timers = self.timers
+        while timers and timers[0][2]._cancelled:  # noqa: SLF001
+            heapq.heappop(timers)[2]._scheduled = False  # noqa: SLF001
+            self._timer_cancelled_count -= 1
+
+    def _trim(self) -> None:
+        """Most timers are cancelled (time-outs that did not happen): drop those."""
+        for _, _, handle in self.timers:
+            handle._scheduled = not handle._cancelled  # noqa: SLF001
+        self.timers[:] = [timer for timer in self.timers if not timer[2]._cancelled]  # noqa: SLF001
+        heapq.heapify(self.timers)
+        self._timer_cancelled_count = 0
 
     def create_future(self) -> SimulatedFuture:
         """A future whose place in a set is the same in every process."""
@@ -140,9 +210,6 @@ class NodeLoop(asyncio.BaseEventLoop):
         self._sequence += 1
         return self._sequence
 
-    def _process_events(self, event_list: object) -> None:
-        pass
-
     def is_running(self) -> bool:
         """Whether its node is being stepped right now."""
         return events._get_running_loop() is self  # noqa: SLF001
@@ -154,9 +221,10 @@ class NodeLoop(asyncio.BaseEventLoop):
 
     def replan(self) -> None:
         """The clock goes at another rate: what was planned for its timers is wrong."""
-        # Virtual times are rounded to a nanosecond: the stock loop must not leave a timer behind that was woken for.
-        self._clock_resolution = 2e-9 * max(1.0, self.clock.rate)
+        # Virtual times are rounded to a nanosecond: a turn must not leave a timer behind that it was woken for.
+        self._resolution_s = 2e-9 * max(1.0, self.clock.rate)
         self.planned_ns = NEVER
+        self.planned_timer = None
         self.scheduler.plan(self)
 
     def die(self) -> None:
@@ -169,8 +237,11 @@ class NodeLoop(asyncio.BaseEventLoop):
     def close(self) -> None:
         """End it; the world does so when its node is buried."""
         self._ready.clear()
-        self._scheduled.clear()
+        self.timers.clear()
         self._closed = True
+
+    def __del__(self) -> None:
+        """A world that was made and never run holds nothing that must be closed."""
 
     # ------------------------------------------------------------------------------------------------ the network
 
@@ -234,7 +305,7 @@ class NodeLoop(asyncio.BaseEventLoop):
         self.scheduler.fail(error)
         raise error
 
-    def run_forever(self) -> NoReturn:
+    def run_forever(self, *_: object) -> NoReturn:
         """The world steps its loops."""
         raise RuntimeError("a simulated node is stepped by its world: use World.run")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from environments.simulation.condition import LinkCondition
 from environments.simulation.link import Way
 from environments.simulation.listener import Listener
-from environments.simulation.pipe import Mark, Pipe
+from environments.simulation.pipe import PATIENCE_NS, Mark, Pipe
 from environments.simulation.stream import Connection, StreamTransport
 from harness.interface import Link
 
@@ -50,7 +51,7 @@ class Network:
         self._listeners: dict[tuple[str, int], Listener] = {}
         self._sockets: dict[StreamTransport, None] = {}
         self._off: set[str] = set()
-        self._unanswered: dict[StreamTransport | _Door, None] = {}
+        self._unanswered: dict[StreamTransport | _Door, int] = {}
         self._next_port = FIRST_FREE_PORT
         self.datagrams: DatagramNetwork
 
@@ -168,8 +169,15 @@ class Network:
         return node not in self._off
 
     def unanswered(self, socket: StreamTransport | _Door) -> None:
-        """Something arrived at a machine that is off; it will be sent again."""
-        self._unanswered[socket] = None
+        """Something arrived at a machine that is off; it will be sent again, for a while."""
+        if socket not in self._unanswered:
+            since_ns = self._unanswered[socket] = self._scheduler.now_ns
+            self._scheduler.at(since_ns + PATIENCE_NS, functools.partial(self._give_up, socket, since_ns))
+
+    def _give_up(self, socket: StreamTransport | _Door, since_ns: int) -> None:
+        if self._unanswered.get(socket) == since_ns:
+            del self._unanswered[socket]
+            socket.never_answered()
 
     def process_ended(self, loop: NodeLoop, *, power_lost: bool) -> None:
         """Close what a process had open, in the order it was opened; a machine that lost its power says nothing."""
@@ -231,6 +239,9 @@ class _Door:
     def node(self) -> str:
         """Whose door it is."""
         return self._names[0][0]
+
+    def never_answered(self) -> None:
+        """The attempt was given up long before."""
 
     def tried_again(self) -> None:
         """The machine is on; the attempt has not been given up, or its end arrives too."""

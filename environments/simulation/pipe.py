@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 WINDOW_BYTES: Final = 256 * 1024
 """Both kernels' buffers of one direction."""
 
+PATIENCE_NS: Final = 924_600_000_000
+"""Linux ends a connection after fifteen retransmissions without an answer."""
+
 SPLIT_CHANCE: Final = 0.03
 """How often a segment arrives in two parts: a stream keeps no boundaries, and who relies on them must be found."""
 
@@ -54,6 +57,10 @@ class Sender(Protocol):
         """There is room again."""
         ...
 
+    def give_up(self) -> None:
+        """Nobody has answered for too long."""
+        ...
+
 
 class Pipe:
     """From ``source``'s kernel to ``target``'s over one `Way`; ``back`` carries the acknowledgements."""
@@ -63,6 +70,7 @@ class Pipe:
         "_credit_planned",
         "_draw",
         "_held_since_ns",
+        "_label",
         "_last_ns",
         "_planned",
         "_queue",
@@ -92,11 +100,12 @@ class Pipe:
         self.name = name
         self.node = node
         self.source: Sender | None = None
-        self.target: Receiver | None = None
+        self.target: Receiver
         self.used = 0
         """Bytes of the window that are taken."""
         self._scheduler = scheduler
         self._trace = trace
+        self._label = trace.label(node, BYTES, name)
         self._draw = chance.random
         self._queue: deque[tuple[int, bytes | Mark]] = deque()
         self._last_ns = 0
@@ -107,7 +116,7 @@ class Pipe:
 
     def send(self, item: bytes | Mark) -> None:
         """What leaves the sender's kernel now; bytes must have been counted in ``used``."""
-        size = len(item) if isinstance(item, bytes) else 0
+        size = len(item) if type(item) is bytes else 0
         if size > 1 and self._draw() < SPLIT_CHANCE:
             cut = 1 + int(self._draw() * (size - 1))
             self._put(item[:cut], cut)  # type: ignore[index]
@@ -117,8 +126,10 @@ class Pipe:
 
     def _put(self, item: bytes | Mark, size: int) -> None:
         due = self.way.arrival_ns(size)
-        due = max(due, self._last_ns)
-        self._last_ns = due
+        if due < self._last_ns:
+            due = self._last_ns
+        else:
+            self._last_ns = due
         self._queue.append((due, item))
         if not self._planned:
             self._planned = True
@@ -129,21 +140,32 @@ class Pipe:
         if way.condition.cut:
             if self._held_since_ns is None:
                 self._held_since_ns = now
+                self._scheduler.at(now + PATIENCE_NS, self._give_up)
             way.wait(self._arrive, self._held_since_ns)  # still planned: by the heal
             return
         self._held_since_ns = None
         while queue and queue[0][0] <= now:
             item = queue.popleft()[1]
-            if isinstance(item, bytes):
-                self._trace.record(now, self.node, BYTES, self.name, item)
+            if type(item) is bytes:
+                self._trace.mark(now, self._label, item)
             else:
-                self._trace.record(now, self.node, item.value, self.name)
-            if self.target is not None:
-                self.target.arrive(item)
+                self._trace.record(now, self.node, item.value, self.name)  # type: ignore[union-attr]
+            self.target.arrive(item)
         if queue:
             self._scheduler.at(queue[0][0], self._arrive)
         else:
             self._planned = False
+
+    def _give_up(self) -> None:
+        """Nothing has got through for as long as a kernel sends again."""
+        now = self._scheduler.now_ns
+        if (
+            self._held_since_ns is not None
+            and now - self._held_since_ns >= PATIENCE_NS
+            and self.source is not None
+        ):
+            self._queue.clear()
+            self.source.give_up()
 
     def drop(self) -> None:
         """Lose what is on its way."""

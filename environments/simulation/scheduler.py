@@ -22,7 +22,7 @@ from typing import Final
 from environments.simulation.errors import DeadlockError, StallError
 from environments.simulation.loop import NEVER, NodeLoop
 from environments.simulation.tasks import describe
-from environments.simulation.trace import TIMER, Trace
+from environments.simulation.trace import Trace
 
 STEPS_PER_COLLECTION: Final = 50_000
 """Garbage is collected at fixed steps: a finalizer that runs when the interpreter pleases would be an event that no seed decides."""
@@ -36,10 +36,11 @@ class Scheduler:
     def __init__(self, chance: random.Random, trace: Trace, stall_steps: int) -> None:
         self.now_ns = 0
         self.steps = 0
+        self._next_collection = STEPS_PER_COLLECTION
         self._still_steps = 0
         self._stall_steps = stall_steps
         self._draw = chance.random
-        self._trace = trace
+        self.trace = trace
         self._heap: list[tuple[int, float, int, Callable[[], object]]] = []
         self._sequence = 0
         self._runnable: list[NodeLoop] = []
@@ -75,15 +76,13 @@ class Scheduler:
 
     def plan(self, loop: NodeLoop) -> None:
         """Wake the loop when its next timer is due; to be called whenever that may have become earlier."""
-        timers = loop._scheduled  # noqa: SLF001 - the stock loop's own
-        while timers and timers[0]._cancelled:  # noqa: SLF001 - as the stock _run_once does
-            loop._timer_cancelled_count -= 1  # noqa: SLF001
-            heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined] # noqa: SLF001
-        if timers and loop.runs:
-            due = loop.clock.due_ns(timers[0]._when)  # type: ignore[attr-defined] # noqa: SLF001
-            due = max(due, self.now_ns)
+        loop.forget_cancelled()
+        if loop.timers and loop.runs:
+            when, _, handle = loop.timers[0]
+            loop.planned_timer = handle
+            due = loop.clock.due_ns(when)
             if due < loop.planned_ns:
-                loop.planned_ns = due
+                loop.planned_ns = due = max(due, self.now_ns)
                 self.at(due, loop.on_due)
 
     def due(self, loop: NodeLoop) -> None:
@@ -91,19 +90,16 @@ class Scheduler:
         if loop.planned_ns > self.now_ns:
             return  # an older, later plan; a nearer one came and went
         loop.planned_ns = NEVER
+        loop.planned_timer = None
         if loop.active or not loop.runs:
             return
-        timers = loop._scheduled  # noqa: SLF001
-        while timers and timers[0]._cancelled:  # noqa: SLF001
-            loop._timer_cancelled_count -= 1  # noqa: SLF001
-            heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined] # noqa: SLF001
-        if not timers:
-            return
-        if loop.clock.due_ns(timers[0]._when) <= self.now_ns:  # type: ignore[attr-defined] # noqa: SLF001
-            self._trace.record(self.now_ns, loop.node, TIMER)
-            self.wake(loop)
-        else:
-            self.plan(loop)
+        loop.forget_cancelled()
+        if loop.timers:
+            if loop.clock.due_ns(loop.timers[0][0]) <= self.now_ns:
+                self.trace.mark(self.now_ns, loop.timer_label)
+                self.wake(loop)
+            else:
+                self.plan(loop)
 
     # ------------------------------------------------------------------------------------------------ running
 
@@ -124,6 +120,8 @@ class Scheduler:
                 if when > self.now_ns:
                     self.now_ns = when
                     self._still_steps = 0
+                    if self._evidence:
+                        self._evidence.clear()
                 call()
             else:
                 raise DeadlockError(
@@ -137,8 +135,9 @@ class Scheduler:
             loop.active = False
             return
         events._set_running_loop(loop)  # noqa: SLF001
+        rounds = 1
         try:
-            loop._run_once()  # noqa: SLF001
+            rounds = loop.drain()
         except SystemExit as exit_:
             if self.on_system_exit is None:
                 raise
@@ -148,24 +147,24 @@ class Scheduler:
             for transport in unsent:
                 transport.flush()
             unsent.clear()
-        self.steps += 1
-        self._still_steps += 1
+        self.steps += rounds
+        self._still_steps += rounds
         if self._still_steps > self._stall_steps:
             self._stalled(loop)
-        if self.steps % STEPS_PER_COLLECTION == 0:
+        if self.steps > self._next_collection:
+            self._next_collection = self.steps + STEPS_PER_COLLECTION
             with self.lifted():
                 gc.collect(1)
         if loop._ready and loop.runs:  # noqa: SLF001
             self._runnable.append(loop)
         else:
             loop.active = False
-            if loop._scheduled:  # noqa: SLF001
+            timers = loop.timers
+            if timers and timers[0][2] is not loop.planned_timer:
                 self.plan(loop)
 
     def _stalled(self, stepped: NodeLoop) -> None:
         """Watch a little longer, to name who runs."""
-        if self._still_steps <= self._stall_steps + 1:
-            self._evidence.clear()
         for loop in [*self._runnable, stepped]:
             for handle in loop._ready:  # noqa: SLF001
                 self._evidence[f"{loop.node}: {_name(handle)}"] += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import os
 from asyncio import events, transports
 from collections.abc import Callable
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 def reset_error() -> ConnectionResetError:
     """What a read of a reset connection ends in."""
     return ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+
+
+def _nobody(_: bytes) -> None:
+    raise AssertionError("bytes were read for a transport that has no protocol")
 
 
 class Connection:
@@ -71,6 +76,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         super().__init__({"sockname": names[0], "peername": names[1]}, loop)
         self._loop: NodeLoop = loop
         self._protocol: Any = None
+        self._deliver: Callable[[bytes], object] = _nobody
         self._connection = connection
         self._out = out
         self._in = incoming
@@ -82,6 +88,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         self._ended: Mark | None = None  # FIN or RST, behind what has arrived
         self._socket_closed = False
         self._reset = False
+        self._error: OSError = reset_error()
         self._vanished = False
         # the transport's half
         self._buffer = bytearray()
@@ -120,13 +127,15 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         """Take the next of the stream from the network, whatever the process does."""
         if self._socket_closed or self._vanished:
             self._answer_the_late(item)
-        elif isinstance(item, bytes):
+        elif type(item) is bytes:
             self._arrived.append(item)
-            self._wake_reader()
+            if self._started and not self._read_planned and not self._paused:
+                self._read_planned = True
+                self._loop.put(self._read_handle)
         elif self.established is not None and not self.established.done():
-            self._answered(item)
+            self._answered(item)  # type: ignore[arg-type]
         elif self._ended is not Mark.RST:
-            self._ended = item
+            self._ended = item  # type: ignore[assignment]
             if item is Mark.RST:
                 self._reset = True
                 if self._buffer:
@@ -147,6 +156,18 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         else:
             self.established.set_exception(reset_error())
 
+    def give_up(self) -> None:
+        """What was sent has not been answered for too long: the connection is over, and the other side is not told."""
+        self.time_out()
+        self._connection.end()
+        if self._ended is not Mark.RST:
+            self._ended = Mark.RST
+            self._reset = True
+            self._error = TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+            if self._buffer:
+                self.window_opened()
+            self._wake_reader()
+
     def time_out(self) -> None:
         """The kernel gives up an attempt to connect."""
         if self.established is not None and not self.established.done():
@@ -165,6 +186,12 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self.send_reset()
         else:
             self._connection.end()
+
+    def never_answered(self) -> None:
+        """The machine has been off for so long that the other side gives up."""
+        other = self._connection.server if self is self._connection.client else self._connection.client
+        if other is not None:
+            other.give_up()
 
     def tried_again(self) -> None:
         """The machine is on again, and hears of a connection it knows nothing of."""
@@ -223,7 +250,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
         """Give it its protocol, as asyncio does: first ``connection_made``, in the next round the first bytes."""
-        self._protocol = protocol
+        self.set_protocol(protocol)
         self._loop.call_soon(protocol.connection_made, self)
         self._loop.call_soon(self._start_reading)
 
@@ -245,17 +272,14 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             if self._ended is not None:
                 self._wake_reader()
         elif self._ended is Mark.RST:
-            self._lose(reset_error())
+            self._lose(self._error)
         elif self._ended is Mark.FIN and not self._eof_seen:
             self._eof_seen = True
             self._end_of_stream()
 
     def _hand_over(self, data: bytes) -> None:
         try:
-            if isinstance(self._protocol, asyncio.BufferedProtocol):
-                asyncio.protocols._feed_data_to_buffered_proto(self._protocol, data)  # type: ignore[attr-defined]  # noqa: SLF001 - as asyncio's own transports do
-            else:
-                self._protocol.data_received(data)
+            self._deliver(data)
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:  # noqa: BLE001 - asyncio's rule: a protocol that fails loses its connection
@@ -292,7 +316,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send; what the window has no room for waits in the transport."""
-        if not isinstance(data, (bytes, bytearray, memoryview)):
+        if type(data) is not bytes and not isinstance(data, (bytes, bytearray, memoryview)):
             raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__!r}")
         if self._eof_asked:
             raise RuntimeError("Cannot call write() after write_eof()")
@@ -302,7 +326,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         if not data:
             return
         if self._reset:
-            self._lose(reset_error())
+            self._lose(self._error)
             return
         if self._buffer:
             self._buffer += data
@@ -347,7 +371,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         if self._conn_lost:
             return
         if self._reset:
-            self._lose(reset_error())
+            self._lose(self._error)
             return
         room = WINDOW_BYTES - self._out.used
         if self._buffer and room > 0:
@@ -422,10 +446,16 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         finally:
             self.close_socket()
             self._protocol = None
+            self._deliver = _nobody
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Have another protocol from now on."""
         self._protocol = protocol
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            feed = asyncio.protocols._feed_data_to_buffered_proto  # type: ignore[attr-defined]  # noqa: SLF001 - as asyncio's own transports do
+            self._deliver = functools.partial(feed, protocol)
+        else:
+            self._deliver = protocol.data_received  # type: ignore[attr-defined]
 
     def get_protocol(self) -> Any:
         """Its protocol."""

@@ -35,14 +35,14 @@ class Event(NamedTuple):
 class Trace:
     """The rolling digest of a world's events, and the events themselves when ``recording``."""
 
-    __slots__ = ("_digest", "_names", "count", "events", "recording")
+    __slots__ = ("_digest", "_labels", "count", "events", "recording")
 
     def __init__(self, *, recording: bool = False) -> None:
         self.recording = recording
         self.events: list[Event] = []
         self.count = 0
         self._digest = 0
-        self._names: dict[str, int] = {}
+        self._labels: dict[int, tuple[str, str, str]] = {}
 
     @property
     def digest(self) -> str:
@@ -54,35 +54,31 @@ class Trace:
         """One line per event; empty unless recording."""
         return "\n".join(map(str, self.events))
 
-    def record(self, at_ns: int, node: str, what: str, detail: str = "", data: bytes = b"") -> None:
+    def label(self, node: str, what: str, detail: str = "") -> int:
+        """A number for what happens often, to `mark` with."""
+        label = zlib.crc32(f"{node}|{what}|{detail}".encode())
+        if self.recording:
+            self._labels[label] = (node, what, detail)
+        return label
+
+    def mark(self, at_ns: int, label: int, data: bytes = b"") -> None:
         """Take an event into the digest."""
         checksum = zlib.crc32(data) if data else 0
-        self._chain(at_ns, node, what, detail, checksum)
+        self._digest = hash((self._digest, at_ns, label, checksum))
+        self.count += 1
         if self.recording:
-            self.events.append(Event(at_ns, node, what, detail, len(data), checksum))
+            self.events.append(Event(at_ns, *self._labels[label], len(data), checksum))
+
+    def record(self, at_ns: int, node: str, what: str, detail: str = "", data: bytes = b"") -> None:
+        """Take an event into the digest that has no label yet."""
+        self.mark(at_ns, self.label(node, what, detail), data)
 
     def take(self, event: Event) -> None:
         """Take an event of another process' trace: the digest becomes what it was there."""
-        self._chain(event.at_ns, event.node, event.what, event.detail, event.checksum)
-        self.events.append(event)
-
-    def _chain(self, at_ns: int, node: str, what: str, detail: str, checksum: int) -> None:
-        names = self._names
-        self._digest = hash(
-            (
-                self._digest,
-                at_ns,
-                names[node] if node in names else self._number(node),
-                names[what] if what in names else self._number(what),
-                names[detail] if detail in names else self._number(detail),
-                checksum,
-            )
-        )
+        label = self.label(event.node, event.what, event.detail)
+        self._digest = hash((self._digest, event.at_ns, label, event.checksum))
         self.count += 1
-
-    def _number(self, text: str) -> int:
-        number = self._names[text] = zlib.crc32(text.encode())
-        return number
+        self.events.append(event)
 
 
 def first_difference(first: Trace, second: Trace, context: int = 5) -> str | None:

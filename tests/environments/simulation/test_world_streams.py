@@ -231,7 +231,7 @@ def test_a_broken_connection_loses_only_the_end_of_its_stream(seed, there, back,
             pair.process.lose_power()
         else:
             pair.near.transport.abort()
-        await writing
+        await writing  # who waits for a machine without power gives up after a quarter of an hour
         await asyncio.sleep(60)
         assert bytes(sent).startswith(bytes(pair.far.received))
         assert bytes(pair.from_far).startswith(bytes(pair.near.received))
@@ -402,3 +402,20 @@ def test_write_after_write_eof_is_refused():
             pair.far.transport.write("text")
 
     in_world(main)
+
+
+@pytest.mark.parametrize("how", ["cut", "power"])
+def test_a_kernel_gives_up_after_a_quarter_of_an_hour_without_an_answer(how):
+    async def broken(world):
+        pair = await Pair(world).connect()
+        if how == "cut":
+            world.network.apply(THERE, LinkCondition(cut=True))
+        else:
+            pair.process.lose_power()
+        pair.near.transport.write(b"anybody there?")
+        began = world.now_ns
+        error = await pair.near.over
+        assert isinstance(error, TimeoutError)
+        return (world.now_ns - began) / 1e9
+
+    assert in_world(broken) == pytest.approx(924.6, abs=0.01)
