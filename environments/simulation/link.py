@@ -10,8 +10,8 @@ from environments.simulation.condition import CLEAR, LinkCondition
 from harness.interface import Link
 
 if TYPE_CHECKING:
+    from environments.simulation.connection import Connection
     from environments.simulation.scheduler import Scheduler
-    from environments.simulation.stream import Connection
 
 LATENCY_NS: Final = 80_000
 SPREAD_NS: Final = 120_000

@@ -18,10 +18,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from environments.simulation.condition import LinkCondition
+from environments.simulation.connection import Connection
 from environments.simulation.link import Way
 from environments.simulation.listener import Listener
 from environments.simulation.pipe import PATIENCE_NS, Mark, Pipe
-from environments.simulation.stream import Connection, StreamTransport
+from environments.simulation.stream import StreamTransport
 from harness.interface import Link
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A TCP connection of the simulated network: two sockets with their kernels' rules, and asyncio's transport on each.
+"""One end of a TCP connection of the simulated network: a socket with its kernel's rules, and asyncio's transport on it.
 
 What a process has written belongs to its kernel as far as the window has room: it is sent even if the process is killed at once; the rest waits in the
 transport. What has arrived waits in the kernel until the process reads it, also while the process is paused. A socket that is closed with
@@ -16,47 +16,15 @@ from asyncio import events, transports
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from environments.simulation.connection import Connection, reset_error
 from environments.simulation.pipe import WINDOW_BYTES, Mark, Pipe
 
 if TYPE_CHECKING:
     from environments.simulation.loop import NodeLoop
 
 
-def reset_error() -> ConnectionResetError:
-    """What a read of a reset connection ends in."""
-    return ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
-
-
 def _nobody(_: bytes) -> None:
     raise AssertionError("bytes were read for a transport that has no protocol")
-
-
-class Connection:
-    """Two pipes and, at their ends, the sockets; the accepting one exists only once the connection was accepted."""
-
-    __slots__ = ("backward", "client", "forward", "server")
-
-    def __init__(self, forward: Pipe, backward: Pipe) -> None:
-        self.forward = forward
-        self.backward = backward
-        self.client: StreamTransport | None = None
-        self.server: StreamTransport | None = None
-        forward.way.connections[self] = None
-        backward.way.connections[self] = None
-
-    def reset(self) -> None:
-        """Something between the two resets both ends at once; what was on its way is lost."""
-        for pipe in (self.forward, self.backward):
-            pipe.drop()
-        for end in (self.client, self.server):
-            if end is not None:
-                end.arrive(Mark.RST)
-        self.end()
-
-    def end(self) -> None:
-        """No longer on its links."""
-        self.forward.way.connections.pop(self, None)
-        self.backward.way.connections.pop(self, None)
 
 
 class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa: SLF001 - as asyncio's own transports
