@@ -41,10 +41,10 @@ class Content:
         self.dropped = [(start, min(end, size)) for start, end in self.dropped if start < size]
 
     def process_ended(self, chance: random.Random) -> None:
-        """Of what was not synced, any prefix had been handed over when the process died; it is as unsynced as before."""
-        floor = max(self.synced, self.handed)
-        if len(self.data) > floor:
-            del self.data[chance.randint(floor, len(self.data)) :]
+        """Of what was not synced, nothing, everything or any prefix had been handed over when the process died; it is as unsynced as before."""
+        floor, end = max(self.synced, self.handed), len(self.data)
+        if end > floor:
+            del self.data[chance.choice((floor, end, chance.randint(floor, end))) :]
         self.handed = len(self.data)
 
     def power_lost(self, chance: random.Random | None) -> None:
