@@ -42,6 +42,8 @@ from harness.outside import Disk, Outside
 DIRECT_PORTS: Final = ("admin",)
 """Ports that the harness reaches outside every partition, and nobody else needs."""
 
+EXPIRY_STEP_S: Final = 0.001
+
 _LAYOUT: Final = Layout(etc="/etc", data="/data", logs="/logs")
 
 
@@ -297,7 +299,8 @@ class SimulationEnvironment:
         expiry = self._table.next_expiry()
         if expiry is not None:
             late_s = expiry - self._world().now_ns / 1e9
-            self._wake = asyncio.get_running_loop().call_later(max(0.0, late_s), self._expire)
+            # Never at once again: rounding may leave the end of a lease a hair ahead of a time that does not move.
+            self._wake = asyncio.get_running_loop().call_later(max(EXPIRY_STEP_S, late_s), self._expire)
 
     def _undo(self, fault: Injected) -> None:
         if fault.primitive == "pause":

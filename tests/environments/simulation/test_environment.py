@@ -121,6 +121,18 @@ def test_a_fault_heals_by_itself_when_nobody_renews_it_and_stays_while_somebody_
     assert gone == sound(what)
 
 
+@pytest.mark.parametrize("began_s", [0.1, 0.2, 0.3, 0.7, 3.809, 4.1])
+def test_a_lease_that_ends_where_rounding_hides_it_ends_all_the_same(began_s):
+    async def main(environment):
+        await asyncio.sleep(began_s - environment.world.now_ns / 1e9)
+        await environment.inject("power-loss", nodes=["a1"])
+        await environment.inject("cut", links=[LINK])
+        await asyncio.sleep(6)
+        return await seen(environment, LINK)
+
+    assert within(main, start=False) == "open"
+
+
 def test_of_overlapping_faults_each_heals_alone():
     async def main(environment):
         first = await environment.inject("cut", links=[LINK])
