@@ -1,29 +1,48 @@
 """What became of each message: lost, stuck, phantom, corrupted, aborted-delivery.
 
-All five read one row of ``checkers.lifecycle`` and nothing else.
+All five read one row of ``checkers.lifecycle`` and nothing else. With them go two counts that are no findings: messages delivered
+more than once, and sends of unknown outcome that were delivered.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from typing import Final
 
-NAMES = ("lost", "stuck", "phantom", "corrupted", "aborted-delivery")
+import numpy as np
+
+from checkers.instance import Tally
+from checkers.lifecycle import Lives
+from checkers.rows import NONE, Flags, Numbers
+
+NAMES: Final = ("lost", "stuck", "phantom", "corrupted", "aborted-delivery")
+RECOVERED: Final = "~recovered"
+REDELIVERED: Final = "~redelivered"
 
 
-def rules() -> list[tuple[str, Column, Column]]:
-    """(name, condition, index of the row that shows it), over the columns of ``lifecycle``.
+def find(lives: Lives, tally: Tally) -> None:
+    """Tell all five, and the two counts.
 
-    ``lost`` and ``stuck`` hold here for whatever was sent and not delivered; whether the history went far enough to say so is
-    the judge's to decide.
+    ``lost`` and ``stuck`` hold here for whatever was sent and not delivered; whether the history went far enough to say so is the judge's
+    to decide.
     """
-    known = F.col("message").isNotNull()
-    sent, delivered = F.col("sent").isNotNull(), F.col("delivered").isNotNull()
-    missing = known & sent & F.col("ok").isNotNull() & ~delivered
-    return [
-        ("lost", missing & ~F.col("stored"), F.col("sent")),
-        ("stuck", missing & F.col("stored"), F.col("sent")),
-        ("phantom", known & delivered & ~sent, F.col("delivered")),
-        ("corrupted", ~known | (sent & F.col("damaged")), F.col("delivered")),
-        ("aborted-delivery", known & sent & delivered & F.col("aborted"), F.col("delivered")),
-    ]
+    known, sent, delivered = lives.message != NONE, lives.sent != NONE, lives.delivered != NONE
+    missing = known & sent & (lives.ok != NONE) & ~delivered
+
+    def say(name: str, where: Flags, index: Numbers, weight: Numbers | None = None) -> None:
+        at = np.flatnonzero(where)
+        if len(at):
+            tally.add(
+                name,
+                lives.place[at],
+                index[at],
+                lives.message[at],
+                weight=None if weight is None else weight[at],
+            )
+
+    say("lost", missing & ~lives.stored, lives.sent)
+    say("stuck", missing & lives.stored, lives.sent)
+    say("phantom", known & delivered & ~sent, lives.delivered)
+    say("corrupted", (~known & delivered) | (known & sent & lives.damaged), lives.delivered)
+    say("aborted-delivery", known & sent & delivered & lives.aborted, lives.delivered)
+    say(RECOVERED, known & lives.recovered, lives.delivered)
+    say(REDELIVERED, known & (lives.deliveries > 1), lives.delivered, lives.deliveries - 1)

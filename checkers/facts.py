@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers.schema import HARNESS, MONITOR, NEMESIS
-from checkers.source import Source
+
+Row = Mapping[str, Any]
 
 _HEAL = "heal:"
+_OWN = [
+    "run", "index", "time", "process", "type", "f", "message", "broker", "node_id", "role", "time_low", "time_high", "value",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +110,26 @@ def _value(text: str | None) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def read(source: Source) -> dict[int, Facts]:
-    """Facts by run (0 where there is no scope); two short jobs."""
+def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
+    """Facts by run (0 where rows have none), from all control rows and the time of the last row of any kind.
+
+    The census has only these rows; ``add_census`` adds those that carry messages.
+    """
     found: dict[int, Facts] = defaultdict(Facts)
-    for row in _census(source):
-        facts = found[row["run"]]
-        facts.census.setdefault(row["f"], {})[row["type"]] = facts.count(row["f"], row["type"]) + row["count"]
-        facts.last_ns = max(facts.last_ns, row["last"])
-    run = F.col("run") if source.scope else F.lit(0).alias("run")
-    own = source.control.where("process < 0").select(
-        run, "index", "time", "process", "type", "f", "message", "broker", "node_id", "role", "time_low", "time_high", "value"
-    )  # fmt: skip
-    for row in sorted(own.collect(), key=lambda row: row["index"]):
+    for run, last in last_ns.items():
+        found[run].last_ns = last
+    if "run" not in control.column_names:
+        control = control.append_column("run", pa.array(np.zeros(len(control), dtype=np.int32)))
+    plain = {name: pc.cast(control[name], pa.string()) for name in ("f", "type")}
+    counted = (
+        pa.table({"run": control["run"], **plain})
+        .group_by(["run", "f", "type"])
+        .aggregate([([], "count_all")])
+    )
+    for row in counted.to_pylist():
+        add_census(found[row["run"]], row["f"], row["type"], row["count_all"])
+    own = control.filter(pc.less(control["process"], 0)).select(_OWN)
+    for row in sorted(own.to_pylist(), key=lambda row: row["index"]):
         facts = found[row["run"]]
         if row["process"] == MONITOR:
             (facts.replication if row["f"] == "replication" else facts.roles).append(row)
@@ -129,11 +142,7 @@ def read(source: Source) -> dict[int, Facts]:
     return dict(found)
 
 
-def _census(source: Source) -> Sequence[Row]:
-    def counted(rows: DataFrame) -> DataFrame:
-        run = F.col("run") if source.scope else F.lit(0)
-        return rows.groupBy(run.alias("run"), "f", "type").agg(
-            F.count("*").alias("count"), F.max("time").alias("last")
-        )
-
-    return counted(source.data).unionAll(counted(source.control)).collect()
+def add_census(facts: Facts, f: str, type_: str, count: int) -> None:
+    """Count rows of an operation and type."""
+    by_type = facts.census.setdefault(f, {})
+    by_type[type_] = by_type.get(type_, 0) + count

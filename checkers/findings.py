@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
-
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from checkers import roles, words
 from checkers.availability import Pause
+from checkers.delivery import REDELIVERED
 from checkers.facts import Facts, FaultSpan
+from checkers.fetch import Wanted, messages_rows
 from checkers.guarantee import severity
-from checkers.instance import Instance
-from checkers.lifecycle import lifecycle
+from checkers.instance import Found, Instance
 from checkers.roles import Overlap
-from checkers.rules import REDELIVERED, Found
+from checkers.rows import Place
 from checkers.source import Source
 from checkers.verdict import CheckOptions, Finding, Witness
 from checkers.witness import witnesses
@@ -23,18 +23,27 @@ _ORDER: Final = {"grave": 0, "warning": 1, "info": 2}
 _NOTHING: Final = Witness((), ())
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discoveries:
+    """What the rules found in one history.
+
+    ``answers`` are what brokers answered in ``windows``; ``kept`` the first and last send of each group with a loss that got somewhere (-1: none).
+    """
+
+    found: Mapping[str, Found]
+    overlaps: Sequence[Overlap]
+    windows: Sequence[roles.Window]
+    answers: roles.Answered
+    pauses: Sequence[Pause]
+    kept: Mapping[Place, tuple[int, int]]
+
+
 def compose(
-    source: Source | None,
-    found: Mapping[str, Found],
-    options: CheckOptions,
-    known: Facts,
-    overlaps: Sequence[Overlap],
-    pauses: Sequence[Pause],
-    *,
-    transactions: bool,
+    source: Source | None, discoveries: Discoveries, options: CheckOptions, known: Facts
 ) -> list[Finding]:
     """Findings, the gravest first. Without a source nothing more is read: no witnesses, no positions."""
-    pauses = _gravest_first(pauses, known.spans(), options)
+    found = discoveries.found
+    pauses = _gravest_first(discoveries.pauses, known.spans(), options)
     kinds = {name: some for name, some in found.items() if not name.startswith("~") and some.first}
     if pauses:
         kinds["unavailable"] = Found(len(pauses), tuple(pause.instance() for pause in pauses))
@@ -42,14 +51,16 @@ def compose(
         again = tuple(_renamed(i) for i in found[REDELIVERED].first)
         kinds["redelivery"] = Found(found[REDELIVERED].count, again)
     ends = {pause.instance(): pause.end for pause in pauses}
-    ends |= {overlap.instance(0): known.last_ns for overlap in overlaps}  # a reign may last to the end
+    ends |= {
+        overlap.instance(0): known.last_ns for overlap in discoveries.overlaps
+    }  # a reign may last to the end
     shown: dict[Instance, Witness] = {}
-    if source is not None:
+    if source is not None and kinds:
         shown = witnesses(source, [some.first[0] for some in kinds.values()], options, ends)
     findings = []
     for name, some in kinds.items():
         first = some.first[0]
-        details = _details(source, some, options, known, overlaps, pauses, transactions=transactions)
+        details = _details(source, some, options, known, discoveries, pauses)
         excused = name == "unavailable" and bool(details.get("excused"))
         witness = shown.get(first, _NOTHING)
         findings.append(
@@ -76,16 +87,16 @@ def _example(i: Instance) -> dict[str, Any]:
 
 def _details(
     source: Source | None, some: Found, options: CheckOptions, known: Facts,
-    overlaps: Sequence[Overlap], pauses: Sequence[Pause], *, transactions: bool,
+    discoveries: Discoveries, pauses: Sequence[Pause],
 ) -> dict[str, Any]:  # fmt: skip
     examples = [_example(i) for i in some.first[: options.examples]]
     details: dict[str, Any] = {"examples": examples}
     name = some.first[0].name
     if name == "lost" and source is not None:
-        _positions(source, some.first[: options.examples], examples, transactions=transactions)
+        _positions(source, some.first[: options.examples], examples, discoveries.kept)
         details["unprotected_ns"] = known.unprotected(examples[0].get("broker"))
     if name == "split-brain":
-        details |= _overlap(source, overlaps[0])
+        details |= _overlap(discoveries)
     if name == "unavailable":
         pause = pauses[0]
         spans = [span for span in known.spans() if _touches(span, pause)]
@@ -98,36 +109,20 @@ def _details(
 
 
 def _positions(
-    source: Source, first: Sequence[Instance], examples: list[dict[str, Any]], *, transactions: bool
+    source: Source,
+    first: Sequence[Instance],
+    examples: list[dict[str, Any]],
+    kept: Mapping[Place, tuple[int, int]],
 ) -> None:
     """Whether each lost message is of the prefix, the middle or the tail of its group, and which broker took its send."""
-    groups = sorted({(i.queue, i.group) for i in first}, key=str)
-    here = F.lit(False)
-    for queue, group in groups:
-        here = here | (F.col("queue").eqNullSafe(F.lit(queue)) & F.col("group").eqNullSafe(F.lit(group)))
-    kept = F.when(F.col("delivered").isNotNull() | F.col("stored"), F.col("sent"))
-    near = Source(source.spark, source.data.where(here), source.control)
-    extremes = {
-        (row["queue"], row["group"]): (row["low"], row["high"])
-        for row in lifecycle(near, transactions)
-        .groupBy("queue", "group")
-        .agg(F.min(kept).alias("low"), F.max(kept).alias("high"))
-        .collect()
-    }
-    brokers = {
-        row["message"]: row["broker"]
-        for row in source.data.where(
-            F.col("message").isin([i.message for i in first])
-            & (F.col("f") == "send")
-            & (F.col("type") == "ok")
-        )
-        .select("message", "broker")
-        .collect()
-    }
+    rows = messages_rows(
+        source, Wanted(messages=frozenset(i.message for i in first if i.message is not None))
+    )
+    brokers = {r["message"]: r.get("broker") for r in rows if r["f"] == "send" and r["type"] == "ok"}
     for instance, example in zip(first, examples, strict=True):
-        low, high = extremes.get((instance.queue, instance.group), (None, None))
+        low, high = kept.get((0, instance.queue, instance.group), (-1, -1))
         example["broker"] = brokers.get(instance.message)
-        if low is None or high is None:
+        if low < 0:
             example["position"] = "whole"
         else:
             example["position"] = (
@@ -135,19 +130,19 @@ def _positions(
             )
 
 
-def _overlap(source: Source | None, overlap: Overlap) -> dict[str, Any]:
-    details: dict[str, Any] = {"begin_ns": overlap.begin, "end_ns": overlap.end, "both_acknowledged": False}
-    if source is None:
-        return details
-    brokers = (overlap.earlier.broker, overlap.later.broker)
-    windows = [roles.Window(0, n, broker, overlap.begin, overlap.end) for n, broker in enumerate(brokers)]
-    answers = roles.answered(source, windows, only="send")
-    counts = {broker: answers[0, n].count if (0, n) in answers else 0 for n, broker in enumerate(brokers)}
+def _overlap(discoveries: Discoveries) -> dict[str, Any]:
+    """Of the first overlap: when, and what both sides acknowledged in it."""
+    overlap = discoveries.overlaps[0]
+    beside = [window for window in discoveries.windows if window.only == "send"][:2]
+    answers = {window.broker: discoveries.answers.get((window.run, window.id)) for window in beside}
+    counts = {broker: 0 if some is None else some.count for broker, some in answers.items()}
     messages = {
-        broker: [row["message"] for row in answers[0, n].rows] if (0, n) in answers else []
-        for n, broker in enumerate(brokers)
+        broker: [] if some is None else [row.message for row in some.rows] for broker, some in answers.items()
     }
-    return details | {"acknowledged": counts, "messages": messages, "both_acknowledged": all(counts.values())}
+    return {
+        "begin_ns": overlap.begin, "end_ns": overlap.end, "acknowledged": counts, "messages": messages,
+        "both_acknowledged": all(counts.values()),
+    }  # fmt: skip
 
 
 def _touches(span: FaultSpan, pause: Pause) -> bool:

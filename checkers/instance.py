@@ -1,4 +1,4 @@
-"""One occurrence of an anomaly, as both implementations name it.
+"""One occurrence of an anomaly, as both implementations name it; and how many of a kind with the earliest few.
 
 Why so little: two implementations can only be compared on what the definitions fix. ``index`` is the row that completes
 the anomaly (the late delivery, the send that was lost); everything said in words is read from the witness.
@@ -6,10 +6,16 @@ the anomaly (the late delivery, the send that was lost); everything said in word
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import numpy as np
+import numpy.typing as npt
+
+from checkers.rows import NONE, Numbers, Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +31,63 @@ class Instance:
     run: int = 0
 
 
-def flags(*conditions: tuple[str, Column, Column]) -> Column:
-    """(name, condition, index) -> one array of the structs whose condition holds, for ``explode``."""
-    return F.array_compact(
-        F.array(
-            *(
-                F.when(condition, F.struct(F.lit(name).alias("name"), index.cast("long").alias("index")))
-                for name, condition, index in conditions
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One kind in one run: how many, and the earliest."""
+
+    count: int
+    first: tuple[Instance, ...]
+
+
+Kinds = Mapping[str, Found]
+"""By name."""
+
+
+class Tally:
+    """Collects what was found in a part, by run."""
+
+    def __init__(self, places: Places, examples: int) -> None:
+        self.found: dict[int, dict[str, Found]] = defaultdict(dict)
+        self._places = places
+        self._runs = places.runs()
+        self._examples = examples
+
+    def add(
+        self,
+        name: str,
+        place: npt.NDArray[np.int32],
+        index: Numbers,
+        message: Numbers | None = None,
+        *,
+        weight: Numbers | None = None,
+    ) -> None:
+        """Instances of one kind: their place, the row that completes each, and their message (None: of the group)."""
+        if not len(index):
+            return
+        run = self._runs[place]
+        for one in np.unique(run).tolist():
+            mine = np.flatnonzero(run == one)
+            count = len(mine) if weight is None else int(weight[mine].sum())
+            few = mine[np.argsort(index[mine], kind="stable")[: self._examples]]
+            instances = tuple(
+                self._instance(name, place[n], index[n], None if message is None else message[n])
+                for n in few.tolist()
             )
-        )
-    )
+            self.found[one][name] = Found(count, instances)
+
+    def _instance(self, name: str, place: Any, index: Any, message: Any) -> Instance:
+        run, queue, group = self._places.named[place]
+        known = None if message is None or message == NONE else int(message)
+        return Instance(name, queue, group, known, int(index), None, run)
 
 
-def any_of(*conditions: tuple[str, Column, Column]) -> Column:
-    """Whether any condition holds; null counts as false."""
-    found = F.lit(False)
-    for _, condition, _ in conditions:
-        found = found | F.coalesce(condition, F.lit(False))
-    return found
+def merged(tallies: Iterable[Mapping[int, Kinds]], examples: int) -> dict[int, dict[str, Found]]:
+    """What several parts found, as one: counts add up, the earliest of all stay."""
+    result: dict[int, dict[str, Found]] = defaultdict(dict)
+    for tally in tallies:
+        for run, kinds in tally.items():
+            for name, found in kinds.items():
+                known = result[run].get(name, Found(0, ()))
+                both = heapq.nsmallest(examples, (*known.first, *found.first), key=lambda i: i.index)
+                result[run][name] = Found(known.count + found.count, tuple(both))
+    return result

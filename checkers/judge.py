@@ -1,34 +1,40 @@
 """From a history to a verdict.
 
-Each family of rules runs under its own deadline; one that crashes or runs past it makes the verdict unknown and hides nothing that
-another found. Delivery and order share one pass; if that pass fails each is tried alone, so that the fault stays where it is.
+Control rows are few and read first; they say what must be asked of the rest. Then one job of Spark asks every part all families of rules at
+once (``checkers.part``), because what they share costs more than what they differ in. Each family answers for itself: one that crashes
+or runs past its deadline makes the verdict unknown and hides nothing that another found. Where the job as a whole fails, each family is
+asked alone, so that the fault stays where it is.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as DeadlineError
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pyspark.sql import SparkSession
 
-from checkers import availability, facts, roles, rules, statistics
+from checkers import availability, ends, facts, part, roles, sessions, statistics
 from checkers.facts import Facts
-from checkers.findings import compose
-from checkers.rules import Found, Suspects
-from checkers.source import INTERPRETED_MAX_ROWS, HistoryError, Source
+from checkers.findings import Discoveries, compose
+from checkers.instance import Found, Instance, merged
+from checkers.part import Answer, Question
+from checkers.rows import READ, Place, Places, Rows, from_table
+from checkers.source import HistoryError, Source
 from checkers.verdict import CheckOptions, Finding, Statistics, Verdict
 
 __all__ = ["HistoryError", "check"]
 
 Result = TypeVar("Result")
 
-_AT_ONCE = 4
-"""Parts of a small history that are judged side by side."""
+_ALL_AT_ONCE: Final = 2
+"""How many deadlines the job of all families may take: within it, one that is past its own gives way to the others."""
 
 
 def check(paths: Path | Sequence[Path], options: CheckOptions, spark: SparkSession) -> Verdict:
@@ -41,127 +47,221 @@ def check(paths: Path | Sequence[Path], options: CheckOptions, spark: SparkSessi
 
     Raises HistoryError if there is no readable history. Never raises for what a checker does.
     """
-    with Source.open(paths, spark) as source:
-        return judge(source, options)
+    return judge(Source.open(paths, spark), options)
 
 
+@dataclass(slots=True)
 class Bench:
-    """What was found so far, what could not be judged and why, and how long each part took."""
+    """One judging: whom it asks, what could not be judged and why, and how long each step took."""
 
-    def __init__(self, source: Source, options: CheckOptions) -> None:
-        self.source = source
-        self.options = options
-        self.found: dict[str, Found] = {}
-        self.unknown: list[str] = []
-        self.seconds: dict[str, float] = {}
+    source: Source
+    options: CheckOptions
+    row_families: Mapping[str, part.RowFamily] = field(default_factory=lambda: dict(part.ROW_FAMILIES))
+    group_families: Mapping[str, part.GroupFamily] = field(default_factory=lambda: dict(part.GROUP_FAMILIES))
+    unknown: list[str] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
 
-    def attempt(self, name: str, work: Callable[[], Result], *, quietly: bool = False) -> Result | None:
-        """Run one part under the deadline; None if it failed, with the reason kept (unless ``quietly``)."""
+    def attempt(
+        self, name: str, work: Callable[[], Result], *, quietly: bool = False, deadlines: int = 1
+    ) -> Result | None:
+        """Run one step under its deadline; None if it failed, with the reason kept (unless ``quietly``)."""
         begun = time.monotonic()
         future: Future[Result] = Future()
-        context = self.source.spark.sparkContext
         tag = f"{name}-{id(future)}"
 
         def run() -> None:
             try:
-                context.addJobTag(tag)
+                self.source.tag(tag)
                 future.set_result(work())
             except BaseException as error:  # noqa: BLE001 - a checker's crash is a result too
                 future.set_exception(error)
 
         threading.Thread(target=run, name=f"checker-{name}", daemon=True).start()
         try:
-            return future.result(self.options.deadline_s)
+            return future.result(deadlines * self.options.deadline_s)
         except DeadlineError:
-            context.cancelJobsWithTag(tag)
+            self.source.cancel(tag)
             if not quietly:
                 self.unknown.append(f"{name} did not end within {self.options.deadline_s:g} s")
         except BaseException as error:  # noqa: BLE001 - of the checker, whatever it is
             if not quietly:
-                text = str(error).strip().splitlines()
-                self.unknown.append(f"{name} crashed: {type(error).__name__}: {text[0] if text else ''}")
+                self.unknown.append(f"{name} crashed: {part.first_line(error)}")
         finally:
             self.seconds[name] = round(time.monotonic() - begun, 3)
         return None
 
 
+@dataclass(slots=True)
+class Case:
+    """What is found of every run of a history: one run, numbered 0, but where many small histories are judged at once."""
+
+    known: Mapping[int, Facts]
+    reigns: Mapping[int, list[roles.Reign]]
+    overlaps: Mapping[int, list[roles.Overlap]]
+    windows: Sequence[roles.Window]
+    found: dict[int, dict[str, Found]] = field(default_factory=dict)
+    kept: dict[Place, tuple[int, int]] = field(default_factory=dict)
+    pauses: list[availability.Pause] = field(default_factory=list)
+    answers: roles.Answered = field(default_factory=dict)
+    figures: statistics.Figures | None = None
+
+    def add(self, found: Mapping[int, Mapping[str, Found]], examples: int) -> None:
+        """More of what was found."""
+        self.found = merged([self.found, found], examples)
+
+    def add_instances(self, instances: Sequence[Instance], examples: int) -> None:
+        """More of one kind."""
+        by_run: dict[int, dict[str, list[Instance]]] = {}
+        for instance in instances:
+            by_run.setdefault(instance.run, {}).setdefault(instance.name, []).append(instance)
+        self.add(
+            {
+                run: {name: Found(len(some), tuple(some)) for name, some in kinds.items()}
+                for run, kinds in by_run.items()
+            },
+            examples,
+        )
+
+
 def judge(source: Source, options: CheckOptions) -> Verdict:
     """As ``check``, for a history that is open already."""
     bench = Bench(source, options)
-    known = bench.attempt("facts", lambda: facts.read(source).get(0, Facts()))
-    if known is None:
+    case = examine(bench)
+    if case is None:
         return _verdict(bench, Facts(), [], Statistics(rows=source.rows))
-    transactions = known.transactions
-    reigns = roles.reigns(known.roles, known.last_ns)
-    overlaps = roles.overlaps(reigns)
-    if overlaps:
-        bench.found["split-brain"] = Found(len(overlaps), tuple(o.instance(0) for o in overlaps))
-
-    def messages() -> None:
-        suspects = _messages(bench, transactions)
-        found = bench.attempt(
-            "sessions", lambda: rules.session_findings(source, suspects, transactions, options.examples)
-        )
-        bench.found |= found or {}
-
-    # A small history costs planning, which is done one query after the other on one core each; a large one costs memory.
-    with ThreadPoolExecutor(_AT_ONCE if source.rows <= INTERPRETED_MAX_ROWS else 1) as pool:
-        judging = pool.submit(messages)
-        asked_roles = pool.submit(bench.attempt, "roles", lambda: roles.zombies(source, {0: reigns}))
-        asked_pauses = pool.submit(
-            bench.attempt, "availability", lambda: availability.pauses(source, options.unavailable_bound_s)
-        )
-        asked_recovery = pool.submit(
-            bench.attempt,
-            "recovery",
-            lambda: availability.not_recovered(
-                source, {0: known.phases}, {0: known.last_ns}, options.recovery_bound_s
-            ),
-        )
-        asked_figures = pool.submit(bench.attempt, "statistics", lambda: statistics.read(source, known))
-    judging.result()
-    fallen, pauses, last = asked_roles.result(), asked_pauses.result() or [], asked_recovery.result()
-    bench.unknown.sort()
-    if fallen:
-        bench.found["zombie"] = Found(len(fallen), tuple(fallen[: options.examples]))
-    if pauses:
-        bench.found["unavailable"] = Found(len(pauses), tuple(pause.instance() for pause in pauses))
-    if last:
-        bench.found["not-recovered"] = Found(len(last), tuple(last))
+    known = case.known.get(0, Facts())
+    found = case.found.get(0, {})
     undecided = known.undecided()
     if undecided is not None:
-        missing = [bench.found.pop(name).count for name in ("lost", "stuck") if name in bench.found]
+        missing = [found.pop(name).count for name in ("lost", "stuck") if name in found]
         what = f": {sum(missing)} acknowledged messages were not delivered so far" if missing else ""
         bench.unknown.append(f"lost and stuck cannot be decided, because {undecided}{what}")
-    figures = asked_figures.result() or Statistics(rows=source.rows)
-    figures = statistics.with_counts(figures, bench.found)
-    findings = bench.attempt(
-        "witnesses",
-        lambda: compose(source, bench.found, options, known, overlaps, pauses, transactions=transactions),
-    )
+    bench.unknown.sort()
+    figures = Statistics(rows=source.rows)
+    if case.figures is not None:
+        figures = statistics.read(source.rows, case.figures, known)
+    figures = statistics.with_counts(figures, found)
+    discoveries = Discoveries(
+        found=found, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
+        pauses=case.pauses, kept=case.kept,
+    )  # fmt: skip
+    findings = bench.attempt("witnesses", lambda: compose(source, discoveries, options, known))
     if findings is None:  # what was found stands, witness or not
-        findings = compose(None, bench.found, options, known, overlaps, pauses, transactions=transactions)
+        findings = compose(None, discoveries, options, known)
     return _verdict(bench, known, findings, figures)
 
 
-def _messages(bench: Bench, transactions: bool) -> Suspects:
-    """Delivery and order in one pass, or each alone if the pass fails; gives what the session rules must look at."""
-    source, examples = bench.source, bench.options.examples
+def examine(bench: Bench) -> Case | None:
+    """All rules over all runs; None if not even the control rows could be read."""
+    source, options = bench.source, bench.options
+    begun = bench.attempt("facts", lambda: _begin(source))
+    if begun is None:
+        return None
+    case, control_ends = begun
+    phases = {run: known.phases for run, known in case.known.items()}
+    last_ns = {run: known.last_ns for run, known in case.known.items()}
+    question = Question(
+        ends=control_ends,
+        examples=options.examples,
+        bound_ns=int(options.unavailable_bound_s * 1e9),
+        windows=case.windows,
+        limit_s=options.deadline_s,
+        since_ns=availability.waiting(phases, last_ns, options.recovery_bound_s),
+    )
+    answers = _ask(bench, question)
+    given = {
+        name: [one for answer in answers.values() for one in answer.given.get(name, ())]
+        for name in (*part.ROW_FAMILIES, *part.GROUP_FAMILIES)
+    }
+    examples = options.examples
+    case.add_instances([o.instance(run) for run, some in case.overlaps.items() for o in some], examples)
+    for delivered in given["delivery"]:
+        case.add(delivered.found, examples)
+        case.kept |= delivered.kept
+    for found in given["order"]:
+        case.add(found, examples)
+    for held in given["sessions"]:
+        case.add(held.found, examples)
+    open_ = [
+        n for n, answer in answers.items() if any(held.open for held in answer.given.get("sessions", ()))
+    ]
+    if open_:
+        conflicts = bench.attempt("sessions", lambda: _conflicts(source, question, open_))
+        for found in (conflicts or {}).values():
+            case.add(found, examples)
+    case.answers = roles.merged([*given["roles"], roles.answered(*_control(source), case.windows)])
+    case.add_instances(roles.zombies(case.windows, case.answers), examples)
+    pauses = bench.attempt("pauses", lambda: _pauses(source, question, given["availability"]))
+    case.pauses = pauses or []
+    case.add_instances([pause.instance() for pause in case.pauses], examples)
+    case.add_instances(availability.not_recovered(phases, given["recovery"]), examples)
+    case.figures = statistics.merged(given["statistics"])
+    for (run, f, type_), count in case.figures.census.items():
+        facts.add_census(case.known[run], f, type_, count)
+    return case
 
-    def work(*families: str) -> Callable[[], tuple[dict[str, Found], Suspects]]:
-        return lambda: rules.message_findings(source, families, transactions, examples)
 
-    both = bench.attempt("delivery and order", work("delivery", "order"), quietly=True)
-    if both is not None:
-        bench.found |= both[0]
-        return both[1]
-    everything = Suspects((), (), everything=True)
-    for family in ("delivery", "order"):
-        alone = bench.attempt(family, work(family))
-        if alone is not None:
-            bench.found |= alone[0]
-            everything = alone[1] if family == "order" else everything
-    return everything
+def _begin(source: Source) -> tuple[Case, ends.Ends]:
+    """What the control rows say, and so what must be asked of the others."""
+    known = facts.read(source.control, source.last_ns)
+    reigns = {run: roles.reigns(some.roles, some.last_ns) for run, some in known.items()}
+    overlaps = {run: roles.overlaps(some) for run, some in reigns.items()}
+    windows = [
+        window for run, some in reigns.items() for window in roles.windows_of(run, some, overlaps[run])
+    ]
+    return Case(known, reigns, overlaps, windows), ends.read(source.control)
+
+
+def _control(source: Source) -> tuple[Rows, Places]:
+    """The control rows as the rules about brokers read them."""
+    places = Places()
+    present = [name for name in (*READ, "run") if name in source.control.column_names]
+    return from_table(source.control.select(present), places), places
+
+
+def _ask(bench: Bench, question: Question) -> dict[int, Answer]:
+    """One job for all families, or each alone if that fails; failures are told by family."""
+    source = bench.source
+    rows, groups = bench.row_families, bench.group_families
+
+    def job(
+        some_rows: Mapping[str, part.RowFamily], some_groups: Mapping[str, part.GroupFamily]
+    ) -> Callable[[], dict[int, Answer]]:
+        work = partial(part.answer, question=question, rows=some_rows, groups=some_groups)
+        return lambda: source.ask(work)
+
+    answers = bench.attempt("rules", job(rows, groups), quietly=True, deadlines=_ALL_AT_ONCE)
+    if answers is None:
+        pieces = [bench.attempt(name, job({name: family}, {})) for name, family in rows.items()]
+        pieces += [bench.attempt(name, job({}, {name: family})) for name, family in groups.items()]
+        answers = {}
+        for piece in pieces:
+            for number, answer in (piece or {}).items():
+                known = answers.get(number, Answer({}, {}))
+                answers[number] = Answer({**known.given, **answer.given}, {**known.failed, **answer.failed})
+    failed: dict[str, str] = {}
+    for answer in answers.values():
+        failed |= answer.failed
+    bench.unknown += failed.values()
+    return answers
+
+
+def _conflicts(
+    source: Source, question: Question, open_: Sequence[int]
+) -> dict[int, Mapping[int, Mapping[str, Found]]]:
+    """Proofs from everywhere, then once more the parts in which holds may conflict."""
+    gathered = [proof for some in source.ask(part.proofs).values() for proof in some]
+    proven = sessions.proven(gathered, question.ends.sessions)
+    return source.ask(partial(part.conflicts, question=question, proven=proven), open_)
+
+
+def _pauses(source: Source, question: Question, given: Sequence[Any]) -> list[availability.Pause]:
+    bound_ns = question.bound_ns
+    gaps = availability.gaps(availability.merged(given), bound_ns)
+    if not gaps:
+        return []
+    asked = source.ask(partial(part.questions, wanted=gaps))
+    return availability.begun(gaps, [one for some in asked.values() for one in some], bound_ns)
 
 
 def _verdict(bench: Bench, known: Facts, findings: list[Finding], figures: Statistics) -> Verdict:

@@ -1,130 +1,246 @@
-"""The life of each message as one row: what every family of rules shares, computed once.
+"""The life of each message as one row, and each of its deliveries as another: what every family of rules shares, computed once.
 
-Why packed numbers: Spark's fast aggregation keeps fixed-width buffers only. "The first delivery and its session" is one
-64-bit number, index above session, whose minimum is the first delivery; a struct would make Spark sort instead.
-So an index must stay below 2^32 and a session below 2^31.
-
-Columns: the scope, ``queue``, ``group``, ``message`` (null: deliveries whose body could not be read), then
-    sent            index of the first ``send`` invocation; null: no send was ever invoked
-    ok              index at which the send was certain: its ``ok``, or its transaction's commit ``ok``; else null
-    aborted         the send failed, or its transaction was rolled back with ``ok``
-    delivered       index of the first delivery; null: never
-    session         session of the first delivery
-    deliveries      how many
-    damaged         a delivery's digest differs from what was sent
-    producer, sequence   as sent
-    until           index at which the first delivery's hold ends at the latest, ``FOREVER`` if nothing in these rows ends it
-    involved        delivered more than once, or acknowledged in a transaction: its holds need more than this row
-    arrived_producer, arrived_sequence   as delivered
-    stored          some store still held it at the end
-    recovered       delivered though its send ended unknown
+Two tables, because almost every message is delivered once: all that the order of a group and the holds of its sessions ask of
+such a message stands in its life. Only messages that were delivered again, or acknowledged in a way that their life cannot tell, are looked
+at row by row (``involved``).
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import numpy as np
+import numpy.typing as npt
 
-from checkers.source import Source
+from checkers.ends import Ends, Keyed
+from checkers.rows import (
+    ACK_INVOKE,
+    ACK_OK,
+    BROWSE,
+    DELIVER,
+    FOREVER,
+    NACK_INVOKE,
+    NONE,
+    SEND_FAIL,
+    SEND_INVOKE,
+    SEND_OK,
+    Column,
+    Flags,
+    Numbers,
+    Rows,
+    Texts,
+    concatenate,
+    counted,
+    first,
+    highest,
+)
+from checkers.running import count_before, highest_before, lowest_after, lowest_before, segments
 
-FOREVER: Final = 2**32 - 1
-_SESSION_BITS: Final = 31
-_SESSION_MASK: Final = 2**31 - 1
-
-SEND_INVOKE, SEND_OK, SEND_FAIL, DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK, BROWSE = range(1, 10)
-
-
-def kind() -> Column:
-    """Operation and type as one small number; null for rows that no rule about messages reads."""
-    f, type_ = F.col("f"), F.col("type")
-    return (
-        F.when(f == "send", F.when(type_ == "invoke", 1).when(type_ == "ok", 2).when(type_ == "fail", 3))
-        .when(f == "deliver", F.when(type_ == "ok", 4))
-        .when(f == "ack", F.when(type_ == "invoke", 5).when(type_ == "ok", 6))
-        .when(f == "nack", F.when(type_ == "invoke", 7).when(type_ == "ok", 8))
-        .when(f == "browse", F.when(type_ == "ok", 9))
-    )
-
-
-def pack(index: Column, session: Column) -> Column:
-    """Index above session in one number; null if either is."""
-    return F.shiftleft(index, _SESSION_BITS).bitwiseOR(session.cast("long"))
-
-
-def packed_index(packed: Column) -> Column:
-    """The index of what ``pack`` made."""
-    return F.shiftright(packed, _SESSION_BITS)
+Table = TypeVar("Table", "Lives", "Deliveries")
 
 
-def packed_session(packed: Column) -> Column:
-    """The session of what ``pack`` made."""
-    return packed.bitwiseAND(F.lit(_SESSION_MASK))
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """One row a message; indexes, ``NONE`` for what never happened.
+
+    ``message``      its id; ``NONE``: deliveries of one place whose body could not be read
+    ``sent``         the first ``send`` invocation
+    ``ok``           where the send was certain: its ``ok``, or its transaction's commit ``ok``
+    ``aborted``      the send failed, or its transaction was rolled back with ``ok``
+    ``delivered``    the first delivery; ``deliveries``: how many
+    ``damaged``      a delivery's digest differs from what was sent
+    ``producer``, ``sequence``   as sent
+    ``stored``       some store still held it at the end
+    ``recovered``    delivered though its send ended unknown
+    """
+
+    place: npt.NDArray[np.int32]
+    message: Numbers
+    sent: Numbers
+    ok: Numbers
+    aborted: Flags
+    delivered: Numbers
+    deliveries: Numbers
+    damaged: Flags
+    producer: Numbers
+    sequence: Numbers
+    stored: Flags
+    recovered: Flags
 
 
-def transactions(source: Source) -> DataFrame:
-    """One row a transaction: ``t_commit`` and ``t_abort`` (index of the ``ok``), ``t_end`` and ``t_back`` (first invocation of either, of abort)."""
-    f, type_, index = F.col("f"), F.col("type"), F.col("index")
-    ended = source.control.where("f in ('commit', 'abort') and transaction is not null")
-    return ended.groupBy(*source.scope, "transaction").agg(
-        F.min(F.when((f == "commit") & (type_ == "ok"), index)).alias("t_commit"),
-        F.min(F.when((f == "abort") & (type_ == "ok"), index)).alias("t_abort"),
-        F.min(F.when(type_ == "invoke", index)).alias("t_end"),
-        F.min(F.when((f == "abort") & (type_ == "invoke"), index)).alias("t_back"),
-    )
+@dataclass(frozen=True, slots=True)
+class Deliveries:
+    """One row a delivery whose message and session are known.
+
+    ``life``         number of the message among all lives
+    ``index``        of the row
+    ``release``      what ends the hold first for the client: ack or nack, the end of its transaction, or of the session; ``FOREVER``: nothing
+    ``fresh``        the first of its message in its session
+    ``producer``, ``sequence``   as delivered
+    ``certain``      its send is
+    ``duplicate``, ``unflagged``   by the rules of ``checkers.sessions``
+    """
+
+    place: npt.NDArray[np.int32]
+    life: Numbers
+    message: Numbers
+    index: Numbers
+    session: Numbers
+    release: Numbers
+    fresh: Flags
+    again: Flags
+    producer: Numbers
+    sequence: Numbers
+    certain: Flags
+    duplicate: Flags
+    unflagged: Flags
 
 
-def lifecycle(source: Source, with_transactions: bool) -> DataFrame:
-    """One row a message; needs no exchange where the files are laid out by (queue, group)."""
-    k, index = F.col("k"), F.col("index")
-    sending, delivering = k == SEND_INVOKE, k == DELIVER
-    rows = source.data.select(
-        *source.scope, "queue", "group", "message", "index", "session", "producer", "sequence", "digest",
-        "transaction", kind().alias("k"),
-    ).where("k is not null and (message is not null or k = 4)")  # fmt: skip
-    releasing = k.isin(ACK_INVOKE, NACK_INVOKE) & F.col("transaction").isNull()
-    life = rows.groupBy(*source.scope, "queue", "group", "message").agg(
-        F.min(F.when(sending, index)).alias("sent"),
-        F.min(F.when(k == SEND_OK, index)).alias("send_ok"),
-        F.max(F.when(k == SEND_FAIL, True)).alias("send_fail"),
-        F.max(F.when(k == BROWSE, True)).alias("stored"),
-        F.max(F.when(sending, F.col("digest"))).alias("digest"),
-        F.min(F.when(delivering, F.col("digest"))).alias("digest_low"),
-        F.max(F.when(delivering, F.col("digest"))).alias("digest_high"),
-        F.max(F.when(sending, F.col("producer"))).alias("producer"),
-        F.max(F.when(sending, F.col("sequence"))).alias("sequence"),
-        F.max(F.when(sending, F.col("transaction"))).alias("transaction"),
-        F.min(F.when(delivering, pack(index, F.coalesce(F.col("session"), F.lit(0))))).alias("first"),
-        F.count(F.when(delivering, 1)).alias("deliveries"),
-        F.max(F.when(delivering, F.col("producer"))).alias("arrived_producer"),
-        F.max(F.when(delivering, F.col("sequence"))).alias("arrived_sequence"),
-        F.max(F.when((k == ACK_INVOKE) & F.col("transaction").isNotNull(), True)).alias("in_transaction"),
-        F.min(F.when(releasing, pack(index, F.coalesce(F.col("session"), F.lit(0))))).alias("release"),
-    )
-    if with_transactions:
-        life = life.join(F.broadcast(transactions(source)), [*source.scope, "transaction"], "left")
+def joined(tables: Sequence[Table]) -> Table:
+    """One table of several; numbers of lives must have been made to fit before (``offset``)."""
+    if len(tables) == 1:
+        return tables[0]
+    kind = type(tables[0])
+    return kind(*(concatenate([getattr(t, column.name) for t in tables]) for column in fields(kind)))
+
+
+def lives_and_deliveries(rows: Rows, ends: Ends, offset: int = 0) -> tuple[Lives, Deliveries]:
+    """Both tables of whole messages. ``offset`` is how many lives came before, where a part is read in slices."""
+    size = rows.messages
+    sends, delivers = rows.of(SEND_INVOKE), rows.of(DELIVER)
+    sent_ids, delivered_ids = rows.id[sends], rows.id[delivers]
+    once_sent = len(sends) == np.count_nonzero(np.bincount(sent_ids, minlength=size))
+
+    def as_sent(column: Column) -> Numbers:
+        """The highest value of all sends: of one, where each was sent once."""
+        return (first if once_sent else highest)(sent_ids, column[sends], size)
+
+    run = rows.run[rows.first_row]
+    sent = first(sent_ids, rows.index[sends], size)
+    oks, fails, stores = rows.of(SEND_OK), rows.of(SEND_FAIL), rows.of(BROWSE)
+    send_ok = first(rows.id[oks], rows.index[oks], size)
+    failed = _marked(rows.id[fails], size)
+    transaction = as_sent(rows.transaction)
+    alone = transaction == NONE
+    if alone.all():
+        ok, aborted = send_ok, failed & (send_ok == NONE)
     else:
-        nothing = F.lit(None).cast("long")
-        life = life.withColumns({"t_commit": nothing, "t_abort": nothing})
-    failed = F.col("send_fail").isNotNull()
-    alone = F.col("transaction").isNull()
-    delivered, session = packed_index(F.col("first")), packed_session(F.col("first"))
-    release = packed_index(F.col("release"))
-    held = (packed_session(F.col("release")) == session) & (release > delivered)
-    ok = F.when(alone, F.col("send_ok")).when(~failed, F.col("t_commit"))
-    digest = F.col("digest")
-    return life.select(
-        *source.scope, "queue", "group", "message", "sent", "producer", "sequence", "deliveries",
-        ok.alias("ok"),
-        F.when(alone, failed & F.col("send_ok").isNull()).otherwise(failed | F.col("t_abort").isNotNull()).alias("aborted"),
-        delivered.alias("delivered"),
-        session.alias("session"),
-        F.coalesce((F.col("digest_low") != digest) | (F.col("digest_high") != digest), F.lit(False)).alias("damaged"),
-        F.coalesce(F.when(held, release), F.lit(FOREVER)).alias("until"),
-        F.coalesce(F.col("stored"), F.lit(False)).alias("stored"),
-        ((F.col("deliveries") > 1) | F.col("in_transaction").isNotNull()).alias("involved"),
-        "arrived_producer",
-        "arrived_sequence",
-        (F.col("sent").isNotNull() & F.col("first").isNotNull() & F.col("send_ok").isNull() & ~failed).alias("recovered"),
+        commit = ends.transactions.find("commit", run, transaction)
+        abort = ends.transactions.find("abort", run, transaction)
+        ok = np.where(alone, send_ok, np.where(failed, NONE, commit))
+        aborted = np.where(alone, failed & (send_ok == NONE), failed | (abort != NONE))
+    digest = as_sent(rows.digest)
+    arrived, meant = rows.digest[delivers], digest[delivered_ids]
+    wrong = (arrived != NONE) & (meant != NONE) & (arrived != meant)
+    delivered = first(delivered_ids, rows.index[delivers], size)
+    deliveries = counted(delivered_ids, size)
+    message = rows.message[rows.first_row]
+    lives = Lives(
+        place=rows.place[rows.first_row], message=message, sent=sent, ok=ok, aborted=aborted, delivered=delivered,
+        deliveries=deliveries, damaged=_marked(delivered_ids[wrong], size), producer=as_sent(rows.producer),
+        sequence=as_sent(rows.sequence), stored=_marked(rows.id[stores], size),
+        recovered=(sent != NONE) & (delivered != NONE) & (send_ok == NONE) & ~failed,
     )  # fmt: skip
+    return lives, _deliveries(rows, lives, ends, delivers, offset)
+
+
+def _marked(ids: npt.NDArray[Any], size: int) -> Flags:
+    marks = np.zeros(size, dtype=bool)
+    marks[ids] = True
+    return marks
+
+
+def _deliveries(rows: Rows, lives: Lives, ends: Ends, delivers: Numbers, offset: int) -> Deliveries:
+    """Every delivery; those of involved messages from their rows, all others from one row and one answer."""
+    size = rows.messages
+    answers = rows.of(ACK_INVOKE, NACK_INVOKE)
+    answer_ids = rows.id[answers]
+    involved = (lives.deliveries > 1) | (counted(answer_ids, size) > 1)
+    involved[answer_ids[rows.transaction[answers] != NONE]] = True
+    asked = np.full(size, -1, dtype=np.int64)
+    asked[answer_ids] = answers
+    known = (rows.message[delivers] != NONE) & (rows.session[delivers] != NONE)
+    mine = delivers[known]
+    single = mine[~involved[rows.id[mine]]]
+    answer = asked[rows.id[single]]
+    released = (
+        (answer >= 0)
+        & (rows.session[answer] == rows.session[single])
+        & (rows.index[answer] > rows.index[single])
+    )
+    alone = _table(
+        rows, lives, ends.sessions, single, offset,
+        release=np.where(released, rows.index[answer], FOREVER),
+        fresh=np.ones(len(single), dtype=bool), again=np.zeros(len(single), dtype=bool),
+        duplicate=np.zeros(len(single), dtype=bool), unflagged=np.zeros(len(single), dtype=bool),
+    )  # fmt: skip
+    if not involved.any():
+        return alone
+    return joined([alone, _in_detail(rows, lives, ends, involved, offset)])
+
+
+def _table(
+    rows: Rows, lives: Lives, sessions: Keyed, at: Numbers, offset: int, *, release: Numbers, **columns: Flags
+) -> Deliveries:
+    ended = sessions.find("ended", rows.run[at], rows.session[at])
+    ids = rows.id[at].astype(np.int64)
+    return Deliveries(
+        place=rows.place[at], life=ids + offset, message=rows.message[at], index=rows.index[at], session=rows.session[at],
+        release=np.minimum(release, np.where(ended == NONE, FOREVER, ended)),
+        producer=rows.producer[at], sequence=rows.sequence[at], certain=lives.ok[ids] != NONE, **columns,
+    )  # fmt: skip
+
+
+def _in_detail(rows: Rows, lives: Lives, ends: Ends, involved: Flags, offset: int) -> Deliveries:
+    """The deliveries of the involved messages, with what was known of each message before.
+
+    ``previous``: its last delivery in this session. ``excuse``: the last nack or rollback in this session. ``settled``: since when an ack
+    of it was certain.
+    """
+    at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE)
+    at = at[involved[rows.id[at]] & (rows.session[at] != NONE) & (rows.message[at] != NONE)]
+    order = at[np.lexsort((rows.index[at], rows.session[at], rows.id[at]))]
+    ids, kind, index, session = rows.id[order], rows.kind[order], rows.index[order], rows.session[order]
+    transaction, run = rows.transaction[order], rows.run[order]
+    alone = transaction == NONE
+    end = ends.transactions.find("end", run, transaction)
+    back = ends.transactions.find("back", run, transaction)
+    commit = ends.transactions.find("commit", run, transaction)
+    nack, ack = kind == NACK_INVOKE, kind == ACK_INVOKE
+    releasing = np.where(nack | (ack & alone), index, np.where(ack, end, NONE))
+    excusing = np.where(nack, index, np.where(ack & ~alone, back, NONE))
+    settling = np.where(kind == ACK_OK, np.where(alone, index, commit), NONE)
+    delivering = kind == DELIVER
+    one = segments(ids, session)
+    release = lowest_after(one, releasing)
+    excuse = highest_before(one, excusing)
+    previous = highest_before(one, np.where(delivering, index, NONE))
+
+    by_message = np.lexsort((index, ids))
+    whole = segments(ids[by_message])
+    earlier = np.empty(len(order), dtype=np.int64)
+    earlier[by_message] = count_before(whole, delivering[by_message])
+    settled = np.empty(len(order), dtype=np.int64)
+    settled[by_message] = lowest_before(whole, settling[by_message])
+
+    ended = ends.sessions.find("ended", run, session)
+    reconnected = (ended != NONE) & (ended > previous) & (ended < index)
+    excused = ((excuse != NONE) & (excuse > previous)) | reconnected
+    again = earlier > 0
+    twice = ((settled != NONE) & (settled < index)) | ((previous != NONE) & ~excused)
+    unflagged = again & ~twice & (rows.redelivered[order] == 0)
+    here = np.flatnonzero(delivering)
+    return _table(
+        rows, lives, ends.sessions, order[here], offset,
+        release=np.where(release[here] == NONE, FOREVER, release[here]),
+        fresh=previous[here] == NONE, again=again[here], duplicate=(again & twice)[here], unflagged=unflagged[here],
+    )  # fmt: skip
+
+
+def acknowledged_by(rows: Rows) -> tuple[Texts, Numbers]:
+    """For each message the code of the broker that took its send first; -1 where none said so."""
+    oks = rows.of(SEND_OK)
+    taken = first(rows.id[oks], rows.broker.codes[oks].astype(np.int64), rows.messages)
+    return rows.broker, np.where(taken == NONE, -1, taken)

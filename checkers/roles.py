@@ -1,7 +1,7 @@
 """Who ruled when: split-brain and zombie.
 
 Role rows are few (a monitor writes one a change) and are laid out as intervals here; what clients were answered in those intervals is
-looked up by Spark, over two short columns and only where two brokers shared a node ID.
+looked up in every part, only where two brokers shared a node ID.
 
 A reign is certain from ``time_high`` of its ``live`` row to ``time_low`` of the broker's next row of whatever role
 ("unreachable" too: from there nothing is claimed), or to the end of the history.
@@ -9,21 +9,24 @@ A reign is certain from ``time_high`` of its ``live`` row to ``time_low`` of the
 
 from __future__ import annotations
 
+import heapq
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pyspark.sql import Row
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import numpy as np
+import numpy.typing as npt
 
 from checkers.instance import Instance
+from checkers.rows import NONE, Numbers, Places, Rows
 from checkers.schema import MONITOR
-from checkers.source import Source
 
-NAMES = ("split-brain", "zombie")
-_ANSWERS_KEPT = 100_000
-"""Of one window: the most that Spark's min_by takes. More are not counted."""
+Row = Mapping[str, Any]
+
+NAMES: Final = ("split-brain", "zombie")
+ANSWERS_KEPT: Final = 100_000
+"""Of one window: the most that are named. More are counted only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,28 @@ class Overlap(NamedTuple):
 
 
 class Window(NamedTuple):
-    """When a broker must not answer (or, in an overlap, must not answer beside the other): asked after ``begin``, answered before ``end``."""
+    """When a broker must not answer (or, in an overlap, must not answer beside the other): asked after ``begin``, answered before ``end``.
+
+    ``only`` names the one operation that counts; None: all but deliveries.
+    """
 
     run: int
     id: int
     broker: str
     begin: int
     end: int
+    only: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An operation that was answered ``ok``."""
+
+    index: int
+    queue: str | None
+    group: str | None
+    message: int | None
+    broker: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +86,11 @@ class Answers:
     """Operations answered ``ok`` in a window: how many, and the first of them."""
 
     count: int
-    rows: tuple[Row, ...]
+    rows: tuple[Answer, ...]
+
+
+Answered = dict[tuple[int, int], Answers]
+"""By (run, window id)."""
 
 
 def reigns(roles: Sequence[Row], last_ns: int) -> list[Reign]:
@@ -111,79 +133,98 @@ def fallen(found: Sequence[Reign]) -> list[tuple[str, int, int]]:
     return times
 
 
-def answered(
-    source: Source, windows: Sequence[Window], *, only: str | None = None
-) -> dict[tuple[int, int], Answers]:
-    """(run, window id) -> what was asked and answered ``ok`` within the window by its broker; ``only`` one operation."""
-    if not windows:
-        return {}
-    scope = source.scope
-    columns = [*scope, "index", "time", "process", "type", "f", "queue", "group", "message", "broker"]
-    rows = source.data.select(*columns).unionAll(source.control.select(*columns)).where("process >= 0")
-    rows = rows.where(F.col("f") == only) if only else rows.where("f <> 'deliver'")
-    given = source.spark.createDataFrame(
-        list(windows), "w_run int, id int, w_broker string, begin long, end long"
-    )
-    mine = (
-        (F.col("broker") == F.col("w_broker"))
-        & (F.col("time") > F.col("begin"))
-        & (F.col("time") < F.col("end"))
-    )
-    if scope:
-        mine = mine & (F.col("run") == F.col("w_run"))
-    answers = rows.where("type = 'ok' and broker is not null").join(F.broadcast(given), mine)
-    asked = rows.where("type = 'invoke'").select(
-        *(F.col(name).alias(f"a_{name}") for name in (*scope, "index", "time", "process", "f", "message"))
-    )
-    same = (
-        (F.col("process") == F.col("a_process"))
-        & (F.col("f") == F.col("a_f"))
-        & F.col("message").eqNullSafe(F.col("a_message"))
-        & (F.col("a_index") < F.col("index"))
-    )
-    if scope:
-        same = same & (F.col("run") == F.col("a_run"))
-    paired = asked.join(F.broadcast(answers), same)
-    found = (
-        paired.groupBy(
-            "w_run", "id", "begin", "index", "time", "process", "f", "queue", "group", "message", "broker"
+def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
+    """(run, window id) -> what was asked and answered ``ok`` within the window by its broker, in these rows."""
+    found: Answered = {}
+    if not windows or not len(rows.index):
+        return found
+    ok, deliver = rows.type.code("ok"), rows.f.code("deliver")
+    answers = (rows.process >= 0) & (rows.type.codes == ok) & (rows.broker.codes >= 0)
+    asked: _Questions | None = None
+    for window in windows:
+        here = answers & (rows.broker.codes == rows.broker.code(window.broker)) & (rows.run == window.run)
+        here &= rows.f.codes == rows.f.code(window.only) if window.only else rows.f.codes != deliver
+        at = np.flatnonzero(here & (rows.time > window.begin) & (rows.time < window.end))
+        if not len(at):
+            continue
+        asked = asked or _Questions(rows)
+        late = at[asked.times(at) > window.begin]
+        if len(late):
+            kept = tuple(_answer(rows, places, n) for n in late[:ANSWERS_KEPT].tolist())
+            found[window.run, window.id] = Answers(len(late), kept)
+    return found
+
+
+class _Questions:
+    """The invocations among the rows, to be found by who asked what about which message."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._at = np.flatnonzero((rows.type.codes == rows.type.code("invoke")) & (rows.process >= 0))
+
+    def _keys(self, at: Numbers) -> tuple[npt.NDArray[Any], ...]:
+        return self._rows.id[at], self._rows.f.codes[at], self._rows.process[at]
+
+    def times(self, answers: Numbers) -> Numbers:
+        """When each answered operation was invoked (ns); -1 where no invocation is among the rows."""
+        both = np.concatenate([self._at, answers])
+        order = np.lexsort((both, *self._keys(both)))
+        asking = order < len(self._at)
+        previous = np.maximum.accumulate(np.where(asking, np.arange(len(order)), -1))
+        result = np.full(len(answers), -1, dtype=np.int64)
+        here = np.flatnonzero(~asking)
+        before = previous[here]
+        same = before >= 0
+        for key in self._keys(both[order]):
+            same &= key[here] == key[np.maximum(before, 0)]
+        times = self._rows.time[both[order]]
+        result[order[here] - len(self._at)] = np.where(same, times[np.maximum(before, 0)], -1)
+        return result
+
+
+def _answer(rows: Rows, places: Places, n: int) -> Answer:
+    _, queue, group = places.named[rows.place[n]]
+    message = rows.message[n]
+    broker: str = rows.broker.values[rows.broker.codes[n]]
+    return Answer(int(rows.index[n]), queue, group, None if message == NONE else int(message), broker)
+
+
+def merged(parts: Sequence[Answered]) -> Answered:
+    """What several parts know of the same windows."""
+    whole: dict[tuple[int, int], list[Answers]] = defaultdict(list)
+    for part in parts:
+        for key, some in part.items():
+            whole[key].append(some)
+    return {
+        key: Answers(
+            sum(one.count for one in some),
+            tuple(
+                heapq.nsmallest(
+                    ANSWERS_KEPT, (row for one in some for row in one.rows), key=lambda row: row.index
+                )
+            ),
         )
-        .agg(F.max("a_time").alias("asked"))
-        .where("asked > begin")
-    )
-    kept = F.struct("index", "time", "process", "f", "queue", "group", "message", "broker", "asked")
-    collected = found.groupBy("w_run", "id").agg(
-        F.count("*").alias("count"), F.min_by(kept, "index", _ANSWERS_KEPT).alias("rows")
-    )
-    return {(r["w_run"], r["id"]): Answers(r["count"], tuple(r["rows"])) for r in collected.collect()}
+        for key, some in whole.items()
+    }
 
 
-def zombies(source: Source, by_run: dict[int, Sequence[Reign]]) -> list[Instance]:
-    """One instance an operation that a fallen broker answered."""
-    windows = [
-        Window(run, number, *times)
-        for run, found in by_run.items()
-        for number, times in enumerate(fallen(found))
+def windows_of(run: int, found: Sequence[Reign], lapped: Sequence[Overlap]) -> list[Window]:
+    """What must be looked up of one run: windows of the fallen first, then two for each overlap."""
+    fell = [Window(run, number, *times) for number, times in enumerate(fallen(found))]
+    beside = [
+        Window(run, len(fell) + 2 * number + side, broker, overlap.begin, overlap.end, "send")
+        for number, overlap in enumerate(lapped)
+        for side, broker in enumerate((overlap.earlier.broker, overlap.later.broker))
     ]
-    return sorted(
-        {
-            Instance("zombie", r["queue"], r["group"], r["message"], r["index"], r["broker"], run)
-            for (run, _), answers in answered(source, windows).items()
-            for r in answers.rows
-        },
-        key=lambda instance: (instance.run, instance.index),
-    )
+    return fell + beside
 
 
-__all__ = [
-    "NAMES",
-    "Answers",
-    "Overlap",
-    "Reign",
-    "Window",
-    "answered",
-    "fallen",
-    "overlaps",
-    "reigns",
-    "zombies",
-]
+def zombies(windows: Sequence[Window], answers: Answered) -> list[Instance]:
+    """One instance an operation that a fallen broker answered."""
+    found = {
+        Instance("zombie", row.queue, row.group, row.message, row.index, row.broker, window.run)
+        for window in windows
+        if window.only is None and (window.run, window.id) in answers
+        for row in answers[window.run, window.id].rows
+    }
+    return sorted(found, key=lambda instance: (instance.run, instance.index))

@@ -77,19 +77,14 @@ def _configuration(master: str | None, scratch: Path) -> SparkConf:
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        "spark.sql.ansi.enabled": "false",  # our sums are packed bits and counts; an overflow check per row buys nothing
+        "spark.python.daemon.module": "checkers.worker",
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # a stack walk per column expression, for messages we never show
-        # The plans are shaped by hand for one pass; re-planning between stages only adds jobs.
+        # Work goes to the files, nothing is planned twice; compiling what runs once would take longer than running it.
         "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.shuffle.partitions": str(2 * cores),
-        "spark.sql.codegen.maxFields": "400",
-        "spark.sql.codegen.hugeMethodLimit": "65535",
-        "spark.sql.parquet.enableVectorizedReader": "true",
         "spark.sql.files.maxPartitionBytes": "256m",
-        "spark.sql.autoBroadcastJoinThreshold": "64m",
-        # Facts about one (queue, group) may be joined by message without an exchange: see checkers.source.
-        "spark.sql.requireAllClusterKeysForCoPartition": "false",
-        "spark.shuffle.compress": "true",
         "spark.cleaner.periodicGC.interval": "60min",
         "spark.driver.maxResultSize": "1g",
     }

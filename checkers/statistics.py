@@ -3,90 +3,158 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-import msgspec
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import numpy as np
 
+from checkers.delivery import RECOVERED, REDELIVERED
 from checkers.facts import Facts, FaultSpan
-from checkers.rules import RECOVERED, REDELIVERED, Found
-from checkers.source import Source
+from checkers.instance import Found
+from checkers.rows import ACK_INVOKE, ACK_OK, DELIVER, NONE, SEND_INVOKE, SEND_OK, Numbers, Rows, first
 from checkers.verdict import FaultRecovery, Latency, Statistics
 
-_BINS_AN_OCTAVE = 8
-_SAMPLED_ABOVE_ROWS = 2_000_000
-_SLOT_NS = 100_000_000
+_BINS_AN_OCTAVE: Final = 8
+_SLOT_NS: Final = 100_000_000
+
+Bins = dict[int, tuple[int, int]]
+"""Of a histogram: bin -> (how many, the longest of them in ns)."""
 
 
-def read(source: Source, known: Facts) -> Statistics:
-    """Two jobs; latencies of histories above two million rows are of a sample by message."""
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of some rows: rows by (run, f, type), latency by operation, first and last ``ok`` send (ns) of each tenth of a second."""
+
+    census: dict[tuple[int, str, str], int]
+    latency: dict[str, Bins]
+    sends: dict[int, tuple[int, int]]
+
+
+def figures(rows: Rows) -> Figures:
+    """All that one part contributes."""
+    return Figures(_census(rows), _latency(rows), _sends(rows))
+
+
+def _census(rows: Rows) -> dict[tuple[int, str, str], int]:
+    types, operations = len(rows.type.values), len(rows.f.values)
+    combined = (rows.run * operations + rows.f.codes) * types + rows.type.codes
+    if not len(combined):
+        return {}
+    used, counts = np.unique(combined, return_counts=True) if combined.max() > 1 << 16 else _binned(combined)
+    found = {}
+    for code, count in zip(used.tolist(), counts.tolist(), strict=True):
+        rest, type_ = divmod(code, types)
+        run, f = divmod(rest, operations)
+        found[run, rows.f.values[f], rows.type.values[type_]] = count
+    return found
+
+
+def _binned(numbers: Numbers) -> tuple[Numbers, Numbers]:
+    counts = np.bincount(numbers)
+    used = np.flatnonzero(counts)
+    return used, counts[used]
+
+
+def _latency(rows: Rows) -> dict[str, Bins]:
+    size = rows.messages
+
+    def moment(kind: int) -> Numbers:
+        at = rows.of(kind)
+        at = at[(rows.message[at] != NONE) & (rows.process[at] >= 0)]
+        return first(rows.id[at], rows.time[at], size)
+
+    sent, asked = moment(SEND_INVOKE), moment(ACK_INVOKE)
+    spans = {
+        "send": (sent, moment(SEND_OK)),
+        "deliver": (sent, moment(DELIVER)),
+        "ack": (asked, moment(ACK_OK)),
+    }
+    found = {}
+    for f, (begin, end) in spans.items():
+        took = (end - begin)[(begin != NONE) & (end != NONE) & (end >= begin)]
+        if len(took):
+            found[f] = _histogram(took)
+    return found
+
+
+def _histogram(took: Numbers) -> Bins:
+    bins = np.floor(np.log2(np.maximum(took, 1)) * _BINS_AN_OCTAVE).astype(np.int64)
+    counts = np.bincount(bins)
+    longest = np.zeros(len(counts), dtype=np.int64)
+    np.maximum.at(longest, bins, took)
+    return {int(b): (int(counts[b]), int(longest[b])) for b in np.flatnonzero(counts)}
+
+
+def _sends(rows: Rows) -> dict[int, tuple[int, int]]:
+    at = rows.of(SEND_OK)
+    time = rows.time[at[rows.process[at] >= 0]]
+    if not len(time):
+        return {}
+    slot = time // _SLOT_NS
+    starts = np.flatnonzero(np.concatenate(([True], slot[1:] != slot[:-1])))
+    ends = np.append(starts[1:], len(time)) - 1
+    return {
+        int(slot[start]): (int(time[start]), int(time[end]))
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+    }
+
+
+def merged(parts: Iterable[Figures]) -> Figures:
+    """The figures of several parts as one."""
+    census: Counter[tuple[int, str, str]] = Counter()
+    latency: dict[str, Bins] = defaultdict(dict)
+    sends: dict[int, tuple[int, int]] = {}
+    for part in parts:
+        census.update(part.census)
+        for f, bins in part.latency.items():
+            for number, (count, longest) in bins.items():
+                known = latency[f].get(number, (0, 0))
+                latency[f][number] = known[0] + count, max(known[1], longest)
+        for slot, (begin, end) in part.sends.items():
+            low, high = sends.get(slot, (begin, end))
+            sends[slot] = min(low, begin), max(high, end)
+    return Figures(dict(census), dict(latency), sends)
+
+
+def read(rows: int, whole: Figures, known: Facts) -> Statistics:
+    """What is reported of one history."""
     return Statistics(
-        rows=source.rows,
+        rows=rows,
         duration_s=known.last_ns / 1e9,
         operations=known.census,
-        latency=_latency(source),
-        faults=tuple(_recoveries(source, known)),
+        latency={f: _quantiles(sorted(bins.items())) for f, bins in sorted(whole.latency.items())},
+        faults=tuple(_recoveries(whole.sends, known)),
     )
 
 
 def with_counts(figures: Statistics, found: Mapping[str, Found]) -> Statistics:
     """Adds what the message rules counted on the way."""
-    return msgspec.structs.replace(
-        figures,
+    return Statistics(
+        rows=figures.rows,
+        duration_s=figures.duration_s,
+        operations=figures.operations,
+        latency=figures.latency,
+        faults=figures.faults,
         redeliveries=found[REDELIVERED].count if REDELIVERED in found else 0,
         sends_recovered=found[RECOVERED].count if RECOVERED in found else 0,
     )
 
 
-def _latency(source: Source) -> dict[str, Latency]:
-    rows = source.data.where("message is not null and process >= 0")
-    if source.rows > _SAMPLED_ABOVE_ROWS:
-        rows = rows.where(F.pmod(F.xxhash64("message"), F.lit(source.rows // _SAMPLED_ABOVE_ROWS + 1)) == 0)
-    f, type_, time = F.col("f"), F.col("type"), F.col("time")
-    times = rows.groupBy("queue", "group", "message").agg(
-        F.min(F.when((f == "send") & (type_ == "invoke"), time)).alias("sent"),
-        F.min(F.when((f == "send") & (type_ == "ok"), time)).alias("send"),
-        F.min(F.when(f == "deliver", time)).alias("deliver"),
-        F.min(F.when((f == "ack") & (type_ == "invoke"), time)).alias("acking"),
-        F.min(F.when((f == "ack") & (type_ == "ok"), time)).alias("ack"),
-    )
-    took = F.explode(
-        F.array(
-            F.struct(F.lit("send").alias("f"), (F.col("send") - F.col("sent")).alias("ns")),
-            F.struct(F.lit("deliver").alias("f"), (F.col("deliver") - F.col("sent")).alias("ns")),
-            F.struct(F.lit("ack").alias("f"), (F.col("ack") - F.col("acking")).alias("ns")),
-        )
-    )
-    bins = (
-        times.select(took.alias("took"))
-        .where("took.ns is not null and took.ns >= 0")
-        .groupBy(
-            F.col("took.f").alias("f"),
-            F.floor(F.log2(F.greatest(F.col("took.ns"), F.lit(1))) * _BINS_AN_OCTAVE).alias("bin"),
-        )
-        .agg(F.count("*").alias("count"), F.max("took.ns").alias("longest"))
-    )
-    by_f: dict[str, list[Row]] = defaultdict(list)
-    for row in bins.collect():
-        by_f[row["f"]].append(row)
-    return {f: _quantiles(sorted(some, key=lambda row: row["bin"])) for f, some in sorted(by_f.items())}
-
-
-def _quantiles(bins: Sequence[Row]) -> Latency:
-    total = sum(row["count"] for row in bins)
+def _quantiles(bins: Sequence[tuple[int, tuple[int, int]]]) -> Latency:
+    total = sum(count for _, (count, _) in bins)
 
     def quantile(share: float) -> float:
         seen = 0
-        for row in bins:
-            seen += row["count"]
+        for number, (count, longest) in bins:
+            seen += count
             if seen >= share * total:
-                middle = 2 ** ((row["bin"] + 0.5) / _BINS_AN_OCTAVE)
-                return float(round(min(middle, row["longest"]) / 1e6, 3))
+                middle = 2 ** ((number + 0.5) / _BINS_AN_OCTAVE)
+                return float(round(min(middle, longest) / 1e6, 3))
         return 0.0
 
-    longest = max(row["longest"] for row in bins)
+    longest = max(longest for _, (_, longest) in bins)
     return Latency(
         count=total,
         p50_ms=quantile(0.5),
@@ -96,22 +164,12 @@ def _quantiles(bins: Sequence[Row]) -> Latency:
     )
 
 
-def _recoveries(source: Source, known: Facts) -> list[FaultRecovery]:
-    spans = known.spans()
-    if not spans:
-        return []
-    slots = _slots(source).collect()
-    rows = sorted(slots, key=lambda row: row["slot"])
-    edges = [(earlier["end"], later["begin"]) for earlier, later in itertools.pairwise(rows)]
-    last_ok = rows[-1]["end"] if rows else -1
-    return [_recovery(span, edges, last_ok) for span in spans]
-
-
-def _slots(source: Source) -> DataFrame:
-    """First and last ``ok`` send of each tenth of a second: pauses longer than that lie between two of them."""
-    sends = source.data.where("f = 'send' and type = 'ok' and process >= 0")
-    slot = (F.col("time") / _SLOT_NS).cast("long").alias("slot")
-    return sends.groupBy(slot).agg(F.min("time").alias("begin"), F.max("time").alias("end"))
+def _recoveries(sends: Mapping[int, tuple[int, int]], known: Facts) -> list[FaultRecovery]:
+    """Pauses longer than a slot lie between the sends of two slots."""
+    slots = [sends[number] for number in sorted(sends)]
+    edges = [(earlier[1], later[0]) for earlier, later in itertools.pairwise(slots)]
+    last_ok = slots[-1][1] if slots else -1
+    return [_recovery(span, edges, last_ok) for span in known.spans()]
 
 
 def _recovery(span: FaultSpan, edges: Sequence[tuple[int, int]], last_ok: int) -> FaultRecovery:

@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from checkers import reference
+from checkers.fetch import Range, Wanted, control_rows, messages_rows
 from checkers.instance import Instance
-from checkers.schema import COLUMNS
 from checkers.source import Source
 from checkers.verdict import CheckOptions, Witness
 
@@ -42,10 +42,21 @@ def witnesses(
     """
     if not instances:
         return {}
-    control = _plain(source.control.where("process < 0 and f in ('phase', 'role')"))
+    table = source.control
+    f = table["f"].cast(pa.string())
+    own = pc.and_(pc.less(table["process"], 0), pc.is_in(f, pa.array(["phase", "role"])))
+    control = control_rows(source, own)
     messages = {i.message for i in instances if i.message is not None}
-    near = _plain(
-        source.data.where(_either([_among("message", messages), *(_around(i, ends_ns) for i in instances)]))
+    paired = [i for i in instances if i.name in _PAIRED]
+    others = [i for i in instances if i.name not in _PAIRED]
+    near = messages_rows(
+        source,
+        Wanted(
+            messages=frozenset(messages),
+            ranges=[Range(i.queue, i.group, i.index - _REACH, i.index) for i in paired],
+            indexes=frozenset(i.index for i in others),
+            times=frozenset(ends_ns[i] for i in others if i in ends_ns),
+        ),
     )
     partners: set[int] = set()
     by_instance = {}
@@ -55,14 +66,14 @@ def witnesses(
         partners |= partner
     missing = partners - messages
     if missing:
-        near = _unique([*near, *_plain(source.data.where(_among("message", missing)))])
+        near = _unique([*near, *messages_rows(source, Wanted(messages=frozenset(missing)))])
     sessions = {
         r["session"] for r in near if r.get("session") is not None and r.get("message") in messages | partners
     }
     transactions = {r["transaction"] for r in near if r.get("transaction") is not None}
-    wanted = _either([_among("session", sessions), _among("transaction", transactions)])
     if sessions or transactions:
-        control = _unique([*control, *_plain(source.control.where(wanted).limit(_PARTNER_ROWS))])
+        wanted = pc.or_(_among(table["session"], sessions), _among(table["transaction"], transactions))
+        control = _unique([*control, *control_rows(source, wanted)[:_PARTNER_ROWS]])
     proofs = _proofs(source, instances, by_instance, near)
     found = {}
     for instance in instances:
@@ -104,36 +115,12 @@ def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> l
         size = max(1, size // 2)
 
 
-def _plain(frame: DataFrame) -> list[Row]:
-    """Rows as dictionaries without nulls, in the order of ``COLUMNS``."""
-    return [
-        {name: row[name] for name in COLUMNS if row[name] is not None}
-        for row in frame.select(*COLUMNS).limit(50_000).collect()
-    ]
-
-
 def _unique(rows: Iterable[Row]) -> list[Row]:
     return list({r["index"]: r for r in rows}.values())
 
 
-def _among(column: str, values: Iterable[int]) -> Column:
-    return F.col(column).isin(sorted(values))
-
-
-def _either(conditions: Iterable[Column]) -> Column:
-    result = F.lit(False)
-    for condition in conditions:
-        result = result | condition
-    return result
-
-
-def _around(i: Instance, ends_ns: Mapping[Instance, int]) -> Column:
-    """Rows among which the other message of a pair is to be found, or the operation itself."""
-    index = F.col("index")
-    if i.name in _PAIRED:
-        here = F.col("queue").eqNullSafe(F.lit(i.queue)) & F.col("group").eqNullSafe(F.lit(i.group))
-        return here & index.between(i.index - _REACH, i.index)
-    return (index == i.index) | (F.col("time") == ends_ns.get(i, -1))
+def _among(column: pa.ChunkedArray, values: Iterable[int]) -> pa.ChunkedArray:
+    return pc.is_in(column, pa.array(sorted(values), pa.int64()).cast(column.type))
 
 
 def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
@@ -202,13 +189,7 @@ def _proofs(
                 and (r.get("message") in mine or r["index"] == i.index)
             }
             wanted += [(session, i.index) for session in sorted(sessions)]
-    rows: list[Row] = []
-    for session, index in wanted[:8]:
-        after = source.data.where(
-            (F.col("session") == session) & (F.col("index") > index) & F.col("f").isin("ack", "nack")
-        )
-        rows += _plain(after.orderBy("index").limit(60))
-    return rows
+    return messages_rows(source, Wanted(after=wanted[:8])) if wanted else []
 
 
 def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) -> list[Row]:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+import pickle
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
-from checkers import availability, facts, order, roles, rules, sessions
+from checkers import judge
 from checkers.instance import Instance
 from checkers.schema import HARNESS, SCHEMA
-from checkers.source import COLUMNS, Source
+from checkers.source import COLUMNS, FilePart, FrameSource, Source
 from checkers.verdict import CheckOptions
 
 Row = dict[str, Any]
@@ -49,46 +55,78 @@ def spark_instances(
     spark: SparkSession, runs: Sequence[Sequence[Row]], options: CheckOptions | None = None
 ) -> list[set[Instance]]:
     """Every instance in each of many histories, judged by the rules on Spark in one go."""
-    options = options or CheckOptions()
+    options = msgspec.structs.replace(options or CheckOptions(), examples=10**9)
     schema = pa.schema([pa.field("run", pa.int32())] + [pa.field(f.name, _plain(f.type)) for f in SCHEMA])
     rows = [{**row, "run": run} for run, history in enumerate(runs) for row in history]
     columns = T.StructType([T.StructField("run", T.IntegerType()), *COLUMNS.fields])
     everything = spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema), columns).cache()
-    with_message = f"f in {_MESSAGE_OPERATIONS} and queue is not null"
-    source = Source(
-        spark, everything.where(with_message), everything.where(f"not ({with_message})"), ("run",)
-    )
-    known = facts.read(source)
-    transactions = any(f.transactions for f in known.values())
-    messages = rules.message_instances(source, ("delivery", "order"), transactions).drop("weight").cache()
-    found = messages.collect()
-    everything_judged = sessions.found(source, None, None, transactions).collect()
-    suspects = messages.where(f"name = '{order.SUSPECT}'").select("run", "queue", "group").distinct()
-    involved = messages.where(f"name = '{order.INVOLVED}'").select("run", "queue", "group", "message")
-    by_suspicion = sessions.found(source, suspects, involved, transactions).collect()
-    assert set(by_suspicion) == set(everything_judged), "what is no suspect must not matter"
-    found += by_suspicion
-    messages.unpersist()
-    instances = [
-        Instance(r["name"], r["queue"], r["group"], r["message"], r["index"], None, r["run"]) for r in found
-    ]
-    reigns = {run: roles.reigns(f.roles, f.last_ns) for run, f in known.items()}
-    instances += [overlap.instance(run) for run, some in reigns.items() for overlap in roles.overlaps(some)]
-    instances += roles.zombies(source, reigns)
-    instances += [pause.instance() for pause in availability.pauses(source, options.unavailable_bound_s)]
-    instances += availability.not_recovered(
-        source,
-        {run: f.phases for run, f in known.items()},
-        {run: f.last_ns for run, f in known.items()},
-        options.recovery_bound_s,
-    )
+    bench = judge.Bench(FrameSource(spark, everything, len(rows)), options)
+    case = judge.examine(bench)
     everything.unpersist()
-    result: list[set[Instance]] = [set() for _ in runs]
-    for i in instances:
-        if i.name.startswith("~") or (i.name in ("lost", "stuck") and known[i.run].undecided() is not None):
-            continue
-        result[i.run].add(Instance(i.name, i.queue, i.group, i.message, i.index, i.key))
-    return result
+    assert case is not None
+    assert not bench.unknown, bench.unknown
+    return [found_in(case, run) for run in range(len(runs))]
+
+
+class Here(Source):
+    """Does the work of Spark's tasks in this process, on files as the recorder lays them out."""
+
+    def __init__(self, parts: Sequence[FilePart], control: pa.Table, last_ns: int, rows: int) -> None:
+        super().__init__(None, control, {0: last_ns}, rows)
+        self.parts = parts
+
+    def ask(self, work, parts=None):
+        wanted = None if parts is None else set(parts)
+        # Through pickle, as between processes.
+        again = pickle.loads(cloudpickle.dumps(work))  # noqa: S301
+        return {p.number: again(p) for p in self.parts if wanted is None or p.number in wanted}
+
+    def tag(self, name: str) -> None:
+        pass
+
+    cancel = tag
+
+
+def lay_out(directory: Path, rows: Sequence[Row], *, slice_rows: int) -> Here:
+    """One part for each of the groups, so that proofs must come from others; control rows apart."""
+    directory.mkdir()
+    carries = [r["f"] in _MESSAGE_OPERATIONS and "queue" in r for r in rows]
+    groups: dict[Any, list[Row]] = {}
+    for row, carried in zip(rows, carries, strict=True):
+        if carried:
+            groups.setdefault((row["queue"], row.get("group")), []).append(row)
+    parts = []
+    for number, some in enumerate(groups.values()):
+        path = directory / f"part-{number:05d}.parquet"
+        pq.write_table(table(some), path)
+        parts.append(FilePart(number, str(path), len(some), slice_rows))
+    control = table([row for row, carried in zip(rows, carries, strict=True) if not carried])
+    return Here(parts, control, max(row["time"] for row in rows), len(rows))
+
+
+def file_instances(
+    directory: Path, rows: Sequence[Row], options: CheckOptions | None = None, *, slice_rows: int = 10**6
+) -> set[Instance]:
+    """Every instance in one history that lies in files."""
+    bench = judge.Bench(
+        lay_out(directory, rows, slice_rows=slice_rows),
+        msgspec.structs.replace(options or CheckOptions(), examples=10**9),
+    )
+    case = judge.examine(bench)
+    assert case is not None
+    assert not bench.unknown, bench.unknown
+    return found_in(case, 0)
+
+
+def found_in(case: judge.Case, run: int) -> set[Instance]:
+    """What was found in one run, as the reference names it."""
+    return {
+        dataclasses.replace(i, run=0)
+        for name, found in case.found.get(run, {}).items()
+        for i in found.first
+        if not name.startswith("~")
+        and not (name in ("lost", "stuck") and case.known[run].undecided() is not None)
+    }
 
 
 def _plain(type_: pa.DataType) -> pa.DataType:

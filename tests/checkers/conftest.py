@@ -8,12 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from checkers import session
-from checkers.source import interpret
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     started = session.start("local[2]")
-    interpret(started, True)
     yield started
     session.stop()

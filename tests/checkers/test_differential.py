@@ -10,13 +10,12 @@ import random
 from collections import Counter
 
 import pytest
-from checker_rows import spark_instances
+from checker_rows import file_instances, spark_instances
 from damaged import DAMAGE, correct, damage, histories
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from checkers import reference
-from checkers.source import interpret
 from checkers.verdict import CheckOptions
 
 OPTIONS = CheckOptions(unavailable_bound_s=2.0, recovery_bound_s=1.0)
@@ -40,34 +39,41 @@ def test_both_implementations_find_the_same_in_damaged_histories(spark, batch):
     agree(spark, batch)
 
 
-@pytest.mark.spark
-def test_they_agree_too_when_spark_compiles_its_plans(spark):
-    compiling = spark.newSession()
-    interpret(compiling, False)
-    batch = []
-    for seed in range(150):
+def damaged(seeds):
+    for seed in seeds:
         chance = random.Random(seed)
         edits = [
             (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(1, 4))
         ]
-        batch.append(damage(correct(seed + 5_000, transactions=bool(seed % 2)), edits))
-    agree(compiling, batch)
+        yield damage(correct(seed + 5_000, transactions=bool(seed % 2)), edits)
+
+
+@pytest.mark.parametrize("slice_rows", [1_000_000, 7])
+def test_they_agree_on_files_too_whole_or_in_slices(tmp_path, slice_rows):
+    """The same work as Spark's tasks do, done here: cheap enough for thousands."""
+    for number, rows in enumerate(damaged(range(800))):
+        found = file_instances(tmp_path / str(number), rows, OPTIONS, slice_rows=slice_rows)
+        assert_same(found, rows)
 
 
 def agree(spark, batch):
     by_spark = spark_instances(spark, batch, OPTIONS)
     for rows, found in zip(batch, by_spark, strict=True):
-        expected = set(reference.find(rows, OPTIONS))
-        assert found == expected, "\n".join(
-            [
-                "Spark alone:",
-                *map(str, found - expected),
-                "reference alone:",
-                *map(str, expected - found),
-                "rows:",
-                *map(str, rows),
-            ]
-        )
+        assert_same(found, rows)
+
+
+def assert_same(found, rows):
+    expected = set(reference.find(rows, OPTIONS))
+    assert found == expected, "\n".join(
+        [
+            "columns alone:",
+            *map(str, found - expected),
+            "reference alone:",
+            *map(str, expected - found),
+            "rows:",
+            *map(str, rows),
+        ]
+    )
 
 
 def test_the_generator_reaches_every_kind_of_finding():

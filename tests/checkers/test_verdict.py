@@ -10,7 +10,7 @@ import pytest
 from checker_rows import finished, o, phase, table
 from test_findings import CASES, OPTIONS, TAKEOVER, answer, deliver, gone, kept, send, tidy
 
-from checkers import api, reference, rules
+from checkers import api, part, reference
 from checkers.guarantee import BROKEN_BY, severity
 from checkers.schema import SCHEMA
 
@@ -163,22 +163,35 @@ def test_a_crashing_family_is_unknown_for_itself_alone(spark, tmp_path, monkeypa
     def crash(*_: object) -> None:
         raise RuntimeError("our own bug")
 
-    monkeypatch.setattr(rules.order, "ordered", crash)
+    monkeypatch.setitem(part.GROUP_FAMILIES, "order", crash)
     verdict = judge(spark, tmp_path, [*send(0, 1), *finished(90)])
     assert set(named(verdict)) == {"lost"}
     assert verdict.valid is False
     assert "order crashed: RuntimeError: our own bug" in verdict.reasons
 
 
-def test_a_family_past_its_deadline_is_unknown_for_itself_alone(spark, tmp_path, monkeypatch):
-    import threading
+def test_a_family_that_takes_its_process_with_it_is_unknown_for_itself_alone(spark, tmp_path, monkeypatch):
+    def end(*_: object) -> None:
+        import os
 
-    release = threading.Event()
-    monkeypatch.setattr("checkers.judge.availability.pauses", lambda *_: release.wait(60))
-    verdict = judge(spark, tmp_path, [*deliver(5, 3), *finished(90)], deadline_s=25.0)
-    release.set()
+        os._exit(1)
+
+    monkeypatch.setitem(part.ROW_FAMILIES, "recovery", end)
+    verdict = judge(spark, tmp_path, [*send(0, 1), *finished(90)])
+    assert set(named(verdict)) == {"lost"}
+    assert [reason.partition(":")[0] for reason in verdict.reasons] == ["lost", "recovery crashed"]
+
+
+def test_a_family_past_its_deadline_is_unknown_for_itself_alone(spark, tmp_path, monkeypatch):
+    def never_end(*_: object) -> None:
+        import time
+
+        time.sleep(3600)
+
+    monkeypatch.setitem(part.ROW_FAMILIES, "availability", never_end)
+    verdict = judge(spark, tmp_path, [*deliver(5, 3), *finished(90)], deadline_s=15.0)
     assert "phantom" in named(verdict)
-    assert any(reason.startswith("availability did not end within 25 s") for reason in verdict.reasons)
+    assert "availability did not end within 15 s" in verdict.reasons
 
 
 def test_unavailability_during_a_fault_is_reported_and_excused(spark, tmp_path):

@@ -1,0 +1,108 @@
+"""How sessions and transactions ended: facts of the control rows that the rules about messages need beside every part.
+
+They are few beside the messages, so every task gets all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from checkers.rows import NONE, Numbers, Texts, numbers_of, texts_of
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """Values by (run, number), for looking up many at once."""
+
+    numbers: Numbers
+    keys: Numbers
+    values: Mapping[str, Numbers]
+
+    @classmethod
+    def of(
+        cls, run: Numbers, number: Numbers, lowest: Mapping[str, tuple[npt.NDArray[np.bool_], Numbers]]
+    ) -> Keyed:
+        """Of each (run, number) the lowest value of each column among the rows where it counts: name -> (counts, value)."""
+        numbers = np.unique(number)
+        combined = run * len(numbers) + np.searchsorted(numbers, number)
+        keys, inverse = np.unique(combined, return_inverse=True)
+        values = {}
+        for name, (counts, value) in lowest.items():
+            column = np.full(len(keys), np.iinfo(np.int64).max, dtype=np.int64)
+            np.minimum.at(column, inverse[counts], value[counts])
+            values[name] = np.where(column == np.iinfo(np.int64).max, NONE, column)
+        return cls(numbers, keys, values)
+
+    def find(self, name: str, run: Numbers, number: Numbers) -> Numbers:
+        """The values of a column; ``NONE`` where there is none."""
+        if not len(self.keys):
+            return np.full(len(number), NONE, dtype=np.int64)
+        position = np.minimum(np.searchsorted(self.numbers, number), len(self.numbers) - 1)
+        known = self.numbers[position] == number
+        key = run * len(self.numbers) + position
+        at = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
+        known &= self.keys[at] == key
+        return np.where(known, self.values[name][at], NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """``sessions`` has ``ended`` (first unsubscribe invocation or disconnect row) and ``left`` (an unsubscribe that was answered).
+
+    ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``end`` and ``back`` (first invocation of either, of abort).
+    """
+
+    sessions: Keyed
+    transactions: Keyed
+
+
+def read(control: pa.Table) -> Ends:
+    """From all control rows: columns of ``checkers.schema``, and ``run`` where there is one."""
+    control = control.unify_dictionaries().combine_chunks()
+    index = numbers_of(control, "index")
+    run = (
+        numbers_of(control, "run") if "run" in control.column_names else np.zeros(len(index), dtype=np.int64)
+    )
+    f, type_ = texts_of(control, "f"), texts_of(control, "type")
+
+    def are(texts: Texts, value: str, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+        result: npt.NDArray[np.bool_] = texts.codes[rows] == texts.code(value)
+        return result
+
+    session = numbers_of(control, "session")
+    every = np.arange(len(index))
+    rows = every[(session != NONE) & (are(f, "disconnect", every) | are(f, "unsubscribe", every))]
+    leaving, asked = are(f, "unsubscribe", rows), are(type_, "invoke", rows)
+    at = index[rows]
+    sessions = Keyed.of(
+        run[rows], session[rows],
+        {
+            "ended": (~leaving | asked, at),
+            "asked": (leaving & asked, at),
+            "answered": (leaving & are(type_, "ok", rows), -at),  # the latest
+        },
+    )  # fmt: skip
+    asked_at, answered = sessions.values["asked"], sessions.values["answered"]
+    left = np.where((asked_at != NONE) & (answered != NONE) & (-answered > asked_at), asked_at, NONE)
+    sessions = Keyed(sessions.numbers, sessions.keys, {"ended": sessions.values["ended"], "left": left})
+
+    transaction = numbers_of(control, "transaction")
+    rows = every[(transaction != NONE) & (are(f, "commit", every) | are(f, "abort", every))]
+    committing, asked, ok = are(f, "commit", rows), are(type_, "invoke", rows), are(type_, "ok", rows)
+    at = index[rows]
+    transactions = Keyed.of(
+        run[rows], transaction[rows],
+        {
+            "commit": (committing & ok, at),
+            "abort": (~committing & ok, at),
+            "end": (asked, at),
+            "back": (~committing & asked, at),
+        },
+    )  # fmt: skip
+    return Ends(sessions, transactions)

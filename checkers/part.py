@@ -1,0 +1,208 @@
+"""All families of rules over one part of a history: what a task of Spark does, and how its answers become one.
+
+Rows are turned into columns once, messages into lives once, and every family reads those. A family that fails says so
+and spoils no other. What is asked travels to the task as data (``Question``); so do the families, so that a judge can ask some of
+them only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from checkers import availability, delivery, order, roles, sessions, statistics
+from checkers.ends import Ends, Keyed
+from checkers.instance import Found, Tally
+from checkers.lifecycle import Deliveries, Lives, joined, lives_and_deliveries
+from checkers.rows import FOR_MESSAGES, NONE, READ, Place, Places, Rows, from_table
+from checkers.source import Part
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What every part is asked: bounds, and what is known beforehand from the control rows. ``limit_s`` is what a family may take."""
+
+    ends: Ends
+    examples: int
+    bound_ns: int
+    windows: Sequence[roles.Window] = ()
+    since_ns: Mapping[int, int] = field(default_factory=dict)
+    limit_s: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """The messages and deliveries of whole groups."""
+
+    lives: Lives
+    deliveries: Deliveries
+    places: Places
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """What the family "delivery" found; and of each group that lost a message the first and last send that got somewhere."""
+
+    found: Mapping[int, Mapping[str, Found]]
+    kept: Mapping[Place, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the family "sessions" found; ``open``: holds may conflict, which only proofs from all parts can decide."""
+
+    found: Mapping[int, Mapping[str, Found]]
+    open: bool
+
+
+RowFamily = Callable[[Rows, Places, Question], Any]
+GroupFamily = Callable[[Messages, Question], Any]
+
+
+def _delivery(messages: Messages, question: Question) -> Delivered:
+    tally = Tally(messages.places, question.examples)
+    delivery.find(messages.lives, tally)
+    lost = {
+        (i.run, i.queue, i.group)
+        for kinds in tally.found.values()
+        if "lost" in kinds
+        for i in kinds["lost"].first
+    }
+    return Delivered(tally.found, {place: _kept(messages, place) for place in lost})
+
+
+def _kept(messages: Messages, place: Place) -> tuple[int, int]:
+    lives = messages.lives
+    here = (lives.place == messages.places.code(place)) & (lives.sent != NONE)
+    sent = lives.sent[here & ((lives.delivered != NONE) | lives.stored)]
+    return (int(sent.min()), int(sent.max())) if len(sent) else (-1, -1)
+
+
+def _order(messages: Messages, question: Question) -> Mapping[int, Mapping[str, Found]]:
+    tally = Tally(messages.places, question.examples)
+    order.find(messages.lives, messages.places.grouped(), tally)
+    return tally.found
+
+
+def _sessions(messages: Messages, question: Question) -> Held:
+    tally = Tally(messages.places, question.examples)
+    sessions.find(messages.deliveries, tally)
+    sessions.find_backwards(messages.deliveries, messages.places.grouped(), tally)
+    open_ = bool(sessions.conflicts(messages.deliveries, messages.places, None).any())
+    return Held(tally.found, open_)
+
+
+GROUP_FAMILIES: Final[Mapping[str, GroupFamily]] = {
+    "delivery": _delivery,
+    "order": _order,
+    "sessions": _sessions,
+}
+ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
+    "statistics": lambda rows, _, __: statistics.figures(rows),
+    "availability": lambda rows, _, question: availability.slots(rows, question.bound_ns),
+    "recovery": lambda rows, _, question: availability.late(rows, question.since_ns),
+    "roles": lambda rows, places, question: roles.answered(rows, places, question.windows),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Of one part: what each family gave, once for each slice, and in one sentence why one failed."""
+
+    given: Mapping[str, list[Any]]
+    failed: Mapping[str, str]
+
+
+def answer(
+    part: Part, question: Question, rows: Mapping[str, RowFamily], groups: Mapping[str, GroupFamily]
+) -> Answer:
+    """Ask the families; every error of theirs is an answer too."""
+    given: dict[str, list[Any]] = {}
+    failed: dict[str, str] = {}
+    places = Places()
+    lives: list[Lives] = []
+    deliveries: list[Deliveries] = []
+    for table in part.slices(READ if rows else FOR_MESSAGES):
+        columns = from_table(table, places)
+        for name, row_family in rows.items():
+            _attempt(name, question.limit_s, given, failed, partial(row_family, columns, places, question))
+        if groups:
+            before = sum(len(some.place) for some in lives)
+            some, others = lives_and_deliveries(columns, question.ends, before)
+            lives.append(some)
+            deliveries.append(others)
+    if groups and lives:
+        messages = Messages(joined(lives), joined(deliveries), places)
+        for name, family in groups.items():
+            _attempt(name, question.limit_s, given, failed, partial(family, messages, question))
+    return Answer(given, failed)
+
+
+class _TooLongError(Exception):
+    """A family used up its time."""
+
+
+@contextlib.contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """End the body by ``_TooLongError`` after so many seconds. Only in a task's own process: elsewhere the judge's deadline must do."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def give_up(*_: object) -> None:
+        raise _TooLongError
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _attempt(
+    name: str, limit_s: float, given: dict[str, list[Any]], failed: dict[str, str], work: Callable[[], Any]
+) -> None:
+    try:
+        with _limited(limit_s):
+            given.setdefault(name, []).append(work())
+    except _TooLongError:
+        failed[name] = f"{name} did not end within {limit_s:g} s"
+    except Exception as error:  # noqa: BLE001 - a family's crash is its own result and no other's
+        failed[name] = f"{name} crashed: {first_line(error)}"
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0] if text else ''}"
+
+
+def proofs(part: Part) -> list[sessions.Proofs]:
+    """What proves sessions alive, of each slice."""
+    return [sessions.proofs(from_table(table, Places())) for table in part.slices(FOR_MESSAGES)]
+
+
+def conflicts(part: Part, question: Question, proven: Keyed) -> Mapping[int, Mapping[str, Found]]:
+    """Holds that conflict, now that it is known how long each session certainly lived."""
+    places = Places()
+    deliveries: list[Deliveries] = []
+    before = 0
+    for table in part.slices(FOR_MESSAGES):
+        some, others = lives_and_deliveries(from_table(table, places), question.ends, before)
+        before += len(some.place)
+        deliveries.append(others)
+    tally = Tally(places, question.examples)
+    sessions.conflicts(joined(deliveries), places, tally, proven)
+    return tally.found
+
+
+def questions(part: Part, wanted: Sequence[availability.Gap]) -> list[Mapping[int, tuple[int, int]]]:
+    """The first question in each gap, of each slice."""
+    return [availability.first_questions(from_table(table, Places()), wanted) for table in part.slices(READ)]

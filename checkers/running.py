@@ -1,0 +1,86 @@
+"""Running extremes within segments: what came before (or comes after) a row, in the same group, message or session.
+
+Why here: order and session rules are all of the form "the highest of what came earlier". numpy's running maximum knows no
+segments, so the segment's number is put above the value in one 64-bit number: values must lie in [0, 2^32), segments be numbered
+in the order they lie. Both running maxima give ``NONE`` where nothing came before.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from checkers.rows import FOREVER, NONE, Flags, Numbers
+
+_BITS: Final = 33
+_MASK: Final = 2**_BITS - 1
+
+
+def segments(*keys: npt.NDArray[Any]) -> Numbers:
+    """The number of each row's segment; rows lie sorted by the keys."""
+    size = len(keys[0])
+    new = np.zeros(size, dtype=bool)
+    for key in keys:
+        new[1:] |= key[1:] != key[:-1]
+    return np.cumsum(new, dtype=np.int64)
+
+
+def highest_before(segment: Numbers, values: Numbers) -> Numbers:
+    """The highest value of the earlier rows of the segment; ``NONE`` values count for nothing."""
+    if not len(values):
+        return values
+    # A value is raised by one so that 0 stays for "none".
+    packed = (segment << _BITS) | np.where(values == NONE, 0, values + 1)
+    running = np.maximum.accumulate(packed)
+    before = np.empty_like(running)
+    before[0] = 0
+    before[1:] = running[:-1]
+    here = (before >> _BITS == segment) & (before & _MASK != 0)
+    here[0] = False
+    return np.where(here, (before & _MASK) - 1, NONE)
+
+
+def lowest_before(segment: Numbers, values: Numbers) -> Numbers:
+    """The lowest value of the earlier rows of the segment."""
+    turned = highest_before(segment, np.where(values == NONE, NONE, FOREVER - values))
+    return np.where(turned == NONE, NONE, FOREVER - turned)
+
+
+def lowest_after(segment: Numbers, values: Numbers) -> Numbers:
+    """The lowest value of the later rows of the segment."""
+    if not len(values):
+        return values
+    turned = segment[-1] - segment[::-1]
+    return lowest_before(turned, values[::-1])[::-1]
+
+
+def highest_and_whose_before(segment: Numbers, values: Numbers, owner: Numbers) -> tuple[Numbers, Numbers]:
+    """As ``highest_before``, and whose it is: of equal values, the first one's."""
+    size = len(values)
+    if not size:
+        return values, owner
+    packed = (segment << _BITS) | np.where(values == NONE, 0, values + 1)
+    running = np.maximum.accumulate(packed)
+    new: Flags = np.empty(size, dtype=bool)
+    new[0] = True
+    new[1:] = packed[1:] > running[:-1]
+    holder = np.maximum.accumulate(np.where(new, np.arange(size), 0))
+    value = np.full(size, NONE, dtype=np.int64)
+    whose = np.full(size, NONE, dtype=np.int64)
+    before = running[:-1]
+    here = np.flatnonzero((before >> _BITS == segment[1:]) & (before & _MASK != 0))
+    value[here + 1] = (before[here] & _MASK) - 1
+    whose[here + 1] = owner[holder[here]]
+    return value, whose
+
+
+def count_before(segment: Numbers, counts: Flags) -> Numbers:
+    """How many of the earlier rows of the segment count."""
+    if not len(segment):
+        return np.zeros(0, dtype=np.int64)
+    running = np.cumsum(counts, dtype=np.int64) - counts
+    starts = np.flatnonzero(np.concatenate(([True], segment[1:] != segment[:-1])))
+    result: Numbers = running - running[starts][segment - segment[0]]
+    return result

@@ -1,0 +1,61 @@
+"""Running extremes within segments, beside the obvious loops."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from checkers.rows import NONE
+from checkers.running import (
+    count_before,
+    highest_and_whose_before,
+    highest_before,
+    lowest_after,
+    lowest_before,
+    segments,
+)
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 3), st.one_of(st.none(), st.integers(0, 2**32 - 2)), st.integers(0, 5))
+)
+
+
+def columns(rows):
+    rows = sorted(rows, key=lambda row: row[0])
+    key = np.array([k for k, _, _ in rows], dtype=np.int64)
+    values = np.array([NONE if v is None else v for _, v, _ in rows], dtype=np.int64)
+    owner = np.array([o for _, _, o in rows], dtype=np.int64)
+    return rows, (segments(key) if len(key) else key), values, owner
+
+
+def around(rows, n, after=False):
+    others = rows[n + 1 :] if after else rows[:n]
+    return [v for k, v, _ in others if k == rows[n][0] and v is not None]
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_extremes_of_earlier_and_later_rows_of_the_segment(rows):
+    rows, segment, values, owner = columns(rows)
+    expected = [max(around(rows, n), default=NONE) for n in range(len(rows))]
+    assert highest_before(segment, values).tolist() == expected
+    assert lowest_before(segment, values).tolist() == [
+        min(around(rows, n), default=NONE) for n in range(len(rows))
+    ]
+    assert lowest_after(segment, values).tolist() == [
+        min(around(rows, n, after=True), default=NONE) for n in range(len(rows))
+    ]
+    value, whose = highest_and_whose_before(segment, values, owner)
+    assert value.tolist() == expected
+    for n, (key, _, _) in enumerate(rows):
+        owners = [o for k, v, o in rows[:n] if k == key and v == expected[n]]
+        assert whose[n] == (owners[0] if owners else NONE)
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_how_many_earlier_rows_of_the_segment_count(rows):
+    rows, segment, values, _ = columns(rows)
+    counts = values != NONE
+    assert count_before(segment, counts).tolist() == [len(around(rows, n)) for n in range(len(rows))]
