@@ -129,8 +129,8 @@ def _slots(rows: Rows, family: _Family, bound_ns: int) -> dict[Key, Slots]:
     if not len(at):
         return {}
     slot = rows.time[at] // bound_ns
-    low = int(slot[0])
-    size = int(slot[-1]) - low + 1
+    low = int(slot.min())
+    size = int(slot.max()) - low + 1
     cell = family.key * size + (slot - low)
     cells = (max(family.names) + 1) * size
     if cells > max(1 << 20, 4 * len(at)):  # few of many: number those that occur
