@@ -39,11 +39,17 @@ class Graveyard:
         with _silence():
             before = events._get_running_loop()  # noqa: SLF001
             try:
-                for loop, tasks in self._loops:
+                for loop, left in self._loops:
+                    tasks = left
                     events._set_running_loop(loop)  # noqa: SLF001
-                    for task in tasks:
-                        task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
-                        _close(task.get_coro().close)
+                    buried: set[asyncio.Task[Any]] = set()
+                    while tasks:
+                        for task in tasks:
+                            task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
+                            _close(task.get_coro().close)
+                        # A ``finally`` may have made tasks of its own, which nobody will ever begin.
+                        buried.update(tasks)
+                        tasks = [task for task in sorted_tasks(asyncio.all_tasks(loop)) if task not in buried]
                     for generator in list(loop._asyncgens):  # type: ignore[attr-defined]  # noqa: SLF001
                         closing = generator.aclose()
                         _close(lambda closing=closing: closing.send(None))  # type: ignore[misc]
