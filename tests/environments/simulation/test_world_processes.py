@@ -334,3 +334,29 @@ def test_an_attempt_to_connect_gets_through_when_the_machine_is_on_again():
         await asyncio.wait_for(connecting, 2)
 
     in_world(main)
+
+
+def test_what_a_dead_process_still_schedules_and_writes_in_its_last_callback_is_nothing():
+    did = []
+
+    async def main(world):
+        async def node():
+            async def serve(reader, writer):
+                writer.write(b"before")
+                world.process("a1").kill()
+                writer.write(b"after")
+                asyncio.get_running_loop().call_soon(did.append, "scheduled by the dead")
+                asyncio.get_running_loop().call_later(0, did.append, "timed by the dead")
+
+            await asyncio.start_server(serve, "a1", 7)
+            await forever()
+
+        world.spawn("a1", node)
+        await asyncio.sleep(1)
+        reader, _writer = await asyncio.open_connection("a1", 7)
+        received = await reader.read()
+        await asyncio.sleep(10)
+        return received
+
+    assert in_world(main) == b"before"
+    assert did == []
