@@ -1,7 +1,7 @@
 """How many schedules the search needs to find each known bug, and how few faults show it.
 
 Every mutant of tests/mutants is hunted with several seeds. The baseline, in the same minutes: the sound broker on every schedule that found a bug, which
-must show nothing of the kind. ``python bench/mutants.py [--seeds 5] [--jobs 2] [--mutant NAME ...] [--record] [--write]``; exit status 1 if a mutant was not found within
+must show nothing of the kind. ``python bench/mutants.py [--seeds 5] [--jobs 2] [--mutant NAME ...] [--shrink] [--record] [--write]``; exit status 1 if a mutant was not found within
 its budget or the sound broker was accused.
 """
 
@@ -47,7 +47,7 @@ class Hunted:
         return None if middle == float("inf") else middle
 
 
-def hunted(mutant: Mutant, seeds: int, budget: int, keep: Path) -> Hunted:
+def hunted(mutant: Mutant, seeds: int, budget: int, keep: Path, *, shrink: bool) -> Hunted:
     answers = []
     with Workshop((*mutant.arena.clients, *mutant.replacements)) as workshop:
         for seed in range(seeds):
@@ -59,6 +59,12 @@ def hunted(mutant: Mutant, seeds: int, budget: int, keep: Path) -> Hunted:
                 arena=mutant.name, seed=seed, anomalies=sorted(mutant.anomalies), budget=budget
             )
             answer["seed"] = seed
+            if shrink and answer["schedules"] is not None:
+                smallest = workshop.ask(
+                    spec=answer["spec"], schedule=answer["schedule"], anomalies=sorted(mutant.anomalies)
+                )
+                answer["faults"] = len(answer["schedule"]["faults"])
+                answer["shrunk"] = len(smallest["schedule"]["faults"])
             answers.append(answer)
             kept.write_text(json.dumps(answer))
             print(
@@ -151,6 +157,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--budget", type=int, default=BUDGET)
     parser.add_argument("--mutant", action="append", choices=sorted(MUTANTS), help="only these")
+    parser.add_argument("--shrink", action="store_true", help="say how few faults show each bug")
     parser.add_argument("--record", action="store_true", help="keep the quickest find for the tests")
     parser.add_argument("--write", action="store_true", help="write docs/mutants.md")
     parser.add_argument(
@@ -161,7 +168,14 @@ def main() -> int:
     keep.mkdir(parents=True, exist_ok=True)
     chosen = [MUTANTS[name] for name in arguments.mutant or MUTANTS]
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        done = list(pool.map(lambda mutant: hunted(mutant, arguments.seeds, arguments.budget, keep), chosen))
+        done = list(
+            pool.map(
+                lambda mutant: hunted(
+                    mutant, arguments.seeds, arguments.budget, keep, shrink=arguments.shrink
+                ),
+                chosen,
+            )
+        )
     lines = table(done)
     print("\n".join(lines))
     for each in done:

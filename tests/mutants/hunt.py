@@ -32,8 +32,8 @@ FIELDS: Final[dict[str, Any]] = {
     "workload": "groups",
     "time_limit_s": 8.0,
     "rate": 40.0,
-    "producers": 3,
-    "consumers": 3,
+    "producers": 6,  # with three pairs: each has one in either client zone, so that a cut-off live keeps some
+    "consumers": 6,
     "groups": 6,
 }
 TARGETS: Final = ("live", "backup", "lives", "one", "minority", "all")
@@ -43,7 +43,8 @@ ENDING: Final = ("kill", "stop", "power-loss")
 MILD: Final = ("disk-slow",)
 SETTLE_S: Final = 1.5
 """From the end of a fault that ended a broker to the next: a restart, a synchronisation and a failback."""
-DURATIONS_S: Final = (0.3, 1.0, 2.5, 5.0)
+DURATIONS_S: Final = (0.5, 2.5, 5.0)
+"""Below and above what the brokers in these tests take for a silence (2 s) and need for a vote (1 s)."""
 INTERVALS_S: Final = (0.5, 1.5, 3.0)
 
 

@@ -1,7 +1,7 @@
 """What runs inside a process with a (possibly) mutated product: one JSON job a line in, one JSON answer a line out.
 
-Jobs: {"arena": mutant's name, "seed", "anomalies", "budget"} hunts; {"spec", "schedule"} runs one schedule and says what was found. Standard output
-is for answers only; what the product logs is not shown.
+Jobs: {"arena": mutant's name, "seed", "anomalies", "budget"} hunts; {"spec", "schedule"} runs one schedule and says what was found, and with "anomalies"
+shrinks it first. Standard output is for answers only; what the product logs is not shown.
 """
 
 from __future__ import annotations
@@ -60,13 +60,39 @@ def search(arena: str, seed: int, anomalies: list[str], budget: int) -> dict[str
     return answer | {"hunt-s": time.perf_counter() - began}
 
 
+def shrunk(spec: TestSpec, schedule: Schedule, anomalies: list[str]) -> dict[str, Any]:
+    """The answer of ``run`` for a schedule from which no fault can be taken without losing the anomaly; parts are taken in halves first."""
+    wanted = set(anomalies)
+    best = run(spec, schedule)
+    faults = schedule.faults
+    size = max(1, len(faults) // 2)
+    while True:
+        start = 0
+        while start < len(faults):
+            fewer = faults[:start] + faults[start + size :]
+            answer = run(spec, Schedule(faults=fewer))
+            if wanted & answer["anomalies"].keys():
+                best, faults = answer, fewer
+            else:
+                start += size
+        if size == 1:
+            return best
+        size //= 2
+
+
 def main() -> None:
     """Answer until standard input ends."""
     logging.disable(logging.CRITICAL)
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         job = json.loads(line)
-        if "spec" in job:
+        if "spec" in job and "anomalies" in job:
+            answer = shrunk(
+                msgspec.convert(job["spec"], TestSpec),
+                msgspec.convert(job["schedule"], Schedule),
+                job["anomalies"],
+            )
+        elif "spec" in job:
             answer = run(msgspec.convert(job["spec"], TestSpec), msgspec.convert(job["schedule"], Schedule))
         else:
             answer = search(job["arena"], job["seed"], job["anomalies"], job["budget"])

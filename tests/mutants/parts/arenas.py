@@ -12,16 +12,41 @@ CLUSTER: Final = ("partition", "pause", "kill")
 THREE_PAIRS: Final = Arena(CLUSTER)
 """Three pairs, both votes on: where the documents promise that nothing is lost and nobody is live twice."""
 
-ONE_PAIR: Final = Arena(("kill", "pause", "stop"), {"pairs": 1})
+ONE_PAIR: Final = Arena(("kill", "pause", "stop"), {"pairs": 1, "producers": 3, "consumers": 3})
 """One pair, without partitions: those it cannot survive, as documented (RP4)."""
 
-PAIR_ON_SLOW_DISKS: Final = Arena(("kill", "power-loss", "pause", "disk-slow"), {"pairs": 1})
+PAIR_ON_SLOW_DISKS: Final = Arena(
+    ("kill", "power-loss", "disk-slow"), {"pairs": 1, "producers": 3, "consumers": 3, "rate": 100.0}
+)
 
-FORWARDING: Final = Arena(CLUSTER, {"workload": "queue", "ordered": False, "pairs": 2})
+FORWARDING: Final = Arena(
+    CLUSTER, {"workload": "queue", "ordered": False, "pairs": 2, "producers": 4, "consumers": 4}
+)
 """Messages without groups, which brokers forward to each other."""
+
+FORWARDING_ALONE: Final = Arena(
+    ("kill", "power-loss", "disk-slow", "partition"),
+    {
+        "policy": "standalone",
+        "workload": "queue",
+        "ordered": False,
+        "pairs": 2,
+        "producers": 4,
+        "consumers": 4,
+    },
+)
+"""The same without backups: what a broker has not stored itself nobody has."""
 
 DISK: Final = Arena(
     ("kill", "power-loss", "disk-slow"),
-    {"policy": "standalone", "pairs": 1, "rate": 150.0, "prefetch": 2, "hold_s": 0.05},
+    {
+        "policy": "standalone",
+        "pairs": 1,
+        "producers": 3,
+        "consumers": 3,
+        "rate": 150.0,
+        "prefetch": 2,
+        "hold_s": 0.05,
+    },
 )
 """One broker and its disk, and consumers that do not keep up: what is lost must not have been delivered before."""

@@ -12,7 +12,7 @@ _CONSUMER: Final = "workloads/consumer.py"
 
 LATE: Final = Arena(
     ONE_PAIR.kinds,
-    {"pairs": 1, "prefetch": 4, "hold_s": 0.2},
+    {"pairs": 1, "producers": 3, "consumers": 3, "prefetch": 4, "hold_s": 0.2},
     (
         Replacement(
             _CONSUMER,

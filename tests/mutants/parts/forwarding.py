@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mutants.mutant import Mutant, Replacement
-from mutants.parts.arenas import FORWARDING
+from mutants.parts.arenas import FORWARDING, FORWARDING_ALONE
 
 MUTANTS: Final = (
     Mutant(
@@ -44,7 +44,7 @@ MUTANTS: Final = (
         "AMQ-3695",
         "a forwarded message is confirmed to its origin when it is taken, not when it is durable",
         frozenset({"lost"}),
-        FORWARDING,
+        FORWARDING_ALONE,
         (
             Replacement(
                 "broker/cluster/balancing.py",

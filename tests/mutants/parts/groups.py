@@ -9,7 +9,9 @@ from mutants.parts.arenas import CLUSTER, ONE_PAIR
 
 _QUEUE: Final = "broker/core/queue.py"
 
-NARROW: Final = Arena(ONE_PAIR.kinds, {"pairs": 1, "prefetch": 4, "hold_s": 0.1})
+NARROW: Final = Arena(
+    ONE_PAIR.kinds, {"pairs": 1, "producers": 3, "consumers": 3, "prefetch": 4, "hold_s": 0.1, "rate": 90.0}
+)
 
 """Consumers that hold few messages, so that their credit runs out."""
 
@@ -75,7 +77,7 @@ MUTANTS: Final = (
         "Artemis: a grouping time-out that routes anyway",
         "a message with a group is sent to any broker that has consumers, though nobody has decided which one owns the group",
         frozenset({"reordered", "reordered-realtime", "reordered-session", "group-split"}),
-        Arena(CLUSTER, {"pairs": 2}),
+        Arena(CLUSTER, {"pairs": 2, "producers": 4, "consumers": 4}),
         (
             Replacement(
                 "broker/core/engine.py",

@@ -14,6 +14,7 @@ BACKLOG: Final = Arena(
     {
         "policy": "standalone",
         "pairs": 1,
+        "producers": 3,
         "consumers": 2,
         "prefetch": 1,
         "hold_s": 0.05,

@@ -86,7 +86,7 @@ MUTANTS: Final = (
         "openmq 69",
         "a live that has not heard of its backup for longer than it may goes on as if nothing were",
         frozenset({"split-brain", "lost", "duplicate", "zombie"}),
-        ONE_PAIR,
+        THREE_PAIRS,
         (
             Replacement(
                 _FEED,
