@@ -57,7 +57,10 @@ class Grants:
             self._grants.setdefault(grant.node_id, {})[grant.session] = grant
 
     def ask(self, node_id: str, session: str, claimant: str, round_: int) -> tuple[bool, str, Grant | None]:
-        """(granted, why not, the decision if it is new and must be kept)."""
+        """(granted, why not, the decision that must be on the disk before that is said).
+
+        A vote that is given again is kept again: that it was given before does not say that it was on the disk yet.
+        """
         if any(_order(known) > _order(session) for known in self._grants.get(node_id, ())):
             # A later session began with a backup that was up to date: who lost an earlier one is behind.
             return False, "that interruption is over", None
@@ -66,10 +69,9 @@ class Grants:
             return False, "that round was withdrawn", None
         if grant.claimant is not None and grant.claimant != claimant:
             return False, f"granted to {grant.claimant}", None
-        if grant.claimant == claimant and grant.round >= round_:
-            return True, "", None
-        grant.claimant = claimant
-        grant.round = round_
+        if grant.claimant != claimant or grant.round < round_:
+            grant.claimant = claimant
+            grant.round = round_
         return True, "", grant
 
     def withdraw(self, node_id: str, session: str, claimant: str, round_: int) -> Grant | None:
@@ -83,9 +85,9 @@ class Grants:
         return grant
 
     def forgotten(self, node_id: str) -> list[Grant]:
-        """Drop, and return, decisions too old to be asked for."""
+        """Drop, and return, decisions too old to be asked for: of the earliest sessions, however late they were heard of."""
         sessions = self._grants.get(node_id, {})
-        old = list(sessions)[: max(0, len(sessions) - SESSIONS_KEPT)]
+        old = sorted(sessions, key=_order)[: max(0, len(sessions) - SESSIONS_KEPT)]
         return [sessions.pop(session) for session in old]
 
     def _of(self, node_id: str, session: str) -> Grant:

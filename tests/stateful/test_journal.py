@@ -14,6 +14,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from broker.storage import ADD, DELETE, UPDATE, Journal, JournalError, JournalOptions, MemoryVolume, Operation
 from broker.storage.entry import decode_entry
 from broker.storage.memory import VolumeCrashedError
+from stateful.entries import Entries, plain
 from stateful.machines import LoopMachine, budget
 
 DIRECTORY = "data/journal"
@@ -27,32 +28,6 @@ CHANGES = st.lists(
     min_size=1,
     max_size=4,
 )
-
-
-class Entries:
-    """What was appended, and what it means."""
-
-    def __init__(self):
-        self.entries = []
-
-    def state(self, count=None):
-        """(id, kind, data, updates) of every record that lives after ``count`` entries."""
-        live = {}
-        for operations in self.entries[:count]:
-            for action, kind, id_, data in operations:
-                if action == ADD:
-                    live[id_] = (id_, kind, data, [])
-                elif action == UPDATE:
-                    live[id_][3].append((kind, data))
-                else:
-                    del live[id_]
-        return list(live.values())
-
-
-def plain(recovered):
-    return [
-        (one.id, one.kind, one.data, [tuple(update) for update in one.updates]) for one in recovered.records
-    ]
 
 
 class JournalMachine(LoopMachine):

@@ -9,10 +9,12 @@ import itertools
 import random
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from broker.cluster import messages as m
+from broker.cluster import quorum
 from broker.cluster.quorum import session_name, vote, votes_needed, withdraw
 from broker.policies.replication.ballots import Ballots
 from broker.policies.replication.decision import LiveVote
@@ -111,8 +113,15 @@ class Interruption:
 
 
 class VoteMachine(LoopMachine):
-    @initialize(pairs=st.integers(1, 5), live_votes=st.booleans())
-    def begin(self, pairs, live_votes):
+    @initialize(
+        pairs=st.sampled_from([2, 2, 3, 3, 4, 5, 1]),
+        live_votes=st.sampled_from([True, True, False]),
+        kept=st.sampled_from([1, 2, 8]),
+    )
+    def begin(self, pairs, live_votes, kept):
+        """``kept``: interruptions that a voter remembers; the latest is enough."""
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(quorum, "SESSIONS_KEPT", kept)
         self.pairs = pairs
         self.live_votes = live_votes
         self.voters = [VoterNode(self, f"V{number}") for number in range(pairs - 1)]
@@ -157,8 +166,16 @@ class VoteMachine(LoopMachine):
         self.now = Interruption(session_name(1, self.sessions, 7))
         self.claims = {}
 
-    @precondition(lambda self: self.live_votes and LIVE not in self.now.running)
-    @rule()
+    @rule(name=st.sampled_from(["both", LIVE, BACKUP]))
+    def ask(self, name):
+        now = self.now
+        if name == "both":
+            self.ask(BACKUP)
+        if name != BACKUP and self.live_votes and LIVE not in now.running:
+            self.live_asks()
+        if name == BACKUP and BACKUP not in now.running and BACKUP not in now.winners:
+            self.backup_asks()
+
     def live_asks(self):
         """``LiveVote``: round after round within its time; it is not live meanwhile, and gives up at the end."""
         now = self.now
@@ -173,8 +190,6 @@ class VoteMachine(LoopMachine):
 
         self.start(LIVE, ask())
 
-    @precondition(lambda self: BACKUP not in self.now.running and BACKUP not in self.now.winners)
-    @rule()
     def backup_asks(self):
         """One round of a backup, which withdraws it if it fails."""
         now, membership = self.now, self.claimants[BACKUP]
@@ -212,13 +227,18 @@ class VoteMachine(LoopMachine):
     # ---- the network
 
     @precondition(lambda self: self.packets)
-    @rule(which=st.integers(0, 15), fate=st.sampled_from(["deliver"] * 5 + ["repeat", "repeat", "lose"]))
+    @rule(
+        which=st.integers(0, 15),
+        fate=st.sampled_from(["deliver", "deliver", "deliver", "twice", "repeat", "lose"]),
+    )
     def packet(self, which, fate):
         index = which % len(self.packets)
         wire, message = self.packets[index]
         if fate != "repeat":
             del self.packets[index]
         if fate != "lose":
+            self.deliver(wire, message)
+        if fate == "twice":
             self.deliver(wire, message)
 
     def deliver(self, wire, message):
@@ -237,6 +257,11 @@ class VoteMachine(LoopMachine):
         self.loop.turn(3)
 
     @precondition(lambda self: self.packets)
+    @rule(fate=st.sampled_from(["deliver", "twice"]))
+    def oldest(self, fate):
+        self.packet(0, fate)
+
+    @precondition(lambda self: self.packets)
     @rule()
     def everything_arrives(self):
         for _ in range(4):
@@ -245,31 +270,36 @@ class VoteMachine(LoopMachine):
                 self.deliver(wire, message)
             self.loop.advance(2 * SYNC_S)
 
-    @precondition(lambda self: self.voters)
-    @rule(which=st.integers(0, 3), name=st.sampled_from([LIVE, BACKUP]), linked=st.booleans())
-    def link(self, which, name, linked):
-        voter = self.voters[which % len(self.voters)].name
-        (self.claimants[name].reach.add if linked else self.claimants[name].reach.discard)(voter)
-
     # ---- time and power
 
-    @rule(milliseconds=st.sampled_from([20, 120, 1100]))
+    @rule(milliseconds=st.sampled_from([5, 20, 120, 1100]))
     def wait(self, milliseconds):
         self.loop.advance(milliseconds / 1000)
 
     @precondition(lambda self: self.voters)
     @rule(which=st.integers(0, 3), seed=st.integers(0, 7))
-    def voter_crashes(self, which, seed):
-        self.voters[which % len(self.voters)].crash(random.Random(seed) if seed else None)
+    def power_fails(self, which, seed):
+        """Of a voter that has something to lose, if there is one."""
+        writing = [voter for voter in self.voters if voter.journal.synced < voter.journal.last_sequence]
+        voters = writing or self.voters
+        voters[which % len(voters)].crash(random.Random(seed) if seed else None)
 
     @precondition(lambda self: self.voters)
-    @rule(which=st.integers(0, 3), held=st.booleans())
-    def voter_is_interrupted_itself(self, which, held):
-        """Its gate is held while others vote about it."""
-        gate = self.voters[which % len(self.voters)].gate
-        with self.loop.inside():
-            (gate.hold if held else gate.release)()
-        self.loop.turn(3)
+    @rule(
+        what=st.sampled_from(["unlink", "link", "link", "hold", "release"]),
+        which=st.integers(0, 3),
+        name=st.sampled_from([LIVE, BACKUP]),
+    )
+    def disturb(self, what, which, name):
+        """One party loses its link to a voter, or its gate is held while others vote about *it*."""
+        voter = self.voters[which % len(self.voters)]
+        if what in ("link", "unlink"):
+            reach = self.claimants[name].reach
+            (reach.add if what == "link" else reach.discard)(voter.name)
+        else:
+            with self.loop.inside():
+                (voter.gate.hold if what == "hold" else voter.gate.release)()
+            self.loop.turn(3)
 
     @precondition(lambda self: self.now.winners)
     @rule()
@@ -297,6 +327,8 @@ class VoteMachine(LoopMachine):
                     task.result()
 
     def teardown(self):
+        if hasattr(self, "patch"):
+            self.patch.undo()
         if hasattr(self, "voters"):
             for voter in self.voters:
                 self.loop.run(voter.journal.close())

@@ -10,6 +10,9 @@ import contextlib
 import selectors
 from asyncio import events
 
+RESOLUTION_S = 1e-6
+"""Timers that are due within it are due now, as on the stock loop."""
+
 
 class StuckError(AssertionError):
     """Nothing is ready and no timer is set: what is awaited can never happen."""
@@ -39,7 +42,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.now = 0.0
         self.complaints = []
         self._selector = _Clock(self)
-        self._clock_resolution = 1e-6
+        self._clock_resolution = RESOLUTION_S
         self.set_exception_handler(lambda _, context: self.complaints.append(context))
 
     def time(self):
@@ -67,7 +70,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def turn(self, count=1):
         """Run what is ready, and what that makes ready only in the next turn. Time stands still."""
         for _ in range(count):
-            if not self._ready and not (self._scheduled and self._scheduled[0]._when <= self.now):
+            if not self._busy():
                 return
             self.call_soon(self.stop)
             self.run_forever()
@@ -75,7 +78,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def settle(self):
         """Turn until nothing is ready. Time stands still."""
         for _ in range(100_000):
-            if not self._ready and not (self._scheduled and self._scheduled[0]._when <= self.now):
+            if not self._busy():
                 return
             self.turn()
         raise StuckError("the loop never comes to rest")
@@ -84,10 +87,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Let time pass, timer by timer, each with all that follows from it."""
         end = self.now + seconds
         self.settle()
-        while self._scheduled and self._scheduled[0]._when <= end:
-            self.now = max(self.now, self._scheduled[0]._when)
+        while self._scheduled and self._scheduled[0]._when < end + RESOLUTION_S:
+            self.now = max(self.now, min(self._scheduled[0]._when, end))
             self.settle()
         self.now = end
+
+    def _busy(self):
+        return self._ready or (self._scheduled and self._scheduled[0]._when < self.now + RESOLUTION_S)
 
     def discard(self):
         """Cancel what still runs and close."""
