@@ -1,0 +1,277 @@
+"""The drawing of one run of a search: which faults there are at all, how the brokers are set, what the clients do.
+
+Why most is left out of every run: swarm testing (Groce et al., ISSTA 2012). A run with every kind of fault in it hides what needs one
+kind often, and a fixed time-out hides what needs another. So each run keeps about half of the kinds, some of the properties, and
+draws the rest from small lists; thousands of runs meet all of it.
+
+Why bounded: brokers promise something for some faults only. A search without bounds finds again and again what the documents admit (RP4, RP11, RP13), and
+never comes to a bug. Bounded runs leave out kinds that no promise covers, do not mix what ends brokers with what silences them, and let a
+pair recover before the next blow that ends a broker. Kinds that are asked for by name are always taken.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from harness.interface import Fault, NodePlan, Schedule, TestSpec, UsageError
+from harness.systems.registry import for_policy
+from nemesis import registry as kinds
+from nemesis import schedule as schedules
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "environment": "simulation",
+    "time_limit_s": 8.0,
+    "rate": 40.0,
+    "producers": 6,
+    "consumers": 6,
+    "groups": 6,
+}
+"""Fields of a spec where nobody gave another: small, so that thousands of runs are possible."""
+
+ENDING: Final = (
+    "kill",
+    "stop",
+    "power-loss",
+    "late-start",
+    "disk-error",
+    "disk-full",
+    "destroy",
+    "disk-corrupt",
+)
+"""Kinds after which a broker must start again; the others silence or disturb it."""
+
+MILD: Final = ("disk-slow", "slow", "clock-skew", "clock-step")
+"""Kinds that every promise covers beside any other."""
+
+BEYOND: Final[Mapping[str, str]] = {
+    "destroy": "with its disk go the messages of a broker that has no backup (RP11)",
+    "disk-corrupt": "what rots on the only copy is gone",
+    "disk-error": "a broker that ends itself leaves its pair to a restart in any order (RP13)",
+    "disk-full": "as disk-error",
+    "clock-rate": "votes and leases measure time: clocks that run apart are not promised to be survived",
+}
+"""Kinds that a bounded search takes only when they are named, and why."""
+
+CONNECTED: Final[Mapping[str, str]] = {
+    "partition": "fewer than three pairs cannot tell a cut link from a dead peer (RP4)",
+    "stall": "as partition",
+    "disk-stall": "as partition: a silent peer is no dead one",
+}
+"""Kinds that a bounded search takes only with three pairs, or when they are named, and why."""
+
+QUORUM_PAIRS: Final = 3
+SETTLE_S: Final = 1.5
+"""From the end of a fault that ended a broker to the next: a restart, a synchronisation, a failback."""
+
+_DURATIONS_S: Final = (0.3, 1.0, 2.5, 5.0)
+_INTERVALS_S: Final = (0.5, 1.5, 3.0)
+_SWING: Final = 0.3
+_TARGETS: Final = ("live", "backup", "lives", "backups", "one", "minority", "all")
+_HA: Final = "ha-policy.replication."
+
+_PROPERTIES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "cluster.connection-ttl": (1000, 4000),
+    "cluster.call-timeout": (500, 2000),
+    "cluster.retry-interval": (50, 300),
+    "journal.segment-size": (8192, 65_536, 1_048_576),
+    "journal.compact-min-files": (2, 4),
+}
+_PROPERTIES_REPLICATED: Final[Mapping[str, tuple[Any, ...]]] = {
+    f"{_HA}vote-retries": (2, 10),
+    f"{_HA}vote-retry-wait": (100, 600),
+    f"{_HA}quorum-vote-wait": (500, 2000),
+    f"{_HA}retry-replication-wait": (100, 500),
+    f"{_HA}replication-patience": (1000, 4000),
+}
+_CLIENTS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "prefetch": (1, 2, 10, 1000),
+    "hold_s": (0.0, 0.1, 0.5),
+    "groups": (1, 3, 24),
+    "payload_bytes": (8, 512, 4096),
+    "operation_timeout_s": (1.0, 2.5),
+}
+_OPTIONS: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
+    "slow": {"delay_ms": (20.0, 100.0, 500.0), "jitter_ms": (0.0, 50.0, 300.0)},
+    "disk-slow": {"delay_ms": (5.0, 50.0, 300.0), "jitter_ms": (0.0, 100.0)},
+    "disk-error": {"operation": ("write", "sync")},
+    "clock-skew": {"skew_ms": (-60_000.0, 1000.0, 3_600_000.0)},
+    "clock-step": {"step_ms": (-60_000.0, -500.0, 60_000.0)},
+    "clock-rate": {"rate": (0.7, 0.9, 1.1, 1.5)},
+}
+"""Option of a kind -> what is drawn from, where it is drawn at all."""
+
+
+_ALWAYS_DRAWN: Final = frozenset({"seed", "nemeses", "properties", "duration_s", "interval_s", "targets"})
+"""Fields that no base fixes: its properties and nemeses bound what is drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swarm:
+    """What a search draws from.
+
+    ``base`` decides everything that is not drawn; ``fixed`` are the names of fields of it that are given and must stay. ``kinds`` are those faults
+    that may occur; the nodes are those that the policy plans.
+    """
+
+    base: TestSpec
+    kinds: tuple[str, ...]
+    bounded: bool = True
+    fixed: frozenset[str] = frozenset()
+
+    @property
+    def nodes(self) -> tuple[NodePlan, ...]:
+        """The brokers of each run."""
+        return for_policy(self.base.policy).plan(self.base)
+
+
+def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = frozenset()) -> Swarm:
+    """What can be drawn for a spec: its nemeses, or without any all that its cluster takes and its bounds allow.
+
+    Raises UsageError for a nemesis that does not exist, that the cluster is too small for, or a policy that there is not.
+    """
+    nodes = for_policy(base.policy).plan(base)
+    for name in base.nemeses:
+        _probe(kinds.get(name).name, base, nodes)
+    chosen = base.nemeses or tuple(
+        name
+        for name in kinds.names()
+        if _fits(name, base, nodes) and not (bounded and _unpromised(name, nodes))
+    )
+    return Swarm(base=base, kinds=chosen, bounded=bounded, fixed=fixed)
+
+
+def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
+    """One run: the same for the same seed. Its own seed, and the seeds of all its parts, follow from it."""
+    chance = random.Random(f"swarm:{seed}")
+    nodes = swarm.nodes
+    chosen = _some(_family(swarm, chance), chance)
+    possible = [target for target in _TARGETS if _possible(target, nodes)]
+    changes: dict[str, Any] = {
+        "seed": chance.getrandbits(31),
+        "nemeses": chosen,
+        "duration_s": _about(chance.choice(_DURATIONS_S), chance),
+        "interval_s": _about(chance.choice(_INTERVALS_S), chance),
+        "targets": tuple(chance.sample(possible, min(len(possible), chance.randint(1, 3)))),
+        "properties": _properties(swarm.base, nodes, chance),
+    }
+    for field, choices in _CLIENTS.items():
+        value = chance.choice(choices)
+        if chance.random() < 0.25:
+            changes[field] = value
+    given = swarm.fixed - _ALWAYS_DRAWN
+    changes = {field: value for field, value in changes.items() if field not in given}
+    spec = msgspec.structs.replace(swarm.base, **changes)
+    faults: Sequence[Fault] = schedules.generate(spec, nodes, chance).faults
+    if swarm.bounded:
+        faults = tuple(_apart(faults))
+    faults = [_with_options(fault, nodes, chance) for fault in faults]
+    if chance.random() < 0.5:
+        pair = chance.choice(sorted({node.pair for node in nodes}))
+        faults = [_focused(fault, pair, nodes) for fault in faults]
+    return spec, Schedule(faults=tuple(faults))
+
+
+def _family(swarm: Swarm, chance: random.Random) -> tuple[str, ...]:
+    """Within bounds: the kinds that end brokers, or those that silence them; the mild ones with either."""
+    hard = [kind for kind in swarm.kinds if kind not in MILD]
+    if not (swarm.bounded and hard):
+        return swarm.kinds
+    ends = chance.choice(hard) in ENDING
+    return tuple(kind for kind in swarm.kinds if kind in MILD or (kind in ENDING) is ends)
+
+
+def _some(choices: Sequence[str], chance: random.Random) -> tuple[str, ...]:
+    kept = tuple(choice for choice in choices if chance.random() < 0.5)
+    return kept or (chance.choice(choices),)
+
+
+def _about(value: float, chance: random.Random) -> float:
+    return round(value * chance.uniform(1 - _SWING, 1 + _SWING), 3)
+
+
+def _properties(
+    base: TestSpec, nodes: Sequence[NodePlan], chance: random.Random
+) -> dict[str, dict[str, Any]]:
+    """Those of the base, and about a quarter of the drawn ones, for every node alike."""
+    table = dict(_PROPERTIES)
+    if any(node.configured != "standalone" for node in nodes):
+        table |= _PROPERTIES_REPLICATED
+    elif len(nodes) == 1:
+        table = {name: choices for name, choices in table.items() if not name.startswith("cluster.")}
+    drawn: dict[str, Any] = {}
+    for name, choices in table.items():
+        value = chance.choice(choices)
+        if chance.random() < 0.25:
+            drawn[name] = value
+    return {**base.properties, "*": {**drawn, **base.properties.get("*", {})}}
+
+
+def _apart(faults: Sequence[Fault]) -> Iterator[Fault]:
+    """Those faults that leave a pair the time to recover from the one before, if that ended a broker."""
+    free_s = 0.0
+    for fault in faults:
+        if fault.kind in ENDING:
+            if fault.start_s < free_s:
+                continue
+            free_s = fault.start_s + (fault.duration_s or 0.0) + SETTLE_S
+        yield fault
+
+
+def _with_options(fault: Fault, nodes: Sequence[NodePlan], chance: random.Random) -> Fault:
+    """The same fault, some of its options drawn."""
+    options = dict(fault.options)
+    for name, choices in _OPTIONS.get(fault.kind, {}).items():
+        value = chance.choice(choices)
+        if chance.random() < 0.7:
+            options[name] = value
+    drawn = msgspec.structs.replace(fault, options=options)
+    return drawn if _valid(drawn, nodes) else fault
+
+
+def _focused(fault: Fault, pair: str, nodes: Sequence[NodePlan]) -> Fault:
+    """The same fault, of that pair where a fault can be of one: a sequence of blows hits hardest in one place."""
+    focused = msgspec.structs.replace(fault, options={**fault.options, "pair": pair})
+    return focused if _valid(focused, nodes) else fault
+
+
+def _valid(fault: Fault, nodes: Sequence[NodePlan]) -> bool:
+    try:
+        kinds.get(fault.kind).validate(fault, nodes)
+    except UsageError:
+        return False
+    return True
+
+
+def _possible(target: str, nodes: Sequence[NodePlan]) -> bool:
+    """Is the cluster large enough, and has it anybody in that role?"""
+    if target in ("backup", "backups") and not any(node.configured == "slave" for node in nodes):
+        return False
+    return _valid(Fault(kind="kill", start_s=0.0, target=target), nodes)
+
+
+def _probe(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> None:
+    """Raises UsageError if no fault of that kind can be planned."""
+    schedules.generate(msgspec.structs.replace(base, nemeses=(name,)), nodes, random.Random(0))
+
+
+def _fits(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> bool:
+    try:
+        _probe(name, base, nodes)
+    except UsageError:
+        return False
+    return True
+
+
+def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
+    """Whether no promise covers this kind in this cluster."""
+    paired = any(node.configured == "slave" for node in nodes)
+    few = paired and len({node.pair for node in nodes}) < QUORUM_PAIRS
+    return name in BEYOND or (few and name in CONNECTED)
+
+
+__all__ = ["BEYOND", "CONNECTED", "DEFAULTS", "ENDING", "MILD", "Swarm", "draw", "swarm"]

@@ -1,0 +1,170 @@
+"""A search draws runs from its seed, within its bounds, stops at the first that breaks the guarantee, and says what it never saw."""
+
+import itertools
+import json
+
+import msgspec
+import pytest
+
+from harness import cli, coverage, reproduction, search, swarm
+from harness import judge as judging
+from harness.interface import TestSpec, UsageError
+from harness.simulate import simulate
+from harness.systems.registry import for_policy
+from nemesis import registry as kinds
+from nemesis import schedule as schedules
+
+DRAWS = 300
+
+
+def spec(**fields):
+    return TestSpec(**{"name": "search", **swarm.DEFAULTS, **fields})
+
+
+def draws(drawn_from, count=DRAWS):
+    return [swarm.draw(drawn_from, f"1/{number}") for number in range(count)]
+
+
+def request(tmp_path, base, **fields):
+    return search.Request(**{"swarm": swarm.swarm(base), "seed": 3, "runs": 10, "root": tmp_path, **fields})
+
+
+def campaign(tmp_path):
+    return json.loads((tmp_path / "latest" / search.CAMPAIGN).read_bytes())
+
+
+ONE_PAIR = spec(pairs=1, nemeses=("partition",))
+"""Cannot survive what it is given (RP4): some run of a few finds split brain."""
+
+PEACEFUL = spec(pairs=1, policy="standalone", nemeses=("clock-skew",), time_limit_s=2.0)
+
+
+def test_a_run_is_decided_by_its_seed():
+    drawn_from = swarm.swarm(spec())
+    assert swarm.draw(drawn_from, "1/0") == swarm.draw(drawn_from, "1/0")
+    assert len({msgspec.json.encode(one) for one in draws(drawn_from, 50)}) == 50
+
+
+@pytest.mark.parametrize("bounded", [True, False])
+@pytest.mark.parametrize(
+    "fields", [{}, {"pairs": 1}, {"policy": "standalone"}, {"policy": "standalone", "pairs": 1}]
+)
+def test_whatever_is_drawn_can_be_run(fields, bounded):
+    base = spec(**fields)
+    nodes = for_policy(base.policy).plan(base)
+    everything = {primitive: "" for name in kinds.names() for primitive in kinds.get(name).primitives}
+    for drawn, schedule in draws(swarm.swarm(base, bounded=bounded)):
+        schedules.validate(schedule, everything, nodes)
+        assert for_policy(drawn.policy).plan(drawn) == nodes
+
+
+def test_every_kind_and_every_property_is_there_in_some_runs_and_missing_in_others():
+    drawn_from = swarm.swarm(spec(), bounded=False)
+    assert drawn_from.kinds == kinds.names()
+    runs = draws(drawn_from)
+    for kind in drawn_from.kinds:
+        having = sum(any(fault.kind == kind for fault in schedule.faults) for _, schedule in runs)
+        assert 0 < having < DRAWS, kind
+    names = {name for drawn, _ in runs for name in drawn.properties["*"]}
+    assert {"journal.segment-size", "cluster.connection-ttl", "ha-policy.replication.vote-retries"} <= names
+    for name in names:
+        assert len({drawn.properties["*"].get(name) for drawn, _ in runs}) > 2, name
+    for field in ("prefetch", "hold_s", "operation_timeout_s"):
+        assert len({getattr(drawn, field) for drawn, _ in runs}) > 2, field
+
+
+def test_a_bounded_run_does_not_mix_what_ends_brokers_with_what_silences_them_and_lets_a_pair_recover():
+    for _, schedule in draws(swarm.swarm(spec())):
+        hard = [fault for fault in schedule.faults if fault.kind not in swarm.MILD]
+        ending = [fault for fault in hard if fault.kind in swarm.ENDING]
+        assert not ending or ending == hard
+        for before, after in itertools.pairwise(ending):
+            assert after.start_s >= before.start_s + before.duration_s + swarm.SETTLE_S
+
+
+def test_bounds_leave_out_what_nobody_promises_to_survive_unless_it_is_named():
+    assert not set(swarm.BEYOND) & set(swarm.swarm(spec()).kinds)
+    assert "partition" in swarm.swarm(spec()).kinds
+    assert "partition" not in swarm.swarm(spec(pairs=1)).kinds
+    named = swarm.swarm(spec(pairs=1, nemeses=("partition", "destroy")))
+    assert named.kinds == ("partition", "destroy")
+
+
+def test_what_was_given_is_not_drawn():
+    base = spec(
+        prefetch=7, properties={"*": {"journal.segment-size": 4096}, "a1": {"cluster.call-timeout": 900}}
+    )
+    for drawn, _ in draws(swarm.swarm(base, fixed=frozenset({"prefetch"})), 100):
+        assert drawn.prefetch == 7
+        assert drawn.properties["*"]["journal.segment-size"] == 4096
+        assert drawn.properties["a1"] == {"cluster.call-timeout": 900}
+
+
+def test_a_nemesis_that_the_cluster_is_too_small_for_is_refused():
+    with pytest.raises(UsageError, match="too few"):
+        swarm.swarm(spec(policy="standalone", pairs=1, nemeses=("partition",)))
+
+
+def test_the_first_finding_ends_a_search_and_is_the_same_in_two_processes_as_in_one(tmp_path, capsys):
+    assert search.run(request(tmp_path / "one", ONE_PAIR)) == judging.INVALID
+    told = capsys.readouterr().out
+    assert search.run(request(tmp_path / "two", ONE_PAIR, jobs=2)) == judging.INVALID
+    one, two = campaign(tmp_path / "one"), campaign(tmp_path / "two")
+    assert one["stopped"] == two["stopped"] == "a finding"
+    assert one["kept"][0] == two["kept"][0]
+    assert "split-brain" in one["kept"][0]["findings"]
+    assert one["runs"] == one["kept"][-1]["number"] + 1
+    kept = reproduction.load(tmp_path / "one" / "latest" / reproduction.FILE)
+    assert told.splitlines()[-1].split() == ["Again", "jepsen-run", "replay", one["reproduction"]]
+    again = simulate(kept.spec, kept.schedule)
+    assert (again.digest, reproduction.ordered(again.grave)) == (kept.digest, kept.findings)
+    assert any(row["f"] == "role" for row in kept.witness[0].rows)
+
+
+def test_a_search_without_a_finding_says_what_it_never_saw(tmp_path, capsys):
+    assert search.run(request(tmp_path, PEACEFUL, runs=2)) == judging.VALID
+    done = campaign(tmp_path)
+    assert (done["runs"], done["ended"], done["stopped"]) == (2, {"valid": 2}, "all runs")
+    assert done["coverage"]["client/connected"] > 0
+    assert done["never"]["vote/live-lost"] == coverage.REGISTRY["vote/live-lost"]
+    assert not set(done["never"]) & set(done["coverage"])
+    told = capsys.readouterr().out
+    assert "NOTHING FOUND" in told
+    assert "a live stopped itself for lack of votes (vote/live-lost)" in told
+
+
+def test_going_on_after_a_finding_keeps_every_run_that_failed(tmp_path):
+    assert search.run(request(tmp_path, ONE_PAIR, runs=5, keep_going=True)) == judging.INVALID
+    done = campaign(tmp_path)
+    assert done["runs"] == 5 > done["kept"][0]["number"] + 1
+    assert len(done["kept"]) == done["ended"]["invalid"]
+    for kept in done["kept"]:
+        drawn, schedule = swarm.draw(swarm.swarm(ONE_PAIR), kept["seed"])
+        assert msgspec.to_builtins(schedule) == kept["schedule"]
+        assert drawn.seed == kept["spec"]["seed"]
+
+
+def test_a_time_limit_that_is_over_begins_no_run_and_leaves_the_verdict_open(tmp_path):
+    assert search.run(request(tmp_path, PEACEFUL, runs=None, time_limit_s=1e-9)) == judging.UNKNOWN
+    assert campaign(tmp_path)["stopped"] == "the time limit"
+
+
+def test_a_bug_of_ours_names_its_run_and_is_no_finding(tmp_path, capsys, monkeypatch):
+    def broken(spec, schedule):
+        raise RuntimeError("a bug for the test")
+
+    monkeypatch.setattr(search, "simulate", broken)
+    assert search.run(request(tmp_path, PEACEFUL)) == judging.INTERNAL
+    done = campaign(tmp_path)
+    assert (done["ended"], done["stopped"]) == ({"failed": 1}, "a bug of jepsen-run")
+    assert "a bug for the test" in done["kept"][0]["trouble"]
+    assert "run 0: failed" in capsys.readouterr().out
+
+
+def test_the_command_line_searches_and_refuses_what_it_does_not_know(tmp_path, capsys):
+    words = ["search", "--policy", "standalone", "--pairs", "1", "--nemesis", "clock-skew", "--length", "2"]
+    common = ["--runs", "1", "--jobs", "1", "--seed", "5", "--store", str(tmp_path)]
+    assert cli.run([*words, *common, "--json"]) == judging.VALID
+    assert json.loads(capsys.readouterr().out)["base"]["time-limit-s"] == 2.0
+    assert cli.run(["search", "--nemesis", "klil", *common]) == judging.USAGE
+    assert 'did you mean "kill"' in capsys.readouterr().err
