@@ -36,6 +36,9 @@ def reigns(rows: Sequence[Row]) -> list[Reign]:
     return found
 
 
+_NO_PROMISE = ("deliver", "connect")
+
+
 def split_brains(rows: Sequence[Row]) -> Iterator[Instance]:
     """Two brokers, one node ID, certainly live at one moment."""
     last = max((r["time"] for r in rows), default=0)
@@ -60,7 +63,7 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
     for r in rows:
         if r["type"] == "invoke":
             latest[r["process"], r["f"], r.get("message")] = r
-        if r["process"] < 0 or r["type"] != "ok" or r["f"] == "deliver" or r.get("broker") is None:
+        if r["process"] < 0 or r["type"] != "ok" or r["f"] in _NO_PROMISE or r.get("broker") is None:
             continue
         asked = latest.get((r["process"], r["f"], r.get("message")))
         if asked is None:

@@ -59,7 +59,7 @@ class Overlap(NamedTuple):
 class Window(NamedTuple):
     """When a broker must not answer (or, in an overlap, must not answer beside the other): asked after ``begin``, answered before ``end``.
 
-    ``only`` names the one operation that counts; None: all but deliveries.
+    ``only`` names the one operation that counts; None: all but deliveries and logins, which promise nothing.
     """
 
     run: int
@@ -138,12 +138,13 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
     found: Answered = {}
     if not windows or not len(rows.index):
         return found
-    ok, deliver = rows.type.code("ok"), rows.f.code("deliver")
-    answers = (rows.process >= 0) & (rows.type.codes == ok) & (rows.broker.codes >= 0)
+    f = rows.f
+    answers = (rows.process >= 0) & (rows.type.codes == rows.type.code("ok")) & (rows.broker.codes >= 0)
+    promises = (f.codes != f.code("deliver")) & (f.codes != f.code("connect"))
     asked: _Questions | None = None
     for window in windows:
         here = answers & (rows.broker.codes == rows.broker.code(window.broker)) & (rows.run == window.run)
-        here &= rows.f.codes == rows.f.code(window.only) if window.only else rows.f.codes != deliver
+        here &= f.codes == f.code(window.only) if window.only else promises
         at = np.flatnonzero(here & (rows.time > window.begin) & (rows.time < window.end))
         if not len(at):
             continue

@@ -177,6 +177,9 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "an answer to what was asked before the takeover is no zombie's": (
         [*role(1, "a1", "live", 0, 1), send(6, 1)[0], *role(7, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
          send(9, 1)[1]], set()),
+    "a login at a demoted broker promises nothing and is no zombie's": (
+        [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
+         o(10, 9, "invoke", "connect"), o(11, 9, "ok", "connect", broker="a1")], set()),
     "a broker that is live again after failback is no zombie": (
         [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *role(12, "a2", "backup", 11, 12),
          *role(14, "a1", "live", 13, 14), *send(15, 1)], set()),
