@@ -1,6 +1,6 @@
 """What runs inside a process with a (possibly) mutated product: one JSON job a line in, one JSON answer a line out.
 
-Jobs: {"arena": mutant's name, "seed", "anomalies", "budget"} hunts; {"spec", "schedule"} runs one schedule and says what was found, and with "anomalies"
+Jobs: {"arena": mutant's name, "seed", "anomalies", "first", "budget"} hunts; {"spec", "schedule"} runs one schedule and says what was found, and with "anomalies"
 shrinks it first. Standard output is for answers only; what the product logs is not shown.
 """
 
@@ -37,8 +37,8 @@ def run(spec: TestSpec, schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def search(arena: str, seed: int, anomalies: list[str], budget: int) -> dict[str, Any]:
-    """Schedules of that arena until one of the anomalies is found: the answer of ``run`` for it, with how many it took.
+def search(arena: str, seed: int, anomalies: list[str], first: int, budget: int) -> dict[str, Any]:
+    """Schedules of that arena, from number ``first`` on, until one of the anomalies is found: the answer of ``run`` for it, with how many it took.
 
     Without a success the last answer, and "schedules" is null. "also" counts what else was seen on the way.
     """
@@ -46,7 +46,7 @@ def search(arena: str, seed: int, anomalies: list[str], budget: int) -> dict[str
     also: Counter[str] = Counter()
     answer: dict[str, Any] = {}
     began = time.perf_counter()
-    for number in range(budget):
+    for number in range(first, budget):
         answer = run(*hunt.attempt(MUTANTS[arena].arena, seed, number))
         found = bool(wanted & answer["anomalies"].keys())
         also.update(answer["anomalies"].keys())
@@ -95,7 +95,7 @@ def main() -> None:
         elif "spec" in job:
             answer = run(msgspec.convert(job["spec"], TestSpec), msgspec.convert(job["schedule"], Schedule))
         else:
-            answer = search(job["arena"], job["seed"], job["anomalies"], job["budget"])
+            answer = search(job["arena"], job["seed"], job["anomalies"], job["first"], job["budget"])
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 

@@ -8,7 +8,7 @@ from mutants.mutant import Mutant, Replacement
 from mutants.parts.arenas import THREE_PAIRS
 
 _QUORUM: Final = "broker/cluster/quorum.py"
-_TWO_LIVES: Final = frozenset({"split-brain", "lost", "duplicate", "zombie"})
+_TWO_LIVES: Final = frozenset({"split-brain", "lost"})
 
 MUTANTS: Final = (
     Mutant(
