@@ -228,6 +228,14 @@ def _with_settings(spec: TestSpec, settings: Sequence[str]) -> TestSpec:
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Processes [one for each processor].")
 @click.option("--keep-going", is_flag=True, help="Go on after a finding.")
+@click.option(
+    "--shrink",
+    "shrink_limit_s",
+    type=click.FloatRange(min=0),
+    default=180.0,
+    show_default=True,
+    help="Seconds for making a finding smaller; 0 leaves it as found.",
+)
 @click.option("--seed", type=int, help="Repeats an earlier search [drawn and printed].")
 @click.option(
     "--spec",
@@ -257,6 +265,7 @@ def search_command(
     limit_s: float | None,
     jobs: int | None,
     keep_going: bool,
+    shrink_limit_s: float,
     seed: int | None,
     spec_file: Path | None,
     settings: tuple[str, ...],
@@ -280,6 +289,7 @@ def search_command(
             time_limit_s=600.0 if runs is None and limit_s is None else limit_s,
             jobs=jobs or search.cores(),
             keep_going=keep_going,
+            shrink_limit_s=shrink_limit_s,
             root=root,
             as_json=as_json,
         )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shlex
 import signal
 import sys
 import time
@@ -28,6 +29,7 @@ import msgspec
 
 from harness import coverage, reproduction
 from harness import judge as judging
+from harness import shrink as shrinking
 from harness import store as stores
 from harness.interface import InfrastructureError, Schedule, TestSpec
 from harness.simulate import Simulated, simulate
@@ -40,7 +42,10 @@ _FORKLESS: Final = "spawn"  # a fork would take half-built state of whoever star
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a search was asked for. ``runs`` or ``time_limit_s`` None is without that limit; ``jobs`` are processes."""
+    """What a search was asked for. ``runs`` or ``time_limit_s`` None is without that limit; ``jobs`` are processes.
+
+    ``shrink_limit_s`` is for making a finding smaller afterwards; 0 leaves it as it was found.
+    """
 
     swarm: Swarm
     seed: int
@@ -48,6 +53,7 @@ class Request:
     time_limit_s: float | None = None
     jobs: int = 1
     keep_going: bool = False
+    shrink_limit_s: float = shrinking.SECONDS
     root: Path = stores.DEFAULT
     as_json: bool = False
 
@@ -243,14 +249,19 @@ def run(request: Request) -> int:
     real_s = time.monotonic() - began
     store = stores.create(request.root, f"search-{request.swarm.base.policy}")
     found = tally.first("invalid")
+    smallest: Simulated | None = None
     kept: Path | None = None
     if found is not None and not interrupted:
-        again = simulate(found.spec, found.schedule)
-        _same(found, again)
-        kept = reproduction.keep(store, again, f"search {run_seed(request.seed, found.number)}")
+        smallest = simulate(found.spec, found.schedule)
+        _same(found, smallest)
+        try:
+            smallest = _shrunk(request, smallest, talk)
+        except KeyboardInterrupt:
+            _tell(talk, "interrupted: what was found is kept as it is")
+        kept = reproduction.keep(store, smallest, f"search {run_seed(request.seed, found.number)}")
     campaign = _campaign(request, tally, real_s, kept, interrupted=interrupted)
     stores.save(store, CAMPAIGN, campaign)
-    _tell(talk, "\n".join(_closing(tally, campaign, store, kept)))
+    _tell(talk, "\n".join(_closing(tally, campaign, store, smallest)))
     if request.as_json:
         print(msgspec.json.format(msgspec.json.encode(campaign), indent=1).decode())
     return judging.INTERRUPTED if interrupted else tally.status
@@ -260,6 +271,23 @@ def _same(found: Tried, again: Simulated) -> None:
     assert again.grave == found.grave, (
         f"run {found.number} found {sorted(found.grave)}, and {sorted(again.grave)} when it was run again"
     )
+
+
+def _shrunk(request: Request, run: Simulated, talk: TextIO) -> Simulated:
+    """The run made smaller, if there is time for it and anything that can be taken away."""
+    if not request.shrink_limit_s:
+        return run
+    anomaly = reproduction.ordered(run.grave)[0]
+    _tell(talk, f"shrinking: {anomaly} with {shrinking.describe(shrinking.Case(run.spec, run.schedule))}")
+    result = shrinking.shrink(
+        run,
+        anomaly,
+        budget=shrinking.Budget(seconds=request.shrink_limit_s),
+        tell=lambda text: _tell(talk, f"  {text}"),
+    )
+    why = "nothing more can be taken away" if result.complete else "the budget ended it"
+    _tell(talk, f"  {result.runs} runs in {result.seconds:.0f} s: {why}")
+    return result.evidence
 
 
 def _campaign(
@@ -338,12 +366,15 @@ def _counts(tally: _Tally, real_s: float) -> str:
     return f"{tally.runs} runs in {real_s:.0f} s ({words or 'none'}), {tally.virtual_s:.0f} virtual seconds"
 
 
-def _closing(tally: _Tally, campaign: Campaign, store: Path, kept: Path | None) -> Iterator[str]:
+def _closing(tally: _Tally, campaign: Campaign, store: Path, smallest: Simulated | None) -> Iterator[str]:
     found = tally.first("invalid")
     if found is not None:
         yield f"FOUND  {', '.join(reproduction.ordered(found.grave))}: run {found.number} of seed {campaign.seed}"
-        faults = ", ".join(_fault(fault) for fault in found.schedule.faults) or "none"
-        yield f"Faults   {faults}"
+        if smallest is not None:
+            yield f"Shrunk   {shrinking.describe(shrinking.Case(smallest.spec, smallest.schedule))}"
+            yield f"Now      {', '.join(reproduction.ordered(smallest.grave))}"
+            for fault in smallest.schedule.faults:
+                yield f"Fault    {msgspec.json.encode(fault).decode()}"
     elif tally.ended["failed"]:
         yield "FAILED  a bug of jepsen-run, which says nothing about the brokers; please report it with the lines above"
     elif tally.ended["valid"]:
@@ -362,13 +393,9 @@ def _closing(tally: _Tally, campaign: Campaign, store: Path, kept: Path | None) 
     for number, (name, meaning) in enumerate(campaign.never.items()):
         yield f"{'Never   ' if not number else '        '} {meaning} ({name})"
     yield f"Kept     {store / CAMPAIGN}"
-    if kept is not None:
-        yield f"Judge    jepsen-run check {store}"
-        yield f"Again    {reproduction.line(kept)}"
-
-
-def _fault(fault: object) -> str:
-    return msgspec.json.encode(fault).decode()
+    if campaign.reproduction is not None:
+        yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
+        yield f"Again    {reproduction.line(Path(campaign.reproduction))}"
 
 
 def _tell(talk: TextIO, text: str) -> None:

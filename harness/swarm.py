@@ -11,6 +11,7 @@ pair recover before the next blow that ends a broker. Kinds that are asked for b
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -176,6 +177,23 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
     return spec, Schedule(faults=tuple(faults))
 
 
+def promised(spec: TestSpec, schedule: Schedule) -> bool:
+    """Whether a run keeps within the bounds: all its kinds are to be survived by its cluster, in this mixture and with this rest between them.
+
+    Who makes a failing run smaller must not leave the bounds on the way, or a bug turns into a documented weakness of the same name.
+    """
+    nodes = for_policy(spec.policy).plan(spec)
+    found = {fault.kind for fault in schedule.faults}
+    hard = found - set(MILD)
+    mixed = bool(hard & set(ENDING)) and bool(hard - set(ENDING))
+    apart = tuple(_apart(sorted(schedule.faults, key=lambda fault: fault.start_s)))
+    return (
+        not mixed
+        and len(apart) == len(schedule.faults)
+        and not any(_unpromised(kind, nodes) for kind in found)
+    )
+
+
 def _family(swarm: Swarm, chance: random.Random) -> tuple[str, ...]:
     """Within bounds: the kinds that end brokers, or those that silence them; the mild ones with either."""
     hard = [kind for kind in swarm.kinds if kind not in MILD]
@@ -218,7 +236,8 @@ def _apart(faults: Sequence[Fault]) -> Iterator[Fault]:
         if fault.kind in ENDING:
             if fault.start_s < free_s:
                 continue
-            free_s = fault.start_s + (fault.duration_s or 0.0) + SETTLE_S
+            duration_s = math.inf if fault.duration_s is None else fault.duration_s
+            free_s = fault.start_s + duration_s + SETTLE_S
         yield fault
 
 
@@ -274,4 +293,4 @@ def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
     return name in BEYOND or (few and name in CONNECTED)
 
 
-__all__ = ["BEYOND", "CONNECTED", "DEFAULTS", "ENDING", "MILD", "Swarm", "draw", "swarm"]
+__all__ = ["BEYOND", "CONNECTED", "DEFAULTS", "ENDING", "MILD", "Swarm", "draw", "promised", "swarm"]

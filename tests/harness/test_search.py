@@ -8,7 +8,7 @@ import pytest
 
 from harness import cli, coverage, reproduction, search, swarm
 from harness import judge as judging
-from harness.interface import TestSpec, UsageError
+from harness.interface import Schedule, TestSpec, UsageError
 from harness.simulate import simulate
 from harness.systems.registry import for_policy
 from nemesis import registry as kinds
@@ -26,7 +26,9 @@ def draws(drawn_from, count=DRAWS):
 
 
 def request(tmp_path, base, **fields):
-    return search.Request(**{"swarm": swarm.swarm(base), "seed": 3, "runs": 10, "root": tmp_path, **fields})
+    return search.Request(
+        **{"swarm": swarm.swarm(base), "seed": 3, "runs": 10, "shrink_limit_s": 0, "root": tmp_path, **fields}
+    )
 
 
 def campaign(tmp_path):
@@ -121,6 +123,18 @@ def test_the_first_finding_ends_a_search_and_is_the_same_in_two_processes_as_in_
     assert any(row["f"] == "role" for row in kept.witness[0].rows)
 
 
+def test_a_finding_is_made_smaller_and_what_reproduces_it_is_the_smaller_one(tmp_path, capsys):
+    assert search.run(request(tmp_path, ONE_PAIR, shrink_limit_s=600)) == judging.INVALID
+    kept = reproduction.load(tmp_path / "latest")
+    found = campaign(tmp_path)["kept"][0]
+    assert kept.findings[0] == found["findings"][0] == "split-brain"
+    assert kept.spec.properties == {}
+    assert kept.spec.groups == 1 < found["spec"]["groups"]
+    again = simulate(kept.spec, kept.schedule)
+    assert again.digest == kept.digest
+    assert "nothing more can be taken away" in capsys.readouterr().out
+
+
 def test_a_search_without_a_finding_says_what_it_never_saw(tmp_path, capsys):
     assert search.run(request(tmp_path, PEACEFUL, runs=2)) == judging.VALID
     done = campaign(tmp_path)
@@ -140,7 +154,7 @@ def test_going_on_after_a_finding_keeps_every_run_that_failed(tmp_path):
     assert len(done["kept"]) == done["ended"]["invalid"]
     for kept in done["kept"]:
         drawn, schedule = swarm.draw(swarm.swarm(ONE_PAIR), kept["seed"])
-        assert msgspec.to_builtins(schedule) == kept["schedule"]
+        assert msgspec.convert(kept["schedule"], Schedule) == schedule
         assert drawn.seed == kept["spec"]["seed"]
 
 
