@@ -296,6 +296,43 @@ def search_command(
     )
 
 
+@cli.command("replay", context_settings=_CONTEXT)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--times", type=click.IntRange(min=1), help="Runs [1 in the simulation, 3 elsewhere].")
+@click.option("--environment", help="Where to run it [where it was found].")
+@click.option(
+    "--store",
+    "root",
+    type=click.Path(path_type=Path),
+    default=stores.DEFAULT,
+    show_default=True,
+    help="Where runs on real processes are kept.",
+)
+@click.option("--spark-master", help="Spark cluster that checks [all cores of this machine].")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+def replay_command(
+    path: Path,
+    times: int | None,
+    environment: str | None,
+    root: Path,
+    spark_master: str | None,
+    as_json: bool,
+) -> int:
+    """Run a finding again; PATH is a repro.json or a run's directory. Exact in the simulation, k of n runs elsewhere."""
+    from harness import replay  # noqa: PLC0415 - as above
+
+    return replay.run(
+        replay.Request(
+            path=path,
+            times=times,
+            environment=environment,
+            root=root,
+            spark_master=spark_master,
+            as_json=as_json,
+        )
+    )
+
+
 @cli.command("check", context_settings=_CONTEXT)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--guarantee", help="Judge by another guarantee than the test stated.")

@@ -12,30 +12,29 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shlex
 import signal
 import sys
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TextIO
 
 import msgspec
 
-from harness import coverage, reproduction
 from harness import judge as judging
+from harness import reproduction
 from harness import shrink as shrinking
 from harness import store as stores
-from harness.interface import InfrastructureError, Schedule, TestSpec
+from harness.campaign import FILE as CAMPAIGN
+from harness.campaign import Tally, Tried, campaign, closing, counts, how, run_seed
+from harness.interface import InfrastructureError
 from harness.simulate import Simulated, simulate
 from harness.swarm import BEYOND, CONNECTED, Swarm, draw
 
-CAMPAIGN: Final = "campaign.json"
 TOLD_EVERY_S: Final = 10.0
 _FORKLESS: Final = "spawn"  # a fork would take half-built state of whoever starts a search along
 
@@ -58,57 +57,6 @@ class Request:
     as_json: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """How one run ended; small enough to come from another process. ``bug`` is the traceback of an error of ours."""
-
-    number: int
-    spec: TestSpec
-    schedule: Schedule
-    valid: bool | None = None
-    grave: frozenset[str] = frozenset()
-    trouble: str | None = None
-    virtual_s: float = 0.0
-    coverage: Mapping[str, int] = field(default_factory=dict)
-    bug: str = ""
-
-    @property
-    def word(self) -> str:
-        """ "valid", "invalid", "unknown" or "failed"."""
-        return "failed" if self.bug else {True: "valid", False: "invalid", None: "unknown"}[self.valid]
-
-
-class Kept(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A run that was not valid, as ``campaign.json`` lists it; it is drawn again from the search's seed and its number."""
-
-    number: int
-    seed: str
-    ended: str  # "invalid" | "unknown" | "failed"
-    findings: tuple[str, ...]
-    trouble: str | None
-    spec: TestSpec
-    schedule: Schedule
-
-
-class Campaign(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a search did: ``campaign.json``. ``ended`` counts runs by how they ended, ``never`` has the names of what happened in none."""
-
-    versions: dict[str, str]
-    seed: int
-    base: TestSpec
-    kinds: tuple[str, ...]
-    bounded: bool
-    runs: int
-    ended: dict[str, int]
-    real_s: float
-    virtual_s: float
-    kept: tuple[Kept, ...]
-    coverage: dict[str, int]
-    never: dict[str, str]
-    stopped: str
-    reproduction: str | None = None
-
-
 def attempt(swarm: Swarm, seed: int, number: int) -> Tried:
     """Draw and run one. An error of ours is an answer too: the search must say which run it was."""
     spec, schedule = draw(swarm, run_seed(seed, number))
@@ -126,11 +74,6 @@ def attempt(swarm: Swarm, seed: int, number: int) -> Tried:
         virtual_s=run.virtual_s,
         coverage=run.coverage,
     )
-
-
-def run_seed(seed: int, number: int) -> str:
-    """What decides one run of a search."""
-    return f"{seed}/{number}"
 
 
 def tried(request: Request) -> Generator[Tried, None, None]:
@@ -191,44 +134,10 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-class _Tally:
-    """Counts what ended how."""
-
-    def __init__(self) -> None:
-        self.ended: Counter[str] = Counter()
-        self.coverage: Counter[str] = Counter()
-        self.kept: list[Tried] = []
-        self.virtual_s = 0.0
-
-    def add(self, one: Tried) -> None:
-        self.ended[one.word] += 1
-        self.coverage.update(one.coverage)
-        self.virtual_s += one.virtual_s
-        if one.word != "valid":
-            self.kept.append(one)
-
-    @property
-    def runs(self) -> int:
-        return self.ended.total()
-
-    def first(self, word: str) -> Tried | None:
-        """The one with the lowest number that ended so."""
-        return min((one for one in self.kept if one.word == word), key=lambda one: one.number, default=None)
-
-    @property
-    def status(self) -> int:
-        """The gravest exit status: a finding, a bug of ours, nothing decided."""
-        if self.ended["invalid"]:
-            return judging.INVALID
-        if self.ended["failed"]:
-            return judging.INTERNAL
-        return judging.VALID if self.ended["valid"] else judging.UNKNOWN
-
-
 def run(request: Request) -> int:
     """Search, tell, keep; the exit status: 1 if something was found, 0 if not, 2 if no run could be decided."""
     talk = sys.stderr if request.as_json else sys.stdout
-    tally = _Tally()
+    tally = Tally()
     began = told = time.monotonic()
     interrupted = False
     _tell(talk, "\n".join(_opening(request)))
@@ -237,10 +146,10 @@ def run(request: Request) -> int:
         for one in trying:
             tally.add(one)
             if one.word != "valid":
-                _tell(talk, f"  run {one.number}: {_how(one)}")
+                _tell(talk, f"  run {one.number}: {how(one)}")
             if time.monotonic() - told >= TOLD_EVERY_S:
                 told = time.monotonic()
-                _tell(talk, f"  {_counts(tally, told - began)}")
+                _tell(talk, f"  {counts(tally, told - began)}")
     except KeyboardInterrupt:
         interrupted = True
         _tell(talk, "interrupted: what was tried is kept")
@@ -251,20 +160,30 @@ def run(request: Request) -> int:
     found = tally.first("invalid")
     smallest: Simulated | None = None
     kept: Path | None = None
-    if found is not None and not interrupted:
+    if found is not None:
         smallest = simulate(found.spec, found.schedule)
         _same(found, smallest)
         try:
-            smallest = _shrunk(request, smallest, talk)
+            smallest = smallest if interrupted else _shrunk(request, smallest, talk)
         except KeyboardInterrupt:
             _tell(talk, "interrupted: what was found is kept as it is")
         kept = reproduction.keep(store, smallest, f"search {run_seed(request.seed, found.number)}")
-    campaign = _campaign(request, tally, real_s, kept, interrupted=interrupted)
-    stores.save(store, CAMPAIGN, campaign)
-    _tell(talk, "\n".join(_closing(tally, campaign, store, smallest)))
+    stopped = "interrupted" if interrupted else _stopped(request, tally)
+    ended = campaign(tally, request.swarm, request.seed, real_s=real_s, stopped=stopped, kept=kept)
+    stores.save(store, CAMPAIGN, ended)
+    _tell(talk, "\n".join(closing(tally, ended, store, smallest)))
     if request.as_json:
-        print(msgspec.json.format(msgspec.json.encode(campaign), indent=1).decode())
+        print(msgspec.json.format(msgspec.json.encode(ended), indent=1).decode())
     return judging.INTERRUPTED if interrupted else tally.status
+
+
+def _stopped(request: Request, tally: Tally) -> str:
+    """What ended a search that nobody interrupted."""
+    if tally.ended["failed"]:
+        return "a bug of jepsen-run"
+    if tally.ended["invalid"] and not request.keep_going:
+        return "a finding"
+    return "all runs" if tally.runs == request.runs else "the time limit"
 
 
 def _same(found: Tried, again: Simulated) -> None:
@@ -290,52 +209,6 @@ def _shrunk(request: Request, run: Simulated, talk: TextIO) -> Simulated:
     return result.evidence
 
 
-def _campaign(
-    request: Request, tally: _Tally, real_s: float, kept: Path | None, *, interrupted: bool
-) -> Campaign:
-    never = coverage.never([tally.coverage], request.swarm.kinds)
-    if interrupted:
-        stopped = "interrupted"
-    elif tally.ended["failed"]:
-        stopped = "a bug of jepsen-run"
-    elif tally.ended["invalid"] and not request.keep_going:
-        stopped = "a finding"
-    else:
-        stopped = "all runs" if tally.runs == request.runs else "the time limit"
-    return Campaign(
-        versions=reproduction.versions(),
-        seed=request.seed,
-        base=request.swarm.base,
-        kinds=request.swarm.kinds,
-        bounded=request.swarm.bounded,
-        runs=tally.runs,
-        ended=dict(sorted(tally.ended.items())),
-        real_s=round(real_s, 3),
-        virtual_s=round(tally.virtual_s, 3),
-        kept=tuple(
-            Kept(
-                number=one.number,
-                seed=run_seed(request.seed, one.number),
-                ended=one.word,
-                findings=reproduction.ordered(one.grave),
-                trouble=one.bug or one.trouble,
-                spec=one.spec,
-                schedule=one.schedule,
-            )
-            for one in sorted(tally.kept, key=lambda one: one.number)
-        ),
-        coverage=dict(sorted(tally.coverage.items())),
-        never={name: _meaning(name) for name in never},
-        stopped=stopped,
-        reproduction=None if kept is None else str(kept),
-    )
-
-
-def _meaning(name: str) -> str:
-    kind = name.removeprefix("fault/")
-    return coverage.REGISTRY.get(name, f"a {kind} took effect")
-
-
 def _opening(request: Request) -> Iterator[str]:
     swarm, base = request.swarm, request.swarm.base
     limits = [
@@ -354,50 +227,6 @@ def _opening(request: Request) -> Iterator[str]:
                 yield f"  not {name}: {why}"
 
 
-def _how(one: Tried) -> str:
-    if one.bug:
-        return f"failed\n{one.bug.rstrip()}"
-    found = ", ".join(reproduction.ordered(one.grave))
-    return f"INVALID: {found}" if found else f"unknown: {one.trouble}"
-
-
-def _counts(tally: _Tally, real_s: float) -> str:
-    words = ", ".join(f"{count} {word}" for word, count in sorted(tally.ended.items()))
-    return f"{tally.runs} runs in {real_s:.0f} s ({words or 'none'}), {tally.virtual_s:.0f} virtual seconds"
-
-
-def _closing(tally: _Tally, campaign: Campaign, store: Path, smallest: Simulated | None) -> Iterator[str]:
-    found = tally.first("invalid")
-    if found is not None:
-        yield f"FOUND  {', '.join(reproduction.ordered(found.grave))}: run {found.number} of seed {campaign.seed}"
-        if smallest is not None:
-            yield f"Shrunk   {shrinking.describe(shrinking.Case(smallest.spec, smallest.schedule))}"
-            yield f"Now      {', '.join(reproduction.ordered(smallest.grave))}"
-            for fault in smallest.schedule.faults:
-                yield f"Fault    {msgspec.json.encode(fault).decode()}"
-    elif tally.ended["failed"]:
-        yield "FAILED  a bug of jepsen-run, which says nothing about the brokers; please report it with the lines above"
-    elif tally.ended["valid"]:
-        yield f"NOTHING FOUND  in {tally.ended['valid']} runs"
-    else:
-        yield "UNKNOWN  no run could be decided"
-    yield f"Stopped  by {campaign.stopped}: {_counts(tally, campaign.real_s)}"
-    bit = {
-        name: count
-        for name, count in tally.coverage.items()
-        if name.startswith("fault/") and name.count("/") == 1
-    }
-    yield "Bit      " + (
-        ", ".join(f"{name[6:]} {count}" for name, count in sorted(bit.items())) or "no fault"
-    )
-    for number, (name, meaning) in enumerate(campaign.never.items()):
-        yield f"{'Never   ' if not number else '        '} {meaning} ({name})"
-    yield f"Kept     {store / CAMPAIGN}"
-    if campaign.reproduction is not None:
-        yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
-        yield f"Again    {reproduction.line(Path(campaign.reproduction))}"
-
-
 def _tell(talk: TextIO, text: str) -> None:
     print(text, file=talk, flush=True)
 
@@ -407,4 +236,4 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-__all__ = ["CAMPAIGN", "Campaign", "Request", "Tried", "attempt", "cores", "run", "run_seed", "tried"]
+__all__ = ["CAMPAIGN", "Request", "attempt", "cores", "run", "tried"]

@@ -28,8 +28,8 @@ import msgspec
 
 import nemesis.schedule
 from harness import judge as judging
+from harness import reproduction, summary
 from harness import store as stores
-from harness import summary
 from harness.compose import Composition, compose
 from harness.history import StreamRecorder
 from harness.interface import InfrastructureError, TestSpec, UsageError
@@ -196,6 +196,7 @@ class _Attempt:
         try:
             if not self.interrupted and bug is None:
                 verdict = await self._judge(life)
+                self._keep_reproduction(life, verdict)
                 judged_s = asyncio.get_running_loop().time() - began_s
                 self._tell(verdict, judged_s)
         except asyncio.CancelledError:
@@ -230,6 +231,20 @@ class _Attempt:
             return judging.undecided(self.store, self.test.spec, self.record.trouble or "nothing was sent")
         self.progress.note("judging the history")
         return await asyncio.to_thread(judging.judge, self.store, self.spark.result)
+
+    def _keep_reproduction(self, life: Run, verdict: Verdict) -> None:
+        """One file with all that brings a finding back; a full disk has been told already."""
+        if verdict.valid is False:
+            recorder = life.recorder
+            kept = reproduction.of_run(
+                self.test.spec,
+                self.test.schedule,
+                verdict.findings,
+                environment=self.test.environment.name,
+                digest=recorder.digest() if isinstance(recorder, MemoryRecorder) else "",
+            )
+            with contextlib.suppress(OSError):
+                stores.save(self.store, reproduction.FILE, kept)
 
     def _tell(self, verdict: Verdict, waited_s: float) -> None:
         text = summary.text(

@@ -6,6 +6,7 @@ copied, attached to a ticket and given back to ``jepsen-run check``.
     spec.json        the test as it was asked for        schedule.json   the faults as they were planned
     run.json         how far it got, versions            history/        what happened (history.arrows while it runs)
     findings.json    the verdict                         logs/           of every broker, and harness.log
+    repro.json       what brings a finding back
 """
 
 from __future__ import annotations

@@ -113,6 +113,8 @@ def _lines(
     yield f"Report   {store / 'report.html'}"
     yield f"Again    {again(spec, store, schedule_file)}"
     yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
+    if verdict.valid is False:
+        yield f"Replay   jepsen-run replay {shlex.quote(str(store))}"
 
 
 def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None) -> Iterator[str]:
