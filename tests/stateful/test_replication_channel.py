@@ -31,6 +31,7 @@ from stateful.pipe import Pipe
 
 SYNC_S = 0.01
 PATIENCE_S = 4.0
+MOMENTS = st.sampled_from([0.0, 0.005, 0.05, 0.5])
 OPTIONS = JournalOptions(segment_size=1024, compact_min_files=3, compact_percentage=50)
 
 
@@ -115,7 +116,7 @@ class ChannelMachine(LoopMachine):
         self.live = None
         self.become_live(MemoryVolume(latency_s=SYNC_S))
         self.loop.settle()
-        self.attach()
+        self.attach(1.0)
 
     # ---- lives
 
@@ -150,9 +151,11 @@ class ChannelMachine(LoopMachine):
 
     @precondition(lambda self: self.live is not None)
     @rule(
-        sizes=st.lists(st.sampled_from([0, 20, 400, 3000]), min_size=1, max_size=6), delete=st.integers(0, 9)
+        sizes=st.lists(st.sampled_from([0, 20, 400, 3000]), min_size=1, max_size=6),
+        delete=st.integers(0, 9),
+        then_s=MOMENTS,
     )
-    def load(self, sizes, delete):
+    def load(self, sizes, delete, then_s):
         """Clients send and acknowledge."""
         live = self.live
         with self.loop.inside():
@@ -166,20 +169,22 @@ class ChannelMachine(LoopMachine):
                 sequence = live.journal.append([operation])
                 self.model.entries.append([operation])
                 live.gate.when_durable(sequence, lambda number=sequence: self.release(live, number))
+        self.loop.advance(then_s)
 
     # ---- the backup
 
     @precondition(lambda self: self.live is not None and self.live.feed is None and self.copy is None)
-    @rule()
-    def attach(self):
-        """A backup finds the live, moves its old data aside, and begins a copy."""
+    @rule(then_s=MOMENTS)
+    def attach(self, then_s):
+        """A backup starts, finds the live, moves its old data aside, and begins a copy."""
         live = self.live
+        self.spare.crash(None)
         self.copy = self.loop.run(JournalCopy.create(self.spare, "journal", OPTIONS))
         with self.loop.inside():
             accepting = Link(terms("live"), None, on_open=live.attach)
             connecting = Link(terms("backup"), "replication", on_open=self.follow, ttl_s=PATIENCE_S)
             self.pipe = Pipe(connecting, accepting, piece=self.piece)
-        self.loop.advance(0.02)
+        self.loop.advance(0.02 + then_s)
 
     def follow(self, link):
         self.follower = Follower(link, self.copy)
@@ -201,7 +206,17 @@ class ChannelMachine(LoopMachine):
             self.loop.run(copy.close())
 
     @precondition(lambda self: self.copy is not None)
-    @rule(seed=st.integers(0, 9), heard=st.booleans())
+    @rule(what=st.sampled_from(["crashes", "crashes unheard", "leaves", "disk"]), seed=st.integers(0, 15))
+    def backup(self, what, seed):
+        """Its power or its process ends, or its disk will fail within one of the next operations."""
+        if what == "disk":
+            self.spare.fail_after = self.spare.operations + seed
+        elif what == "leaves":
+            if self.follower is not None:
+                self.backup_leaves()
+        else:
+            self.backup_crashes(seed, heard=what == "crashes")
+
     def backup_crashes(self, seed, heard):
         with self.loop.inside():
             if not heard:
@@ -210,36 +225,33 @@ class ChannelMachine(LoopMachine):
         self.spare.crash(random.Random(seed) if seed else None)
         self.drop_backup()
 
-    @precondition(lambda self: self.follower is not None)
-    @rule()
     def backup_leaves(self):
         with self.loop.inside():
             self.follower.leave()
         self.loop.advance(0.02)
         self.drop_backup()
 
-    @precondition(lambda self: self.follower is not None)
-    @rule(operations=st.integers(0, 15))
-    def backup_disk_will_fail(self, operations):
-        self.spare.fail_after = self.spare.operations + operations
-
     # ---- the network and time
 
     @precondition(lambda self: self.pipe is not None)
-    @rule(what=st.sampled_from(["live mute", "backup mute", "heal", "heal", "cut"]))
-    def network(self, what):
+    @rule(
+        what=st.sampled_from(["live mute", "backup mute", "both mute", "heal", "heal", "cut"]),
+        then_s=st.sampled_from([0.0, 0.0, 1.0, 2 * PATIENCE_S]),
+    )
+    def network(self, what, then_s):
         pipe = self.pipe
         with self.loop.inside():
-            if what == "live mute":
-                pipe.stall(pipe.other)
-            elif what == "backup mute":
-                pipe.stall(pipe.one)
+            if what.endswith("mute"):
+                for end, name in ((pipe.other, "live"), (pipe.one, "backup")):
+                    if what.split()[0] in (name, "both"):
+                        pipe.stall(end)
             elif what == "heal":
                 pipe.heal()
             else:
                 pipe.cut()
+        self.loop.advance(then_s)
 
-    @rule(how=st.sampled_from(["turn", "turns", "0.005", "0.05", "0.05", "1", "3", "5"]))
+    @rule(how=st.sampled_from(["turn", "turns", "0.005", "0.05", "1", "2", "5", "5"]))
     def wait(self, how):
         if how.startswith("turn"):
             self.loop.turn(1 if how == "turn" else 5)
@@ -270,6 +282,7 @@ class ChannelMachine(LoopMachine):
         assert session == session_name(1, self.sessions, 1)
         self.decisions[session] = "promoted"
         self.drop_backup()
+        self.spare.crash(None)
         old, self.live = self.live, None
         old_volume = self.dead_volume if old is None else old.volume
         if old is not None:
@@ -294,9 +307,14 @@ class ChannelMachine(LoopMachine):
                 feed.end("no longer live")
         self.loop.run(live.journal.close())
 
-    @precondition(lambda self: self.live is not None)
-    @rule(seed=st.integers(0, 9), heard=st.booleans(), restarts=st.booleans())
-    def live_crashes(self, seed, heard, restarts):
+    @precondition(lambda self: self.live is not None and self.follower is not None)
+    @rule(
+        seed=st.integers(0, 9),
+        heard=st.booleans(),
+        then=st.sampled_from(["backup", "backup", "restart", "nothing"]),
+    )
+    def live_crashes(self, seed, heard, then):
+        """Its power fails; its backup hears that, or notices it when its patience is over."""
         live, self.live = self.live, None
         with self.loop.inside():
             live.gate.abandon()
@@ -305,8 +323,12 @@ class ChannelMachine(LoopMachine):
         live.volume.crash(random.Random(seed) if seed else None)
         self.end(live)
         self.dead_volume = live.volume
-        if restarts:
+        if then == "restart":
             self.restart()
+        elif then == "backup":
+            self.loop.advance(0.02 if heard else 2 * PATIENCE_S)
+            if self.promotable():
+                self.backup_wins(0, heal=False)
 
     @precondition(lambda self: self.live is None)
     @rule()
@@ -353,9 +375,8 @@ class ChannelMachine(LoopMachine):
         if self.live.deciding:
             self.live_wins()
         self.loop.settle()
-        self.attach()
-        self.load([20, 20], 1)
-        self.loop.advance(2.0)
+        self.attach(0.0)
+        self.load([20, 20], 1, 2.0)
         self.complain()
         assert self.follower.up_to_date, "the backup never gets up to date"
         assert self.released == len(self.model.entries), "clients wait for ever"
