@@ -168,7 +168,9 @@ class Run:
         async with self._loading(workload):
             await self._break(recorder, monitor)
             await self._heal()
-            recovered = await self._recovery(monitor)
+            # A live that lost its vote under the last fault may end only now, and it waits for somebody to start it.
+            async with self._supervised(recorder):
+                recovered = await self._recovery(monitor)
             self._enter(recorder, "recovered" if recovered else "not-recovered")
         if recovered:
             await monitor.until(self._settled, SETTLE_S)
@@ -269,19 +271,27 @@ class Run:
             in_force=self._in_force,
         )
         conducting = asyncio.create_task(nemesis.conductor.run(self.test.schedule, context), name="nemesis")
-        supervising = asyncio.create_task(self._supervise(recorder), name="supervisor")
         end = asyncio.get_running_loop().time() + spec.time_limit_s
+        async with self._supervised(recorder):
+            try:
+                done, _ = await asyncio.wait([conducting], timeout=spec.time_limit_s)
+                if done:
+                    conducting.result()
+                    await asyncio.sleep(end - asyncio.get_running_loop().time())
+                self._enter(recorder, "heal")
+            finally:
+                conducting.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await conducting
+
+    @contextlib.asynccontextmanager
+    async def _supervised(self, recorder: HistoryRecorder) -> AsyncIterator[None]:
+        """Beside the body, brokers that end by themselves are started again."""
+        supervising = asyncio.create_task(self._supervise(recorder), name="supervisor")
         try:
-            done, _ = await asyncio.wait([conducting], timeout=spec.time_limit_s)
-            if done:
-                conducting.result()
-                await asyncio.sleep(end - asyncio.get_running_loop().time())
-            self._enter(recorder, "heal")
+            yield
         finally:
-            conducting.cancel()
             supervising.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await conducting
             with contextlib.suppress(asyncio.CancelledError):
                 await supervising
 

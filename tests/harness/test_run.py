@@ -303,3 +303,33 @@ def test_a_broker_that_ended_by_itself_is_started_again_when_no_fault_is_in_forc
 @pytest.mark.usefixtures("soon")
 def test_a_broker_that_ended_by_itself_stays_away_while_a_fault_is_in_force(tmp_path):
     assert not ended_by_itself(tmp_path, in_force=True)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_broker_that_ends_by_itself_just_after_the_healing_is_started_again(tmp_path):
+    """A live that lost its vote under the last fault says so late; without somebody to start it no recovery could come."""
+
+    class EndsLate(FakeEnvironment):
+        healed = ended = False
+
+        async def heal_all(self):
+            await super().heal_all()
+            self.healed = True
+
+        async def running(self, node):
+            was_up = await super().running(node)
+            if self.healed and node == "a1" and not self.ended:
+                self.ended = True
+                self.up.discard("a1")
+            return was_up
+
+    environment = EndsLate()
+
+    async def fail_without_a_live(context):
+        workload.silent = environment.healed and "a1" not in environment.up
+
+    workload = FakeWorkload(fail_without_a_live, fails=1)
+    _, history = conduct(tmp_path, composition(environment, workload, recovery_bound_s=60.0))
+    assert environment.ended
+    assert "recovered" in phases(history)
+    assert [row["broker"] for row in history if row["f"] == "restart"] == ["a1"]
