@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from mutants.hunt import BUDGET  # noqa: E402 - the mutants are part of the tests, not of the product
 from mutants.mutant import Mutant  # noqa: E402
-from mutants.registry import MUTANTS, WAITING  # noqa: E402
+from mutants.registry import MUTANTS, NOT_FOUND, WAITING  # noqa: E402
 from mutants.workshop import Workshop  # noqa: E402
 
 
@@ -156,6 +156,10 @@ def page(lines: list[str], seeds: int, budget: int) -> str:
             "## What is wrong with each",
             "",
             *wrong,
+            "",
+            "## Not found, and why",
+            "",
+            *[f"- **{name}**: {reason}." for name, reason in NOT_FOUND.items()],
             "",
             "## Waiting for their feature",
             "",

@@ -29,6 +29,21 @@ BACKLOG: Final = Arena(
 )
 """Small segments, eager compaction, consumers that are too slow: much lives in old segments."""
 
+TORN: Final = Arena(
+    ("power-loss", "disk-slow"),
+    {
+        "policy": "standalone",
+        "pairs": 1,
+        "producers": 3,
+        "consumers": 3,
+        "groups": 40,
+        "rate": 400.0,
+        "payload_bytes": 1200,
+        "time_limit_s": 5.0,
+    },
+)
+"""Messages longer than a disk's sector, many of them in each write."""
+
 MUTANTS: Final = (
     Mutant(
         "receipt-before-fsync",
@@ -139,7 +154,7 @@ MUTANTS: Final = (
         "nats-server 7549",
         "the checksums of entries are not looked at when a journal is read",
         frozenset({"corrupted", "lost", "phantom", "not-recovered", "unavailable"}),
-        Arena(DISK.kinds, {**DISK.fields, "payload_bytes": 4000}),
+        TORN,
         (
             Replacement(
                 "broker/storage/entry.py",

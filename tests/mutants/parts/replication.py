@@ -33,7 +33,7 @@ MUTANTS: Final = (
         "replication",
         "own",
         "a receipt leaves when the live's own disk has the entry; the backup follows when it can",
-        frozenset({"lost", "duplicate"}),
+        frozenset({"lost"}),
         THREE_PAIRS,
         (
             Replacement(
@@ -85,7 +85,7 @@ MUTANTS: Final = (
         "replication",
         "openmq 69",
         "a live that has not heard of its backup for longer than it may goes on as if nothing were",
-        frozenset({"split-brain", "lost", "duplicate"}),
+        frozenset({"split-brain", "lost"}),
         THREE_PAIRS,
         (
             Replacement(

@@ -1,0 +1,62 @@
+"""The search finds each bug that was put in, and says nothing of the kind about the broker without it.
+
+Each mutant has a recorded schedule (``bench/mutants.py --record``). Should a change elsewhere in the product have turned that history into another one, a
+few more schedules are tried; a mutant that none of them finds is one that the product no longer notices.
+"""
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from mutants.registry import MUTANTS, NOT_FOUND
+from mutants.workshop import Workshop
+
+RECORDED = Path(__file__).parent / "recorded"
+TRIES = 10
+FOUND = {name: mutant for name, mutant in MUTANTS.items() if name not in NOT_FOUND}
+
+
+@pytest.fixture(scope="module")
+def sound():
+    """Products without a bug, by what their clients do."""
+    with contextlib.ExitStack() as stack:
+        workshops = {}
+
+        def workshop(clients):
+            if clients not in workshops:
+                workshops[clients] = stack.enter_context(Workshop(clients))
+            return workshops[clients]
+
+        yield workshop
+
+
+def recorded(mutant):
+    return json.loads((RECORDED / f"{mutant.name}.json").read_bytes())
+
+
+def hunted(workshop, mutant):
+    """What the recorded schedule shows, or the first of a few others that shows an expected anomaly."""
+    known = recorded(mutant)
+    answer = workshop.ask(spec=known["spec"], schedule=known["schedule"])
+    if not mutant.anomalies & answer["anomalies"].keys():
+        answer = workshop.ask(
+            arena=mutant.name, seed=known["seed"], anomalies=sorted(mutant.anomalies), first=0, budget=TRIES
+        )
+    return answer
+
+
+@pytest.mark.parametrize("mutant", FOUND.values(), ids=FOUND)
+def test_the_bug_is_found_and_the_sound_broker_is_clean_on_the_same_schedule(mutant, sound):
+    with Workshop((*mutant.arena.clients, *mutant.replacements)) as workshop:
+        found = hunted(workshop, mutant)
+    assert mutant.anomalies & found["anomalies"].keys(), found
+    clean = sound(mutant.arena.clients).ask(spec=found["spec"], schedule=found["schedule"])
+    assert not mutant.anomalies & clean["anomalies"].keys(), clean
+    assert clean["valid"] is not False, clean
+
+
+def test_every_mutant_that_the_search_finds_has_a_recorded_schedule():
+    assert {path.stem for path in RECORDED.glob("*.json")} == set(FOUND)
+    assert len(FOUND) >= 20
