@@ -68,6 +68,9 @@ CONNECTED: Final[Mapping[str, str]] = {
 QUORUM_PAIRS: Final = 3
 SETTLE_S: Final = 1.5
 """From the end of a fault that ended a broker to the next: a restart, a synchronisation, a failback."""
+SETTLE_SLOWED_S: Final = 3.5
+"""The same where links or disks are slow meanwhile: whoever is killed while it alone has the data takes its pair along."""
+_SLOWING: Final = ("slow", "disk-slow")
 
 _DURATIONS_S: Final = (0.3, 1.0, 2.5, 5.0)
 _INTERVALS_S: Final = (0.5, 1.5, 3.0)
@@ -232,12 +235,14 @@ def _properties(
 def _apart(faults: Sequence[Fault]) -> Iterator[Fault]:
     """Those faults that leave a pair the time to recover from the one before, if that ended a broker."""
     free_s = 0.0
+    slowed = any(fault.kind in _SLOWING for fault in faults)
+    settle_s = SETTLE_SLOWED_S if slowed else SETTLE_S
     for fault in faults:
         if fault.kind in ENDING:
             if fault.start_s < free_s:
                 continue
             duration_s = math.inf if fault.duration_s is None else fault.duration_s
-            free_s = fault.start_s + duration_s + SETTLE_S
+            free_s = fault.start_s + duration_s + settle_s
         yield fault
 
 
