@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from checkers import roles, words
@@ -48,8 +48,7 @@ def compose(
     if pauses:
         kinds["unavailable"] = Found(len(pauses), tuple(pause.instance() for pause in pauses))
     if options.guarantee != "at-least-once" and REDELIVERED in found and "redelivery" not in kinds:
-        again = tuple(_renamed(i) for i in found[REDELIVERED].first)
-        kinds["redelivery"] = Found(found[REDELIVERED].count, again)
+        kinds["redelivery"] = redelivery(found[REDELIVERED])
     ends = {pause.instance(): pause.end for pause in pauses}
     ends |= {
         overlap.instance(0): known.last_ns for overlap in discoveries.overlaps
@@ -61,12 +60,12 @@ def compose(
     for name, some in kinds.items():
         first = some.first[0]
         details = _details(source, some, options, known, discoveries, pauses)
-        excused = name == "unavailable" and bool(details.get("excused"))
+        spared = name == "unavailable" and bool(details.get("excused"))
         witness = shown.get(first, _NOTHING)
         findings.append(
             Finding(
                 name=name,
-                severity=severity(name, options, excused=excused),
+                severity=severity(name, options, excused=spared),
                 count=some.count,
                 sentence=words.sentence(first, some.count, witness.rows, details),
                 witness=witness,
@@ -76,8 +75,9 @@ def compose(
     return sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.name))
 
 
-def _renamed(i: Instance) -> Instance:
-    return Instance("redelivery", i.queue, i.group, i.message, i.index)
+def redelivery(again: Found) -> Found:
+    """Second deliveries, which are only counted where they are allowed, as the finding they are elsewhere."""
+    return Found(again.count, tuple(replace(i, name="redelivery") for i in again.first))
 
 
 def _example(i: Instance) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _details(
         details |= {
             "begin_ns": pause.begin, "end_ns": pause.end,
             "faults": ", ".join(dict.fromkeys(span.kind for span in spans)),
-            "excused": all(_excused(p, known.spans(), options) for p in pauses),
+            "excused": all(excused(p, known.spans(), options) for p in pauses),
         }  # fmt: skip
     return details
 
@@ -149,7 +149,7 @@ def _touches(span: FaultSpan, pause: Pause) -> bool:
     return span.begin < pause.end and (span.end is None or span.end > pause.begin)
 
 
-def _excused(pause: Pause, spans: Sequence[FaultSpan], options: CheckOptions) -> bool:
+def excused(pause: Pause, spans: Sequence[FaultSpan], options: CheckOptions) -> bool:
     """Whether faults explain it: what lies outside every fault and the recovery bound after it is within the bound."""
     patience = int(options.recovery_bound_s * 1e9)
     uncovered, at = 0, pause.begin
@@ -163,4 +163,4 @@ def _excused(pause: Pause, spans: Sequence[FaultSpan], options: CheckOptions) ->
 
 
 def _gravest_first(pauses: Sequence[Pause], spans: Sequence[FaultSpan], options: CheckOptions) -> list[Pause]:
-    return sorted(pauses, key=lambda pause: (_excused(pause, spans, options), pause))
+    return sorted(pauses, key=lambda pause: (excused(pause, spans, options), pause))

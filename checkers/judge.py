@@ -176,12 +176,18 @@ def examine(bench: Bench) -> Case | None:
     examples = options.examples
     case.add_instances([o.instance(run) for run, some in case.overlaps.items() for o in some], examples)
     for delivered in given["delivery"]:
-        case.add(delivered.found, examples)
         case.kept |= delivered.kept
-    for found in given["order"]:
-        case.add(found, examples)
-    for held in given["sessions"]:
-        case.add(held.found, examples)
+    case.add(
+        merged(
+            [
+                *(delivered.found for delivered in given["delivery"]),
+                *given["order"],
+                *(held.found for held in given["sessions"]),
+            ],
+            examples,
+        ),
+        examples,
+    )
     open_ = [
         n for n, answer in answers.items() if any(held.open for held in answer.given.get("sessions", ()))
     ]

@@ -142,10 +142,15 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
     answers = (rows.process >= 0) & (rows.type.codes == rows.type.code("ok")) & (rows.broker.codes >= 0)
     promises = (f.codes != f.code("deliver")) & (f.codes != f.code("connect"))
     asked: _Questions | None = None
+    of_run = _by_run(rows.run)
     for window in windows:
-        here = answers & (rows.broker.codes == rows.broker.code(window.broker)) & (rows.run == window.run)
-        here &= f.codes == f.code(window.only) if window.only else promises
-        at = np.flatnonzero(here & (rows.time > window.begin) & (rows.time < window.end))
+        mine = of_run.get(window.run)
+        if mine is None:
+            continue
+        here = answers[mine] & (rows.broker.codes[mine] == rows.broker.code(window.broker))
+        here &= f.codes[mine] == f.code(window.only) if window.only else promises[mine]
+        here &= (rows.time[mine] > window.begin) & (rows.time[mine] < window.end)
+        at = np.flatnonzero(here) if isinstance(mine, slice) else mine[here]
         if not len(at):
             continue
         asked = asked or _Questions(rows)
@@ -154,6 +159,15 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
             kept = tuple(_answer(rows, places, n) for n in late[:ANSWERS_KEPT].tolist())
             found[window.run, window.id] = Answers(len(late), kept)
     return found
+
+
+def _by_run(run: Numbers) -> dict[int, Numbers | slice]:
+    """Where the rows of each run lie: of many small runs, a window concerns the rows of its own only."""
+    if run[0] == run[-1] and np.all(run == run[0]):
+        return {int(run[0]): slice(None)}
+    order = np.argsort(run, kind="stable")
+    names, starts = np.unique(run[order], return_index=True)
+    return dict(zip(names.tolist(), np.split(order, starts[1:]), strict=True))
 
 
 class _Questions:

@@ -33,7 +33,9 @@ SLICE_ROWS: Final = 4_000_000
 _BATCH_ROWS: Final = 500_000
 _ROWS_A_BUCKET: Final = 500_000
 _RESULT: Final = "part int, result binary"
-_WITH_MESSAGES: Final = "f in ('send', 'ack', 'nack', 'deliver', 'browse') and queue is not null"
+WITH_MESSAGES: Final = ("send", "ack", "nack", "deliver", "browse")
+"""Operations whose rows carry messages, where they name a queue."""
+_WITH_MESSAGES: Final = f"f in {WITH_MESSAGES} and queue is not null"
 
 Result = TypeVar("Result")
 
@@ -55,6 +57,9 @@ class Part(Protocol):
         ...
 
 
+SomePart = TypeVar("SomePart", bound=Part)
+
+
 @dataclass(frozen=True, slots=True)
 class FilePart:
     """One file of the recorder's."""
@@ -66,7 +71,7 @@ class FilePart:
 
     def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """One slice for each ``slice_rows`` rows, messages spread over them by their id."""
-        file = pq.ParquetFile(self.path, read_dictionary=_TEXTS)
+        file = pq.ParquetFile(self.path, read_dictionary=TEXTS)
         count = -(-self.rows // self.slice_rows) if self.rows else 1
         if count == 1:
             yield file.read(list(columns), use_threads=False)
@@ -97,7 +102,8 @@ class TablePart:
         yield self.table.select([*present, *(["run"] if "run" in self.table.column_names else [])])
 
 
-_TEXTS: Final = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
+TEXTS: Final = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
+"""The columns that are read as codes and what they stand for."""
 
 
 def _plain() -> pa.Schema:
@@ -171,16 +177,7 @@ class FileSource(Source):
         """One task a file."""
         wanted = None if parts is None else set(parts)
         mine = [part for part in self._parts if wanted is None or part.number in wanted]
-        if not mine:
-            return {}
-
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for batch in batches:
-                for n in batch.column(0).to_pylist():
-                    yield _packed(mine[n].number, work(mine[n]))
-
-        jobs = self.spark.range(0, len(mine), 1, len(mine)).mapInArrow(run, _RESULT)
-        return _unpacked(jobs)
+        return on_tasks(self.spark, mine, work)
 
 
 class FrameSource(Source):
@@ -209,6 +206,21 @@ class FrameSource(Source):
             return pa.Table.from_batches([_packed(number, work(TablePart(number, table)))])
 
         return _unpacked(frame.groupBy("bucket").applyInArrow(run, _RESULT))
+
+
+def on_tasks(
+    spark: SparkSession, parts: Sequence[SomePart], work: Callable[[SomePart], Result]
+) -> dict[int, Result]:
+    """Do the work on each part in a task of its own; what it gave by number of the part."""
+    if not parts:
+        return {}
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for n in batch.column(0).to_pylist():
+                yield _packed(parts[n].number, work(parts[n]))
+
+    return _unpacked(spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, _RESULT))
 
 
 def _packed(part: int, result: object) -> pa.RecordBatch:

@@ -21,6 +21,9 @@ from harness import judge as judging
 from harness import spec as specs
 from harness import store as stores
 from harness.interface import InfrastructureError, TestSpec, UsageError
+from harness.options import CONTEXT as _CONTEXT
+from harness.options import names as _names
+from harness.sweep_command import sweep_command
 
 DEFAULT_COMMAND: Final = "test"
 
@@ -41,11 +44,6 @@ class _Group(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    """A comma list."""
-    return None if value is None else tuple(name.strip() for name in value.split(",") if name.strip())
-
-
 def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
     if asked and not ctx.resilient_parsing:
         click.echo(f"jepsen-run {version()}")
@@ -59,9 +57,6 @@ def version() -> str:
     except metadata.PackageNotFoundError:
         project = Path(__file__).resolve().parents[1] / "pyproject.toml"
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
-
-
-_CONTEXT: Final = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 @click.group(cls=_Group, context_settings=_CONTEXT)
@@ -331,6 +326,9 @@ def replay_command(
             as_json=as_json,
         )
     )
+
+
+cli.add_command(sweep_command)
 
 
 @cli.command("check", context_settings=_CONTEXT)

@@ -1,0 +1,251 @@
+"""Many small histories judged at once: a data set of files, each with one whole run, told apart by a column ``run``.
+
+Why: a thousand simulated runs are a thousand questions of a second each, if every one of them starts a job and is planned for itself; as one
+data set they are one question. A run lies whole in its file, so nothing is exchanged: a task takes as many files as make a part worth
+asking, and the rules, which know of runs, answer for all of them.
+
+A file that cannot be read is told by its name and spoils no other. Files carry checksums of their pages; the first job reads every
+byte of them, so that what later jobs read is what was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from checkers import findings, guarantee
+from checkers.delivery import REDELIVERED
+from checkers.facts import Facts
+from checkers.instance import Found
+from checkers.judge import Bench, Case, examine
+from checkers.schema import SCHEMA
+from checkers.source import TEXTS, WITH_MESSAGES, Part, Result, Source, on_tasks
+from checkers.verdict import CheckOptions
+
+RUN: Final = "run"
+RUNS_SCHEMA: Final = pa.schema([pa.field(RUN, pa.int32(), nullable=False), *SCHEMA])
+"""The columns of a run's file."""
+
+PART_ROWS: Final = 100_000
+"""Rows of files that are judged as one part: enough to be worth a task, few enough to be passed over once a run."""
+
+_COMPRESSION: Final = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFile:
+    """The file of one run."""
+
+    run: int
+    path: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunsPart:
+    """Some whole runs, within a task."""
+
+    number: int
+    files: tuple[RunFile, ...]
+
+    def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """One table with the rows of all its runs that carry messages."""
+        wanted = list(dict.fromkeys([*columns, RUN, "f", "queue"]))
+        tables = [_read(file.path, wanted) for file in self.files]
+        yield pa.concat_tables([table.filter(_with_messages(table)) for table in tables])
+
+
+def _read(path: str, columns: list[str] | None = None) -> pa.Table:
+    file = pq.ParquetFile(path, read_dictionary=TEXTS, page_checksum_verification=True)
+    return file.read(columns, use_threads=False)
+
+
+def _with_messages(table: pa.Table) -> pa.ChunkedArray:
+    operation = pc.is_in(table["f"].cast(pa.string()), pa.array(WITH_MESSAGES))
+    return pc.and_(operation, pc.is_valid(table["queue"].cast(pa.string())))
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """What a part's files hold beside messages: control rows as Arrow's stream, the last moment of each run, and what cannot be read."""
+
+    control: bytes
+    last_ns: Mapping[int, int]
+    damaged: Mapping[int, str]
+
+
+def _open(part: RunsPart) -> _Opening:
+    tables, last_ns, damaged = [RUNS_SCHEMA.empty_table()], {}, {}
+    for file in part.files:
+        try:
+            table = _read(file.path)
+        except (OSError, pa.ArrowException) as error:
+            damaged[file.run] = f"{file.path} cannot be read: {str(error).splitlines()[0]}"
+            continue
+        problem = _problem(table, file)
+        if problem:
+            damaged[file.run] = f"{file.path} is not the history of run {file.run}: {problem}"
+            continue
+        last_ns[file.run] = pc.max(table["time"]).as_py() or 0
+        few = table.filter(pc.invert(_with_messages(table))).select(RUNS_SCHEMA.names)
+        tables.append(few.cast(RUNS_SCHEMA).replace_schema_metadata(None))
+    control = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, control.schema, options=_COMPRESSION) as writer:
+        writer.write_table(control)
+    return _Opening(sink.getvalue().to_pybytes(), last_ns, damaged)
+
+
+def _problem(table: pa.Table, file: RunFile) -> str:
+    for name in RUNS_SCHEMA.names:
+        if name not in table.column_names:
+            return f'it has no column "{name}"'
+    strangers = set(pc.unique(table[RUN]).to_pylist()) - {file.run}
+    if strangers:
+        return f"it has rows of run {min(strangers)}"
+    return ""
+
+
+class RunsSource(Source):
+    """Runs in files of their own. ``damaged`` has, of each run whose file cannot be read, what is wrong with it; it is asked no more."""
+
+    def __init__(self, spark: SparkSession, files: Sequence[RunFile]) -> None:
+        self._parts = tuple(_parts(files))
+        super().__init__(spark, RUNS_SCHEMA.empty_table(), {}, 0)
+        openings = self._ask(_open)
+        self.damaged: dict[int, str] = {}
+        last_ns: dict[int, int] = {}
+        for opening in openings.values():
+            last_ns |= opening.last_ns
+            self.damaged |= opening.damaged
+        readable = [file for file in files if file.run not in self.damaged]
+        self._parts = tuple(_parts(readable))
+        self.last_ns = last_ns
+        self.rows = sum(file.rows for file in readable)
+        tables = [pa.ipc.open_stream(opening.control).read_all() for opening in openings.values()]
+        if tables:
+            self.control = pa.concat_tables(tables)
+
+    def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
+        """One task a part."""
+        return self._ask(work, parts)
+
+    def _ask(
+        self, work: Callable[[RunsPart], Result], parts: Iterable[int] | None = None
+    ) -> dict[int, Result]:
+        wanted = None if parts is None else set(parts)
+        return on_tasks(
+            self.spark, [part for part in self._parts if wanted is None or part.number in wanted], work
+        )
+
+
+def _parts(files: Sequence[RunFile]) -> Iterator[RunsPart]:
+    some: list[RunFile] = []
+    number = rows = 0
+    for file in files:
+        if some and rows + file.rows > PART_ROWS:
+            yield RunsPart(number, tuple(some))
+            some, rows, number = [], 0, number + 1
+        some.append(file)
+        rows += file.rows
+    if some:
+        yield RunsPart(number, tuple(some))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One run as judged among many.
+
+    ``found`` is by name of the anomaly, ``grave`` those names that the guarantee forbids. ``incomplete`` is why lost and stuck cannot be
+    decided, ``empty`` why the run says nothing at all, ``bit`` whether a fault was seen to take effect. ``unknown`` are rules that failed, in
+    one sentence each.
+    """
+
+    found: Mapping[str, Found] = field(default_factory=dict)
+    grave: frozenset[str] = frozenset()
+    incomplete: str | None = None
+    empty: str | None = None
+    bit: bool = False
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def valid(self) -> bool | None:
+        """As a verdict's: None if it cannot be said."""
+        if self.grave:
+            return False
+        return None if self.incomplete or self.empty or self.unknown else True
+
+    @property
+    def reason(self) -> str | None:
+        """Why it is not valid for another reason than a finding."""
+        return self.incomplete or self.empty or next(iter(self.unknown), None)
+
+
+def judge_runs(
+    source: RunsSource, options: CheckOptions, expecting_faults: Collection[int] = ()
+) -> dict[int, Judged]:
+    """All readable runs of a source, by number.
+
+    ``options`` are what all of them promised; ``expecting_faults`` are the runs whose schedule had any. No rule raises: what failed makes every
+    run unknown in which nothing else was found.
+    """
+    bench = Bench(source, options)
+    case = examine(bench)
+    runs = sorted(source.last_ns)
+    if case is None:
+        return {run: Judged(unknown=tuple(bench.unknown)) for run in runs}
+    expecting = frozenset(expecting_faults)
+    unknown = tuple(sorted(set(bench.unknown)))
+    excused = _excused(case, options)
+    return {run: _judged(run, case, options, unknown, excused, run in expecting) for run in runs}
+
+
+def _excused(case: Case, options: CheckOptions) -> Mapping[int, bool]:
+    """Of each run that had unavailabilities, whether the faults explain all of them."""
+    result: dict[int, bool] = {}
+    for pause in case.pauses:
+        explained = findings.excused(pause, case.known[pause.run].spans(), options)
+        result[pause.run] = result.get(pause.run, True) and explained
+    return result
+
+
+def _judged(
+    run: int,
+    case: Case,
+    options: CheckOptions,
+    unknown: tuple[str, ...],
+    excused: Mapping[int, bool],
+    expecting: bool,
+) -> Judged:
+    known = case.known.get(run, Facts())
+    found = {name: some for name, some in case.found.get(run, {}).items() if some.first}
+    again = found.pop(REDELIVERED, None)
+    if again is not None and options.guarantee != "at-least-once":
+        found["redelivery"] = findings.redelivery(again)
+    incomplete = known.undecided()
+    hidden = ("lost", "stuck") if incomplete else ()
+    found = {name: some for name, some in found.items() if not name.startswith("~") and name not in hidden}
+    bit = any(span.bit for span in known.spans())
+    empty = None
+    if not known.count("send", "invoke"):
+        empty = "nothing was sent"
+    elif not known.count("deliver", "ok"):
+        empty = "nothing was delivered"
+    elif expecting and not bit:
+        empty = "faults were asked for, but none was seen to take effect"
+    grave = frozenset(
+        name
+        for name in found
+        if guarantee.severity(name, options, excused=name == "unavailable" and excused.get(run, False))
+        == "grave"
+    )
+    return Judged(found=found, grave=grave, incomplete=incomplete, empty=empty, bit=bit, unknown=unknown)
+
+
+__all__ = ["RUN", "RUNS_SCHEMA", "Judged", "RunFile", "RunsSource", "judge_runs"]

@@ -1,0 +1,72 @@
+"""The command line of ``jepsen-run sweep``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness import store as stores
+from harness.interface import UsageError
+from harness.options import CONTEXT, names
+
+
+@click.command("sweep", context_settings=CONTEXT)
+@click.option("--runs", type=click.IntRange(min=1), help="Simulated runs, shared out over the cells [100].")
+@click.option("--policy", "policies", callback=names, help="Policies, with commas [replication].")
+@click.option(
+    "--nemesis",
+    "nemeses",
+    callback=names,
+    help="Nemeses, with commas; each run has one [all that the policy is promised to survive].",
+)
+@click.option("--workload", help="What the clients do [groups].")
+@click.option("--pairs", type=int, help="Live-backup pairs [3].")
+@click.option(
+    "--time-limit", "time_limit_s", type=float, help="Virtual seconds of load and faults in a run [8]."
+)
+@click.option("--guarantee", help="What the brokers promise [at-least-once].")
+@click.option("--seed", type=int, help="Repeats an earlier sweep [drawn and printed].")
+@click.option(
+    "--resume",
+    "store",
+    type=click.Path(path_type=Path),
+    help="Go on with the sweep in this directory; --runs may ask for more.",
+)
+@click.option("--spark-master", help="Spark cluster that simulates and checks [all cores of this machine].")
+@click.option(
+    "--store",
+    "root",
+    type=click.Path(path_type=Path),
+    default=stores.DEFAULT,
+    show_default=True,
+    help="Where results are kept.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+def sweep_command(
+    runs: int | None,
+    store: Path | None,
+    spark_master: str | None,
+    root: Path,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Simulate many runs as tasks of Spark, and say how often each nemesis breaks each policy."""
+    from harness import sweep, sweep_runs  # noqa: PLC0415 - Spark; most commands do without
+
+    fields = {name: value for name, value in given.items() if value is not None}
+    if store is not None:
+        if fields:
+            option = {"policies": "policy", "nemeses": "nemesis", "time_limit_s": "time-limit"}
+            name = next(iter(fields))
+            raise UsageError(
+                f"--{option.get(name, name)} cannot be changed with --resume: the runs that are there were drawn without it; "
+                "begin a new sweep"
+            )
+        plan = sweep.resumed(store, runs)
+    else:
+        plan = sweep_runs.new_plan(fields, runs or 100)
+    return sweep.run(
+        sweep.Request(plan=plan, store=store, root=root, spark_master=spark_master, as_json=as_json)
+    )

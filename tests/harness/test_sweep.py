@@ -1,0 +1,407 @@
+"""A sweep judges many runs at once as each would be judged alone, runs only what is missing, and names what it could not read."""
+
+import json
+import math
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from checkers import session
+from checkers.runs import RunsSource, judge_runs
+from checkers.schema import SCHEMA
+from checkers.verdict import CheckOptions
+from harness import cli, plain_judge, reproduction, sweep, sweep_runs, sweep_table
+from harness import judge as judging
+from harness.interface import Schedule
+from harness.simulate import simulate
+from harness.sweep_runs import Cell
+
+RUNS = 8
+BREAKING = ("partition", "kill")
+"""One pair survives a kill and not a partition (RP4): both verdicts are among a few runs."""
+
+
+@pytest.fixture(scope="session")
+def spark():
+    # One Spark a process: the session of the checkers' tests, where they run too, is this one.
+    return session.start("local[2]")
+
+
+def plan_of(**fields):
+    given = {
+        "pairs": 1,
+        "nemeses": BREAKING,
+        "seed": 5,
+        "time_limit_s": 6.0,
+        "shapes": ("pair-link",),
+        **fields,
+    }
+    return sweep_runs.new_plan(given, RUNS)
+
+
+@pytest.fixture(scope="session")
+def swept(spark, tmp_path_factory):
+    """One sweep for all tests that only look: its exit status, its directory, what it said."""
+    root = tmp_path_factory.mktemp("swept")
+    status = sweep.run(sweep.Request(plan=plan_of(), root=root))
+    return status, (root / "latest").resolve()
+
+
+@pytest.fixture
+def copy(swept, tmp_path):
+    """The same sweep, to be damaged and gone on with."""
+    _, store = swept
+    there = tmp_path / "sweep"
+    (there / sweep_runs.HISTORIES).mkdir(parents=True)
+    for path in (store / sweep_runs.PLAN, *(store / sweep_runs.HISTORIES).glob("*.parquet")):
+        (there / path.relative_to(store)).write_bytes(path.read_bytes())
+    return there
+
+
+def table_of(store):
+    return json.loads((store / sweep.TABLE).read_bytes())
+
+
+def resume(store, runs=None):
+    return sweep.run(sweep.Request(plan=sweep.resumed(store, runs), store=store))
+
+
+def file_of(store, number):
+    return store / sweep_runs.HISTORIES / sweep_runs.name(number)
+
+
+def stamps(store):
+    return {path.name: path.stat().st_mtime_ns for path in (store / sweep_runs.HISTORIES).iterdir()}
+
+
+def test_every_run_is_judged_as_it_is_alone(spark, swept):
+    _, store = swept
+    there = list(sweep_runs.read(store / sweep_runs.HISTORIES))
+    plan = sweep_runs.load_plan(store)
+    source = RunsSource(spark, sweep_runs.files(there))
+    options = msgspec.structs.replace(plain_judge.options_of(plan.base, Schedule()), examples=10**9)
+    judged = judge_runs(source, options, {r.number for _, r in there if r.schedule.faults})
+    assert sorted(judged) == list(range(RUNS))
+    told = {run["number"]: run for run in table_of(store)["runs"]}
+    found_any = 0
+    for number in range(RUNS):
+        alone = simulate(*plan.draw(number))
+        together = judged[number]
+        instances = {
+            (i.name, i.queue, i.group, i.message, i.index, i.key)
+            for some in together.found.values()
+            for i in some.first
+        }
+        assert instances == {(i.name, i.queue, i.group, i.message, i.index, i.key) for i in alone.findings}
+        assert together.grave == alone.grave
+        assert together.valid == alone.valid
+        assert told[number]["ended"] == {True: "valid", False: "invalid", None: "unknown"}[alone.valid]
+        assert told[number]["digest"] == alone.digest
+        found_any += bool(instances)
+    assert 0 < found_any < RUNS
+
+
+@pytest.mark.parametrize("guarantee", ["at-most-once", "exactly-once"])
+def test_another_guarantee_is_judged_alike_together_and_alone(spark, swept, guarantee):
+    _, store = swept
+    there = list(sweep_runs.read(store / sweep_runs.HISTORIES))
+    options = CheckOptions(guarantee=guarantee, expect_faults=True)
+    judged = judge_runs(RunsSource(spark, sweep_runs.files(there)), options, range(RUNS))
+    redelivered = 0
+    for path, record in there:
+        rows = pq.read_table(path, columns=SCHEMA.names).to_pylist()
+        spec = msgspec.structs.replace(record.spec, guarantee=guarantee)
+        alone = plain_judge.judge(rows, spec, record.schedule)
+        assert judged[record.number].grave == alone.grave
+        redelivered += "redelivery" in alone.grave
+    assert redelivered
+
+
+def test_a_sweep_is_decided_by_its_seed_and_each_run_is_of_its_cell(swept):
+    _, store = swept
+    plan = plan_of()
+    assert plan.cells == (
+        Cell(policy="replication", nemesis="partition"),
+        Cell(policy="replication", nemesis="kill"),
+    )
+    for number, (_, record) in enumerate(sweep_runs.read(store / sweep_runs.HISTORIES)):
+        assert record.number == number
+        assert record.spec.nemeses == (BREAKING[number % 2],)
+        assert {fault.kind for fault in record.schedule.faults} <= {BREAKING[number % 2]}
+        assert record.spec == plan.draw(number)[0]
+    assert plan_of(seed=6).draw(0) != plan.draw(0)
+
+
+def test_the_table_counts_each_cell_and_the_exit_status_says_that_something_was_found(swept):
+    status, store = swept
+    table = table_of(store)
+    assert status == table["exit-status"] == judging.INVALID
+    partition, kill = table["table"]
+    assert (partition["nemesis"], kill["nemesis"]) == BREAKING
+    for row in (partition, kill):
+        mine = [run for run in table["runs"] if run["cell"]["nemesis"] == row["nemesis"]]
+        assert row["runs"] == len(mine) == RUNS // 2
+        assert row["invalid"] == sum(run["ended"] == "invalid" for run in mine)
+        exposed = [run for run in mine if run["exposed"]]
+        rate = row["anomalies"][sweep_table.ANY]
+        assert (rate["seen"], rate["of"]) == (sum(bool(run["grave"]) for run in exposed), len(exposed))
+    assert partition["anomalies"]["split-brain"]["seen"] > 0
+    assert kill["anomalies"]["split-brain"]["seen"] == 0
+
+
+def test_the_worst_runs_come_again_from_what_was_kept(swept):
+    _, store = swept
+    worst = table_of(store)["worst"]
+    assert worst
+    for kept in worst:
+        again = reproduction.load(store / "worst" / f"run-{kept['number']:06d}" / reproduction.FILE)
+        run = simulate(again.spec, again.schedule)
+        assert run.digest == again.digest
+        assert sorted(run.grave) == sorted(kept["findings"])
+        assert kept["again"] == reproduction.line(
+            store / "worst" / f"run-{kept['number']:06d}" / "repro.json"
+        )
+
+
+def test_resuming_runs_only_what_is_missing_and_gives_what_it_gave(swept, copy):
+    _, store = swept
+    file_of(copy, 1).unlink()
+    file_of(copy, 4).unlink()
+    (copy / sweep_runs.HISTORIES / ".run-000001.parquet.99").write_bytes(b"half of")
+    before = stamps(copy)
+    assert resume(copy) == judging.INVALID
+    after = stamps(copy)
+    assert after.keys() == {sweep_runs.name(number) for number in range(RUNS)}
+    untouched = after.keys() - {sweep_runs.name(1), sweep_runs.name(4)}
+    assert {name: after[name] for name in untouched} == {name: before[name] for name in untouched}
+    whole, again = table_of(store), table_of(copy)
+    assert again["runs"] == whole["runs"]
+    assert again["table"] == whole["table"]
+
+
+def test_resuming_may_ask_for_more_runs_and_not_for_fewer(copy, capsys):
+    before = stamps(copy)
+    assert resume(copy, RUNS + 1) == judging.INVALID
+    assert stamps(copy).items() >= before.items()
+    assert [run["number"] for run in table_of(copy)["runs"]] == list(range(RUNS + 1))
+    capsys.readouterr()
+    assert cli.run(["sweep", "--resume", str(copy), "--runs", "2"]) == judging.USAGE
+    assert capsys.readouterr().err == (
+        f"jepsen-run: --runs is 2, but {copy} was begun with {RUNS + 1}: give as many or more\n"
+    )
+
+
+def test_a_damaged_history_is_told_by_name_and_spoils_no_other(swept, copy, capsys):
+    _, store = swept
+    path = file_of(copy, 0)
+    data = bytearray(path.read_bytes())
+    for at in range(200, 400):
+        data[at] ^= 0xFF
+    path.write_bytes(data)
+    assert resume(copy) == judging.INVALID
+    told = capsys.readouterr().out
+    first, *others = table_of(copy)["runs"]
+    assert first["ended"] == "unknown"
+    assert str(path) in first["trouble"]
+    assert f"Unknown  run 0: {first['trouble']}" in told
+    assert others == table_of(store)["runs"][1:]
+
+
+def test_a_history_of_another_run_is_not_taken_for_it(swept, copy):
+    table = pq.read_table(file_of(copy, 1))
+    metadata = pq.read_schema(file_of(copy, 0)).metadata
+    pq.write_table(table.replace_schema_metadata(metadata), file_of(copy, 0))
+    resume(copy)
+    first = table_of(copy)["runs"][0]
+    assert first["ended"] == "unknown"
+    assert (
+        first["trouble"] == f"{file_of(copy, 0).resolve()} is not the history of run 0: it has rows of run 1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"PAR1", "is damaged"), (b"", "is damaged"), (None, "is not a run of a sweep")]
+)
+def test_a_file_that_is_no_run_is_named_before_anything_is_simulated(copy, capsys, content, said):
+    path = file_of(copy, 3)
+    if content is None:
+        pq.write_table(SCHEMA.empty_table(), path)
+    else:
+        path.write_bytes(content)
+    file_of(copy, 5).unlink()
+    assert cli.run(["sweep", "--resume", str(copy)]) == judging.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"jepsen-run: {path} {said}")
+    assert line.endswith("remove it, and the sweep simulates that run again with --resume")
+    assert not file_of(copy, 5).exists()
+
+
+def test_a_run_that_crashes_is_kept_as_its_own_trouble_and_run_again_on_resuming(
+    swept, copy, capsys, monkeypatch
+):
+    def crash(spec, schedule, *, judge):
+        raise RuntimeError("a bug of ours")
+
+    plan = sweep_runs.load_plan(copy)
+    before = stamps(copy)
+    number = next(run["number"] for run in table_of(swept[1])["runs"] if run["ended"] == "valid")
+    with monkeypatch.context() as patched:
+        patched.setattr(sweep_runs, "simulate", crash)
+        record = sweep_runs.attempt(plan, number, copy / sweep_runs.HISTORIES)
+    assert "RuntimeError: a bug of ours" in record.bug
+    # As it is judged beside the others, before it is tried again.
+    with monkeypatch.context() as patched:
+        patched.setattr(sweep, "_simulate", lambda *_: None)
+        assert resume(copy) == judging.INVALID
+    told = capsys.readouterr().out
+    assert f"CRASHED  run {number} (a bug of jepsen-run): RuntimeError: a bug of ours" in told
+    crashed, others = table_of(copy)["runs"], table_of(swept[1])["runs"]
+    assert crashed[number]["ended"] == "crashed"
+    assert [run for run in crashed if run["number"] != number] == [r for r in others if r["number"] != number]
+    assert sum(row["crashed"] for row in table_of(copy)["table"]) == 1
+    assert resume(copy) == judging.INVALID
+    assert table_of(copy)["runs"] == others
+    assert {name for name, stamp in stamps(copy).items() if stamp != before[name]} == {
+        sweep_runs.name(number)
+    }
+
+
+def test_the_exit_status_is_of_the_gravest_end():
+    nothing = dict.fromkeys(("valid", "invalid", "unknown", "crashed"), 0)
+    assert sweep.status({**nothing, "valid": 3, "invalid": 1, "crashed": 1}) == judging.INVALID
+    assert sweep.status({**nothing, "valid": 3, "unknown": 1, "crashed": 1}) == judging.INTERNAL
+    assert sweep.status({**nothing, "valid": 3, "unknown": 1}) == judging.VALID
+    assert sweep.status({**nothing, "unknown": 1}) == judging.UNKNOWN
+
+
+def test_a_sweep_of_another_version_is_not_mixed(copy, capsys):
+    plan = sweep_runs.load_plan(copy)
+    other = msgspec.structs.replace(plan, versions={**plan.versions, "jepsen-run": "0.0.0"})
+    (copy / sweep_runs.PLAN).write_bytes(msgspec.json.encode(other))
+    assert cli.run(["sweep", "--resume", str(copy)]) == judging.USAGE
+    assert "was begun with jepsen-run 0.0.0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--nemesis", "kil"], 'did you mean "kill"?'),
+        (["--policy", "replicaton"], 'did you mean "replication"?'),
+        (["--policy", "standalone", "--pairs", "1", "--nemesis", "partition"], "too few"),
+        (["--nemesis", "kill,kill"], "--nemesis kill,kill names one twice"),
+        (["--time-limit", "0"], "must be more than 0"),
+        (["--runs", "0"], "0"),
+        (["--resume", "/nowhere"], "/nowhere is not the directory of a sweep: it has no sweep.json"),
+        (["--resume", "/nowhere", "--pairs", "2"], "--pairs cannot be changed with --resume"),
+        (["--resume", "/nowhere", "--nemesis", "kill"], "--nemesis cannot be changed with --resume"),
+    ],
+)
+def test_wrong_usage_is_one_line(tmp_path, capsys, arguments, said):
+    assert cli.run(["sweep", "--store", str(tmp_path / "store"), *arguments]) == judging.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert said in line
+    assert not (tmp_path / "store").exists()
+
+
+def test_without_nemeses_each_policy_has_all_that_it_is_promised_to_survive():
+    plan = sweep_runs.new_plan({"policies": ("replication", "standalone"), "pairs": 3}, 1)
+    of = {
+        policy: {c.nemesis for c in plan.cells if c.policy == policy}
+        for policy in ("replication", "standalone")
+    }
+    assert {"partition", "kill", "pause"} <= of["replication"]
+    assert "destroy" not in of["replication"]
+    assert "kill" in of["standalone"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "of", "low", "high"),
+    [
+        # Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine 17 (1998), table I, method 3.
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_the_interval_is_wilsons(seen, of, low, high):
+    assert sweep_table.wilson(seen, of) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+def test_the_interval_is_bounded_symmetric_and_narrower_with_more_runs():
+    assert sweep_table.wilson(0, 0) == (0.0, 1.0)
+    for of in (1, 2, 7, 100, 10_000):
+        for seen in {0, 1, of // 3, of // 2, of}:
+            low, high = sweep_table.wilson(seen, of)
+            assert 0 <= low <= seen / of <= high <= 1
+            assert sweep_table.wilson(of - seen, of) == (pytest.approx(1 - high), pytest.approx(1 - low))
+            # The bounds are where the score test of the rate just does not refuse what was seen.
+            for bound in (low, high):
+                if 0 < bound < 1:
+                    score = (seen / of - bound) / math.sqrt(bound * (1 - bound) / of)
+                    assert abs(score) == pytest.approx(sweep_table.Z)
+    widths = [high - low for low, high in (sweep_table.wilson(n, 2 * n) for n in (1, 10, 100, 1000))]
+    assert widths == sorted(widths, reverse=True)
+
+
+def run_row(number, **fields):
+    values = {
+        "number": number,
+        "cell": Cell(policy="p", nemesis="n"),
+        "ended": "valid",
+        "findings": {},
+        "grave": (),
+        "trouble": None,
+        "seed": 0,
+        "faults": 1,
+        "digest": "",
+        "bit": True,
+        "exposed": True,
+        "complete": True,
+        **fields,
+    }
+    return sweep_table.Run(**values)
+
+
+def test_an_anomaly_is_counted_only_where_it_could_have_been_seen():
+    runs = [
+        run_row(0, ended="invalid", findings={"lost": 3, "zombie": 1}, grave=("lost", "zombie")),
+        run_row(1),
+        run_row(2, ended="invalid", complete=False, findings={"zombie": 1}, grave=("zombie",)),
+        run_row(3, ended="unknown", exposed=False, bit=False),
+        run_row(4, ended="crashed", exposed=False, bit=False, complete=False),
+    ]
+    (row,) = sweep_table.rows(runs, [Cell(policy="p", nemesis="n")])
+    rates = {name: (rate.seen, rate.of) for name, rate in row.anomalies.items()}
+    assert rates == {sweep_table.ANY: (2, 3), "lost": (1, 2), "zombie": (2, 3)}
+    assert (row.runs, row.valid, row.invalid, row.unknown, row.crashed, row.bit) == (5, 1, 2, 1, 1, 3)
+
+
+def test_a_cell_without_a_run_that_says_anything_has_no_rate():
+    (row,) = sweep_table.rows([run_row(0, ended="unknown", exposed=False)], [Cell(policy="p", nemesis="n")])
+    rate = row.anomalies[sweep_table.ANY]
+    assert (rate.rate, rate.low, rate.high) == (None, 0.0, 1.0)
+    assert sweep_table.text([row]).splitlines() == [
+        "policy  nemesis  runs  bit  unknown  anomaly    seen  rate  95 % interval",
+        "p       n           1    1        1  any grave   0/0     -              -",
+    ]
+
+
+def test_the_worst_are_the_gravest_with_the_fewest_faults_one_of_each_cause():
+    other = Cell(policy="p", nemesis="m")
+    runs = [
+        run_row(0, ended="invalid", grave=("zombie",), findings={"zombie": 1}, faults=1),
+        run_row(
+            1,
+            ended="invalid",
+            grave=("split-brain", "zombie"),
+            findings={"split-brain": 1, "zombie": 1},
+            faults=4,
+        ),
+        run_row(2, ended="invalid", grave=("split-brain",), findings={"split-brain": 1}, faults=2),
+        run_row(3, ended="invalid", grave=("lost",), findings={"lost": 1}, faults=2, cell=other),
+        run_row(4),
+    ]
+    assert [run.number for run in sweep_table.worst(runs, 10)] == [2, 3, 0]
+    assert [run.number for run in sweep_table.worst(runs, 2)] == [2, 3]
