@@ -23,6 +23,7 @@ from harness import store as stores
 from harness.interface import InfrastructureError, TestSpec, UsageError
 from harness.options import CONTEXT as _CONTEXT
 from harness.options import names as _names
+from harness.shrink_command import shrink_command
 from harness.sweep_command import sweep_command
 
 DEFAULT_COMMAND: Final = "test"
@@ -329,6 +330,7 @@ def replay_command(
 
 
 cli.add_command(sweep_command)
+cli.add_command(shrink_command)
 
 
 @cli.command("check", context_settings=_CONTEXT)

@@ -32,7 +32,7 @@ class Composition:
     workload: Workload
     schedule: Schedule
     given_schedule: str | None = field(default=None)
-    """The file a schedule was given in; None for one made from the seed."""
+    """The file a schedule was given in, "" where it was given otherwise; None for one made from the seed."""
 
     @property
     def pairs(self) -> Mapping[str, tuple[NodePlan, ...]]:

@@ -171,7 +171,7 @@ def _once(kept: Reproduction, request: Request, talk: _Talk, spark: Any) -> Atte
     """One run by all rules; what the machine spoils is an attempt without an answer."""
     from harness import session  # noqa: PLC0415 - imports every part
 
-    test = compose(kept.spec, kept.schedule, str(request.path))
+    test = compose(kept.spec, kept.schedule, "")
     outcome = session.execute(test, request.root, talk.stream, spark=spark)
     if outcome.status == judging.INTERRUPTED:
         raise KeyboardInterrupt

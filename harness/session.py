@@ -19,7 +19,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -100,6 +100,8 @@ def execute(
     store = stores.create(root, spec.name)
     stores.save(store, stores.SPEC, spec)
     stores.save(store, stores.SCHEDULE, test.schedule)
+    if test.given_schedule == "":
+        test = replace(test, given_schedule=str(store / stores.SCHEDULE))
     own = spark is None
     spark = spark or api.start_in_background(spark_master)
     # A minute of virtual time takes a second: a display could show nothing that its lines do not say better.

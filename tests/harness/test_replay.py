@@ -199,10 +199,12 @@ def test_a_simulated_run_that_is_invalid_leaves_its_reproduction(tmp_path, capsy
 
     scenario = named("RP4")
     spec = msgspec.structs.replace(scenario.spec, environment="simulation", time_limit_s=10.0)
-    test = compose(spec, scenario.schedule)
+    test = compose(spec, scenario.schedule, "")
     outcome = session.execute(test, tmp_path, sys.stdout, spark=api.start_in_background())
     assert outcome.status == judging.INVALID
-    assert f"Replay   jepsen-run replay {outcome.store}" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert f"Replay   jepsen-run replay {outcome.store}" in told
+    assert f"--schedule {outcome.store}/schedule.json" in told
     status, said = answer(capsys, outcome.store)
     assert (status, said["exact"]) == (judging.INVALID, True)
     assert set(said["found"]) == {
