@@ -190,7 +190,7 @@ def peak_memory() -> Iterator[dict[str, float]]:
     done = threading.Event()
 
     def watch() -> None:
-        while not done.wait(0.1):
+        while not done.wait(1.0):
             peak["gb"] = max(peak["gb"], sum(_resident(process) for process in processes) / 1e9)
 
     thread = threading.Thread(target=watch, daemon=True)
