@@ -128,12 +128,13 @@ class Membership:
     # ---------------------------------------------------------------------------------------------- what we say
 
     def announce(self, **changes: Any) -> None:
-        """Change what we say of ourselves (role, node_id, activation, live) and tell every link.
+        """Change what we say of ourselves (role, node_id, activation, live, heir) and tell every link.
 
-        ``live`` follows from the role, where it is not said: only a live that votes has to say it.
+        ``live`` follows from the role, where it is not said: only a live that votes has to say it. ``heir`` ends with the role it was said with.
         """
         if "role" in changes:
             changes.setdefault("live", changes["role"] == "live")
+            changes.setdefault("heir", False)
         own = msgspec.structs.replace(self.own, **changes)
         if own != self.own:
             self.own = msgspec.structs.replace(own, version=self.own.version + 1)
@@ -179,6 +180,12 @@ class Membership:
             if member.node_id == node_id and member.claims and member.name != self.own.name
         ]
         return max(claims, key=lambda member: (member.activation, member.name), default=None)
+
+    def heir_of(self, node_id: str) -> m.Member | None:
+        """A backup that we are linked with and whose copy of that node ID's journal is up to date: it may be live in a moment."""
+        return next(
+            (member for member, _ in self.linked() if member.node_id == node_id and member.heir), None
+        )
 
     def lives_of_group(self, group_name: str | None) -> list[m.Member]:
         """Live brokers of a group, newest activation first."""

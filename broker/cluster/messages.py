@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 LENGTH: Final = struct.Struct(">I")
 FRAME_MAX: Final = 256 * 1024 * 1024
@@ -55,6 +55,8 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     activation: int
     live: bool = False
     """It has an engine: it serves clients, or waits for the vote that says whether it may go on."""
+    heir: bool = False
+    """It is a backup whose copy is up to date: it takes over, or asks to, as soon as it notices that its live is gone."""
 
     @property
     def claims(self) -> bool:

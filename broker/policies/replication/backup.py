@@ -88,6 +88,7 @@ class BackupRole:
     async def run(self, stopping: asyncio.Event) -> BackupEnd:
         """Be a backup until ``stopping`` is set or it is time to be live."""
         self._membership.on_change.append(self._changed.set)
+        self._membership.on_linked.append(self._met)
         work = asyncio.create_task(self._work(), name="backup")
         stop = asyncio.create_task(stopping.wait(), name="wait for stop")
         try:
@@ -103,6 +104,7 @@ class BackupRole:
                 task.cancel()
             await asyncio.gather(work, stop, return_exceptions=True)
             self._membership.on_change.remove(self._changed.set)
+            self._membership.on_linked.remove(self._met)
             await self._drop_copy()
 
     # ---------------------------------------------------------------------------------------------- the way of a backup
@@ -122,6 +124,15 @@ class BackupRole:
                 return BackupEnd("activate", max(activation, ending.activation))
             await self._drop_copy()
             self._become("backup")
+
+    def _met(self, link: Link) -> None:
+        """Is it a later life of the live we follow? Then the one we follow is over, though its connection may not say so for long."""
+        follower = self.follower
+        if follower is None or follower.link.member is None or link.member is None:
+            return
+        met, followed = link.member, follower.link.member
+        if met.name == followed.name and met.started > followed.started:
+            follower.link.abort(f"{met.name} has started anew")
 
     async def _may_activate(self, live: m.Member, ending: Ending) -> bool:
         if not ending.up_to_date:

@@ -182,11 +182,16 @@ class ReplicationPolicy:
         return found is not None
 
     async def _search(self, node_id: str) -> Member | None:
-        """Who is live with our node ID; waits for the end of its vote if that is not decided yet."""
+        """Who is live with our node ID; waits for the end of its vote if that is not decided yet.
+
+        A backup of our last life may not have noticed yet that it is over; that it says nothing of a vote then does not mean that there will be none.
+        """
         membership = self.membership
         await membership.settled(membership.terms.call_timeout_s)
         waited = ""
-        while (found := membership.live_with(node_id)) is not None and not found.live:
+        while (
+            found := membership.live_with(node_id) or membership.heir_of(node_id)
+        ) is not None and not found.live:
             if membership.link_to(found.name) is None:
                 return None
             if waited != found.name:
@@ -249,8 +254,11 @@ class ReplicationPolicy:
             raise VoteLostError("stopped: the live vote was lost, or the backup is live in our place")
 
     def _become(self, role: str) -> None:
+        heir = role == "backup" and self.backup is not None and self.backup.replicating
         if role != self._role:
             self._role = role
             self.epoch += 1
             live = self.live is not None and role in ("live", "voting")
-            self.membership.announce(role=role, live=live)
+            self.membership.announce(role=role, live=live, heir=heir)
+        else:
+            self.membership.announce(heir=heir)

@@ -54,6 +54,25 @@ def test_a_change_of_role_is_told_to_all():
     run(scenario)
 
 
+def test_an_heir_is_known_to_who_is_linked_with_it_until_it_says_another_role():
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a", role="backup", node_id="N")
+            b = await hub.add("b", "a")
+            await until(lambda: linked(b) == {"a"}, "linked")
+            assert b.heir_of("N") is None, "a backup that has not said that its copy is up to date is none"
+            a.announce(heir=True)
+            await until(lambda: b.heir_of("N") is not None, "a is an heir for b")
+            assert b.heir_of("N").name == "a"
+            assert b.heir_of("M") is None
+            assert b.live_with("N") is None
+            a.announce(role="voting")
+            await until(lambda: b.live_with("N") is not None, "a votes")
+            assert b.heir_of("N") is None
+
+    run(scenario)
+
+
 def test_the_largest_number_of_live_nodes_is_remembered():
     async def scenario():
         async with Hub() as hub:
