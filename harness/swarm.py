@@ -61,6 +61,7 @@ BEYOND: Final[Mapping[str, str]] = {
 CONNECTED: Final[Mapping[str, str]] = {
     "partition": "fewer than three pairs cannot tell a cut link from a dead peer (RP4)",
     "stall": "as partition",
+    "slow": "as partition: a link that is slower than the brokers' patience is a cut one",
     "disk-stall": "as partition: a silent peer is no dead one",
 }
 """Kinds that a bounded search takes only with three pairs, or when they are named, and why."""
