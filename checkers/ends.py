@@ -53,7 +53,10 @@ class Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """``sessions`` has ``ended`` (first unsubscribe invocation or disconnect row) and ``left`` (an unsubscribe that was answered).
+    """By (run, session) and by (run, transaction), indexes of rows.
+
+    ``sessions`` has ``begun`` (first subscribe invocation), ``ended`` (first unsubscribe invocation or disconnect row) and ``left`` (an
+    unsubscribe that was answered).
 
     ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``end`` and ``back`` (first invocation of either, of abort).
     """
@@ -77,20 +80,27 @@ def read(control: pa.Table) -> Ends:
 
     session = numbers_of(control, "session")
     every = np.arange(len(index))
-    rows = every[(session != NONE) & (are(f, "disconnect", every) | are(f, "unsubscribe", every))]
-    leaving, asked = are(f, "unsubscribe", rows), are(type_, "invoke", rows)
+    about = are(f, "subscribe", every) | are(f, "disconnect", every) | are(f, "unsubscribe", every)
+    rows = every[(session != NONE) & about]
+    joining, leaving, asked = (
+        are(f, "subscribe", rows),
+        are(f, "unsubscribe", rows),
+        are(type_, "invoke", rows),
+    )
     at = index[rows]
     sessions = Keyed.of(
         run[rows], session[rows],
         {
-            "ended": (~leaving | asked, at),
+            "begun": (joining & asked, at),
+            "ended": (~joining & (~leaving | asked), at),
             "asked": (leaving & asked, at),
             "answered": (leaving & are(type_, "ok", rows), -at),  # the latest
         },
     )  # fmt: skip
     asked_at, answered = sessions.values["asked"], sessions.values["answered"]
     left = np.where((asked_at != NONE) & (answered != NONE) & (-answered > asked_at), asked_at, NONE)
-    sessions = Keyed(sessions.numbers, sessions.keys, {"ended": sessions.values["ended"], "left": left})
+    known = {"begun": sessions.values["begun"], "ended": sessions.values["ended"], "left": left}
+    sessions = Keyed(sessions.numbers, sessions.keys, known)
 
     transaction = numbers_of(control, "transaction")
     rows = every[(transaction != NONE) & (are(f, "commit", every) | are(f, "abort", every))]

@@ -197,7 +197,8 @@ def _in_detail(rows: Rows, lives: Lives, ends: Ends, involved: Flags, offset: in
     """The deliveries of the involved messages, with what was known of each message before.
 
     ``previous``: its last delivery in this session. ``excuse``: the last nack or rollback in this session. ``settled``: since when an ack
-    of it was certain.
+    of it was certain. ``answered``: when an ack in this session was, next. ``underway``: it may have been
+    sent before it was settled, over a connection that the client found dead later.
     """
     at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE)
     at = at[involved[rows.id[at]] & (rows.session[at] != NONE) & (rows.message[at] != NONE)]
@@ -216,6 +217,7 @@ def _in_detail(rows: Rows, lives: Lives, ends: Ends, involved: Flags, offset: in
     one = segments(ids, session)
     release = lowest_after(one, releasing)
     excuse = highest_before(one, excusing)
+    answered = lowest_after(one, np.where(kind == ACK_OK, index, NONE))
     previous = highest_before(one, np.where(delivering, index, NONE))
 
     by_message = np.lexsort((index, ids))
@@ -229,7 +231,11 @@ def _in_detail(rows: Rows, lives: Lives, ends: Ends, involved: Flags, offset: in
     reconnected = (ended != NONE) & (ended > previous) & (ended < index)
     excused = ((excuse != NONE) & (excuse > previous)) | reconnected
     again = earlier > 0
-    twice = ((settled != NONE) & (settled < index)) | ((previous != NONE) & ~excused)
+    begun = ends.sessions.find("begun", run, session)
+    left = ends.sessions.find("left", run, session)
+    lost = (ended > index) & (left == NONE)
+    underway = (begun != NONE) & (begun < settled) & lost & (answered == NONE)
+    twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
     unflagged = again & ~twice & (rows.redelivered[order] == 0)
     here = np.flatnonzero(delivering)
     return _table(

@@ -78,6 +78,17 @@ class History:
             None,
         )
 
+    def session_begin(self, session: int) -> int | None:
+        """Index of the first row with which its client asked for it."""
+        rows = self._of["session", session]
+        return next((r["index"] for r in rows if r["f"] == "subscribe" and r["type"] == "invoke"), None)
+
+    def left(self, session: int) -> bool:
+        """Whether it was ended in order: an unsubscribe that was answered."""
+        rows = self._of["session", session]
+        asked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
+        return asked is not None and any(_is(r, "unsubscribe", "ok") and r["index"] > asked for r in rows)
+
     def session_end(self, session: int) -> int | None:
         """Index of the row with which a session ended for its client."""
         if session not in self._over:
@@ -289,12 +300,29 @@ def _sessions(history: History) -> Iterator[Instance]:
         yield from (i for i in backwards if i.message in sent[queue, group])
 
 
+def _may_have_been_under_way(history: History, rows: list[Row], d: Row, settled: int) -> bool:
+    """Whether it may have been sent before an ack was certain (docs/decisions/0009).
+
+    Its session was there before, the client found its connection dead afterwards, and the broker took no ack of the message in it.
+    """
+    begun, over = history.session_begin(d["session"]), history.session_end(d["session"])
+    answered = any(
+        _is(r, "ack", "ok") and r.get("session") == d["session"] and r["index"] > d["index"] for r in rows
+    )
+    lost = over is not None and over > d["index"] and not history.left(d["session"])
+    return begun is not None and begun < settled and lost and not answered
+
+
 def _is_duplicate(history: History, rows: list[Row], earlier: list[Row], d: Row) -> bool:
     for r in rows:
         if _is(r, "ack", "ok") and r.get("session") is not None and r["index"] < d["index"]:
             transaction = r.get("transaction")
             settled = r["index"] if transaction is None else history.ended(transaction, "commit", "ok")
-            if settled is not None and settled < d["index"]:
+            if (
+                settled is not None
+                and settled < d["index"]
+                and not _may_have_been_under_way(history, rows, d, settled)
+            ):
                 return True
     in_session = [e["index"] for e in earlier if e["session"] == d["session"]]
     if not in_session:

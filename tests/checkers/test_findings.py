@@ -106,6 +106,21 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*send(0, 1, transaction=5), *end(3, "abort", 5, "info"), *deliver(8, 1)], set()),
     "a delivery after a certain ack is a duplicate": (
         [*send(0, 1), *deliver(5, 1), *answer(6, 1), *gone(8, 1), *deliver(9, 1, 2, redelivered=True)], {"duplicate"}),
+    "a delivery after a certain ack in a session that began before it and was lost may have been under way": (
+        [o(0, 12, "invoke", "subscribe", session=2), *send(1, 1), *deliver(5, 1), *answer(6, 1), *gone(8, 1),
+         *deliver(9, 1, 2, redelivered=True), *gone(10, 2)], set()),
+    "a delivery after a certain ack in a session that began after it is a duplicate": (
+        [*send(1, 1), *deliver(5, 1), *answer(6, 1), *gone(8, 1), o(9, 12, "invoke", "subscribe", session=2),
+         *deliver(10, 1, 2, redelivered=True), *gone(11, 2)], {"duplicate"}),
+    "a delivery after a certain ack is a duplicate in a session that goes on": (
+        [o(0, 12, "invoke", "subscribe", session=2), *send(1, 1), *deliver(5, 1), *answer(6, 1),
+         *deliver(9, 1, 2, redelivered=True)], {"duplicate"}),
+    "a delivery after a certain ack is a duplicate in a session that is left in order": (
+        [o(0, 12, "invoke", "subscribe", session=2), *send(1, 1), *deliver(5, 1), *answer(6, 1), *deliver(9, 1, 2, redelivered=True),
+         o(10, 12, "invoke", "unsubscribe", session=2), o(11, 12, "ok", "unsubscribe", session=2)], {"duplicate"}),
+    "a delivery after a certain ack is a duplicate if the broker takes an ack of it, too": (
+        [o(0, 12, "invoke", "subscribe", session=2), *send(1, 1), *deliver(5, 1), *answer(6, 1), *gone(8, 1),
+         *deliver(9, 1, 2, redelivered=True), *answer(10, 1, 2), *gone(13, 2)], {"duplicate"}),
     "a marked delivery after an unknown ack is no duplicate": (
         [*send(0, 1), *deliver(5, 1), *answer(6, 1, outcome="info"), *gone(8, 1), *deliver(9, 1, 2, redelivered=True)], set()),
     "a delivery after a committed ack is a duplicate": (
