@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 HIGH_WATER: Final = 256 * 1024
 GRACE_S: Final = 0.05
+TICK_S: Final = 0.001
+"""The shortest wait for a life sign: what rounding leaves of a time to live may be too small for any clock to pass."""
 LINGER_S: Final = 5.0
 """How long a closed connection may take to hand over its last bytes."""
 
@@ -226,7 +228,7 @@ class Connection(asyncio.Protocol):
             return
         silence = self._loop.time() - self._heard
         if not self._reading or silence < self._ttl_s:
-            wait = self._ttl_s if not self._reading else self._ttl_s - silence
+            wait = self._ttl_s if not self._reading else max(self._ttl_s - silence, TICK_S)
             self._ttl_timer = self._loop.call_later(wait, self._check_life)
         elif not last_chance:
             self._ttl_timer = self._loop.call_later(GRACE_S, self._check_life, True)
