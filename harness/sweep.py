@@ -14,10 +14,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import msgspec
 
@@ -31,6 +32,8 @@ from harness.sweep_table import Row, Run
 
 if TYPE_CHECKING:
     from checkers.runs import Judged
+
+Result = TypeVar("Result")
 
 TABLE: Final = "table.json"
 WORST: Final = 10
@@ -142,11 +145,30 @@ def _simulate(request: Request, store: Path, found: Mapping[int, Record], talk: 
     _tell(talk, "\n".join(_opening(plan, store, len(found))))
     if not missing:
         return
-    spark = _spark(request.spark_master)
-    cores = spark.sparkContext.defaultParallelism
-    slices = max(4 * cores, -(-len(missing) // RUNS_A_TASK))
-    with _progress(talk, store / HISTORIES, plan.runs), _clusters_fault():
-        sweep_runs.simulate_all(spark, plan, missing, store / HISTORIES, slices)
+
+    def work() -> None:
+        spark = _spark(request.spark_master)
+        cores = spark.sparkContext.defaultParallelism
+        slices = max(4 * cores, -(-len(missing) // RUNS_A_TASK))
+        with clusters_fault():
+            sweep_runs.simulate_all(spark, plan, missing, store / HISTORIES, slices)
+
+    with _progress(talk, store / HISTORIES, plan.runs):
+        _beside(work)
+
+
+def _beside(work: Callable[[], Result]) -> Result:
+    """Do what waits for Spark in a thread: its client takes an interrupt for a broken connection and writes pages about it."""
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - of the work, raised where it is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="sweep-spark", daemon=True).start()
+    return future.result()
 
 
 @contextlib.contextmanager
@@ -170,20 +192,24 @@ def _progress(talk: TextIO, histories: Path, runs: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _clusters_fault() -> Iterator[None]:
+def clusters_fault() -> Iterator[None]:
     """A job that ended because a process or a machine went away is trouble; an error within a task is a bug of ours and passes."""
-    from py4j.protocol import Py4JError, Py4JNetworkError  # noqa: PLC0415 - Spark's, which the command line does without
-    from pyspark.errors import PythonException  # noqa: PLC0415 - as above
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's, which the command line does without
+    from pyspark.errors import PySparkException, PythonException  # noqa: PLC0415 - as above
 
     try:
         yield
     except PythonException:
         raise
-    except (Py4JError, Py4JNetworkError, ConnectionError) as error:
-        text = [line for line in str(error).splitlines() if line.strip()]
-        raise InfrastructureError(
-            f"Spark could not end its job: {text[-1].strip() if text else type(error).__name__}"
-        ) from error
+    except (Py4JError, PySparkException, ConnectionError) as error:
+        raise InfrastructureError(f"Spark could not end its job: {_cause(error)}") from error
+
+
+def _cause(error: BaseException) -> str:
+    """The line of a Java error that says most: its last cause, else its first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return next(iter(causes[-1:] or lines), type(error).__name__)
 
 
 def _spark(master: str | None) -> Any:
@@ -217,12 +243,15 @@ def _judge(request: Request, store: Path, talk: TextIO) -> tuple[Sweep, list[Run
     damaged: dict[int, str] = {}
     if files:
         _tell(talk, f"judging {len(files)} histories, {sum(file.rows for file in files)} rows")
-        with _clusters_fault():
-            source = RunsSource(_spark(request.spark_master), files)
-            damaged = source.damaged
-            options = plain_judge.options_of(plan.base, Schedule())
-            expecting = {record.number for _, record in there if record.schedule.faults}
-            judged = judge_runs(source, options, expecting)
+        options = plain_judge.options_of(plan.base, Schedule())
+        expecting = {record.number for _, record in there if record.schedule.faults}
+
+        def work() -> tuple[dict[int, Judged], dict[int, str]]:
+            with clusters_fault():
+                source = RunsSource(_spark(request.spark_master), files)
+                return judge_runs(source, options, expecting), source.damaged
+
+        judged, damaged = _beside(work)
     records = {record.number: record for _, record in there}
     runs = [
         sweep_table.run_of(plan, record, judged.get(number), damaged.get(number))
@@ -330,4 +359,4 @@ def _tell(talk: TextIO, text: str) -> None:
     print(text, file=talk, flush=True)
 
 
-__all__ = ["TABLE", "Request", "Sweep", "resumed", "run", "status"]
+__all__ = ["TABLE", "Request", "Sweep", "clusters_fault", "resumed", "run", "status"]

@@ -64,6 +64,7 @@ def sweep_command(
                 f"--{option.get(name, name)} cannot be changed with --resume: the runs that are there were drawn without it; "
                 "begin a new sweep"
             )
+        store = store.resolve() if store.is_symlink() else store  # "latest" may point elsewhere tomorrow
         plan = sweep.resumed(store, runs)
     else:
         plan = sweep_runs.new_plan(fields, runs or 100)

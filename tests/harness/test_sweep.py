@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import msgspec
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ from checkers.schema import SCHEMA
 from checkers.verdict import CheckOptions
 from harness import cli, plain_judge, reproduction, sweep, sweep_runs, sweep_table
 from harness import judge as judging
-from harness.interface import Schedule
+from harness.interface import InfrastructureError, Schedule
 from harness.simulate import simulate
 from harness.sweep_runs import Cell
 
@@ -265,6 +266,55 @@ def test_a_run_that_crashes_is_kept_as_its_own_trouble_and_run_again_on_resuming
     assert {name for name, stamp in stamps(copy).items() if stamp != before[name]} == {
         sweep_runs.name(number)
     }
+
+
+def test_an_interrupt_keeps_what_ended_and_says_how_to_go_on(copy, capsys, monkeypatch):
+    stopped = []
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    before = stamps(copy)
+    monkeypatch.setattr(sweep, "_simulate", interrupted)
+    monkeypatch.setattr(sweep, "_stop_spark", lambda: stopped.append(True))  # the session is the other tests'
+    assert resume(copy) == judging.INTERRUPTED
+    assert stopped
+    assert stamps(copy) == before
+    assert capsys.readouterr().out.endswith(f"go on with: jepsen-run sweep --resume {copy}\n")
+
+
+def test_a_history_that_cannot_be_written_is_trouble_with_the_machine_and_leaves_nothing_half_done(
+    spark, copy
+):
+    file_of(copy, 2).unlink()
+    file_of(copy, 2).mkdir()  # nothing can take its place
+    plan, histories = sweep_runs.load_plan(copy), copy / sweep_runs.HISTORIES
+    with pytest.raises(
+        InfrastructureError, match=re.escape(f"run 2: {file_of(copy, 2)} cannot be written: ")
+    ):
+        sweep_runs.simulate_all(spark, plan, [2], histories, 1)
+    assert not list(histories.glob(".run-*"))
+
+
+def test_an_error_of_spark_is_told_by_its_last_cause_in_one_line():
+    error = ConnectionError(
+        "An error occurred while calling o1.x.\n: org.apache.spark.SparkException: Job aborted\n\tat a.b(C.java)\n"
+        "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n\t... 21 more\n"
+    )
+    with (
+        pytest.raises(
+            InfrastructureError, match=r"^Spark could not end its job: .*exited unexpectedly \(crashed\)$"
+        ),
+        sweep.clusters_fault(),
+    ):
+        raise error
+
+
+def test_json_is_one_document_that_says_what_the_table_file_says(copy, capsys):
+    assert cli.run(["sweep", "--resume", str(copy), "--json"]) == judging.INVALID
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == table_of(copy)
+    assert "policy" in printed.err
 
 
 def test_the_exit_status_is_of_the_gravest_end():
