@@ -198,7 +198,7 @@ def _in_detail(rows: Rows, lives: Lives, ends: Ends, involved: Flags, offset: in
 
     ``previous``: its last delivery in this session. ``excuse``: the last nack or rollback in this session. ``settled``: since when an ack
     of it was certain. ``answered``: when an ack in this session was, next. ``underway``: it may have been
-    sent before it was settled, over a connection that the client found dead later.
+    sent before it was settled, to a session that the client found dead later or had asked to leave.
     """
     at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE)
     at = at[involved[rows.id[at]] & (rows.session[at] != NONE) & (rows.message[at] != NONE)]
@@ -233,7 +233,7 @@ def _in_detail(rows: Rows, lives: Lives, ends: Ends, involved: Flags, offset: in
     again = earlier > 0
     begun = ends.sessions.find("begun", run, session)
     left = ends.sessions.find("left", run, session)
-    lost = (ended > index) & (left == NONE)
+    lost = (ended != NONE) & ((ended < index) | (left == NONE))
     underway = (begun != NONE) & (begun < settled) & lost & (answered == NONE)
     twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
     unflagged = again & ~twice & (rows.redelivered[order] == 0)

@@ -303,13 +303,14 @@ def _sessions(history: History) -> Iterator[Instance]:
 def _may_have_been_under_way(history: History, rows: list[Row], d: Row, settled: int) -> bool:
     """Whether it may have been sent before an ack was certain (docs/decisions/0009).
 
-    Its session was there before, the client found its connection dead afterwards, and the broker took no ack of the message in it.
+    Its session was there before, the client found its connection dead afterwards (or had asked to leave before it read this), and the broker
+    took no ack of the message in it.
     """
     begun, over = history.session_begin(d["session"]), history.session_end(d["session"])
     answered = any(
         _is(r, "ack", "ok") and r.get("session") == d["session"] and r["index"] > d["index"] for r in rows
     )
-    lost = over is not None and over > d["index"] and not history.left(d["session"])
+    lost = over is not None and (over < d["index"] or not history.left(d["session"]))
     return begun is not None and begun < settled and lost and not answered
 
 

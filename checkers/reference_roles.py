@@ -70,9 +70,10 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
             continue
         own = [reign for reign in all_reigns if reign.broker == r["broker"]]
         for successor in all_reigns:
-            before = [x for x in own if x.node_id == successor.node_id and x.index < successor.index]
+            before = [x.node_id for x in own if x.index < successor.index][-1:]
             back = [x.since for x in own if x.index > successor.index]
-            fallen = successor.broker != r["broker"] and before and asked["time"] > successor.begin
+            succeeded = successor.broker != r["broker"] and before == [successor.node_id]
+            fallen = succeeded and asked["time"] > successor.begin
             if fallen and (not back or r["time"] < back[0]):
                 yield Instance(
                     "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]

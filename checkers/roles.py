@@ -122,12 +122,16 @@ def overlaps(found: Sequence[Reign]) -> list[Overlap]:
 
 
 def fallen(found: Sequence[Reign]) -> list[tuple[str, int, int]]:
-    """(broker, begin, end): it was live, another certainly was in its place from ``begin``, and until ``end`` it cannot have been live again."""
+    """(broker, begin, end): it was live, another certainly was in its place from ``begin``, and until ``end`` it cannot have been live again.
+
+    In its place: under the node ID that it had last. A broker that lost its data and began anew is another node, and owes the old one nothing.
+    """
     times = []
     for successor in found:
         for broker in sorted({reign.broker for reign in found if reign.broker != successor.broker}):
             own = [reign for reign in found if reign.broker == broker]
-            if any(r.node_id == successor.node_id and r.index < successor.index for r in own):
+            before = [reign for reign in own if reign.index < successor.index]
+            if before and before[-1].node_id == successor.node_id:
                 back = [reign.since for reign in own if reign.index > successor.index]
                 times.append((broker, successor.begin, back[0] if back else 2**62))
     return times

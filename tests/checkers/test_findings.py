@@ -121,6 +121,9 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a delivery after a certain ack is a duplicate if the broker takes an ack of it, too": (
         [o(0, 12, "invoke", "subscribe", session=2), *send(1, 1), *deliver(5, 1), *answer(6, 1), *gone(8, 1),
          *deliver(9, 1, 2, redelivered=True), *answer(10, 1, 2), *gone(13, 2)], {"duplicate"}),
+    "a delivery after a certain ack that is read between asking to leave and the answer may have been under way": (
+        [o(0, 12, "invoke", "subscribe", session=2), *send(1, 1), o(4, 12, "invoke", "unsubscribe", session=2), *deliver(5, 1),
+         *answer(6, 1), *gone(8, 1), *deliver(9, 1, 2, redelivered=True), o(10, 12, "ok", "unsubscribe", session=2)], set()),
     "a marked delivery after an unknown ack is no duplicate": (
         [*send(0, 1), *deliver(5, 1), *answer(6, 1, outcome="info"), *gone(8, 1), *deliver(9, 1, 2, redelivered=True)], set()),
     "a delivery after a committed ack is a duplicate": (
@@ -195,6 +198,9 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a login at a demoted broker promises nothing and is no zombie's": (
         [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
          o(10, 9, "invoke", "connect"), o(11, 9, "ok", "connect", broker="a1")], set()),
+    "a broker that began anew as another node before its old place was taken is no zombie": (
+        [*role(1, "a1", "live", 0, 1), *role(4, "a1", "stopped", 3, 4), *role(6, "a1", "live", 5, 6, node_id="m"),
+         *role(8, "a2", "live", 7, 8), *send(10, 1)], set()),
     "a broker that is live again after failback is no zombie": (
         [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *role(12, "a2", "backup", 11, 12),
          *role(14, "a1", "live", 13, 14), *send(15, 1)], set()),
