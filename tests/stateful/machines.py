@@ -8,9 +8,9 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from hypothesis.errors import FlakyFailure
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from broker.storage import JournalError
 from stateful.virtual_loop import VirtualLoop
 
 CHECKS = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
@@ -55,10 +55,12 @@ HUNT = settings(
 
 
 def assert_found(machine):
-    """The machine notices that what it drives is broken."""
-    with pytest.raises((Exception, AssertionError, ExceptionGroup)) as caught:
+    """The machine notices that what it drives is broken: by an assertion, its own or the part's, or because a journal cannot be read.
+
+    Any other exception is a mistake of the breaking, not a finding.
+    """
+    with pytest.raises((AssertionError, JournalError)):
         run_state_machine_as_test(machine, settings=HUNT)
-    assert not isinstance(caught.value, FlakyFailure), "a machine that finds must find again"
 
 
 class LoopMachine(RuleBasedStateMachine):

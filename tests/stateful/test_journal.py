@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from broker.storage import ADD, DELETE, UPDATE, Journal, JournalError, JournalOptions, MemoryVolume, Operation
+from broker.storage import journal as journal_module
+from broker.storage.compaction import Compactor
 from broker.storage.entry import decode_entry
+from broker.storage.log import Log
+from broker.storage.manifest import Manifest, write_manifest
 from broker.storage.memory import VolumeCrashedError
 from stateful.entries import Entries, plain
-from stateful.machines import LoopMachine, budget
+from stateful.machines import LoopMachine, assert_found, budget
 
 DIRECTORY = "data/journal"
 SYNC_S = 0.01
@@ -217,7 +221,7 @@ class JournalMachine(LoopMachine):
         self.complain()
         if self.journal.failure is None:
             assert self.journal.live == len(self.live) == len(self.model.state())
-        assert self.journal.synced == self.told
+        assert self.journal.synced == self.told, "synced is what was told"
 
     def teardown(self):
         if getattr(self, "journal", None) is not None:
@@ -228,3 +232,42 @@ class JournalMachine(LoopMachine):
 
 TestJournal = JournalMachine.TestCase
 TestJournal.settings = budget(150, 50)
+
+
+# ---- parts broken on purpose that the machine must find
+
+
+def test_entries_called_durable_before_their_sync_are_found(monkeypatch):
+    append = Log.append
+
+    def hasty(self, entry):
+        sequence = append(self, entry)
+
+        def tell():
+            self.synced = max(self.synced, sequence)
+            self.on_synced(sequence)
+
+        asyncio.get_running_loop().call_soon(tell)
+        return sequence
+
+    monkeypatch.setattr(Log, "append", hasty)
+    assert_found(JournalMachine)
+
+
+def test_ids_given_out_twice_are_found(monkeypatch):
+    monkeypatch.setattr(journal_module, "ID_BLOCK_BITS", 0)
+    assert_found(JournalMachine)
+
+
+def test_a_compaction_that_believes_an_unsynced_deletion_is_found(monkeypatch):
+    """Bug 1, put back."""
+
+    async def credulous(self):
+        count = self._reclaimable()
+        if count:
+            log = self._journal
+            await write_manifest(log.volume, log.directory, Manifest("complete", log.segments[count].first))
+            await self._drop(log.segments[:count])
+
+    monkeypatch.setattr(Compactor, "_reclaim", credulous)
+    assert_found(JournalMachine)

@@ -26,7 +26,7 @@ from broker.storage import (
     Operation,
 )
 from stateful.entries import Entries, plain
-from stateful.machines import LoopMachine, budget
+from stateful.machines import LoopMachine, assert_found, budget
 from stateful.pipe import Pipe
 
 SYNC_S = 0.01
@@ -251,6 +251,23 @@ class ChannelMachine(LoopMachine):
                 pipe.cut()
         self.loop.advance(then_s)
 
+    @precondition(lambda self: self.live is not None and self.follower is not None)
+    @rule(
+        sizes=st.lists(st.sampled_from([0, 20, 400]), min_size=1, max_size=4),
+        then_s=st.sampled_from([0.001, 0.012, 0.013, 0.02, 1.0]),
+        longer_s=st.sampled_from([0.0, 1.0, 3.0]),
+        writes=st.integers(0, 2),
+        heal=st.booleans(),
+    )
+    def part(self, sizes, then_s, longer_s, writes, heal):
+        """They lose sight of each other under load, the backup first, and it takes over as soon as its patience ends."""
+        self.load(sizes, 0, then_s)
+        self.network("live mute", longer_s)
+        self.network("both mute", 0.0)
+        self.loop.until(self.follower.ended.done, 2 * PATIENCE_S)
+        if self.promotable():
+            self.backup_wins(writes, heal=heal)
+
     @rule(how=st.sampled_from(["turn", "turns", "0.005", "0.05", "1", "2", "5", "5"]))
     def wait(self, how):
         if how.startswith("turn"):
@@ -281,6 +298,11 @@ class ChannelMachine(LoopMachine):
         session = self.follower.ended.result().session
         assert session == session_name(1, self.sessions, 1)
         self.decisions[session] = "promoted"
+        if self.live is not None:
+            with self.loop.inside():
+                if self.live.feed is not None:
+                    self.live.feed.check()  # as it does before it answers, delivers, or says what it is
+            assert self.live.gate.held, "its backup may take over, and the live has not stopped"
         self.drop_backup()
         self.spare.crash(None)
         old, self.live = self.live, None
@@ -387,3 +409,27 @@ class ChannelMachine(LoopMachine):
 
 TestChannel = ChannelMachine.TestCase
 TestChannel.settings = budget(100, 50)
+
+
+# ---- parts broken on purpose that the machine must find
+
+
+def test_acknowledgements_before_the_backups_disk_are_found(monkeypatch):
+    append = Follower._append
+
+    def hasty(self, first, data):
+        append(self, first, data)
+        self.link.send(m.Acknowledgement(self.copy.last_sequence))
+
+    monkeypatch.setattr(Follower, "_append", hasty)
+    assert_found(ChannelMachine)
+
+
+def test_a_live_without_a_lease_is_found(monkeypatch):
+    monkeypatch.setattr(ReplicaFeed, "trusted", property(lambda self: not self.ended))
+    assert_found(ChannelMachine)
+
+
+def test_a_live_that_does_not_wait_for_its_backup_is_found(monkeypatch):
+    monkeypatch.setattr(DurabilityGate, "durable", property(lambda self: self.local))
+    assert_found(ChannelMachine)

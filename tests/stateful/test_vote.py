@@ -15,11 +15,11 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from broker.cluster import messages as m
 from broker.cluster import quorum
-from broker.cluster.quorum import session_name, vote, votes_needed, withdraw
+from broker.cluster.quorum import Grants, session_name, vote, votes_needed, withdraw
 from broker.policies.replication.ballots import Ballots
 from broker.policies.replication.decision import LiveVote
 from broker.storage import DurabilityGate, Journal, MemoryVolume
-from stateful.machines import LoopMachine, budget
+from stateful.machines import LoopMachine, assert_found, budget
 
 NODE = "A"
 LIVE, BACKUP = "a1", "a2"
@@ -337,3 +337,78 @@ class VoteMachine(LoopMachine):
 
 TestVote = VoteMachine.TestCase
 TestVote.settings = budget(120, 50)
+
+
+# ---- what the machine found, and parts broken on purpose that it must find
+
+
+def test_a_voter_that_grants_everybody_is_found(monkeypatch):
+    def generous(self, node_id, session, claimant, round_):
+        grant = self._of(node_id, session)
+        grant.claimant, grant.round = claimant, round_
+        return True, "", grant
+
+    monkeypatch.setattr(Grants, "ask", generous)
+    assert_found(VoteMachine)
+
+
+def test_votes_given_before_they_are_on_the_disk_are_found(monkeypatch):
+    keep = Ballots._keep
+
+    def hasty(self, grant, done):
+        keep(self, grant, lambda: None)
+        done()
+
+    monkeypatch.setattr(Ballots, "_keep", hasty)
+    assert_found(VoteMachine)
+
+
+def test_a_withdrawal_that_frees_what_another_was_granted_is_found(monkeypatch):
+    withdraw_ = Grants.withdraw
+
+    def careless(self, node_id, session, claimant, round_):
+        changed = withdraw_(self, node_id, session, claimant, round_)
+        if changed is not None:
+            changed.claimant = None
+        return changed
+
+    monkeypatch.setattr(Grants, "withdraw", careless)
+    assert_found(VoteMachine)
+
+
+def test_too_few_votes_are_found(monkeypatch):
+    monkeypatch.setattr(
+        "broker.policies.replication.decision.votes_needed",
+        lambda live, size=-1: max(0, votes_needed(live) - 1),
+    )
+    assert_found(VoteMachine)
+
+
+@pytest.fixture
+def machine():
+    one = VoteMachine()
+    yield one
+    one.teardown()
+
+
+def test_a_question_that_comes_twice_is_answered_only_from_the_disk(machine):
+    """The second was answered at once, while the vote was still on its way there; after a crash the other party got it."""
+    machine.begin(pairs=2, live_votes=True, kept=8)
+    machine.backup_asks()
+    machine.packet(0, "repeat")
+    machine.packet(0, "deliver")
+    assert not machine.packets, "not before it is durable"
+    machine.loop.advance(5 * SYNC_S)
+    assert len(machine.packets) == 2
+    machine.nothing_complains()
+
+
+def test_a_late_withdrawal_of_an_old_interruption_does_not_push_out_the_latest():
+    """Decisions were forgotten in the order in which they had been heard of, not in the order of their sessions."""
+    grants = Grants()
+    latest = session_name(1, 100, 0)
+    assert grants.ask(NODE, latest, LIVE, 1)[0]
+    for number in range(quorum.SESSIONS_KEPT + 1):
+        grants.withdraw(NODE, session_name(1, number, 0), BACKUP, 1)
+    grants.forgotten(NODE)
+    assert not grants.ask(NODE, latest, BACKUP, 1)[0]

@@ -92,6 +92,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self.settle()
         self.now = end
 
+    def until(self, condition, seconds):
+        """Let time pass, timer by timer, until the condition holds, but no longer than ``seconds``."""
+        end = self.now + seconds
+        self.settle()
+        while not condition() and self._scheduled and self._scheduled[0]._when <= end:
+            self.now = max(self.now, self._scheduled[0]._when)
+            self.settle()
+
     def _busy(self):
         return self._ready or (self._scheduled and self._scheduled[0]._when < self.now + RESOLUTION_S)
 
