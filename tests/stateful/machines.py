@@ -41,7 +41,7 @@ def budget(examples, steps):
 
 
 HUNT = settings(
-    max_examples=2000,
+    max_examples=10_000,
     stateful_step_count=60,
     deadline=None,
     derandomize=True,

@@ -28,7 +28,7 @@ NOTES = st.text(st.sampled_from("ab:\\\n\r\u20ac "), max_size=5)
 
 styles = st.integers(0, 15)
 flips = st.booleans()
-inside = st.sampled_from([None, 0, 1])
+inside = st.sampled_from([None, 0, 0, 1])
 names = st.sampled_from(["t1", "t2"])
 subscriptions = st.sampled_from(["s1", "s:2"])
 journeys = st.sampled_from(["all", "all", "all", "none", "one byte", "a few bytes"])
@@ -315,9 +315,14 @@ class SessionMachine(LoopMachine):
 
     @precondition(lambda self: self.view.begun)
     @rule(
-        which=st.integers(0, 1), commit=st.sampled_from([True, True, True, False]), receipt=flips, go=journeys
+        which=st.integers(0, 1),
+        commit=st.sampled_from([True, True, True, False]),
+        receipt=flips,
+        go=journeys,
+        seed=st.integers(0, 30),
     )
-    def finish(self, which, commit, receipt, go):
+    def finish(self, which, commit, receipt, go, seed):
+        """``seed`` from 20 on: the broker's power fails at once."""
         name = self.view.begun.pop(which % len(self.view.begun))
 
         def meaning(receipt):
@@ -331,6 +336,9 @@ class SessionMachine(LoopMachine):
         headers = {"transaction": name}
         self.say("COMMIT" if commit else "ABORT", headers, self.logged_in(meaning), receipt=receipt)
         self.arrive(go)
+        if seed >= 20:
+            self.loop.turn(3)
+            self.broker_crashes(seed)
 
     def disconnect(self, receipt):
         def meaning(receipt):
