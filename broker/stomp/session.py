@@ -222,7 +222,8 @@ class Session:
             raise RefusedError(f"transaction {name!r} is not open")
         self._forget(transaction)
         receipt = frame.headers.get("receipt")
-        if self._intake:
+        if self._intake or not (transaction.acknowledged or transaction.refused):
+            # Nothing to wait for but its turn: behind other clients' entries a later frame's receipt would overtake its own.
             self._busy_until = self.engine.roll_back(transaction) or self._busy_until
             self._done(receipt)
         else:

@@ -7,6 +7,7 @@ all, whatever ends it; what is acknowledged is gone, and everything else is wher
 import random
 from collections import deque
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
@@ -583,7 +584,34 @@ TestSession = SessionMachine.TestCase
 TestSession.settings = budget(120, 50)
 
 
-# ---- parts broken on purpose that the machine must find
+# ---- what the machine found, and parts broken on purpose that it must find
+
+
+@pytest.fixture
+def machine():
+    one = SessionMachine()
+    one.begin()
+    yield one
+    one.teardown()
+
+
+def test_the_receipt_of_an_abort_is_not_overtaken(machine):
+    """It waited for whatever anybody had written last, and the receipt of the next frame for nothing."""
+    machine.open_transaction("t1", receipt=False, go="all")
+    machine.finish(0, commit=False, receipt=True, go="all", seed=0)
+    machine.open_transaction("t2", receipt=True, go="all")
+    machine.rest()
+    assert machine.view.got == ["r1", "r2"]
+
+
+def test_the_receipt_of_an_abort_is_not_lost_with_a_disconnect(machine):
+    machine.open_transaction("t1", receipt=False, go="all")
+    machine.finish(0, commit=False, receipt=True, go="all", seed=0)
+    machine.disconnect(receipt=True)
+    machine.arrive("all")
+    machine.rest()
+    assert machine.view.got == ["r1", "r2"]
+    machine.at_rest_all_is_answered()
 
 
 def test_a_transaction_in_pieces_is_found(monkeypatch):
