@@ -589,8 +589,10 @@ TestSession.settings = budget(120, 50)
 
 @pytest.fixture
 def machine():
+    """What is in the journal was written by an earlier connection."""
     one = SessionMachine()
     one.begin()
+    one.lose()
     yield one
     one.teardown()
 
