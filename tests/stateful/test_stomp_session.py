@@ -102,6 +102,7 @@ class SessionMachine(LoopMachine):
         self.volume = MemoryVolume(latency_s=SYNC_S)
         self.texts = 0
         self.names = 0
+        self.logins = 0
         self.sure = []
         self.effects = []
         self.confirmed = {}
@@ -111,8 +112,10 @@ class SessionMachine(LoopMachine):
         self.log_in()
 
     def log_in(self):
+        self.logins += 1
+        mode = "client" if self.logins % 2 else "client-individual"
         self.connect(0)
-        self.subscribe("s1", "client-individual", 0, receipt=False, go="all")
+        self.subscribe("s1", mode, 0, receipt=False, go="all")
         self.rest()
 
     def start(self):
@@ -188,10 +191,22 @@ class SessionMachine(LoopMachine):
 
         self.say("CONNECT", {"accept-version": "1.1,1.2", "host": "h"}, meaning, style=style & 11)
 
-    @rule(transaction=inside, style=styles, receipt=flips, note=NOTES, zero=flips, go=journeys)
-    def send(self, transaction, style, receipt, note, zero, go):
+    @rule(
+        count=st.integers(1, 3),
+        transaction=inside,
+        style=styles,
+        receipt=flips,
+        note=NOTES,
+        zero=flips,
+        go=journeys,
+    )
+    def send(self, count, transaction, style, receipt, note, zero, go):
         self.come_back()
-        transaction = self.view.named(transaction)
+        for _ in range(count):
+            self.say_send(self.view.named(transaction), style, note, zero=zero, receipt=receipt)
+        self.arrive(go)
+
+    def say_send(self, transaction, style, note, *, zero, receipt):
         self.texts += 1
         text = f"m{self.texts}" + ("\0tail" if zero else "")
         self.notes[text] = note
@@ -210,7 +225,6 @@ class SessionMachine(LoopMachine):
         if transaction is not None:
             headers["transaction"] = transaction
         self.say("SEND", headers, self.logged_in(meaning), text.encode(), style, receipt)
-        self.arrive(go)
 
     @rule(
         name=subscriptions,
@@ -320,12 +334,13 @@ class SessionMachine(LoopMachine):
         commit=st.sampled_from([True, True, True, False]),
         receipt=flips,
         go=journeys,
-        seed=st.integers(0, 30),
     )
-    def finish(self, which, commit, receipt, go, seed):
-        """``seed`` from 20 on: the broker's power fails at once."""
+    def finish(self, which, commit, receipt, go):
         name = self.view.begun.pop(which % len(self.view.begun))
+        self.say_finish(name, commit=commit, receipt=receipt)
+        self.arrive(go)
 
+    def say_finish(self, name, *, commit, receipt):
         def meaning(receipt):
             opened = self.view.transactions.pop(name, None)
             if opened is None:
@@ -336,10 +351,18 @@ class SessionMachine(LoopMachine):
 
         headers = {"transaction": name}
         self.say("COMMIT" if commit else "ABORT", headers, self.logged_in(meaning), receipt=receipt)
-        self.arrive(go)
-        if seed >= 20:
-            self.loop.turn(3)
-            self.broker_crashes(seed)
+
+    @rule(count=st.integers(2, 4), turns=st.integers(1, 4), seed=st.integers(1, 200))
+    def commit_and_lose_power(self, count, turns, seed):
+        """The broker's power fails while a transaction is on its way to the disk."""
+        self.come_back()
+        self.say_begin("t4", receipt=False)
+        for _ in range(count):
+            self.say_send("t4", 0, "", zero=False, receipt=False)
+        self.say_finish("t4", commit=True, receipt=True)
+        self.arrive("all")
+        self.loop.turn(turns)
+        self.broker_crashes(seed)
 
     def disconnect(self, receipt):
         def meaning(receipt):
@@ -600,7 +623,7 @@ def machine():
 def test_the_receipt_of_an_abort_is_not_overtaken(machine):
     """It waited for whatever anybody had written last, and the receipt of the next frame for nothing."""
     machine.open_transaction("t1", receipt=False, go="all")
-    machine.finish(0, commit=False, receipt=True, go="all", seed=0)
+    machine.finish(0, commit=False, receipt=True, go="all")
     machine.open_transaction("t2", receipt=True, go="all")
     machine.rest()
     assert machine.view.got == ["r1", "r2"]
@@ -608,7 +631,7 @@ def test_the_receipt_of_an_abort_is_not_overtaken(machine):
 
 def test_the_receipt_of_an_abort_is_not_lost_with_a_disconnect(machine):
     machine.open_transaction("t1", receipt=False, go="all")
-    machine.finish(0, commit=False, receipt=True, go="all", seed=0)
+    machine.finish(0, commit=False, receipt=True, go="all")
     machine.disconnect(receipt=True)
     machine.arrive("all")
     machine.rest()
