@@ -11,6 +11,7 @@ rows that have a group.
 from __future__ import annotations
 
 import pickle
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,7 @@ def _plain() -> pa.Schema:
 COLUMNS: Final[T.StructType] = from_arrow_schema(_plain())
 
 
-class Source:
+class Source(ABC):
     """One history as Spark's tasks read it, or many told apart by a column ``run``.
 
     ``control`` has the rows that carry no messages, ``last_ns`` the time of the last row of each run (0 where there are no runs).
@@ -127,9 +128,10 @@ class Source:
         self.last_ns = last_ns
         self.rows = rows
 
+    @abstractmethod
     def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
         """Do the work on every part (or the parts of these numbers), as one job; what it gave by number of the part."""
-        raise NotImplementedError
+        ...
 
     def tag(self, name: str) -> None:
         """From now on the jobs of this thread can be cancelled by this name."""
