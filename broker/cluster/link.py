@@ -32,8 +32,11 @@ from broker.cluster import messages as m
 
 _log = logging.getLogger(__name__)
 
-PINGS_PER_TTL = 8
-"""Several heart-beats may be lost before a link counts as dead."""
+PINGS_PER_TTL = 4
+"""Several heart-beats may be lost before a link counts as dead; the client of AMQ sends two per time to live."""
+
+PINGS_PER_TTL_REPLICATING = 8
+"""A live's lease lasts from the latest ping that was answered, so it asks more often."""
 
 HANDSHAKE_S_MAX = 10.0
 
@@ -329,10 +332,13 @@ class Link(asyncio.Protocol):
     def _beat_later(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        interval = min(self.ttl_s / PINGS_PER_TTL, self.terms.check_period_s)
-        self._begun = self._loop.time()
-        self._due = self._begun + interval
-        self._timer = self._loop.call_later(interval, self._beat)
+        self._beat_after(self._loop.time())
+
+    def _beat_after(self, now: float) -> None:
+        beats = PINGS_PER_TTL_REPLICATING if self.purpose == "replication" else PINGS_PER_TTL
+        self._begun = now
+        self._due = now + min(self.ttl_s / beats, self.terms.check_period_s)
+        self._timer = self._loop.call_at(self._due, self._beat)
 
     def _beat(self) -> None:
         now = self._loop.time()
@@ -347,7 +353,7 @@ class Link(asyncio.Protocol):
             # Between brokers that only want to hear each other an answer to the other's ping says as much as a ping of one's own; who
             # replicates must know what was heard, and when.
             self.send(m.Ping(now))
-        self._beat_later()
+        self._beat_after(now)
 
     def _handshake_late(self) -> None:
         self._fail(LinkError(f"no handshake within {1000 * self.terms.handshake_s:.0f} ms"))

@@ -49,7 +49,7 @@ _CLUSTER_PASSWORD: Final = "cluster-secret"  # noqa: S105 - as above
 TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "acceptor.connection-ttl": 2000,
-        "cluster.check-period": 200,
+        "cluster.check-period": 500,
         "cluster.connection-ttl": 2000,
         "cluster.call-timeout": 1000,
         "cluster.retry-interval": 100,
