@@ -1,0 +1,146 @@
+"""PostgreSQL through psycopg, where brokers run on several hosts.
+
+Why sessions have time-outs of their own: a broker that stands still between its first statement and its commit holds the lock of its row, and nobody
+could take it over. So the server itself ends a transaction in which nothing is said for ``network-timeout``, and its locks with it.
+
+Isolation is READ COMMITTED, PostgreSQL's default, and enough: the first statement of every transaction that writes is an UPDATE of the broker's own row, which
+waits for whoever is just replacing it and then looks again (PostgreSQL manual, 13.2.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import conninfo, errors
+
+from broker.storage.database.seam import (
+    ConstraintError,
+    DatabaseError,
+    DatabaseUnavailableError,
+    OutcomeUnknownError,
+    Result,
+    Statement,
+    UnexpectedCountError,
+)
+
+CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
+
+
+class PostgresqlDatabase:
+    """See ``seam.Database``.
+
+    Args:
+        url: as libpq takes it, ``postgresql://host:5432/name``.
+        user: overrides that of the url.
+        password: never shown.
+        network_timeout_s: for a connection to come about, and for the server to give up a silent transaction.
+    """
+
+    def __init__(
+        self, url: str, user: str = "", password: str = "", *, network_timeout_s: float = 10.0
+    ) -> None:
+        self._url = url
+        self._credentials = {name: value for name, value in (("user", user), ("password", password)) if value}
+        self._network_timeout_s = network_timeout_s
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    async def transact(self, statements: Sequence[Statement], timeout_s: float) -> list[Result]:
+        """Statement by statement, then the commit: what ends before the commit is sent has not happened."""
+        committing = False
+        try:
+            async with asyncio.timeout(timeout_s), self._turn:
+                connection = await self._connected()
+                try:
+                    async with connection.cursor() as cursor:
+                        results = [await _execute(cursor, index, one) for index, one in enumerate(statements)]
+                    committing = True
+                    await connection.commit()
+                except (UnexpectedCountError, psycopg.Error) as error:
+                    await self._undo(connection)
+                    raise _translated(error, committing=committing) from None
+                except BaseException:
+                    await self._drop()
+                    raise
+        except TimeoutError:
+            if committing:
+                raise OutcomeUnknownError(f"the commit was not confirmed within {timeout_s:g} s") from None
+            raise DatabaseUnavailableError(f"no answer within {timeout_s:g} s") from None
+        return results
+
+    async def close(self) -> None:
+        """Of a transaction that is under way nobody is told."""
+        self._closed = True
+        await self._drop()
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        if self._closed:
+            raise DatabaseUnavailableError("the database is closed")
+        if self._connection is None or self._connection.closed:
+            patience_ms = max(1, round(self._network_timeout_s * 1000))
+            try:
+                told = conninfo.make_conninfo(
+                    self._url,
+                    connect_timeout=max(2, round(self._network_timeout_s)),
+                    options=f"-c idle_in_transaction_session_timeout={patience_ms} -c lock_timeout={patience_ms}"
+                    " -c synchronous_commit=on -c client_min_messages=warning",
+                    **self._credentials,
+                )
+                self._connection = await psycopg.AsyncConnection.connect(told, prepare_threshold=2)
+            except psycopg.Error as error:
+                raise DatabaseUnavailableError(f"cannot connect: {self._without_password(error)}") from None
+        return self._connection
+
+    async def _undo(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        try:
+            await connection.rollback()
+        except psycopg.Error:
+            await self._drop()
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                await connection.close()
+
+    def _without_password(self, error: psycopg.Error) -> str:
+        words = " ".join(str(error).split())
+        password = self._credentials.get("password")
+        return words.replace(password, "***") if password else words
+
+
+async def _execute(cursor: psycopg.AsyncCursor[Any], index: int, statement: Statement) -> Result:
+    sql = statement.sql.replace("clock_ms()", CLOCK).replace("?", "%s").encode()
+    if statement.many is not None:
+        rows: list[Any] = []
+        count = 0
+        if statement.many:
+            await cursor.executemany(sql, statement.many)
+            count = max(cursor.rowcount, 0)
+    else:
+        await cursor.execute(sql, statement.parameters or None)
+        rows = await cursor.fetchall() if cursor.description is not None else []
+        count = len(rows) if cursor.description is not None else max(cursor.rowcount, 0)
+    if statement.count is not None and count != statement.count:
+        raise UnexpectedCountError(index, count, statement.count)
+    return Result(rows, count)
+
+
+def _translated(error: Exception, *, committing: bool) -> DatabaseError:
+    """The driver's error as the seam's. The server's own words name tables and columns, never values: details are left out."""
+    if isinstance(error, DatabaseError):
+        return error
+    words = (getattr(getattr(error, "diag", None), "message_primary", None) or str(error)).partition("\n")[0]
+    if isinstance(error, errors.IntegrityError):
+        return ConstraintError(words)
+    if isinstance(error, errors.OperationalError):
+        sure = isinstance(error, errors.SerializationFailure | errors.DeadlockDetected)
+        if committing and not sure:
+            return OutcomeUnknownError(words)
+        return DatabaseUnavailableError(words)
+    return DatabaseError(words)

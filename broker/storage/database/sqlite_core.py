@@ -1,0 +1,55 @@
+"""A transaction on a ``sqlite3.Connection``: what the driver does in its thread.
+
+Why apart: it has no threads and no clock, so that the rules (all or nothing, expected counts) can be tested where they stand.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from broker.storage.database.seam import OutcomeUnknownError, Result, Statement, UnexpectedCountError
+
+
+def prepare(connection: sqlite3.Connection, clock_ms: Callable[[], int]) -> None:
+    """Give a connection (made with ``isolation_level=None``) the database's clock."""
+    connection.create_function("clock_ms", 0, clock_ms)
+
+
+def execute(connection: sqlite3.Connection, statements: Sequence[Statement]) -> list[Result]:
+    """All statements as one transaction that takes the write lock at its start.
+
+    Raises UnexpectedCountError or sqlite3.Error when nothing happened, OutcomeUnknownError when nobody knows.
+    """
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        results = [_execute(connection, index, statement) for index, statement in enumerate(statements)]
+        _commit(connection)
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return results
+
+
+def _commit(connection: sqlite3.Connection) -> None:
+    try:
+        connection.execute("COMMIT")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL):
+            raise
+        # What of the log had reached the disk before it failed is not known before it is read again.
+        raise OutcomeUnknownError(f"the commit failed: {error}") from None
+
+
+def _execute(connection: sqlite3.Connection, index: int, statement: Statement) -> Result:
+    if statement.many is not None:
+        cursor = connection.executemany(statement.sql, statement.many)
+        rows = []
+    else:
+        cursor = connection.execute(statement.sql, statement.parameters)
+        rows = cursor.fetchall()
+    count = len(rows) if cursor.description is not None else max(cursor.rowcount, 0)
+    if statement.count is not None and count != statement.count:
+        raise UnexpectedCountError(index, count, statement.count)
+    return Result(rows, count)

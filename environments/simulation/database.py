@@ -1,0 +1,192 @@
+"""The database server of a world: a node that brokers reach over the simulated network, with SQLite's engine in memory behind it.
+
+Why a server and not an object: what a broker must survive is a commit whose answer never came, a server that stands still with requests in
+its socket and does them later, a restart that drops every connection. All of these need a network between the two, and
+the network is there.
+
+The protocol is of our making: frames of msgpack with their length before them, one transaction a request. Transactions happen one after the other, each at one
+instant of virtual time; a commit is durable with that instant. ``clock_ms()`` is the clock of the machine "database".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sqlite3
+import struct
+from typing import Final, TypeAlias
+
+import msgspec
+
+from environments.simulation.process import Process
+from environments.simulation.world import World
+
+NODE: Final = "database"
+PORT: Final = 5432
+
+SERVICE_S: Final = (0.0003, 0.0015)
+"""From a request's arrival to its commit: a solid-state disk behind a server that has other work."""
+
+FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
+_LENGTH: Final = struct.Struct("<I")
+
+Row: TypeAlias = tuple[int | str | bytes | None, ...]
+
+
+class Asked(msgspec.Struct, array_like=True, frozen=True):
+    """A statement of a request; ``count`` is the number of rows it must concern."""
+
+    sql: str
+    parameters: Row
+    many: tuple[Row, ...] | None
+    count: int | None
+
+
+class Request(msgspec.Struct, array_like=True, frozen=True):
+    """One transaction of ``client``."""
+
+    client: str
+    statements: tuple[Asked, ...]
+
+
+class Done(msgspec.Struct, array_like=True, frozen=True):
+    """What one statement did."""
+
+    rows: list[Row]
+    count: int
+
+
+class Answer(msgspec.Struct, array_like=True, frozen=True):
+    """``problem`` is "" for a commit; "constraint", "count" or "error" for what was undone. ``index`` and ``count`` belong to "count"."""
+
+    problem: str = ""
+    text: str = ""
+    index: int = 0
+    count: int = 0
+    results: list[Done] = []
+
+
+def framed(message: Request | Answer) -> bytes:
+    """A message as it travels."""
+    content = msgspec.msgpack.encode(message)
+    return _LENGTH.pack(len(content)) + content
+
+
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
+    """The content of the next frame. Raises IncompleteReadError at the end of the stream."""
+    (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+    if length > FRAME_BYTES_MAX:
+        raise ValueError(f"a frame of {length} bytes")
+    return await reader.readexactly(length)
+
+
+class _UndoneError(Exception):
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.text)
+        self.answer = answer
+
+
+class DatabaseServer:
+    """The server, with what it has on disk: ``stop`` and ``start`` lose connections, never a committed transaction."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._chance: random.Random = world.random("database")
+        self._clock = world.clock(NODE)
+        self._process: Process | None = None
+        self._severed: dict[str, float] = {}
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._connection.create_function("clock_ms", 0, lambda: round(self._clock.wall_s() * 1000))
+        self.committed_unanswered = 0
+        """Transactions that were committed though their client was never told."""
+
+    # ---- its life
+
+    def start(self) -> None:
+        """Serve; nothing where it does already."""
+        if self._process is None or self._process.state == "gone":
+            self._process = self._world.spawn(NODE, self._serve)
+
+    def stop(self) -> None:
+        """End at once; every connection is reset."""
+        if self._process is not None:
+            self._process.kill()
+
+    def pause(self) -> None:
+        """Stand still: what arrives waits, and is done later, whoever still wants it."""
+        if self._process is not None:
+            self._process.pause()
+
+    def resume(self) -> None:
+        """Go on with what waits."""
+        if self._process is not None:
+            self._process.resume()
+
+    def sever(self, clients: dict[str, float]) -> None:
+        """From now on a transaction of such a client loses its connection with that chance, half of them after the commit."""
+        self._severed = dict(clients)
+
+    def state(self, client: str = "") -> str:
+        """As a probe sees it: "serving", "stalled", "down", or "severed" for a client that loses connections."""
+        if self._process is None or self._process.state == "gone":
+            return "down"
+        if self._process.state == "paused":
+            return "stalled"
+        return "severed" if client in self._severed else "serving"
+
+    def close(self) -> None:
+        """The world is over."""
+        self._connection.close()
+
+    # ---- its work
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(self._attend, NODE, PORT)
+        async with server:
+            await server.serve_forever()
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                content = await read_frame(reader)
+                await asyncio.sleep(self._chance.uniform(*SERVICE_S))
+                request = msgspec.msgpack.decode(content, type=Request)
+                if self._chance.random() < self._severed.get(request.client, 0.0):
+                    if self._chance.random() < 0.5 and not self._answer(request).problem:
+                        self.committed_unanswered += 1
+                    writer.transport.abort()
+                    return
+                writer.write(framed(self._answer(request)))
+                await writer.drain()
+        except (asyncio.IncompleteReadError, OSError, ValueError, msgspec.MsgspecError):
+            writer.transport.abort()
+
+    def _answer(self, request: Request) -> Answer:
+        """Do a transaction, whole or not at all, within this instant."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            results = [self._execute(index, one) for index, one in enumerate(request.statements)]
+        except _UndoneError as undone:
+            connection.execute("ROLLBACK")
+            return undone.answer
+        except sqlite3.IntegrityError as error:
+            connection.execute("ROLLBACK")
+            return Answer("constraint", str(error))
+        except sqlite3.Error as error:
+            connection.execute("ROLLBACK")
+            return Answer("error", str(error))
+        connection.execute("COMMIT")
+        return Answer(results=results)
+
+    def _execute(self, index: int, asked: Asked) -> Done:
+        if asked.many is not None:
+            cursor = self._connection.executemany(asked.sql, asked.many)
+            rows = []
+        else:
+            cursor = self._connection.execute(asked.sql, asked.parameters)
+            rows = cursor.fetchall()
+        count = len(rows) if cursor.description is not None else max(cursor.rowcount, 0)
+        if asked.count is not None and count != asked.count:
+            raise _UndoneError(Answer("count", "", index, count))
+        return Done(rows, count)
