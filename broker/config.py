@@ -26,25 +26,31 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from broker.ha_policy import (
+    HaPolicySection,
+    MasterSection,
+    Milliseconds,
+    Positive,
+    ReplicationRole,
+    ReplicationSection,
+    Section,
+    SharedStoreMaster,
+    SharedStoreSlave,
+    SlaveSection,
+    Unlimited,
+)
+
 EXIT_USAGE: Final = 254
 """Exit status of ``brokerd`` for a configuration that is wrong."""
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
-Milliseconds = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
-Unlimited = Annotated[int, Meta(ge=-1)]
-"""-1 means without limit."""
 
 
 class ConfigurationError(Exception):
     """The configuration is wrong; the text is one line with property, file and remedy. The file must be mended."""
 
 
-class _Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
-    pass
-
-
-class BrokerSection(_Section, frozen=True, kw_only=True):
+class BrokerSection(Section, frozen=True, kw_only=True):
     """Who the broker is and where its data lives; a relative directory is relative to the configuration file."""
 
     name: Annotated[str, Meta(pattern=r"^[\w.-]+\Z", max_length=64)]
@@ -54,12 +60,12 @@ class BrokerSection(_Section, frozen=True, kw_only=True):
     """Bytes of messages in memory, all addresses together; above it every producer waits (Artemis: global-max-size)."""
 
 
-class AcceptorSection(_Section, frozen=True, kw_only=True):
+class AcceptorSection(Section, frozen=True, kw_only=True):
     """Where STOMP clients connect, who may, and what they may send. Port 0 lets the system choose."""
 
     host: str = "0.0.0.0"
     port: Port = 61613
-    users: dict[str, str] = {}
+    users: dict[str, str] = msgspec.field(default_factory=dict)
     """login -> passcode. None at all: everybody may connect."""
     heart_beat_send: Milliseconds = 100
     """The fastest the broker sends heart-beats; 0: never (first number of its heart-beat header)."""
@@ -81,14 +87,14 @@ class AcceptorSection(_Section, frozen=True, kw_only=True):
     """Of one connection."""
 
 
-class AdminSection(_Section, frozen=True, kw_only=True):
+class AdminSection(Section, frozen=True, kw_only=True):
     """Where ``brokerctl`` and the harness ask (JSON lines); it can stop the broker, so it belongs on a private address."""
 
     host: str = "127.0.0.1"
     port: Port = 61612
 
 
-class ClusterSection(_Section, frozen=True, kw_only=True):
+class ClusterSection(Section, frozen=True, kw_only=True):
     """The cluster connection (AMQ 17.2, Appendix C). Absent: the broker stands alone."""
 
     name: str = "my-cluster"
@@ -115,53 +121,7 @@ class ClusterSection(_Section, frozen=True, kw_only=True):
     reconnect_attempts: Unlimited = -1
 
 
-class ReplicationRole(_Section, frozen=True, kw_only=True):
-    """What master and slave have in common (AMQ 17.3.3, Appendix F)."""
-
-    group_name: str | None = None
-    vote_on_replication_failure: bool = False
-    vote_retries: Annotated[int, Meta(ge=0)] = 12
-    vote_retry_wait: Milliseconds = 5000
-    quorum_vote_wait: Milliseconds = 30_000
-    """How long one vote may take."""
-    quorum_size: Unlimited = -1
-    """Votes needed; -1: a majority of the largest number of live brokers this process has seen."""
-    initial_replication_sync_timeout: Positive = 30_000
-    retry_replication_wait: Milliseconds = 2000
-    failover_on_shutdown: bool = False
-    replication_patience: Positive | None = None
-    """Milliseconds without a word from its live after which a backup takes the replication connection for lost; absent: the cluster's
-    connection-ttl. A live stops answering clients after half of its backup's, so that it certainly stops first."""
-
-
-class MasterSection(ReplicationRole, frozen=True, kw_only=True):
-    """The broker that is live unless it failed; with check-for-live-server it looks for a live with its node ID first."""
-
-    check_for_live_server: bool = False
-
-
-class SlaveSection(ReplicationRole, frozen=True, kw_only=True):
-    """The backup; restart-backup: after a failback it starts again as one."""
-
-    allow_failback: bool = True
-    restart_backup: bool = True
-    max_saved_replicated_journals_size: Annotated[int, Meta(ge=0)] = 2
-
-
-class ReplicationSection(_Section, frozen=True, kw_only=True):
-    """Exactly one of the two."""
-
-    master: MasterSection | None = None
-    slave: SlaveSection | None = None
-
-
-class HaPolicySection(_Section, frozen=True, kw_only=True):
-    """How the broker's data survives its end. Nothing here: a standalone broker."""
-
-    replication: ReplicationSection | None = None
-
-
-class JournalSection(_Section, frozen=True, kw_only=True):
+class JournalSection(Section, frozen=True, kw_only=True):
     """The journal (Artemis: journal-file-size, journal-compact-min-files, journal-compact-percentage)."""
 
     segment_size: Annotated[int, Meta(ge=4096)] = 10 * 1024 * 1024
@@ -171,7 +131,7 @@ class JournalSection(_Section, frozen=True, kw_only=True):
     """Compaction begins when less than this share of the bytes is still needed."""
 
 
-class AddressSettings(_Section, frozen=True, kw_only=True):
+class AddressSettings(Section, frozen=True, kw_only=True):
     """What holds for the queues whose names match (AMQ address-setting). ``*`` stands for one word between dots, ``#`` for any number."""
 
     match: Annotated[str, Meta(min_length=1)] = "#"
@@ -187,14 +147,14 @@ class AddressSettings(_Section, frozen=True, kw_only=True):
     """Prefetch: messages a consumer may hold unacknowledged, where its subscription says nothing."""
 
 
-class BrokerConfig(_Section, frozen=True, kw_only=True):
+class BrokerConfig(Section, frozen=True, kw_only=True):
     """A whole ``broker.toml``, validated. ``path`` is where it came from, for messages."""
 
     broker: BrokerSection
     acceptor: AcceptorSection = AcceptorSection()
     admin: AdminSection = AdminSection()
     cluster: ClusterSection | None = None
-    hosts: dict[str, str] = {}
+    hosts: dict[str, str] = msgspec.field(default_factory=dict)
     """Announced address -> where this node reaches it; what is not here stands for itself."""
     ha_policy: HaPolicySection = HaPolicySection()
     journal: JournalSection = JournalSection()
@@ -214,6 +174,12 @@ class BrokerConfig(_Section, frozen=True, kw_only=True):
     def replication(self) -> MasterSection | SlaveSection | None:
         """The configured role of a replicated broker, None for one that stands alone."""
         section = self.ha_policy.replication
+        return None if section is None else section.master or section.slave
+
+    @property
+    def shared_store(self) -> SharedStoreMaster | SharedStoreSlave | None:
+        """The configured role of a broker on a shared store, None for any other."""
+        section = self.ha_policy.shared_store
         return None if section is None else section.master or section.slave
 
     def resolved_hosts(self) -> dict[str, tuple[str, int]]:
@@ -246,16 +212,9 @@ def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
     except msgspec.ValidationError as error:
         _refuse_unknown(table, BrokerConfig, "", where)
         raise ConfigurationError(f"{where}: {_in_words(str(error), table)}") from None
-    section = config.ha_policy.replication
-    if section is not None:
-        if (section.master is None) == (section.slave is None):
-            raise ConfigurationError(
-                f"{where}: ha-policy.replication wants exactly one of master and slave, as [ha-policy.replication.master]"
-            )
-        if config.cluster is None:
-            raise ConfigurationError(
-                f"{where}: ha-policy.replication wants a [cluster] section: that is where the partner is found"
-            )
+    problem = config.ha_policy.problem(clustered=config.cluster is not None)
+    if problem:
+        raise ConfigurationError(f"{where}: {problem}")
     config.resolved_hosts()
     if config.cluster is not None:
         for name in config.cluster.static_connectors:
@@ -425,3 +384,27 @@ def _value(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     return repr(value)
+
+
+__all__ = [
+    "EXIT_USAGE",
+    "AcceptorSection",
+    "AddressSettings",
+    "AdminSection",
+    "BrokerConfig",
+    "BrokerSection",
+    "ClusterSection",
+    "ConfigurationError",
+    "HaPolicySection",
+    "JournalSection",
+    "MasterSection",
+    "ReplicationRole",
+    "ReplicationSection",
+    "SharedStoreMaster",
+    "SharedStoreSlave",
+    "SlaveSection",
+    "apply",
+    "dumps",
+    "load",
+    "validate",
+]

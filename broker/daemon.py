@@ -52,6 +52,8 @@ def policy_of(config: BrokerConfig, seams: Seams, volume: Volume) -> Policy:
         from broker.policies.replication import ReplicationPolicy  # noqa: PLC0415 - a broker starts fast with what it needs
 
         return ReplicationPolicy(config, seams, volume)
+    if config.shared_store is not None:
+        raise StartError("ha-policy.shared-store: this version has no such policy yet")
     from broker.policies.standalone import StandalonePolicy  # noqa: PLC0415 - as above
 
     return StandalonePolicy(config, seams, volume)

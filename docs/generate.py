@@ -111,6 +111,8 @@ def broker_properties() -> str:
         "journal": broker.config.JournalSection,
         "ha-policy.replication.master": broker.config.MasterSection,
         "ha-policy.replication.slave": broker.config.SlaveSection,
+        "ha-policy.shared-store.master": broker.config.SharedStoreMaster,
+        "ha-policy.shared-store.slave": broker.config.SharedStoreSlave,
         "address-settings.MATCH": broker.config.AddressSettings,
     }
     for name, struct in sections.items():

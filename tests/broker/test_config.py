@@ -73,9 +73,9 @@ def test_apply_changes_a_copy_and_none_removes():
             "did you mean 'ha-policy.replication.slave.vote-retries'?",
         ),
         (
-            "ha-policy.shared-store.master.failover-on-shutdown",
+            "ha-policy.shared-stor.master.failover-on-shutdown",
             True,
-            "unknown property 'ha-policy.shared-store'",
+            "unknown property 'ha-policy.shared-stor'; did you mean 'ha-policy.shared-store'?",
         ),
         ("address-settings.#.max-size", 1, "did you mean 'address-settings.max-size-bytes'?"),
         ("address-settings.max-size-bytes", 1, "lacks the match"),
@@ -133,3 +133,25 @@ def test_every_property_has_a_dotted_name():
         with pytest.raises(config.ConfigurationError) as caught:
             config.apply({**BASE, **CLUSTER}, {name: object()})
         assert "unknown property" not in str(caught.value), name
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"ha-policy.shared-store": {}}, "ha-policy.shared-store wants exactly one of master and slave"),
+        (
+            {"ha-policy.shared-store": {"master": {}}, "ha-policy.replication": {"slave": {}}},
+            "ha-policy has replication and shared-store: a broker has one policy",
+        ),
+        ({"ha-policy.shared-store": {"slave": {}}, "cluster": None}, "wants a [cluster] section"),
+    ],
+)
+def test_a_broker_has_one_policy_one_role_and_a_cluster(properties, message):
+    with pytest.raises(config.ConfigurationError) as caught:
+        config.validate({**BASE, **CLUSTER} | _nested(properties))
+    assert message in str(caught.value)
+
+
+def _nested(properties):
+    policies = {name.partition(".")[2]: value for name, value in properties.items() if "." in name}
+    return {"ha-policy": policies} | {name: value for name, value in properties.items() if "." not in name}

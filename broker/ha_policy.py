@@ -1,0 +1,117 @@
+"""The sections of ``broker.toml`` below [ha-policy]: how a broker's data survives its end (AMQ 17.3).
+
+Why apart from the rest: each policy has a section of its own, with a master and a slave, in the documents' names; the rest of the
+configuration is the same under all of them. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+Milliseconds = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Unlimited = Annotated[int, Meta(ge=-1)]
+"""-1 means without limit."""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """A table of broker.toml: unknown properties are errors."""
+
+
+class ReplicationRole(Section, frozen=True, kw_only=True):
+    """What master and slave have in common (AMQ 17.3.3, Appendix F)."""
+
+    group_name: str | None = None
+    vote_on_replication_failure: bool = False
+    vote_retries: Annotated[int, Meta(ge=0)] = 12
+    vote_retry_wait: Milliseconds = 5000
+    quorum_vote_wait: Milliseconds = 30_000
+    """How long one vote may take."""
+    quorum_size: Unlimited = -1
+    """Votes needed; -1: a majority of the largest number of live brokers this process has seen."""
+    initial_replication_sync_timeout: Positive = 30_000
+    retry_replication_wait: Milliseconds = 2000
+    failover_on_shutdown: bool = False
+    replication_patience: Positive | None = None
+    """Milliseconds without a word from its live after which a backup takes the replication connection for lost; absent: the cluster's
+    connection-ttl. A live stops answering clients after half of its backup's, so that it certainly stops first."""
+
+
+class MasterSection(ReplicationRole, frozen=True, kw_only=True):
+    """The broker that is live unless it failed; with check-for-live-server it looks for a live with its node ID first."""
+
+    check_for_live_server: bool = False
+
+
+class SlaveSection(ReplicationRole, frozen=True, kw_only=True):
+    """The backup; restart-backup: after a failback it starts again as one."""
+
+    allow_failback: bool = True
+    restart_backup: bool = True
+    max_saved_replicated_journals_size: Annotated[int, Meta(ge=0)] = 2
+
+
+class ReplicationSection(Section, frozen=True, kw_only=True):
+    """Exactly one of the two."""
+
+    master: MasterSection | None = None
+    slave: SlaveSection | None = None
+
+
+class SharedStoreRole(Section, frozen=True, kw_only=True):
+    """What master and slave on a shared store have in common (AMQ 17.3.2). ``broker.data-directory`` is the shared directory."""
+
+    failover_on_shutdown: bool = False
+    """Whether a backup takes over when this broker, being live, is stopped normally."""
+    lock_renew_period: Positive = 2000
+    """How often a live has its lock confirmed by the store."""
+    lock_expiration: Positive = 15_000
+    """How long after its last confirmation a live certainly holds its lock; never longer than the store's own lease (NFSv4: 90 s by default). A live
+    answers nobody from half of it on, and stops at its end."""
+    lock_poll_period: Positive = 500
+    """How often a backup tries to get the lock."""
+
+
+class SharedStoreMaster(SharedStoreRole, frozen=True, kw_only=True):
+    """The broker that is live unless it failed; started again, it gets its place back from a slave that allows it."""
+
+
+class SharedStoreSlave(SharedStoreRole, frozen=True, kw_only=True):
+    """A backup; restart-backup: after a failback it starts again as one. There may be several."""
+
+    allow_failback: bool = True
+    """Whether it gives its place back to a master that waits; never while another backup waits (17.3.2.2)."""
+    restart_backup: bool = True
+
+
+class SharedStoreSection(Section, frozen=True, kw_only=True):
+    """Exactly one of the two."""
+
+    master: SharedStoreMaster | None = None
+    slave: SharedStoreSlave | None = None
+
+
+class HaPolicySection(Section, frozen=True, kw_only=True):
+    """How the broker's data survives its end. Nothing here: a standalone broker."""
+
+    replication: ReplicationSection | None = None
+    shared_store: SharedStoreSection | None = None
+
+    def problem(self, *, clustered: bool) -> str:
+        """What is wrong with it as a whole, "" if nothing: one policy, one role, and a cluster to find the others in."""
+        chosen: dict[str, Any] = {
+            field.encode_name: getattr(self, field.name)
+            for field in msgspec.structs.fields(type(self))
+            if getattr(self, field.name) is not None
+        }
+        if len(chosen) > 1:
+            return f"ha-policy has {' and '.join(chosen)}: a broker has one policy"
+        for name, section in chosen.items():
+            if (section.master is None) == (section.slave is None):
+                return f"ha-policy.{name} wants exactly one of master and slave, as [ha-policy.{name}.master]"
+            if not clustered:
+                return f"ha-policy.{name} wants a [cluster] section: that is where the partner is found"
+        return ""
