@@ -14,7 +14,7 @@ import asyncio
 import random
 import sqlite3
 import struct
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -30,7 +30,8 @@ SERVICE_S: Final = (0.0003, 0.0015)
 FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
 _LENGTH: Final = struct.Struct("<I")
 
-Row: TypeAlias = tuple[int | str | bytes | None, ...]
+Row: TypeAlias = tuple[Any, ...]
+"""Integers, text, bytes and None: the values that msgpack tells apart by itself."""
 
 
 class Asked(msgspec.Struct, array_like=True, frozen=True):

@@ -15,6 +15,7 @@ SEAMED = ("broker", "workloads", "nemesis")
 """Packages that must also run in a simulation: all they take from outside goes through the seams."""
 
 SEAM_IMPLEMENTATIONS = {
+    "broker/storage/database/sqlite.py",
     "broker/storage/directory.py",
     "broker/daemon.py",
     "broker/ctl.py",
