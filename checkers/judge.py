@@ -213,7 +213,9 @@ def _begin(source: Source) -> tuple[Case, ends.Ends]:
     reigns = {run: roles.reigns(some.roles, some.last_ns) for run, some in known.items()}
     overlaps = {run: roles.overlaps(some) for run, some in reigns.items()}
     windows = [
-        window for run, some in reigns.items() for window in roles.windows_of(run, some, overlaps[run])
+        window
+        for run, some in reigns.items()
+        for window in roles.windows_of(run, known[run].roles, some, overlaps[run])
     ]
     return Case(known, reigns, overlaps, windows), ends.read(source.control)
 

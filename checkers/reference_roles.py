@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,6 +57,14 @@ def split_brains(rows: Sequence[Row]) -> Iterator[Instance]:
                 )
 
 
+def _doubts(rows: Sequence[Row], broker: str) -> Iterator[tuple[int, int]]:
+    """When a broker that was last seen as something other than live was not looked at, and then was something else: it may have been live meanwhile."""
+    seen = [r for r in rows if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == broker]
+    for before, after in itertools.pairwise(seen):
+        if before["role"] != "live":
+            yield after["time_low"], after["time_high"]
+
+
 def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
     """An operation answered ``ok`` by a broker, invoked after another was certainly live in its place."""
     all_reigns = reigns(rows)
@@ -74,7 +83,10 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
             back = [x.since for x in own if x.index > successor.index]
             succeeded = successor.broker != r["broker"] and before == [successor.node_id]
             fallen = succeeded and asked["time"] > successor.begin
-            if fallen and (not back or r["time"] < back[0]):
+            if not fallen or (back and r["time"] >= back[0]):
+                continue
+            doubts = [doubt for doubt in _doubts(rows, r["broker"]) if doubt[1] > successor.begin]
+            if not any(low <= r["time"] and asked["time"] <= high for low, high in doubts):
                 yield Instance(
                     "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
                 )

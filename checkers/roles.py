@@ -121,20 +121,48 @@ def overlaps(found: Sequence[Reign]) -> list[Overlap]:
     return pairs
 
 
-def fallen(found: Sequence[Reign]) -> list[tuple[str, int, int]]:
-    """(broker, begin, end): it was live, another certainly was in its place from ``begin``, and until ``end`` it cannot have been live again.
+def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
+    """By broker, in which spans [low, high] it may have been live without being seen: it was not live before, and was asked again only then.
+
+    A live one that becomes something else is seen to: its reign is known, and what it answers until it is seen to have ended counts.
+    """
+    found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    latest: dict[str, str] = {}
+    for row in roles:
+        if row["process"] == MONITOR and row["f"] == "role" and row["broker"] is not None:
+            if latest.get(row["broker"], "live") != "live":
+                found[row["broker"]].append((row["time_low"], row["time_high"]))
+            latest[row["broker"]] = row["role"]
+    return found
+
+
+def fallen(
+    found: Sequence[Reign], doubtful: Mapping[str, Sequence[tuple[int, int]]]
+) -> list[tuple[str, int, int]]:
+    """(broker, begin, end): it was live, another certainly was in its place before ``begin``, and until ``end`` it cannot have been live again.
 
     In its place: under the node ID that it had last. A broker that lost its data and began anew is another node, and owes the old one nothing.
+    Nor does one that may have been live once more, for less time than lay between two looks at it.
     """
     times = []
-    for successor in found:
-        for broker in sorted({reign.broker for reign in found if reign.broker != successor.broker}):
-            own = [reign for reign in found if reign.broker == broker]
-            before = [reign for reign in own if reign.index < successor.index]
-            if before and before[-1].node_id == successor.node_id:
-                back = [reign.since for reign in own if reign.index > successor.index]
-                times.append((broker, successor.begin, back[0] if back else 2**62))
-    return times
+    for own in found:
+        back = next((r for r in found if r.broker == own.broker and r.index > own.index), None)
+        successors = [
+            reign.begin
+            for reign in found
+            if reign.broker != own.broker
+            and reign.node_id == own.node_id
+            and reign.index > own.index
+            and (back is None or reign.index < back.index)
+        ]
+        if successors:
+            begin, end = min(successors), 2**62 if back is None else back.since
+            for low, high in doubtful.get(own.broker, ()):
+                if high > begin and low < end:
+                    times.append((own.broker, begin, low))
+                    begin = high
+            times.append((own.broker, begin, end))
+    return [time for time in times if time[1] < time[2]]
 
 
 def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
@@ -227,9 +255,11 @@ def merged(parts: Sequence[Answered]) -> Answered:
     }
 
 
-def windows_of(run: int, found: Sequence[Reign], lapped: Sequence[Overlap]) -> list[Window]:
+def windows_of(
+    run: int, roles: Sequence[Row], found: Sequence[Reign], lapped: Sequence[Overlap]
+) -> list[Window]:
     """What must be looked up of one run: windows of the fallen first, then two for each overlap."""
-    fell = [Window(run, number, *times) for number, times in enumerate(fallen(found))]
+    fell = [Window(run, number, *times) for number, times in enumerate(fallen(found, doubts(roles)))]
     beside = [
         Window(run, len(fell) + 2 * number + side, broker, overlap.begin, overlap.end, "send")
         for number, overlap in enumerate(lapped)

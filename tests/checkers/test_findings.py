@@ -204,6 +204,14 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a broker that is live again after failback is no zombie": (
         [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *role(12, "a2", "backup", 11, 12),
          *role(14, "a1", "live", 13, 14), *send(15, 1)], set()),
+    "a broker that may have been live once more between two looks is no zombie": (
+        [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *role(12, "a2", "stopped", 11, 12),
+         *role(13, "a1", "voting", 12, 13), *send(14, 1), *role(19, "a1", "backup", 13, 19)], set()),
+    "a broker that certainly was not live again when it was asked and answered is a zombie": (
+        [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *role(12, "a2", "stopped", 11, 12),
+         *role(13, "a1", "voting", 12, 13), *role(15, "a1", "backup", 13, 15), *send(16, 1), *role(22, "a1", "voting", 21, 22)], {"zombie"}),
+    "a live one that answers beside its successor until it is seen to end is a zombie": (
+        [*role(1, "a1", "live", 0, 1), *role(8, "a2", "live", 7, 8), *send(10, 1), *role(14, "a1", "stopped", 9, 14)], {"split-brain", "zombie"}),
     "a question unanswered for longer than the bound is unavailability": (
         [*send(0, 1), send(2, 2)[0], dict(send(3, 3, producer=1)[1], time=20 * S)], {"unavailable"}),
     "a pause in which nobody asked is none": (
