@@ -23,7 +23,7 @@ class LeasedPart(NodeKind):
     """A lease on a part of nodes: their disks, their clocks. Being probed, that part says a word of ``seen_as``."""
 
     part: ClassVar[str]
-    seen_as: ClassVar[str]
+    seen_as: ClassVar[str | tuple[str, ...]]
 
     def plan(self, fault: Fault, situation: Situation) -> Impact:
         """The nodes of the target, and which part of them is to be looked at."""
@@ -64,7 +64,9 @@ class DiskSlow(LeasedPart):
     description = "syncs and changes of directories take longer"
     primitives = ("disk-slow",)
     part = DISK
-    seen_as = "slow"
+    seen_as = ("slow", "stalled")
+    """One that is slower than the patience of who looks cannot be told from one that stalls."""
+
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
         "delay_ms": Option(f"added to each, {DELAY_MS_DEFAULT:g} by default", number(0, above=True)),
