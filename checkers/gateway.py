@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -42,6 +43,7 @@ _START_S: Final = 90.0
 _POLL_S: Final = 0.02
 _AOT_SINCE: Final = 25
 _ABANDONED_S: Final = 3600.0
+_ERROR: Final = re.compile(r"^\d\d:\d\d:\d\d ERROR \S+ (.+)$", re.MULTILINE)  # as log4j2.properties has it
 _RENAME: Final = """
 n=0
 while kill -0 "$1" 2>/dev/null && [ $n -lt 120 ]; do sleep 1; n=$((n+1)); done
@@ -52,6 +54,12 @@ _environment: Final = threading.Lock()
 
 class GatewayError(Exception):
     """The JVM did not come up; the text has the end of what it said."""
+
+
+def _scala(spark: Path) -> str:
+    """The Scala that this Spark was built with, from the name of its core's jar."""
+    names = (path.name for path in (spark / "jars").glob("spark-core_*.jar"))
+    return next(names, "").removeprefix("spark-core_").partition("-")[0]
 
 
 class Gateway:
@@ -89,7 +97,12 @@ class Gateway:
             str(Path(pyspark.__path__[0]) / "jars" / "*"),
             "org.apache.spark.api.python.PythonGatewayServer",
         ]
+        spark = Path(pyspark.__path__[0])
         environment = {
+            # Asked for by "local-cluster", whose executors are started by this JVM and not by a cluster.
+            "SPARK_HOME": str(spark),
+            "SPARK_SCALA_VERSION": _scala(spark),
+            "JAVA_HOME": str(java.program.resolve().parent.parent),
             **os.environ,
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._info),
             "SPARK_CONNECT_MODE": "0",
@@ -145,6 +158,13 @@ class Gateway:
                 del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
         handle.proc = self.process
         return handle
+
+    def errors(self) -> list[str]:
+        """What Spark logged as an error so far, one line each, without its place in the code; empty where nothing was, or the log is gone."""
+        with contextlib.suppress(OSError):
+            text = self._log.read_text(encoding="utf-8", errors="replace")
+            return [match.group(1).strip() for match in _ERROR.finditer(text)]
+        return []
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):

@@ -9,21 +9,27 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import sys
 import threading
+import time
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from checkers import java
-from checkers.gateway import Gateway
+from checkers.gateway import Gateway, GatewayError
 
 _HEAP_MAX_MB: Final = 5 * 1024
 _HEAP_MIN_MB: Final = 1024
 _HEAP_SHARE: Final = 0.35  # of the machine's memory: the cluster under test runs on it too
+_EXECUTORS_S: Final = 60.0
+_POLL_S: Final = 0.05
+_STARTING: Final = "Error initializing SparkContext."  # Spark logs this of every error there
 
 _lock: Final = threading.RLock()
 _gateway: Gateway | None = None
@@ -43,6 +49,8 @@ def start(master: str | None = None, *, hurried: bool = False) -> SparkSession:
 
     ``hurried`` is for one history of a run that has just ended (see ``Gateway``), not for tens of millions of rows.
 
+    On a cluster, Python is that of PYSPARK_PYTHON, else it has the same path as here.
+
     Raises checkers.java.NoJavaError or checkers.gateway.GatewayError: the machine's fault, each with what would mend it.
     """
     global _gateway  # noqa: PLW0603 - a process has one SparkContext, so one JVM
@@ -53,15 +61,52 @@ def start(master: str | None = None, *, hurried: bool = False) -> SparkSession:
         if _gateway is None:
             _gateway = Gateway(java.find(), heap_mb(), hurried=hurried)
             atexit.register(stop)
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        if not _elsewhere(master) or "PYSPARK_PYTHON" not in os.environ:
+            os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         try:
             handle = _gateway.connect()
             SparkContext._ensure_initialized(gateway=handle)  # noqa: SLF001 - the only way in for a gateway of one's own
-            return SparkSession.builder.config(conf=_configuration(master, _gateway.directory)).getOrCreate()
+            session = SparkSession.builder.config(
+                conf=_configuration(master, _gateway.directory)
+            ).getOrCreate()
+            if master is not None and _elsewhere(master):
+                _wait_for_executors(session, master)
+        except Py4JError as error:
+            words = _words(error, _gateway)  # asks the JVM, so before it ends
+            stop()
+            raise GatewayError(f"Spark did not start at {master or 'local[*]'}: {words}") from None
         except BaseException:
-            _gateway.close()
-            _gateway = None
+            stop()
             raise
+        return session
+
+
+def _elsewhere(master: str | None) -> bool:
+    """Whether tasks run in other JVMs than the driver's, each with Python workers of its own."""
+    return master is not None and re.fullmatch(r"local(\[.*\])?", master) is None
+
+
+def _wait_for_executors(session: SparkSession, master: str) -> None:
+    """Raises GatewayError: Spark itself would wait for ever, and say nothing."""
+    give_up = time.monotonic() + _EXECUTORS_S
+    context = session.sparkContext._jsc.sc()  # noqa: SLF001 - no public way to ask
+    while context.getExecutorMemoryStatus().size() < 2:  # the driver counts as one
+        if time.monotonic() > give_up:
+            raise GatewayError(
+                f"Spark at {master} gave no executor within {_EXECUTORS_S:.0f} s: it needs a worker with a free core and "
+                f"{os.environ.get('SPARK_EXECUTOR_MEMORY', '1g')} of memory (SPARK_EXECUTOR_MEMORY) that can connect to this machine (SPARK_LOCAL_IP)"
+            )
+        time.sleep(_POLL_S)
+
+
+def _words(error: Py4JError, gateway: Gateway) -> str:
+    """Why Spark did not start, in one line: what it logged says more than the exception that follows from it, if it logged anything."""
+    logged = [line for line in gateway.errors() if line != _STARTING]
+    try:
+        return logged[-1] if logged else str(error.java_exception.getMessage()).splitlines()[0]
+    except (AttributeError, Py4JError, OSError, IndexError):
+        return type(error).__name__
 
 
 def _configuration(master: str | None, scratch: Path) -> SparkConf:
@@ -118,6 +163,7 @@ def stop() -> None:
                 handle.shutdown()
         SparkContext._gateway = None  # noqa: SLF001 - so that a later start gets a JVM of its own
         SparkContext._jvm = None  # noqa: SLF001
+        SparkContext._active_spark_context = None  # noqa: SLF001 - still there where the start failed half way
         gateway.close()
 
 

@@ -18,11 +18,9 @@ from typing import Any, Final, NoReturn
 import click
 
 from harness import judge as judging
+from harness import options
 from harness import spec as specs
-from harness import store as stores
 from harness.interface import InfrastructureError, TestSpec, UsageError
-from harness.options import CONTEXT as _CONTEXT
-from harness.options import names as _names
 from harness.shrink_command import shrink_command
 from harness.sweep_command import sweep_command
 
@@ -60,7 +58,7 @@ def version() -> str:
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
 
 
-@click.group(cls=_Group, context_settings=_CONTEXT)
+@click.group(cls=_Group, context_settings=options.CONTEXT)
 @click.option(
     "--version",
     is_flag=True,
@@ -76,12 +74,12 @@ def cli() -> None:
     """
 
 
-@cli.command("test", context_settings=_CONTEXT)
+@cli.command("test", context_settings=options.CONTEXT)
 @click.option("--policy", help="High-availability policy of the brokers [replication].")
 @click.option(
     "--nemesis",
     "nemeses",
-    callback=_names,
+    callback=options.names,
     help="What breaks the cluster: names with commas, for example partition,kill.",
 )
 @click.option("--workload", help="What the clients do [groups].")
@@ -98,11 +96,13 @@ def cli() -> None:
 @click.option("--groups", type=int, help="Message groups [12].")
 @click.option("--hold", "hold_s", type=float, help="Seconds from a delivery to its acknowledgement [0.02].")
 @click.option("--prefetch", type=int, help="Messages a consumer may hold unacknowledged [100].")
-@click.option("--shape", "shapes", callback=_names, help="Shapes of partitions, with commas [all that fit].")
+@click.option(
+    "--shape", "shapes", callback=options.names, help="Shapes of partitions, with commas [all that fit]."
+)
 @click.option(
     "--target",
     "targets",
-    callback=_names,
+    callback=options.names,
     help="Targets of node faults, with commas: live, backup, one, minority, majority, all.",
 )
 @click.option("--interval", "interval_s", type=float, help="Seconds between faults [8].")
@@ -112,12 +112,7 @@ def cli() -> None:
     "--guarantee",
     help="What the brokers promise: at-most-once, at-least-once or exactly-once [at-least-once].",
 )
-@click.option(
-    "--ordered/--unordered",
-    "ordered",
-    default=None,
-    help="Whether order within a group is promised [ordered].",
-)
+@options.ordered()
 @click.option(
     "--schedule",
     "schedule_file",
@@ -130,28 +125,10 @@ def cli() -> None:
     type=click.Path(path_type=Path),
     help="A test from a file (spec.json of an earlier run); other options change it.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NODE:PROPERTY=VALUE",
-    help='A broker property; NODE "*" is every node. Repeatable.',
-)
-@click.option(
-    "--store",
-    "root",
-    type=click.Path(path_type=Path),
-    default=stores.DEFAULT,
-    show_default=True,
-    help="Where results are kept.",
-)
-@click.option("--spark-master", help="Spark cluster that checks [all cores of this machine].")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="One JSON document on standard output, everything else on standard error.",
-)
+@options.settings()
+@options.store()
+@options.spark_master()
+@options.as_json("One JSON document on standard output, everything else on standard error.")
 @click.option("--name", help="Name of the test in the store [from policy and nemesis].")
 def test_command(
     settings: tuple[str, ...],
@@ -190,12 +167,12 @@ def _with_settings(spec: TestSpec, settings: Sequence[str]) -> TestSpec:
     return specs.build({"properties": properties}, spec)
 
 
-@cli.command("search", context_settings=_CONTEXT)
+@cli.command("search", context_settings=options.CONTEXT)
 @click.option("--policy", help="High-availability policy of the brokers [replication].")
 @click.option(
     "--nemesis",
     "nemeses",
-    callback=_names,
+    callback=options.names,
     help="Faults to draw from, with commas [all that the brokers promise to survive].",
 )
 @click.option("--workload", help="What the clients do [groups].")
@@ -203,12 +180,7 @@ def _with_settings(spec: TestSpec, settings: Sequence[str]) -> TestSpec:
 @click.option("--length", "time_limit_s", type=float, help="Virtual seconds of load and faults in a run [8].")
 @click.option("--rate", type=float, help="Sends a second, all producers together [40].")
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
-@click.option(
-    "--ordered/--unordered",
-    "ordered",
-    default=None,
-    help="Whether order within a group is promised [ordered].",
-)
+@options.ordered()
 @click.option(
     "--bounded/--unbounded",
     default=True,
@@ -239,22 +211,9 @@ def _with_settings(spec: TestSpec, settings: Sequence[str]) -> TestSpec:
     type=click.Path(path_type=Path),
     help="A test from a file; what it says is not drawn, but for faults and seed. Other options change it.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NODE:PROPERTY=VALUE",
-    help='A broker property; NODE "*" is every node. Repeatable.',
-)
-@click.option(
-    "--store",
-    "root",
-    type=click.Path(path_type=Path),
-    default=stores.DEFAULT,
-    show_default=True,
-    help="Where results are kept.",
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@options.settings()
+@options.store()
+@options.as_json()
 def search_command(
     bounded: bool,
     runs: int | None,
@@ -292,20 +251,13 @@ def search_command(
     )
 
 
-@cli.command("replay", context_settings=_CONTEXT)
+@cli.command("replay", context_settings=options.CONTEXT)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--times", type=click.IntRange(min=1), help="Runs [1 in the simulation, 3 elsewhere].")
 @click.option("--environment", help="Where to run it [where it was found].")
-@click.option(
-    "--store",
-    "root",
-    type=click.Path(path_type=Path),
-    default=stores.DEFAULT,
-    show_default=True,
-    help="Where runs on real processes are kept.",
-)
-@click.option("--spark-master", help="Spark cluster that checks [all cores of this machine].")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@options.store("runs on real processes are kept")
+@options.spark_master()
+@options.as_json()
 def replay_command(
     path: Path,
     times: int | None,
@@ -333,17 +285,12 @@ cli.add_command(sweep_command)
 cli.add_command(shrink_command)
 
 
-@cli.command("check", context_settings=_CONTEXT)
+@cli.command("check", context_settings=options.CONTEXT)
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--guarantee", help="Judge by another guarantee than the test stated.")
-@click.option(
-    "--ordered/--unordered",
-    "ordered",
-    default=None,
-    help="Judge with or without order, whatever the test stated.",
-)
-@click.option("--spark-master", help="Spark cluster that checks [all cores of this machine].")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@options.ordered("Judge with or without order, whatever the test stated.")
+@options.spark_master()
+@options.as_json()
 def check_command(
     paths: tuple[Path, ...],
     guarantee: str | None,
@@ -362,8 +309,8 @@ def check_command(
     )
 
 
-@cli.command("list", context_settings=_CONTEXT)
-@click.option("--json", "as_json", is_flag=True, help="As JSON on standard output.")
+@cli.command("list", context_settings=options.CONTEXT)
+@options.as_json("As JSON on standard output.")
 def list_command(as_json: bool) -> int:
     """Policies, nemeses, workloads, environments, and which supports which."""
     from harness import catalogue  # noqa: PLC0415 - as above
@@ -372,7 +319,7 @@ def list_command(as_json: bool) -> int:
     return judging.VALID
 
 
-@cli.command("clean", context_settings=_CONTEXT)
+@cli.command("clean", context_settings=options.CONTEXT)
 @click.option("--force", is_flag=True, help="Also what belongs to runs that are still going on.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 def clean_command(force: bool, dry_run: bool) -> int:

@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from harness import store as stores
-from harness.options import CONTEXT
+from harness import options
 
 
-@click.command("shrink", context_settings=CONTEXT)
+@click.command("shrink", context_settings=options.CONTEXT)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--environment", help="Where to run it [where it was found].")
 @click.option(
@@ -37,14 +36,7 @@ from harness.options import CONTEXT
     show_default=True,
     help="Begin no run after so many seconds.",
 )
-@click.option(
-    "--store",
-    "root",
-    type=click.Path(path_type=Path),
-    default=stores.DEFAULT,
-    show_default=True,
-    help="Where results are kept.",
-)
+@options.store()
 def shrink_command(**given: Any) -> int:
     """Make a finding smaller; PATH is a repro.json or a run's directory."""
     from harness import reduction  # noqa: PLC0415 - imports every part; errors of usage need none

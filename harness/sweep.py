@@ -38,6 +38,7 @@ Result = TypeVar("Result")
 TABLE: Final = "table.json"
 WORST: Final = 10
 """Runs that are kept as reproductions, at the most."""
+_WORKER: Final = "Error from python worker:"
 UNKNOWN_TOLD: Final = 20
 TOLD_EVERY_S: Final = 10.0
 RUNS_A_TASK: Final = 8
@@ -208,6 +209,9 @@ def clusters_fault() -> Iterator[None]:
 def _cause(error: BaseException) -> str:
     """The line of a Java error that says most: its last cause, else its first line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if _WORKER in lines[:-1]:
+        said = lines[lines.index(_WORKER) + 1]
+        return f"a worker's Python could not start ({said}): it needs this package, and PYSPARK_PYTHON names it where it has another path"
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return next(iter(causes[-1:] or lines), type(error).__name__)
 

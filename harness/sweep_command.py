@@ -7,18 +7,17 @@ from typing import Any
 
 import click
 
-from harness import store as stores
+from harness import options
 from harness.interface import UsageError
-from harness.options import CONTEXT, names
 
 
-@click.command("sweep", context_settings=CONTEXT)
+@click.command("sweep", context_settings=options.CONTEXT)
 @click.option("--runs", type=click.IntRange(min=1), help="Simulated runs, shared out over the cells [100].")
-@click.option("--policy", "policies", callback=names, help="Policies, with commas [replication].")
+@click.option("--policy", "policies", callback=options.names, help="Policies, with commas [replication].")
 @click.option(
     "--nemesis",
     "nemeses",
-    callback=names,
+    callback=options.names,
     help="Nemeses, with commas; each run has one [all that the policy is promised to survive].",
 )
 @click.option("--workload", help="What the clients do [groups].")
@@ -34,16 +33,9 @@ from harness.options import CONTEXT, names
     type=click.Path(path_type=Path),
     help="Go on with the sweep in this directory; --runs may ask for more.",
 )
-@click.option("--spark-master", help="Spark cluster that simulates and checks [all cores of this machine].")
-@click.option(
-    "--store",
-    "root",
-    type=click.Path(path_type=Path),
-    default=stores.DEFAULT,
-    show_default=True,
-    help="Where results are kept.",
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+@options.spark_master("simulates and checks")
+@options.store()
+@options.as_json()
 def sweep_command(
     runs: int | None,
     store: Path | None,

@@ -133,3 +133,25 @@ def test_warming_up_runs_every_family_and_finds_what_was_made_up(spark):
         "zombie",
     } <= names
     assert not [reason for reason in verdict.reasons if "crashed" in reason]
+
+
+def test_a_master_that_spark_refuses_is_one_line_and_another_can_be_started_after_it():
+    program = """
+from checkers import session
+from checkers.gateway import GatewayError
+for master in ("local[many]", "local[1]"):
+    try:
+        spark = session.start(master)
+        print("started", spark.range(3).count())
+    except GatewayError as error:
+        print(error)
+session.stop()
+"""
+    refused = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, timeout=400, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert refused.stdout.splitlines() == [
+        "Spark did not start at local[many]: Could not parse Master URL: 'local[many]'",
+        "started 3",
+    ], refused.stderr

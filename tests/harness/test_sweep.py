@@ -342,6 +342,7 @@ def test_a_sweep_of_another_version_is_not_mixed(copy, capsys):
         (["--nemesis", "kill,kill"], "--nemesis kill,kill names one twice"),
         (["--time-limit", "0"], "must be more than 0"),
         (["--runs", "0"], "0"),
+        (["--spark-master", "host:7077"], "--spark-master is host:7077: it must be spark://HOST:PORT"),
         (["--resume", "/nowhere"], "/nowhere is not the directory of a sweep: it has no sweep.json"),
         (["--resume", "/nowhere", "--pairs", "2"], "--pairs cannot be changed with --resume"),
         (["--resume", "/nowhere", "--nemesis", "kill"], "--nemesis cannot be changed with --resume"),
