@@ -48,9 +48,10 @@ from broker.core.queue import Queue
 from broker.core.transactions import Transaction
 from broker.core.views import BrowsedMessage, EngineSettings, QueueStatus, Router
 from broker.seams import Seams
+from broker.storage.entries import Entries
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
 from broker.storage.gate import DurabilityGate
-from broker.storage.journal import Journal, Recovered
+from broker.storage.journal import Recovered
 
 Callback = Callable[[], None]
 _log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Engine:
 
     def __init__(
         self,
-        journal: Journal,
+        journal: Entries,
         recovered: Recovered,
         gate: DurabilityGate,
         settings: EngineSettings,
@@ -96,7 +97,7 @@ class Engine:
         self._suspended = False
         self._waits_for_gate = False
         self._marked_clean = False
-        self._recover(recovered)
+        self.adopt(recovered)
 
     # ---------------------------------------------------------------------------------------------- queues
 
@@ -296,6 +297,35 @@ class Engine:
         )
         await durable
 
+    def adopt(self, recovered: Recovered) -> None:
+        """Take what a journal held: at the start our own, later that of a broker that was taken over."""
+        image = recovery.read(recovered.records)
+        for queue_id, name in image.queues.items():
+            if name not in self.queues:
+                self._add_queue(name, queue_id)
+        for queue_id, message in image.messages:
+            queue = self.queues[image.queues[queue_id]]
+            queue.arrive(message)
+            self.memory.take(queue, message.size)
+        stale: Iterable[int] = image.clean_marks
+        operations = [Operation(DELETE, CLEAN, mark) for mark in stale]
+        for record_id, duplicate in image.duplicates:
+            forgotten = self._duplicates.remember(duplicate, record_id, 0)
+            if forgotten is not None:
+                operations.append(Operation(DELETE, DUPLICATE, forgotten))
+        if operations:
+            sequence = self.journal.append(operations)
+            if image.clean_marks:
+                # A crash must not find the mark once anybody has got a message: its counts would be believed.
+                self._marked_clean = True
+                self.gate.when_durable(sequence, self._mark_gone)
+        _log.info(
+            "recovered %d messages in %d queues after %s end",
+            len(image.messages),
+            len(image.queues),
+            "a clean" if image.clean else "an unclean",
+        )
+
     def abandon(self) -> None:
         """The broker is demoted: connections are cut, nobody is answered, nothing is acknowledged from now on."""
         if self.abandoned:
@@ -406,30 +436,3 @@ class Engine:
     def _wake(self) -> None:
         for queue in self.queues.values():
             queue.wake()
-
-    def _recover(self, recovered: Recovered) -> None:
-        image = recovery.read(recovered.records)
-        for queue_id, name in image.queues.items():
-            self._add_queue(name, queue_id)
-        for queue_id, message in image.messages:
-            queue = self.queues[image.queues[queue_id]]
-            queue.arrive(message)
-            self.memory.take(queue, message.size)
-        stale: Iterable[int] = image.clean_marks
-        operations = [Operation(DELETE, CLEAN, mark) for mark in stale]
-        for record_id, duplicate in image.duplicates:
-            forgotten = self._duplicates.remember(duplicate, record_id, 0)
-            if forgotten is not None:
-                operations.append(Operation(DELETE, DUPLICATE, forgotten))
-        if operations:
-            sequence = self.journal.append(operations)
-            if image.clean_marks:
-                # A crash must not find the mark once anybody has got a message: its counts would be believed.
-                self._marked_clean = True
-                self.gate.when_durable(sequence, self._mark_gone)
-        _log.info(
-            "recovered %d messages in %d queues after %s end",
-            len(image.messages),
-            len(image.queues),
-            "a clean" if image.clean else "an unclean",
-        )

@@ -13,8 +13,9 @@ from broker.core.views import EngineSettings, Router
 from broker.policies.policy import StartError
 from broker.seams import Seams
 from broker.stomp.server import StompServer
+from broker.storage.entries import Entries
 from broker.storage.gate import DurabilityGate
-from broker.storage.journal import Journal, Recovered
+from broker.storage.journal import Recovered
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ class Live:
         self,
         config: BrokerConfig,
         seams: Seams,
-        journal: Journal,
+        journal: Entries,
         recovered: Recovered,
         node_id: str,
         gate: DurabilityGate | None = None,

@@ -1,0 +1,285 @@
+"""The journal on database rows: what the engine appends, written in batches.
+
+Why batches: a transaction costs a round trip and a sync whatever is in it. So everything appended within ``journal-sync-period`` and while the last batch is
+under way goes into one; what was added and deleted within it is never written at all.
+
+Each batch begins with the proof that this broker still owns its store, and with the number of the last entry before it. A batch whose end nobody heard
+is tried again with the same numbers: it then either happens now, or the row shows that it has happened. A broker that was replaced finds no row,
+and its journal fails for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.storage.database import schema as s
+from broker.storage.database.registry import Registered
+from broker.storage.database.seam import (
+    Database,
+    DatabaseError,
+    DatabaseUnavailableError,
+    OutcomeUnknownError,
+    Row,
+    Statement,
+    UnexpectedCountError,
+)
+from broker.storage.entry import ADD, DELETE, UPDATE, Operation
+from broker.storage.errors import JournalError, JournalFailedError
+from broker.storage.recovery import Record
+
+RETRY_S: Final = 0.05
+"""From a batch that failed to its next try: long enough not to beat on a server that starts."""
+
+_log = logging.getLogger(__name__)
+
+
+class JournalReplacedError(JournalFailedError):
+    """Another broker owns this store now. What was not answered may be answered by nobody here; stop serving."""
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The net effect of entries ``before`` < n <= ``after``."""
+
+    before: int
+    after: int
+    added: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    updated: dict[int, dict[int, bytes]] = field(default_factory=dict)
+    deleted: dict[int, None] = field(default_factory=dict)
+
+    def take(self, stored: int, operation: Operation) -> None:
+        """One operation on the record whose id in the store is ``stored``."""
+        if operation.action == ADD:
+            self.added[stored] = (operation.kind, operation.data)
+        elif operation.action == UPDATE:
+            self.updated.setdefault(stored, {})[operation.kind] = operation.data
+        else:
+            self.updated.pop(stored, None)
+            if self.added.pop(stored, None) is None:
+                self.deleted[stored] = None
+
+
+class DatabaseJournal:
+    """An open journal of one broker in one epoch; the engine takes it for ``storage.journal.Journal``.
+
+    ``on_synced`` gets the highest durable entry after each batch. ``on_renewed`` gets the loop time at which a batch that was then confirmed was *sent*:
+    the lease counts from there. ``on_failed`` is called once, when nothing is taken any more.
+
+    Args:
+        database: where the rows are.
+        registered: who we are; every batch proves it.
+        records: what lives in our sessions, from ``Registry.load``.
+        sync_period_s: the shortest time from one batch to the next.
+        timeout_s: for each batch.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        registered: Registered,
+        records: Sequence[Record],
+        *,
+        sync_period_s: float,
+        timeout_s: float,
+    ) -> None:
+        self.synced = 0
+        self.last_sequence = 0
+        self.failure: JournalFailedError | None = None
+        self.on_synced: Callable[[int], None] | None = None
+        self.on_failed: Callable[[JournalFailedError], None] | None = None
+        self.on_renewed: Callable[[float], None] | None = None
+        self._database = database
+        self._registered = registered
+        self._sync_period_s = sync_period_s
+        self._timeout_s = timeout_s
+        self._last_id = registered.session << s.SESSION_SHIFT
+        self._live: dict[int, None] = {record.id: None for record in records}
+        self._stored: dict[int, int] = {}
+        """The ids in the store of records that were adopted, by the ids that the engine knows them by."""
+        self._batch = _Batch(0, 0)
+        self._wanted = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        self._writer = asyncio.get_running_loop().create_task(self._write(), name="database journal")
+
+    @property
+    def live(self) -> int:
+        """How many records live."""
+        return len(self._live)
+
+    def append(self, operations: Sequence[Operation]) -> int:
+        """Take one entry, all or nothing; its sequence. See ``Journal.append``."""
+        if self.failure is not None:
+            raise self.failure.again()
+        if self._closed:
+            raise JournalError("the journal is closed")
+        self._check(operations)
+        batch = self._batch
+        for operation in operations:
+            stored = self._stored.get(operation.id, operation.id)
+            batch.take(stored, operation)
+            if operation.action == ADD:
+                self._live[operation.id] = None
+            elif operation.action == DELETE:
+                del self._live[operation.id]
+                self._stored.pop(operation.id, None)
+        self.last_sequence += 1
+        batch.after = self.last_sequence
+        self._idle.clear()
+        self._wanted.set()
+        return self.last_sequence
+
+    def next_id(self) -> int:
+        """An id that was never given out before, by whichever broker."""
+        self._last_id += 1
+        return self._last_id
+
+    def adopt(
+        self, session: int, records: Sequence[Record], keep: frozenset[int] = frozenset()
+    ) -> list[Record]:
+        """Records of a broker that was taken over, as the engine may have them: with new ids, younger than all it has and older than all to come.
+
+        ``session`` is our new one. Records of the kinds in ``keep`` are named by others and keep their ids. In the store nothing is changed.
+        """
+        assert session << s.SESSION_SHIFT > self._last_id, "a session older than the present one"
+        self._last_id = session << s.SESSION_SHIFT
+        adopted = []
+        for record in records:
+            id_ = record.id
+            if record.kind not in keep:
+                id_ = self.next_id()
+                self._stored[id_] = record.id
+            self._live[id_] = None
+            adopted.append(record._replace(id=id_))
+        return adopted
+
+    async def flush(self) -> None:
+        """Return when everything appended before the call is durable. Raises JournalFailedError."""
+        wanted = self.last_sequence
+        while self.synced < wanted:
+            if self.failure is not None:
+                raise self.failure.again()
+            await self._idle.wait()
+
+    async def close(self) -> None:
+        """Take nothing more. What was appended and not yet written may be lost, and nobody was answered for it: ``flush`` first."""
+        self._closed = True
+        self._writer.cancel()
+        await asyncio.gather(self._writer, return_exceptions=True)
+
+    # ---- inside
+
+    def _check(self, operations: Sequence[Operation]) -> None:
+        live = self._live
+        changed: dict[int, bool] = {}
+        for action, _, id_, _ in operations:
+            alive = changed.get(id_, id_ in live)
+            if action == ADD:
+                if alive or id_ in changed:
+                    raise ValueError(f"id {id_} is added twice")
+                changed[id_] = True
+            elif not alive:
+                raise ValueError(f"id {id_} is {'deleted' if action == DELETE else 'updated'} but not live")
+            elif action == DELETE:
+                changed[id_] = False
+            elif action != UPDATE:
+                raise ValueError(f"id {id_}: unknown action {action}")
+
+    async def _write(self) -> None:
+        """Batch after batch, until cancelled or failed."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            batch, self._batch = self._batch, _Batch(self.last_sequence, self.last_sequence)
+            begun = loop.time()
+            try:
+                await self._write_batch(batch)
+            except DatabaseError as error:
+                self._fail(JournalFailedError(f"the database took no batch: {error}"))
+                return
+            except JournalFailedError as error:
+                self._fail(error)
+                return
+            self.synced = batch.after
+            if not self._wanted.is_set():
+                self._idle.set()
+            if self.on_synced is not None:
+                self.on_synced(batch.after)
+            await asyncio.sleep(max(0.0, begun + self._sync_period_s - loop.time()))
+
+    async def _write_batch(self, batch: _Batch) -> None:
+        """Until it has certainly happened. Raises JournalReplacedError, DatabaseError for what trying again cannot mend."""
+        loop = asyncio.get_running_loop()
+        statements = self._statements(batch)
+        in_doubt = False
+        while True:
+            sent = loop.time()
+            try:
+                await self._database.transact(statements, self._timeout_s)
+            except UnexpectedCountError as error:
+                if error.index != 0:
+                    raise
+                await self._settle(batch, in_doubt=in_doubt)
+                return
+            except (DatabaseUnavailableError, OutcomeUnknownError) as error:
+                in_doubt = in_doubt or isinstance(error, OutcomeUnknownError)
+                _log.warning(
+                    "database: entries %d to %d were not confirmed: %s", batch.before + 1, batch.after, error
+                )
+                await asyncio.sleep(RETRY_S)
+                continue
+            if self.on_renewed is not None:
+                self.on_renewed(sent)
+            return
+
+    async def _settle(self, batch: _Batch, *, in_doubt: bool) -> None:
+        """No row was found: either this very batch has happened, unheard, or we are replaced. Raises JournalReplacedError."""
+        registered = self._registered
+        while True:
+            try:
+                [result] = await self._database.transact(
+                    [s.position(registered.cluster_id, registered.broker_id)], self._timeout_s
+                )
+                break
+            except (DatabaseUnavailableError, OutcomeUnknownError) as error:
+                _log.warning("database: cannot see what became of entry %d: %s", batch.after, error)
+                await asyncio.sleep(RETRY_S)
+        if result.rows != [(registered.epoch, batch.after)] or not in_doubt:
+            raise JournalReplacedError(
+                f"{registered.broker_id} (epoch {registered.epoch}) is not the owner of its store any more"
+            )
+
+    def _statements(self, batch: _Batch) -> list[Statement]:
+        registered = self._registered
+        cluster = registered.cluster_id
+
+        def key(id_: int) -> tuple[str, int, int]:
+            return cluster, id_ >> s.SESSION_SHIFT, id_
+
+        statements = [
+            s.prove_batch(cluster, registered.broker_id, registered.epoch, batch.before, batch.after)
+        ]
+        added: tuple[Row, ...] = tuple((*key(id_), kind, data) for id_, (kind, data) in batch.added.items())
+        updated: tuple[Row, ...] = tuple(
+            (*key(id_), kind, data) for id_, kinds in batch.updated.items() for kind, data in kinds.items()
+        )
+        deleted: tuple[Row, ...] = tuple(key(id_) for id_ in batch.deleted)
+        if added:
+            statements.append(s.add_records(added))
+        if updated:
+            statements.append(s.put_updates(updated))
+        if deleted:
+            statements += s.delete_records(deleted)
+        return statements
+
+    def _fail(self, failure: JournalFailedError) -> None:
+        self.failure = failure
+        self._idle.set()
+        if self.on_failed is not None:
+            self.on_failed(failure)

@@ -1,0 +1,322 @@
+"""The brokers of a cluster as the shared store knows them: registering, proving to be alive, taking over.
+
+Why everything is a compare-and-set: two brokers that both believe a third to be dead, a victim that starts again meanwhile, a taker that dies half-way, a
+network that loses the answer: each of them acts on what it last read. So each act names what it read (state, epoch) and the database decides
+whether that still holds; of several only the first finds a row (Sun 4.1, "High-Availability Clusters").
+
+Silence is measured by the database's clock alone: brokers' clocks differ, and a broker whose clock runs ahead would declare others dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from broker.storage.database import schema as s
+from broker.storage.database.seam import (
+    ConstraintError,
+    Database,
+    Result,
+    Statement,
+    UnexpectedCountError,
+)
+from broker.storage.recovery import Record, Update
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A broker as it has registered: nothing it writes counts once ``epoch`` is not its row's any more."""
+
+    cluster_id: str
+    broker_id: str
+    epoch: int
+    session: int
+    """Its new store session; what it stores from now on goes there."""
+    sessions: tuple[int, ...]
+    """All it owns, oldest first, the new one last."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRow:
+    """A broker's row. ``silence_ms`` is how long ago its last heartbeat was, by the database's clock; ``messages`` -1 where nobody counted."""
+
+    broker_id: str
+    address: str
+    state: str
+    epoch: int
+    heartbeat: int
+    silence_ms: int
+    taker: str
+    taker_epoch: int
+    messages: int = -1
+
+
+class ReplacedError(Exception):
+    """Somebody else owns what this broker owned: it has been taken over, or another process has registered under its id. Stop serving at once."""
+
+
+class RefusedError(Exception):
+    """The compare-and-set found another state than the one that was read; ``row`` is what is there now, None where there is nothing."""
+
+    def __init__(self, row: BrokerRow | None) -> None:
+        super().__init__("no such broker" if row is None else f"{row.broker_id} is {row.state}")
+        self.row = row
+
+
+_COLUMNS: Final = "broker_id, address, state, epoch, heartbeat, clock_ms() - heartbeat, taker, taker_epoch"
+
+_TAKER_LIVES: Final = """EXISTS (SELECT 1 FROM store_broker AS t WHERE t.cluster_id = store_broker.cluster_id
+    AND t.broker_id = store_broker.taker AND t.epoch = store_broker.taker_epoch AND t.heartbeat >= clock_ms() - ?)"""
+
+
+class Registry:
+    """One broker's view of the cluster's rows, and its hand in them.
+
+    Args:
+        database: where they are.
+        cluster_id: the same for all brokers that share the store.
+        broker_id: ours; unique within the cluster.
+        expiration_ms: silence after which a broker may be taken over (``lock-expiration``).
+        timeout_s: for each transaction (``network-timeout``).
+    """
+
+    def __init__(
+        self, database: Database, cluster_id: str, broker_id: str, *, expiration_ms: int, timeout_s: float
+    ) -> None:
+        self.database = database
+        self.cluster_id = cluster_id
+        self.broker_id = broker_id
+        self.expiration_ms = expiration_ms
+        self.timeout_s = timeout_s
+
+    async def create(self) -> None:
+        """Make the tables where there are none. Raises DatabaseError."""
+        for last in (False, True):
+            try:
+                await self._transact(s.create(self.cluster_id))
+            except ConstraintError:
+                # PostgreSQL: two brokers that create one table at the same moment; the other has done it now.
+                if last:
+                    raise
+            else:
+                return
+
+    async def register(self, address: str) -> Registered:
+        """Begin to own what belongs to our id, in a new epoch and with a new session; whoever ran under this id before is fenced from now on.
+
+        Raises RefusedError while another broker takes us over, and for an id that a broker at another address uses; DatabaseError.
+        """
+        mine = (self.cluster_id, self.broker_id)
+        statements = [
+            Statement(
+                "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, heartbeat, taker, taker_epoch)"
+                " VALUES (?, ?, ?, ?, 0, 0, 0, '', 0) ON CONFLICT DO NOTHING",
+                (*mine, address, s.SHUTDOWN_COMPLETE),
+            ),
+            Statement(
+                "UPDATE store_broker SET epoch = epoch + 1, state = ?, address = ?, entry = 0, heartbeat = clock_ms(), taker = '', taker_epoch = 0"
+                f" WHERE cluster_id = ? AND broker_id = ? AND (state <> ? OR NOT {_TAKER_LIVES})"
+                f" AND (address = ? OR state NOT IN ({_marks(s.RUNNING)}) OR heartbeat < clock_ms() - ?) RETURNING epoch",
+                (
+                    s.OPERATING,
+                    address,
+                    *mine,
+                    s.TAKEOVER_STARTED,
+                    self.expiration_ms,
+                    address,
+                    *s.RUNNING,
+                    self.expiration_ms,
+                ),
+                count=1,
+            ),
+            *s.new_session(*mine),
+            s.sessions_of(*mine),
+        ]
+        try:
+            results = await self._transact(statements)
+        except UnexpectedCountError:
+            raise RefusedError(await self.row(self.broker_id)) from None
+        sessions = tuple(_integer(row[0]) for row in results[4].rows)
+        session = _integer(results[2].rows[0][0])
+        assert sessions[-1] == session, "the new session is not the last one"
+        assert session <= s.SESSION_MAX, "session numbers are used up"
+        return Registered(self.cluster_id, self.broker_id, _integer(results[1].rows[0][0]), session, sessions)
+
+    async def renew(self, registered: Registered) -> None:
+        """The heartbeat. Raises ReplacedError, DatabaseError."""
+        await self._owned(registered, [])
+
+    async def become(self, registered: Registered, state: str) -> None:
+        """Change our own state. Raises ReplacedError, DatabaseError."""
+        await self._owned(
+            registered,
+            [
+                Statement(
+                    "UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ?",
+                    (state, self.cluster_id, self.broker_id),
+                    count=1,
+                )
+            ],
+        )
+
+    async def rows(self, *, count_messages: int | None = None) -> list[BrokerRow]:
+        """All brokers of the cluster by id; with the numbers of records of that kind (the messages), if asked."""
+        statements = [
+            Statement(
+                f"SELECT {_COLUMNS} FROM store_broker WHERE cluster_id = ? ORDER BY broker_id",
+                (self.cluster_id,),
+            )
+        ]
+        if count_messages is not None:
+            statements.append(
+                Statement(
+                    "SELECT o.broker_id, COUNT(*) FROM store_record AS r JOIN store_session AS o"
+                    " ON o.cluster_id = r.cluster_id AND o.session = r.session"
+                    " WHERE r.cluster_id = ? AND r.kind = ? GROUP BY o.broker_id ORDER BY o.broker_id",
+                    (self.cluster_id, count_messages),
+                )
+            )
+        results = await self._transact(statements)
+        counts = dict(cast("list[tuple[str, int]]", results[1].rows)) if len(results) > 1 else None
+        return [
+            _broker_row(row, -1 if counts is None else counts.get(cast("str", row[0]), 0))
+            for row in results[0].rows
+        ]
+
+    async def row(self, broker_id: str) -> BrokerRow | None:
+        """One broker's row."""
+        [result] = await self._transact(
+            [
+                Statement(
+                    f"SELECT {_COLUMNS} FROM store_broker WHERE cluster_id = ? AND broker_id = ?",
+                    (self.cluster_id, broker_id),
+                )
+            ]
+        )
+        return _broker_row(result.rows[0]) if result.rows else None
+
+    # ---- takeover
+
+    async def begin_takeover(self, registered: Registered, victim: BrokerRow, *, forced: bool = False) -> int:
+        """Make ``victim``, as it was read, ours to take over: one compare-and-set, after which the victim is fenced. Returns its new epoch.
+
+        ``forced``: however alive it is. Raises RefusedError when it is not as it was read, or has shown life; ReplacedError, DatabaseError.
+        """
+        conditions = "epoch = ?"
+        parameters: list[Any] = [victim.epoch]
+        if not forced:
+            conditions += (
+                f" AND ((state IN ({_marks(s.RUNNING)}) AND heartbeat < clock_ms() - ?) OR state = ?"
+                f" OR (state = ? AND NOT {_TAKER_LIVES}))"
+            )
+            parameters += [
+                *s.RUNNING,
+                self.expiration_ms,
+                s.SHUTDOWN_FAILOVER,
+                s.TAKEOVER_STARTED,
+                self.expiration_ms,
+            ]
+        take = Statement(
+            "UPDATE store_broker SET state = ?, epoch = epoch + 1, taker = ?, taker_epoch = ?"
+            f" WHERE cluster_id = ? AND broker_id = ? AND {conditions}",
+            (
+                s.TAKEOVER_STARTED,
+                self.broker_id,
+                registered.epoch,
+                self.cluster_id,
+                victim.broker_id,
+                *parameters,
+            ),
+            count=1,
+        )
+        try:
+            await self._owned(registered, [take])
+        except UnexpectedCountError:
+            raise RefusedError(await self.row(victim.broker_id)) from None
+        return victim.epoch + 1
+
+    async def complete_takeover(
+        self, registered: Registered, victim_id: str, victim_epoch: int
+    ) -> tuple[int, tuple[int, ...]]:
+        """Make all the victim's sessions ours. Returns a new session of ours, younger than all of them, and theirs.
+
+        Raises RefusedError when the takeover is not ours any more, ReplacedError, DatabaseError.
+        """
+        finish = Statement(
+            "UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ?"
+            " AND epoch = ? AND state = ? AND taker = ? AND taker_epoch = ?",
+            (
+                s.TAKEOVER_COMPLETE,
+                self.cluster_id,
+                victim_id,
+                victim_epoch,
+                s.TAKEOVER_STARTED,
+                self.broker_id,
+                registered.epoch,
+            ),
+            count=1,
+        )
+        move = Statement(
+            "UPDATE store_session SET broker_id = ? WHERE cluster_id = ? AND broker_id = ?",
+            (self.broker_id, self.cluster_id, victim_id),
+        )
+        sessions = s.sessions_of(self.cluster_id, victim_id)
+        try:
+            results = await self._owned(
+                registered, [finish, sessions, move, *s.new_session(self.cluster_id, self.broker_id)]
+            )
+        except UnexpectedCountError:
+            raise RefusedError(await self.row(victim_id)) from None
+        return _integer(results[3].rows[0][0]), tuple(_integer(row[0]) for row in results[1].rows)
+
+    async def owned_sessions(self, registered: Registered) -> tuple[int, ...]:
+        """The sessions that are ours now, oldest first. Raises ReplacedError, DatabaseError."""
+        [result] = await self._owned(registered, [s.sessions_of(self.cluster_id, self.broker_id)])
+        return tuple(_integer(row[0]) for row in result.rows)
+
+    async def load(self, sessions: Sequence[int]) -> list[Record]:
+        """The records of sessions that are ours, in order of their ids. Nobody else can change them now."""
+        records: list[Record] = []
+        for session in sorted(sessions):
+            found, changed = await self._transact(
+                [s.records_of(self.cluster_id, session), s.updates_of(self.cluster_id, session)]
+            )
+            updates: dict[int, list[Update]] = {}
+            for id_, kind, data in cast("list[tuple[int, int, bytes]]", changed.rows):
+                updates.setdefault(id_, []).append(Update(kind, bytes(data)))
+            records += [
+                Record(id_, kind, bytes(data), updates.get(id_, []))
+                for id_, kind, data in cast("list[tuple[int, int, bytes]]", found.rows)
+            ]
+        return records
+
+    # ---- inside
+
+    async def _owned(self, registered: Registered, statements: list[Statement]) -> list[Result]:
+        """A transaction behind the proof that we are still who we were. Raises ReplacedError; indexes of UnexpectedCountError count the proof."""
+        proof = s.prove(self.cluster_id, self.broker_id, registered.epoch)
+        try:
+            results = await self._transact([proof, *statements])
+        except UnexpectedCountError as error:
+            if error.index == 0:
+                raise ReplacedError(f"{self.broker_id} is not the owner of its store any more") from None
+            raise
+        return results[1:]
+
+    async def _transact(self, statements: Sequence[Statement]) -> list[Result]:
+        return await self.database.transact(statements, self.timeout_s)
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ", ".join("?" for _ in values)
+
+
+def _integer(value: object) -> int:
+    assert isinstance(value, int), "a number was expected from the database"
+    return value
+
+
+def _broker_row(row: Sequence[Any], messages: int = -1) -> BrokerRow:
+    broker_id, address, state, epoch, heartbeat, silence_ms, taker, taker_epoch = row
+    return BrokerRow(broker_id, address, state, epoch, heartbeat, silence_ms, taker, taker_epoch, messages)

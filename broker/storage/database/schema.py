@@ -1,0 +1,167 @@
+"""The tables of a shared store, and the statements by which a broker proves that it has not been replaced.
+
+Every broker of a cluster has one row. Its ``epoch`` grows whenever somebody begins to own it: the broker itself at each start, a taker when it takes
+over. Whatever a broker writes begins with an UPDATE of its own row that names its epoch; the row stays locked until the commit, so
+nobody can replace the broker between that proof and what it protects, and of one that has been replaced no row is concerned and nothing happens.
+
+    store_cluster  one row a cluster: the last store session that was given out
+    store_broker   broker id, address, state, epoch, last journal entry, heartbeat by the database's clock, taker with its epoch
+    store_session  which broker owns what was stored in which *store session*; a takeover moves these rows and no message
+    store_record   the journal's records, by session and id; the high bits of an id are its session
+    store_update   the latest update of each kind of a record
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.storage.database.seam import Row, Statement
+
+SESSION_SHIFT: Final = 40
+"""A record's id is its session's number << 40, plus a number within the session."""
+
+SESSION_MAX: Final = 2**22
+
+OPERATING: Final = "OPERATING"
+QUIESCING: Final = "QUIESCING"
+QUIESCE_COMPLETE: Final = "QUIESCE_COMPLETE"
+SHUTDOWN_STARTED: Final = "SHUTDOWN_STARTED"
+SHUTDOWN_FAILOVER: Final = "SHUTDOWN_FAILOVER"
+SHUTDOWN_COMPLETE: Final = "SHUTDOWN_COMPLETE"
+TAKEOVER_STARTED: Final = "TAKEOVER_STARTED"
+TAKEOVER_COMPLETE: Final = "TAKEOVER_COMPLETE"
+
+STATES: Final = (
+    OPERATING,
+    QUIESCING,
+    QUIESCE_COMPLETE,
+    SHUTDOWN_STARTED,
+    SHUTDOWN_FAILOVER,
+    SHUTDOWN_COMPLETE,
+    TAKEOVER_STARTED,
+    TAKEOVER_COMPLETE,
+)
+"""As ``list brokers`` shows them (Sun 4.1, example 8-2)."""
+
+RUNNING: Final = (OPERATING, QUIESCING, QUIESCE_COMPLETE, SHUTDOWN_STARTED)
+"""States in which the broker itself renews its heartbeat, and in which silence means that it has failed."""
+
+TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS store_cluster (
+        cluster_id TEXT NOT NULL, sessions BIGINT NOT NULL, PRIMARY KEY (cluster_id))""",
+    """CREATE TABLE IF NOT EXISTS store_broker (
+        cluster_id TEXT NOT NULL, broker_id TEXT NOT NULL, address TEXT NOT NULL, state TEXT NOT NULL, epoch BIGINT NOT NULL,
+        entry BIGINT NOT NULL, heartbeat BIGINT NOT NULL, taker TEXT NOT NULL, taker_epoch BIGINT NOT NULL,
+        PRIMARY KEY (cluster_id, broker_id))""",
+    """CREATE TABLE IF NOT EXISTS store_session (
+        cluster_id TEXT NOT NULL, session BIGINT NOT NULL, broker_id TEXT NOT NULL, PRIMARY KEY (cluster_id, session))""",
+    """CREATE TABLE IF NOT EXISTS store_record (
+        cluster_id TEXT NOT NULL, session BIGINT NOT NULL, id BIGINT NOT NULL, kind BIGINT NOT NULL, data BYTEA NOT NULL,
+        PRIMARY KEY (cluster_id, session, id))""",
+    """CREATE TABLE IF NOT EXISTS store_update (
+        cluster_id TEXT NOT NULL, session BIGINT NOT NULL, id BIGINT NOT NULL, kind BIGINT NOT NULL, data BYTEA NOT NULL,
+        PRIMARY KEY (cluster_id, session, id, kind))""",
+)
+
+_OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch = ?"
+
+
+def create(cluster_id: str) -> list[Statement]:
+    """Tables where there are none yet, and the cluster's row."""
+    return [
+        *(Statement(table) for table in TABLES),
+        Statement(
+            "INSERT INTO store_cluster (cluster_id, sessions) VALUES (?, 0) ON CONFLICT DO NOTHING",
+            (cluster_id,),
+        ),
+    ]
+
+
+def prove(cluster_id: str, broker_id: str, epoch: int) -> Statement:
+    """The proof that goes before everything, and the heartbeat: not replaced, and alive now."""
+    return Statement(
+        f"UPDATE store_broker SET heartbeat = clock_ms() {_OWN}", (cluster_id, broker_id, epoch), count=1
+    )
+
+
+def prove_batch(cluster_id: str, broker_id: str, epoch: int, before: int, after: int) -> Statement:
+    """The same for a batch of the journal, which brings it from entry ``before`` to ``after``: tried twice, it happens once."""
+    return Statement(
+        f"UPDATE store_broker SET heartbeat = clock_ms(), entry = ? {_OWN} AND entry = ?",
+        (after, cluster_id, broker_id, epoch, before),
+        count=1,
+    )
+
+
+def position(cluster_id: str, broker_id: str) -> Statement:
+    """One row (epoch, entry): what became of a batch whose end nobody heard."""
+    return Statement(
+        "SELECT epoch, entry FROM store_broker WHERE cluster_id = ? AND broker_id = ?",
+        (cluster_id, broker_id),
+    )
+
+
+def new_session(cluster_id: str, broker_id: str) -> list[Statement]:
+    """Two statements; the first gives back the new session's number."""
+    return [
+        Statement(
+            "UPDATE store_cluster SET sessions = sessions + 1 WHERE cluster_id = ? RETURNING sessions",
+            (cluster_id,),
+            count=1,
+        ),
+        Statement(
+            "INSERT INTO store_session (cluster_id, session, broker_id)"
+            " SELECT cluster_id, sessions, CAST(? AS TEXT) FROM store_cluster WHERE cluster_id = ?",
+            (broker_id, cluster_id),
+            count=1,
+        ),
+    ]
+
+
+def sessions_of(cluster_id: str, broker_id: str) -> Statement:
+    """One row (session) each, oldest first."""
+    return Statement(
+        "SELECT session FROM store_session WHERE cluster_id = ? AND broker_id = ? ORDER BY session",
+        (cluster_id, broker_id),
+    )
+
+
+def records_of(cluster_id: str, session: int) -> Statement:
+    """Rows (id, kind, data), oldest first."""
+    return Statement(
+        "SELECT id, kind, data FROM store_record WHERE cluster_id = ? AND session = ? ORDER BY id",
+        (cluster_id, session),
+    )
+
+
+def updates_of(cluster_id: str, session: int) -> Statement:
+    """Rows (id, kind, data), in order of ids."""
+    return Statement(
+        "SELECT id, kind, data FROM store_update WHERE cluster_id = ? AND session = ? ORDER BY id, kind",
+        (cluster_id, session),
+    )
+
+
+def add_records(rows: tuple[Row, ...]) -> Statement:
+    """Rows (cluster id, session, id, kind, data)."""
+    return Statement(
+        "INSERT INTO store_record (cluster_id, session, id, kind, data) VALUES (?, ?, ?, ?, ?)", many=rows
+    )
+
+
+def put_updates(rows: tuple[Row, ...]) -> Statement:
+    """Rows (cluster id, session, id, kind, data); the latest of a kind counts."""
+    return Statement(
+        "INSERT INTO store_update (cluster_id, session, id, kind, data) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (cluster_id, session, id, kind) DO UPDATE SET data = excluded.data",
+        many=rows,
+    )
+
+
+def delete_records(rows: tuple[Row, ...]) -> list[Statement]:
+    """Rows (cluster id, session, id): the records and their updates."""
+    where = "WHERE cluster_id = ? AND session = ? AND id = ?"
+    return [
+        Statement(f"DELETE FROM store_update {where}", many=rows),
+        Statement(f"DELETE FROM store_record {where}", many=rows),
+    ]

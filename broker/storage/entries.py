@@ -1,0 +1,50 @@
+"""What an engine needs of whatever keeps its entries: a journal on a disk, or one on the rows of a database.
+
+Why a protocol: what a message is and who may have it does not depend on where it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from broker.storage.entry import Operation
+from broker.storage.errors import JournalFailedError
+
+
+class Entries(Protocol):
+    """See ``storage.journal.Journal`` for what each of these promises."""
+
+    on_synced: Callable[[int], None] | None
+    on_failed: Callable[[JournalFailedError], None] | None
+
+    @property
+    def synced(self) -> int:
+        """The highest durable sequence."""
+        ...
+
+    @property
+    def last_sequence(self) -> int:
+        """The highest sequence appended."""
+        ...
+
+    @property
+    def live(self) -> int:
+        """How many records live."""
+        ...
+
+    def append(self, operations: Sequence[Operation]) -> int:
+        """Take one entry, all or nothing, and return its sequence (dense from 1)."""
+        ...
+
+    def next_id(self) -> int:
+        """An id that was never given out before."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when everything appended before the call is durable."""
+        ...
+
+    async def close(self) -> None:
+        """Give it back."""
+        ...
