@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 
 class JournalError(Exception):
     """Any trouble with a journal."""
@@ -31,9 +33,9 @@ class JournalLockedError(JournalError):
 class JournalFailedError(JournalError):
     """A write or sync failed: nothing since ``synced`` is certain and nothing more is taken. Stop the broker; its journal recovers at the next start."""
 
-    def again(self) -> JournalFailedError:
+    def again(self) -> Self:
         """A fresh one for the next caller: raising one object again and again makes its traceback grow."""
-        failure = JournalFailedError(*self.args)
+        failure = type(self)(*self.args)
         failure.__cause__ = self.__cause__
         return failure
 
