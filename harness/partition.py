@@ -69,6 +69,19 @@ def files_for(stream_bytes: int) -> int:
     return 1 << (wanted - 1).bit_length()
 
 
+def file_name(number: int) -> str:
+    """The part file of that number."""
+    return f"part-{number:05d}.parquet"
+
+
+def file_number(queue: str, group: str | None, producer: int | None, parts: int) -> int:
+    """Which of ``parts`` files has the rows of a group, or those of a producer without groups; ``producer`` counts only there."""
+    of_queue = google_crc32c.extend(0, queue.encode() + b"\0")
+    if group is not None:
+        return int(google_crc32c.extend(of_queue, group.encode()) % parts)
+    return int(((of_queue + (producer or 0) * _PRODUCER_STRIDE) >> 8) % parts)
+
+
 def complete_files(store: Path) -> list[Path] | None:
     """The Parquet files of a complete history; None if there is none (yet)."""
     directory = store / DIRECTORY
@@ -89,7 +102,7 @@ def write(store: Path, batches: Iterable[pa.RecordBatch], parts: int) -> list[Pa
     directory.mkdir(exist_ok=True)
     for old in (directory / MARKER, *directory.glob("*.parquet")):
         old.unlink(missing_ok=True)
-    names = [*(f"part-{number:05d}.parquet" for number in range(parts)), CONTROL]
+    names = [*(file_name(number) for number in range(parts)), CONTROL]
     counts = dict.fromkeys(names, 0)
     writers: dict[str, pq.ParquetWriter] = {}
 

@@ -15,7 +15,8 @@ import msgspec
 
 from checkers.schema import COLUMNS
 from checkers.verdict import Finding, Latency, Verdict
-from harness import figure, partition, store, timeline
+from harness import excerpt, figure, logbook, partition, sequence, store, telling, timeline
+from harness import story as stories
 from harness.interface import TestSpec
 
 NAME: Final = "report.html"
@@ -55,6 +56,7 @@ def write(directory: Path) -> Path:
     schedule = store.load_schedule(directory)
     run = store.load_run(directory)
     shown = timeline.read(directory / partition.DIRECTORY)
+    reader = excerpt.Reader(directory / partition.DIRECTORY)
     said = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
     text = _TEMPLATES.get_template("report.html.j2").render(
         spec=spec,
@@ -63,7 +65,7 @@ def write(directory: Path) -> Path:
             "sentence": sentence(verdict, spec, run.environment),
             "reasons": [reason for reason in verdict.reasons if reason not in said],
         },
-        findings=[_finding(each) for each in verdict.findings],
+        findings=[_finding(each, _story(each, reader, directory, run)) for each in verdict.findings],
         figure=markupsafe.Markup(figure.draw(shown)),  # noqa: S704 - drawn by us, every text in it escaped there
         bands=shown.bands,
         figures=_figures(verdict, spec, run),
@@ -97,7 +99,7 @@ def sentence(verdict: Verdict, spec: TestSpec, environment: str) -> str:
     )
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: Finding, told: dict[str, Any] | None) -> dict[str, Any]:
     used = [
         column
         for column in COLUMNS
@@ -108,11 +110,59 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "count": finding.count,
         "tag": TAGS[finding.severity],
         "message": finding.sentence,
+        "story": told,
         "columns": used,
         "witness": [
             {column: _cell(column, row.get(column)) for column in used} for row in finding.witness.rows
         ],
     }
+
+
+def _story(
+    finding: Finding, reader: excerpt.Reader, directory: Path, run: store.RunRecord
+) -> dict[str, Any] | None:
+    """The story of a finding that somebody must understand; None for what is only information."""
+    if finding.severity == "info":
+        return None
+    found = stories.compose(finding, reader.of(finding))
+    if not found.steps:
+        return None
+    found = logbook.placed(found, directory / store.LOGS, run)
+    witness = set(finding.witness.indexes)
+    zero = found.standing.zero
+    drawn = sequence.slices(found)
+    return {
+        "text": telling.paragraph(found),
+        "head": markupsafe.Markup(sequence.head(found)),  # noqa: S704 - as the figure
+        "legend": sequence.legend(found),
+        "zero": f"{zero / 1e9:.3f} s",
+        "left_out": found.left_out,
+        "notes": found.notes,
+        "messages": [
+            (found.names.message(message), message)
+            for message in dict.fromkeys(row["message"] for row in found.rows if "message" in row)
+        ],
+        "steps": [
+            {
+                "time": f"{(step.at - zero) / 1e9:.3f}",
+                "words": step.words,
+                "svg": markupsafe.Markup(each.svg),  # noqa: S704 - as the figure
+                "pause": each.pause,
+                "pause_svg": markupsafe.Markup(each.pause_svg),  # noqa: S704 - as the figure
+                "witness": step.witness,
+                "rows": [(row["index"], row["index"] in witness, _told(row)) for row in step.rows],
+                "lines": [(f"{(line.at - zero) / 1e9:.3f}", line.broker, line.text) for line in step.lines],
+                "more_lines": step.more_lines,
+            }
+            for step, each in zip(found.steps, drawn, strict=True)
+        ],
+    }
+
+
+def _told(row: excerpt.Row) -> str:
+    """A row of the history as one line: every column that is not empty."""
+    cells = (f"{column} {_cell(column, value)}" for column, value in row.items() if column not in HIDDEN)
+    return ", ".join(cells)
 
 
 def _cell(column: str, value: object) -> object:

@@ -91,6 +91,11 @@ class RowRecorder:
         """Nanoseconds since the start of the test, on the clock that stamps the rows."""
         return self._clock() - self._start
 
+    @property
+    def zero_ns(self) -> int:
+        """What the clock showed at the test's time zero."""
+        return self._start
+
     def next_process(self) -> int:
         """A client process number never used before in this history."""
         process = self._next_process

@@ -17,9 +17,11 @@ import platform
 import shlex
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -27,14 +29,15 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import msgspec
 
 import nemesis.schedule
+from environments.simulation.clock import EPOCH_S
 from harness import judge as judging
 from harness import reproduction, summary
 from harness import store as stores
 from harness.compose import Composition, compose
 from harness.history import StreamRecorder
-from harness.interface import InfrastructureError, TestSpec, UsageError
+from harness.interface import Environment, InfrastructureError, TestSpec, UsageError
 from harness.progress import Lines, Progress, choose
-from harness.rows import MemoryRecorder
+from harness.rows import MemoryRecorder, RowRecorder
 from harness.run import Run
 
 if TYPE_CHECKING:
@@ -156,7 +159,9 @@ class _Attempt:
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._interrupt, task)
         self._save("running")
-        life = Run(self.test, self.store, self.progress, self._recorder())
+        recorder = self._recorder()
+        life = Run(self.test, self.store, self.progress, recorder)
+        self.record.zero = _wall_clock(self.test.environment, recorder)
         bug: BaseException | None = None
         try:
             with self.progress:
@@ -382,6 +387,13 @@ def _stop_spark() -> None:
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     api.stop()
+
+
+def _wall_clock(environment: Environment, recorder: RowRecorder) -> str:
+    """What a broker whose clock is right logs at the history's time zero."""
+    offset_ns = EPOCH_S * 1_000_000_000 if environment.virtual else time.time_ns() - environment.clock_ns()
+    moment = datetime.fromtimestamp((recorder.zero_ns + offset_ns) / 1e9, UTC)
+    return moment.isoformat(timespec="microseconds")
 
 
 def _versions() -> dict[str, str]:

@@ -1,0 +1,377 @@
+"""A story in one paragraph: who sent what and when, who acknowledged it in which role, what was broken, and why the end is a contradiction.
+
+Why from rows and from nothing else: a paragraph that guesses sends an engineer the wrong way with authority. Every clause is a row of the history, a role
+that the monitor saw or a fault that the nemesis recorded; what is not known is not said. Times count from the begin of the load, as in the pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from checkers.schema import HARNESS
+from harness.clauses import Clauses, capital
+from harness.excerpt import Row
+from harness.standing import moment
+from harness.story import Story
+
+RULES: Final = {
+    "lost": "A message whose send was acknowledged must be delivered, or be in a store when everything has been healed and drained.",
+    "stuck": "A message whose send was acknowledged must come to a consumer once everything has been healed and drained.",
+    "phantom": "Nothing may be delivered that nobody sent.",
+    "corrupted": "What is delivered must be what was sent.",
+    "aborted-delivery": "A send that failed for certain, or that was rolled back, must never be delivered.",
+    "duplicate": "A message whose acknowledgement was confirmed must never be delivered again, nor may one session get it twice for nothing.",
+    "unflagged-redelivery": "A broker that delivers a message again must mark it as redelivered.",
+    "redelivery": "The guarantee allows one delivery of each message.",
+    "double-delivery": "A message may be in the hands of one session at a time.",
+    "group-split": "All messages of a group belong to one session at a time.",
+    "reordered": "The messages of one producer in one group must arrive in the order in which they were sent.",
+    "reordered-realtime": "What was certainly sent before another message of its group was begun must be delivered before it.",
+    "reordered-session": "Within one session the messages of one producer in a group must not go backwards.",
+    "split-brain": "Under one node ID at most one broker may be live at any moment.",
+    "zombie": "A broker that has been replaced must not answer any more.",
+    "unavailable": "Without a fault that explains it, operations must succeed within the bound.",
+    "not-recovered": "When everything has been healed, operations must succeed again within the recovery bound.",
+}
+"""What the guarantee says, and the story contradicts."""
+
+
+def paragraph(story: Story) -> str:
+    """The story in plain words, one paragraph."""
+    told = _TELLERS.get(story.finding.name, _in_general)(Clauses(story))
+    rule = RULES.get(story.finding.name, "")
+    return " ".join(sentence for sentence in (*told, rule) if sentence)
+
+
+def _gone(of: Clauses) -> list[str]:
+    """A message that was sent and never came: the same of lost and stuck."""
+    sent = of.one("send", "ok", of.message)
+    told = [of.sent(of.message)]
+    since = None if sent is None else of.standing.unprotected(sent.get("broker"), sent["time"])
+    if sent is not None and since is not None:
+        told.append(
+            f"{sent['broker']} had no up-to-date backup then (since {of.standing.seconds(since)}): what it acknowledged was nowhere else."
+        )
+    browse = next(iter(of.shown("phase", value="browse")), None)
+    told.append(of.meanwhile(sent, browse, "After that"))
+    told.append(_following(of))
+    return told
+
+
+def _following(of: Clauses) -> str:
+    """Whether the next message of its producer got through."""
+    arrived = next((row for row in of.story.neighbours if row["f"] == "deliver"), None)
+    return (
+        ""
+        if arrived is None
+        else f"The producer's next message in this group did arrive: {of.delivered(arrived)}."
+    )
+
+
+def _lost(of: Clauses) -> list[str]:
+    browse = next(iter(of.shown("phase", value="browse")), None)
+    looked = "" if browse is None else f" (looked into from {of.at(browse)} on)"
+    m = of.names.message(of.message)
+    return [
+        *_gone(of),
+        f"No consumer ever got {m}, and when the queues had been drained no store of any broker held it{looked}.",
+    ]
+
+
+def _stuck(of: Clauses) -> list[str]:
+    m = of.names.message(of.message)
+    kept = of.one("browse", "ok", of.message)
+    held = (
+        "a store still held it"
+        if kept is None
+        else f"{kept.get('broker', 'a broker')} still held it in its {kept.get('value', 'main')} store at {of.at(kept)}"
+    )
+    return [*_gone(of), f"No consumer ever got {m}; {held}."]
+
+
+def _phantom(of: Clauses) -> list[str]:
+    got = of.completing()
+    if got is None:
+        return []
+    return [
+        f"{capital(of.delivered(got))}{of.force(got['time'])}.",
+        f"No producer ever began to send {of.named(got)}.",
+    ]
+
+
+def _corrupted(of: Clauses) -> list[str]:
+    got = of.completing()
+    if got is None:
+        return []
+    why = f" ({got['error']})" if got.get("error") else ""
+    told = [
+        of.sent(of.message),
+        f"{capital(of.delivered(got))}{of.force(got['time'])}.",
+    ]
+    sent = of.one("send", "invoke", of.message)
+    if sent is not None and "digest" in sent and "digest" in got:
+        told.append(
+            f"The checksum of its body was {sent['digest']:08x} when it was sent and {got['digest']:08x} when it arrived."
+        )
+    elif of.message is None:
+        told.append(f"The body could not be read{why}, so nobody can say which message it was.")
+    return told
+
+
+def _aborted(of: Clauses) -> list[str]:
+    got = of.completing()
+    if got is None:
+        return [of.sent(of.message)]
+    sent = of.one("send", "invoke", of.message)
+    return [
+        of.sent(of.message),
+        of.meanwhile(sent, got),
+        f"Nevertheless {of.delivered(got)}{of.force(got['time'])}.",
+    ]
+
+
+def _again(of: Clauses) -> list[str]:
+    """A message that came more than once."""
+    late = of.completing()
+    before = [row for row in of.rows("deliver", "ok", of.message) if late and row["index"] < late["index"]]
+    proven = [row for row in before if row["index"] in of.witness] or before
+    if late is None or not proven:
+        return _came(of)
+    return [of.sent(of.message), *_twice(of, proven[-1], late)]
+
+
+def _twice(of: Clauses, early: Row, late: Row) -> list[str]:
+    """Two deliveries of one message, and what lies between."""
+    told = [f"{capital(of.delivered(early))}{of.force(early['time'])}."]
+    confirmed = of.confirmed(early, late["index"])
+    told.append(of.acknowledged(confirmed))
+    told.append(of.session_end(early.get("session"), early["index"], late["index"]))
+    told.append(of.meanwhile(early, late))
+    since = early if confirmed is None else confirmed
+    what = "that delivery" if confirmed is None else "the acknowledgement was confirmed"
+    passed = f"{(late['time'] - since['time']) / 1e9:.3f} s after {what}"
+    told.append(f"Then {of.delivered_again(late)}, {passed}.")
+    return told
+
+
+def _came(of: Clauses) -> list[str]:
+    """All deliveries of a message, without more to say about them."""
+    return [
+        of.sent(of.message),
+        *(f"{capital(of.delivered(row))}." for row in of.rows("deliver", "ok", of.message)[:3]),
+    ]
+
+
+def _redelivered(of: Clauses) -> list[str]:
+    """The example of this kind is the first delivery."""
+    got = of.rows("deliver", "ok", of.message)
+    if len(got) < 2:
+        return _came(of)
+    return [of.sent(of.message), *_twice(of, got[0], got[1])]
+
+
+def _held_twice(of: Clauses) -> list[str]:
+    """Two sessions at once, of a message or of a group."""
+    late = of.completing()
+    if late is None:
+        return []
+    before = [
+        row
+        for row in of.rows("deliver", "ok", of.message)
+        if row["index"] < late["index"]
+        and row.get("session") != late.get("session")
+        and all(row.get(name) == late.get(name) for name in ("queue", "group"))
+    ]
+    proven = [row for row in before if row["index"] in of.witness] or before
+    if not proven:
+        return _came(of)
+    early = proven[-1]
+    told = [of.sent(message) for message in dict.fromkeys(row.get("message") for row in (early, late))]
+    told.append(of.led_to(late["time"], "What had changed before"))
+    told.append(f"{capital(of.delivered(early))}.")
+    told.append(f"Then {of.delivered(late)}{of.force(late['time'])}.")
+    told.append(_still_held(of, early, late))
+    return told
+
+
+def _still_held(of: Clauses, early: Row, late: Row) -> str:
+    """Why the first of two sessions certainly had not let go."""
+    holder = capital(of.names.title(of.names.client(early)))
+    what = of.names.message(early.get("message"))
+    alive = [
+        row
+        for row in of.story.finding.witness.rows
+        if row["f"] in {"ack", "nack"}
+        and row["type"] == "ok"
+        and row.get("session") == early.get("session")
+        and row["index"] > late["index"]
+    ]
+    if not alive:
+        return f"{holder} had not let go of {what} by then, nor been disconnected."
+    return f"{holder} had not let go of {what} by then: {alive[0].get('broker', 'its broker')} still answered that session at {of.at(alive[0])}."
+
+
+def _out_of_order(of: Clauses) -> list[str]:
+    late = of.completing()
+    if late is None:
+        return [of.sent(of.message)]
+    before = [
+        row
+        for row in of.rows("deliver", "ok")
+        if row["index"] < late["index"] and row.get("message") not in {None, of.message}
+    ]
+    proven = [row for row in before if row["index"] in of.witness] or before
+    if not proven:
+        return [of.sent(of.message), f"{capital(of.delivered(late))}, too late."]
+    early = proven[-1]
+    told = [
+        of.sent(of.message),
+        of.sent(early.get("message"), full=False),
+        f"{capital(of.delivered(early))}.",
+    ]
+    told.append(of.meanwhile(early, late))
+    told.append(f"Only then {of.delivered(late)}{of.force(late['time'])}.")
+    return told
+
+
+# ------------------------------------------------------------------------------------------------------- of brokers
+
+
+def _split_brain(of: Clauses) -> list[str]:
+    details = of.story.finding.details
+    node_id, *pair = str(of.example.get("key", "?")).split(" ")[:3]
+    begin, end = details.get("begin_ns"), details.get("end_ns")
+    if begin is None or end is None:
+        return [of.story.finding.sentence]
+    told = [of.led_to(begin, "What led to it")]
+    standing = " and ".join(of.standing.role_since(broker, begin) for broker in pair)
+    told.append(
+        f"From {of.standing.seconds(begin)} to {of.standing.seconds(end)}, {(end - begin) / 1e9:.3f} s, both were live for certain under node ID {node_id[:8]}: "
+        f"{standing}{of.force(begin)}."
+    )
+    told += _both_sides(of, details, begin)
+    return told
+
+
+def _both_sides(of: Clauses, details: dict[str, Any], begin: int) -> list[str]:
+    counts = details.get("acknowledged") or {}
+    if not counts:
+        return []
+    parts = []
+    for broker, count in counts.items():
+        oks = [row for row in of.rows("send", "ok") if row.get("broker") == broker and row["time"] > begin]
+        first = f" (the first, {of.names.message(oks[0].get('message'))}, at {of.at(oks[0])})" if oks else ""
+        parts.append(f"{broker} acknowledged {_counted(count, 'send')}{first}")
+    both = ": two histories, of which one must be thrown away" if details.get("both_acknowledged") else ""
+    return [f"In that time {' and '.join(parts)}{both}."]
+
+
+def _zombie(of: Clauses) -> list[str]:
+    answer = of.completing()
+    if answer is None:
+        return []
+    broker = answer.get("broker", "a broker")
+    same = ("process", "f", "message")
+    asked = [
+        row
+        for row in (*of.story.finding.witness.rows, *of.story.rows)
+        if row["type"] == "invoke" and all(row.get(name) == answer.get(name) for name in same)
+    ]
+    question = f" at {of.at(asked[-1])}" if asked else ""
+    successor = of.standing.replaced(broker, asked[-1]["time"] if asked else answer["time"])
+    told = [of.led_to(answer["time"], "What led to it")]
+    if successor is not None:
+        told.append(
+            f"From {of.standing.seconds(moment(successor))} on {successor['broker']} was certainly live in the place of {broker}."
+        )
+    who = of.names.title(of.names.client(answer))
+    m = of.named(answer) if "message" in answer else ""
+    verb = {"send": "sent", "ack": "acknowledged", "nack": "refused"}.get(
+        answer["f"], f"asked for {answer['f']}"
+    )
+    told.append(
+        f"Nevertheless, when {who} {verb}{f' {m}' if m else ''}{question}, {broker} answered ok at {of.at(answer)}{of.force(answer['time'])}."
+    )
+    return told
+
+
+def _unavailable(of: Clauses) -> list[str]:
+    details = of.story.finding.details
+    begin, end = details.get("begin_ns"), details.get("end_ns")
+    if begin is None or end is None:
+        return [of.story.finding.sentence]
+    key = str(of.example.get("key", ""))
+    kind, _, rest = key.partition(" ")
+    nothing = {
+        "operation": f"no {rest} of any client succeeded",
+        "client": f"nothing that {rest} sent was acknowledged",
+        "broker": f"{rest} acknowledged no send",
+    }
+    told = [
+        f"From {of.standing.seconds(begin)} to {of.standing.seconds(end)}, {(end - begin) / 1e9:.3f} s, {nothing.get(kind, f'nothing succeeded ({key})')}{of.force(begin)}."
+    ]
+    failed = [row for row in of.story.rows if begin <= row["time"] <= end and row["type"] in {"fail", "info"}]
+    errors = sorted({str(row["error"]) for row in failed if row.get("error")})
+    if errors:
+        told.append(f"Clients were told: {', '.join(errors[:4])}.")
+    told.append(of.standing.meanwhile(of.story.brokers, begin, end, "Meanwhile:"))
+    if details.get("excused"):
+        told.append("The faults, with the recovery bound after each, explain it.")
+    return told
+
+
+def _not_recovered(of: Clauses) -> list[str]:
+    healed = next(iter(of.shown("phase", value="heal")), None)
+    said = of.completing()
+    told = [] if healed is None else [f"Every fault was healed at {of.at(healed)}."]
+    if said is None:
+        return told
+    told.append(of.meanwhile(healed, said, "After that"))
+    if said["process"] == HARNESS:
+        told.append(f"At {of.at(said)} the recovery bound had passed, and operations still did not succeed.")
+    else:
+        told.append(
+            f"Of the operations that ended after the recovery bound none succeeded; the first ended at {of.at(said)}."
+        )
+    roles = [of.standing.as_seen(broker, said["time"]) for broker in of.story.brokers]
+    told.append(f"Brokers at that moment: {', '.join(roles)}." if roles else "")
+    return told
+
+
+def _in_general(of: Clauses) -> list[str]:
+    """A kind without words of its own: its sentence, and what happened to its messages."""
+    messages = list(
+        dict.fromkeys(row["message"] for row in of.story.finding.witness.rows if "message" in row)
+    )
+    told = [of.story.finding.sentence, *[of.sent(message) for message in messages[:2]]]
+    for message in messages[:2]:
+        got = of.rows("deliver", "ok", message)
+        if got:
+            told.append(f"{capital(of.delivered(got[0]))}.")
+    return told
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
+_TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
+    "lost": _lost,
+    "stuck": _stuck,
+    "phantom": _phantom,
+    "corrupted": _corrupted,
+    "aborted-delivery": _aborted,
+    "duplicate": _again,
+    "unflagged-redelivery": _again,
+    "redelivery": _redelivered,
+    "double-delivery": _held_twice,
+    "group-split": _held_twice,
+    "reordered": _out_of_order,
+    "reordered-realtime": _out_of_order,
+    "reordered-session": _out_of_order,
+    "split-brain": _split_brain,
+    "zombie": _zombie,
+    "unavailable": _unavailable,
+    "not-recovered": _not_recovered,
+}
