@@ -1,0 +1,110 @@
+"""/dev/fuse: mounting, unmounting, and ending a mount that is stuck. Nothing here ever touches the mounted directory itself.
+
+Root mounts by mount(2); everybody else through fusermount3, which passes the open device back over a socket.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import os
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Final
+
+DEVICE: Final = Path("/dev/fuse")
+KIND: Final = "fuse.nfs4"
+_NOSUID_NODEV: Final = 2 | 4
+_READ_ONLY: Final = 1
+_DETACH: Final = 2
+_CONNECTIONS: Final = Path("/sys/fs/fuse/connections")
+
+
+class MountError(OSError):
+    """The kernel, or fusermount3, refused."""
+
+
+def missing() -> str:
+    """What this machine lacks for a FUSE mount; "" if nothing."""
+    if not DEVICE.exists():
+        return f"{DEVICE} is missing (load the kernel module: sudo modprobe fuse; in a container: --device {DEVICE} --cap-add SYS_ADMIN)"
+    if os.geteuid() == 0:
+        return ""
+    if shutil.which("fusermount3") is None:
+        return "fusermount3 is missing, which mounts for users other than root (sudo apt-get install fuse3)"
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
+        return f"no permission for {DEVICE}"
+    return ""
+
+
+def mount(source: str, directory: Path, *, read_only: bool) -> int:
+    """Mount on a directory; the descriptor that requests are read from. Raises MountError."""
+    if os.geteuid() != 0:
+        return _by_helper(source, directory, read_only=read_only)
+    device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
+    data = f"fd={device},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other"
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = _NOSUID_NODEV | (_READ_ONLY if read_only else 0)
+    if libc.mount(
+        source.encode(), os.fsencode(directory), KIND.encode(), ctypes.c_ulong(flags), data.encode()
+    ):
+        number = ctypes.get_errno()
+        os.close(device)
+        raise MountError(number, f"mounting {directory} failed: {os.strerror(number)}")
+    return device
+
+
+def _by_helper(source: str, directory: Path, *, read_only: bool) -> int:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with ours, theirs:
+        options = f"nosuid,nodev,default_permissions,fsname={source},subtype=nfs4" + (
+            ",ro" if read_only else ""
+        )
+        done = subprocess.run(
+            ["fusermount3", "-o", options, "--", str(directory)],
+            env={**os.environ, "_FUSE_COMMFD": str(theirs.fileno())},
+            pass_fds=(theirs.fileno(),),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise MountError(1, f"mounting {directory} failed: {' '.join(done.stderr.split())}")
+        descriptors = array.array("i")
+        _, ancillary, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(descriptors.itemsize))
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: descriptors.itemsize])
+            os.set_inheritable(descriptors[0], False)
+            return descriptors[0]
+    raise MountError(1, f"mounting {directory} failed: fusermount3 passed no device")
+
+
+def unmount(directory: Path) -> None:
+    """Take the mount away from under its users, at once, whether or not its server answers. Not mounted is no error."""
+    if os.geteuid() == 0:
+        ctypes.CDLL(None, use_errno=True).umount2(os.fsencode(directory), _DETACH)
+    else:
+        subprocess.run(["fusermount3", "-u", "-z", "--", str(directory)], capture_output=True, check=False)
+
+
+def connection(directory: Path) -> int | None:
+    """The number of the FUSE connection mounted on a directory, read without touching it; None if none is."""
+    found = None
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        words = line.split()
+        place = words[4].encode().decode("unicode_escape")
+        if place == str(directory) and words[words.index("-") + 1].startswith("fuse"):
+            found = int(words[2].partition(":")[2])
+    return found
+
+
+def abort(number: int) -> bool:
+    """End a connection: all who wait in it get ENOTCONN or ECONNABORTED. False if this machine does not show it (fusectl is not mounted)."""
+    try:
+        (_CONNECTIONS / str(number) / "abort").write_text("1")
+    except OSError:
+        return False
+    return True

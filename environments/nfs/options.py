@@ -1,0 +1,153 @@
+"""Mount options by the names that nfs(5) and the AMQ manual (17.3.2.1) use, and what they mean in seconds.
+
+Why parsed here and not passed on: both clients (the kernel's and ours) must be given the same meaning, and a misspelt option must be refused
+before a test trusts it. Only what changes behaviour that a shared store depends on is accepted.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, replace
+from typing import Final
+
+RECOMMENDED: Final = "sync,intr,noac,soft,lookupcache=none,timeo=600,retrans=5"
+"""What 17.3.2.1 lists, with the figures of its warning: up to five minutes until a broker learns that its store is gone."""
+
+_FLAGS: Final[dict[str, dict[str, object]]] = {
+    "soft": {"soft": True},
+    "hard": {"soft": False},
+    "sync": {"sync": True},
+    "async": {"sync": False},
+    "intr": {"intr": True},
+    "nointr": {"intr": False},
+    "noac": {"attribute_cache_s": 0.0},
+    "ac": {"attribute_cache_s": 3.0},
+    "rw": {"read_only": False},
+    "ro": {"read_only": True},
+    "nfs4": {},
+    "tcp": {},
+}
+_VALUES: Final = ("timeo", "retrans", "lookupcache", "actimeo", "port", "proto", "vers", "nfsvers")
+_LOOKUP_CACHES: Final = ("none", "positive", "pos", "all")
+
+
+class MountOptionError(ValueError):
+    """One line: which option is wrong, and what would be right."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MountOptions:
+    """What was asked for. Defaults are those of the manual and of nfs(5).
+
+    ``timeo_ds`` is in deciseconds, as everybody writes it. ``retrans`` is the number of tries (the manual: without it "the NFS client
+    tries each request three times"), so a soft mount gives up after ``timeo`` times ``retrans``.
+    """
+
+    soft: bool = False
+    timeo_ds: int = 600
+    retrans: int = 3
+    sync: bool = False
+    intr: bool = False
+    attribute_cache_s: float = 3.0
+    lookup_cache: str = "all"
+    read_only: bool = False
+    port: int | None = None
+
+    @property
+    def try_s(self) -> float:
+        """Seconds that one try is given."""
+        return self.timeo_ds / 10
+
+    @property
+    def patience_s(self) -> float:
+        """Seconds without an answer after which a soft mount reports an error, and a hard one only says so in its log."""
+        return self.try_s * self.retrans
+
+    @property
+    def lookup_cache_s(self) -> float:
+        """Seconds for which a name that was found is believed to be there still (nfs(5): acdirmin)."""
+        return 0.0 if self.lookup_cache == "none" else 30.0
+
+    def kernel(self, port: int) -> str:
+        """The same for mount(8) with the kernel's client. Its ``retrans`` counts repetitions, so it is one lower than our tries."""
+        words = [
+            "vers=4.0",
+            "proto=tcp",
+            f"port={port}",
+            "soft" if self.soft else "hard",
+            f"timeo={self.timeo_ds}",
+            f"retrans={self.retrans - 1}",
+            "sync" if self.sync else "async",
+            "noac" if not self.attribute_cache_s else f"actimeo={max(1, round(self.attribute_cache_s))}",
+            f"lookupcache={self.lookup_cache}",
+            "ro" if self.read_only else "rw",
+        ]
+        if self.intr:
+            words.append("intr")
+        return ",".join(words)
+
+
+def parse(text: str) -> MountOptions:
+    """Read ``"soft,timeo=600,retrans=5,lookupcache=none,sync,intr,noac"``.
+
+    Raises MountOptionError for anything unknown, out of range, or said twice with different meanings.
+    """
+    options = MountOptions()
+    said: dict[str, str] = {}
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        name, separator, value = word.partition("=")
+        changes = _value(name, value) if separator else _flag(name)
+        for field, meaning in changes.items():
+            before = said.setdefault(field, word)
+            if before != word and getattr(options, field) != meaning:
+                raise MountOptionError(
+                    f"mount options {before!r} and {word!r} contradict each other: give one"
+                )
+        options = replace(options, **changes)  # type: ignore[arg-type]
+    return options
+
+
+def _flag(name: str) -> dict[str, object]:
+    if name in _FLAGS:
+        return _FLAGS[name]
+    if name in _VALUES:
+        raise MountOptionError(f"mount option {name!r} needs a value: {name}=...")
+    near = difflib.get_close_matches(name, (*_FLAGS, *_VALUES), 1)
+    raise MountOptionError(
+        f"unknown mount option {name!r}"
+        + (f": did you mean {near[0]!r}?" if near else f"; known: {', '.join((*_FLAGS, *_VALUES))}")
+    )
+
+
+def _value(name: str, value: str) -> dict[str, object]:
+    if name == "timeo":
+        return {"timeo_ds": _number(name, value, 1, 6000, "deciseconds")}
+    if name == "retrans":
+        return {"retrans": _number(name, value, 1, 100, "tries")}
+    if name == "actimeo":
+        return {"attribute_cache_s": float(_number(name, value, 0, 3600, "seconds"))}
+    if name == "port":
+        return {"port": _number(name, value, 1, 65535, "a TCP port")}
+    if name == "lookupcache":
+        return {"lookup_cache": "positive" if value == "pos" else _one_of(name, value, _LOOKUP_CACHES)}
+    if name == "proto":
+        _one_of(name, value, ("tcp",))
+        return {}
+    if name in ("vers", "nfsvers"):
+        _one_of(name, value, ("4", "4.0"))
+        return {}
+    if name in _FLAGS:
+        raise MountOptionError(f"mount option {name!r} takes no value, but {value!r} was given")
+    return _flag(name)
+
+
+def _number(name: str, value: str, low: int, high: int, unit: str) -> int:
+    if not value.isascii() or not value.isdigit() or not low <= int(value) <= high:
+        raise MountOptionError(f"mount option {name}={value!r}: must be from {low} to {high} ({unit})")
+    return int(value)
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise MountOptionError(f"mount option {name}={value!r}: must be {' or '.join(choices)}")
+    return value

@@ -1,0 +1,153 @@
+"""What NFSv4 servers answer (RFC 7530, 13.1), and what a program on this machine is told for it."""
+
+from __future__ import annotations
+
+import errno
+from enum import IntEnum
+from typing import Final
+
+
+class Status(IntEnum):
+    """nfsstat4, under the names of the RFC."""
+
+    OK = 0
+    PERM = 1
+    NOENT = 2
+    IO = 5
+    NXIO = 6
+    ACCESS = 13
+    EXIST = 17
+    XDEV = 18
+    NOTDIR = 20
+    ISDIR = 21
+    INVAL = 22
+    FBIG = 27
+    NOSPC = 28
+    ROFS = 30
+    MLINK = 31
+    NAMETOOLONG = 63
+    NOTEMPTY = 66
+    DQUOT = 69
+    STALE = 70
+    BADHANDLE = 10001
+    BAD_COOKIE = 10003
+    NOTSUPP = 10004
+    TOOSMALL = 10005
+    SERVERFAULT = 10006
+    BADTYPE = 10007
+    DELAY = 10008
+    SAME = 10009
+    DENIED = 10010
+    EXPIRED = 10011
+    LOCKED = 10012
+    GRACE = 10013
+    FHEXPIRED = 10014
+    SHARE_DENIED = 10015
+    WRONGSEC = 10016
+    CLID_INUSE = 10017
+    RESOURCE = 10018
+    MOVED = 10019
+    NOFILEHANDLE = 10020
+    MINOR_VERS_MISMATCH = 10021
+    STALE_CLIENTID = 10022
+    STALE_STATEID = 10023
+    OLD_STATEID = 10024
+    BAD_STATEID = 10025
+    BAD_SEQID = 10026
+    NOT_SAME = 10027
+    LOCK_RANGE = 10028
+    SYMLINK = 10029
+    RESTOREFH = 10030
+    LEASE_MOVED = 10031
+    ATTRNOTSUPP = 10032
+    NO_GRACE = 10033
+    RECLAIM_BAD = 10034
+    RECLAIM_CONFLICT = 10035
+    BADXDR = 10036
+    LOCKS_HELD = 10037
+    OPENMODE = 10038
+    BADOWNER = 10039
+    BADCHAR = 10040
+    BADNAME = 10041
+    BAD_RANGE = 10042
+    LOCK_NOTSUPP = 10043
+    OP_ILLEGAL = 10044
+    DEADLOCK = 10045
+    FILE_OPEN = 10046
+    ADMIN_REVOKED = 10047
+    CB_PATH_DOWN = 10048
+
+
+LATER: Final = frozenset((Status.DELAY, Status.GRACE))
+"""Ask again: the server is busy, or lets those reclaim who held something before it was restarted."""
+
+STATE_GONE: Final = frozenset(
+    (
+        Status.EXPIRED,
+        Status.STALE_CLIENTID,
+        Status.STALE_STATEID,
+        Status.BAD_STATEID,
+        Status.OLD_STATEID,
+        Status.ADMIN_REVOKED,
+        Status.BAD_SEQID,
+    )
+)
+"""The server no longer knows what we opened or locked: the lease ended, or it was restarted."""
+
+SEQUENCE_KEPT: Final = frozenset(
+    (
+        Status.STALE_CLIENTID,
+        Status.STALE_STATEID,
+        Status.BAD_STATEID,
+        Status.BAD_SEQID,
+        Status.BADXDR,
+        Status.RESOURCE,
+        Status.NOFILEHANDLE,
+        Status.MOVED,
+    )
+)
+"""Answers that do not advance an owner's sequence number (RFC 7530, 9.1.7)."""
+
+_ERRNO: Final = {
+    Status.BADHANDLE: errno.ESTALE,
+    Status.FHEXPIRED: errno.ESTALE,
+    Status.STALE: errno.ESTALE,
+    Status.NOTEMPTY: errno.ENOTEMPTY,
+    Status.NAMETOOLONG: errno.ENAMETOOLONG,
+    Status.DQUOT: errno.EDQUOT,
+    Status.NOTSUPP: errno.EOPNOTSUPP,
+    Status.ATTRNOTSUPP: errno.EOPNOTSUPP,
+    Status.LOCK_NOTSUPP: errno.ENOLCK,
+    Status.DENIED: errno.EAGAIN,
+    Status.LOCKED: errno.EAGAIN,
+    Status.DELAY: errno.EAGAIN,
+    Status.SHARE_DENIED: errno.EACCES,
+    Status.WRONGSEC: errno.EPERM,
+    Status.SYMLINK: errno.ELOOP,
+    Status.OPENMODE: errno.EBADF,
+    Status.DEADLOCK: errno.EDEADLK,
+    Status.FILE_OPEN: errno.EBUSY,
+    Status.BADOWNER: errno.EINVAL,
+    Status.BADNAME: errno.EINVAL,
+    Status.BADCHAR: errno.EINVAL,
+    Status.LOCK_RANGE: errno.EINVAL,
+    Status.BAD_RANGE: errno.EINVAL,
+    Status.BADTYPE: errno.EINVAL,
+}
+
+
+class NfsError(OSError):
+    """The server answered an operation with an error; ``errno`` is what the caller of the file system sees."""
+
+    def __init__(self, status: int, operation: str) -> None:
+        try:
+            known = Status(status)
+        except ValueError:
+            super().__init__(errno.EIO, f"{operation}: NFS status {status}")
+            self.status: int = status
+            self.operation = operation
+            return
+        number = int(known) if known < 63 else _ERRNO.get(known, errno.EIO)
+        super().__init__(number, f"{operation}: NFS4ERR_{known.name}")
+        self.status = known
+        self.operation = operation
