@@ -20,6 +20,7 @@ import click
 from harness import judge as judging
 from harness import options
 from harness import spec as specs
+from harness.claims_command import claims_command
 from harness.interface import InfrastructureError, TestSpec, UsageError
 from harness.shrink_command import shrink_command
 from harness.sweep_command import sweep_command
@@ -282,6 +283,7 @@ def replay_command(
 
 
 cli.add_command(sweep_command)
+cli.add_command(claims_command)
 cli.add_command(shrink_command)
 
 

@@ -1,0 +1,47 @@
+"""The command line of ``jepsen-run claims``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness import options
+from harness.interface import UsageError
+
+
+@click.command("claims", context_settings=options.CONTEXT)
+@click.argument("words", metavar="[ID]...", nargs=-1)
+@click.option(
+    "--environment",
+    default="simulation",
+    show_default=True,
+    help="Where the scenarios run.",
+)
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each scenario."
+)
+@click.option(
+    "--render", type=click.Path(path_type=Path, dir_okay=False), help="Write the table as Markdown too."
+)
+@options.store()
+@options.as_json()
+def claims_command(
+    words: tuple[str, ...], environment: str, runs: int, render: Path | None, root: Path, as_json: bool
+) -> int:
+    """Run what the source documents claim, weaknesses included: a scenario (RP14-true), a row (RP14), a family (RP), or all."""
+    from harness import claims  # noqa: PLC0415 - Spark; most commands do without
+    from harness.scenarios.registry import chosen  # noqa: PLC0415 - as above
+
+    if render is not None and not render.resolve().parent.is_dir():
+        raise UsageError(f"--render {render}: there is no directory {render.parent}")
+    return claims.run(
+        claims.Request(
+            scenarios=chosen(words),
+            environment=environment,
+            runs=runs,
+            root=root,
+            render=render,
+            as_json=as_json,
+        )
+    )

@@ -1,0 +1,140 @@
+"""What a scenario is: a test whose outcome is known in advance, and how it is told whether it came.
+
+Why data: a scenario is a spec, a schedule and what must be found. The same rows serve the tests, ``jepsen-run claims``, and a
+person who wants to see one. "Valid" means that the checkers find nothing; a scenario that expects a finding describes a
+weakness the documents admit, and a run that does not find it has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from checkers.schema import HARNESS, MONITOR, NEMESIS
+from harness.interface import Schedule, TestSpec
+
+FOLLOWS_TWO_LIVES = (
+    "zombie",
+    "duplicate",
+    "double-delivery",
+    "group-split",
+    "lost",
+    "stuck",
+    "reordered",
+    "reordered-realtime",
+    "reordered-session",
+)
+"""What follows when two lives serve one queue from two journals."""
+
+
+class Roles(msgspec.Struct, frozen=True, kw_only=True):
+    """What brokers must be seen to become from the first fault on, besides the verdict: an anomaly says nothing of who took over, or did not.
+
+    ``live`` become live, ``never_live`` do not, before everything is healed at the end; ``ended`` stop without having been told or killed
+    (a live that lost its vote).
+    """
+
+    live: tuple[str, ...] = ()
+    never_live: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.live or self.never_live or self.ended)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{' and '.join(names)} {one if len(names) == 1 else several}"
+            for names, one, several in (
+                (self.live, "becomes live", "become live"),
+                (self.never_live, "never live", "never live"),
+                (self.ended, "ends itself", "end themselves"),
+            )
+            if names
+        ]
+        return "; ".join(parts)
+
+    def wrong(self, control: Iterable[Mapping[str, Any]]) -> str:
+        """Nothing when the roles were as expected, else what was not. ``control`` are the rows of monitor, nemesis and harness, in order."""
+        live, ended = _seen(control)
+        missing = [f"{name} did not become live" for name in self.live if name not in live]
+        surplus = [f"{name} became live" for name in self.never_live if name in live]
+        stayed = [f"{name} did not end itself" for name in self.ended if name not in ended]
+        return "; ".join([*missing, *surplus, *stayed])
+
+
+def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
+    """Who became live, and who stopped though no fault had ended it, between the first fault and the end of the load."""
+    live: set[str] = set()
+    ended: set[str] = set()
+    began = False
+    down: dict[str, set[str]] = {}
+    for row in control:
+        if row["process"] == NEMESIS and row["value"]:
+            told = msgspec.json.decode(row["value"])
+            if row["type"] == "invoke" and not row["f"].startswith("heal:"):
+                began = True
+                down[told["label"]] = set(told["nodes"])
+        elif row["process"] == HARNESS and row["f"] == "phase" and row["value"] == "heal":
+            break
+        elif began and row["process"] == MONITOR and row["f"] == "role":
+            if row["role"] == "live":
+                live.add(row["broker"])
+            elif row["role"] == "stopped" and not any(row["broker"] in nodes for nodes in down.values()):
+                ended.add(row["broker"])
+    return live, ended
+
+
+class Scenario(msgspec.Struct, frozen=True, kw_only=True):
+    """One case of a claim: what is done, and what must come of it.
+
+    ``id`` is the claim's row, with a word behind a hyphen where it has several cases ("RP14-true"). ``required`` lists alternatives of which one at
+    least must be found; empty means that nothing need be found. ``allowed`` may be found besides; anything else that makes a run invalid is
+    wrong. ``roles`` must be seen besides.
+    """
+
+    id: str
+    claim: str
+    source: str
+    spec: TestSpec
+    schedule: Schedule
+    required: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
+    roles: Roles = Roles()
+
+    @property
+    def row(self) -> str:
+        """The claim's row: "RP14"."""
+        return self.id.partition("-")[0]
+
+    @property
+    def expected(self) -> str:
+        """In words: "split-brain", "valid (or split-brain)", "valid; a2 becomes live"."""
+        verdict = " or ".join(self.required) or "valid"
+        if self.allowed and not self.required:
+            verdict += f" (or {', '.join(self.allowed)})"
+        return f"{verdict}; {self.roles}" if self.roles else verdict
+
+    def judge(
+        self, valid: bool | None, found: frozenset[str], control: Sequence[Mapping[str, Any]] | None = None
+    ) -> str:
+        """Nothing when the outcome is as expected, else what is wrong with it.
+
+        Args:
+            valid: the verdict of the run.
+            found: names of the findings that made it invalid.
+            control: the history's rows of monitor, nemesis and harness, in order; None: roles are not looked at.
+        """
+        if valid is None:
+            return "the run ended unknown"
+        if self.required and not found & frozenset(self.required):
+            return f"found {_words(found)} and none of {', '.join(self.required)}"
+        surplus = found - frozenset(self.required) - frozenset(self.allowed)
+        if surplus:
+            return f"found {_words(surplus)} besides"
+        return self.roles.wrong(control) if control is not None else ""
+
+
+def _words(names: frozenset[str]) -> str:
+    return ", ".join(sorted(names)) or "nothing"

@@ -1,0 +1,120 @@
+"""What the documents claim is run and held against what came out: as expected, not as expected, not to be said."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from checkers.schema import HARNESS, MONITOR, NEMESIS
+from harness import claims
+from harness import judge as judging
+from harness.interface import UsageError
+from harness.scenarios import SCENARIOS, Roles, named, registry
+
+
+def fault(kind, *nodes, label="1"):
+    value = json.dumps({"label": label, "nodes": list(nodes), "links": [], "bit": True})
+    return {"process": NEMESIS, "type": "invoke", "f": kind, "broker": None, "role": None, "value": value}
+
+
+def role(broker, name):
+    return {"process": MONITOR, "type": "info", "f": "role", "broker": broker, "role": name, "value": None}
+
+
+HEAL = {"process": HARNESS, "type": "info", "f": "phase", "broker": None, "role": None, "value": "heal"}
+
+
+def test_a_takeover_after_the_first_fault_is_seen():
+    rows = [role("a1", "live"), fault("kill", "a1"), role("a1", "stopped"), role("a2", "live"), HEAL]
+    assert Roles(live=("a2",)).wrong(rows) == ""
+    assert Roles(never_live=("a2",)).wrong(rows) == "a2 became live"
+
+
+def test_a_life_before_the_first_fault_or_after_the_healing_counts_for_nothing():
+    rows = [role("a1", "live"), fault("kill", "a1"), HEAL, role("a2", "live")]
+    assert Roles(live=("a1", "a2")).wrong(rows) == "a1 did not become live; a2 did not become live"
+    assert Roles(never_live=("a1", "a2")).wrong(rows) == ""
+
+
+def test_who_was_killed_did_not_end_itself_and_who_was_cut_off_did():
+    killed = [fault("kill", "a1"), role("a1", "stopped"), HEAL]
+    cut = [fault("partition"), role("a1", "stopped"), HEAL]
+    assert Roles(ended=("a1",)).wrong(killed) == "a1 did not end itself"
+    assert Roles(ended=("a1",)).wrong(cut) == ""
+
+
+def test_roles_are_told_in_words():
+    expected = Roles(live=("a2", "b2"), never_live=("c2",), ended=("a1",))
+    assert str(expected) == "a2 and b2 become live; c2 never live; a1 ends itself"
+
+
+def test_a_word_chooses_a_scenario_a_row_or_a_family():
+    assert [each.id for each in registry.chosen(["rp14-true"])] == ["RP14-true"]
+    assert [each.id for each in registry.chosen(["RP14"])] == ["RP14-false", "RP14-true"]
+    assert [each.id for each in registry.chosen(["RP1", "RP10"])] == ["RP1", "RP10-inside", "RP10-outside"]
+    assert {each.row for each in registry.chosen(["RP"])} == {f"RP{number}" for number in range(1, 17)}
+    assert registry.chosen([]) == SCENARIOS
+
+
+def test_a_claim_that_does_not_exist_is_refused_with_the_near_one():
+    with pytest.raises(UsageError, match='unknown claim "RP14-treu": did you mean "RP14-true"'):
+        registry.chosen(["RP14-treu"])
+
+
+def test_a_family_without_a_scenario_is_refused_by_its_name():
+    family = next(iter(registry.missing()))
+    with pytest.raises(UsageError, match=f"{family}, .*: no scenario exists yet"):
+        registry.chosen([family])
+
+
+def test_ids_are_unique_and_every_family_is_known():
+    assert len({each.id for each in SCENARIOS}) == len(SCENARIOS)
+    assert {each.row.rstrip("0123456789") for each in SCENARIOS} <= set(registry.FAMILIES)
+
+
+def request(tmp_path, *scenarios, **options):
+    return claims.Request(
+        scenarios=scenarios, environment="simulation", root=tmp_path / "store", **{"runs": 1, **options}
+    )
+
+
+@pytest.mark.spark
+def test_claims_as_expected_end_with_0_and_a_table(tmp_path, capsys):
+    table = tmp_path / "claims.md"
+    asked = request(tmp_path, named("RP1"), named("RP4"), render=table)
+    assert claims.run(asked) == judging.VALID
+    said = capsys.readouterr().out
+    assert "RP1  as expected: nothing" in said
+    assert "2 of 2 scenarios of 2 claims as expected, 1 run each, simulation" in said
+    assert (
+        "| RP4 | one pair cannot avoid network isolation | AMQ 17.3.1.3 | split-brain; a2 becomes live |"
+        in table.read_text()
+    )
+
+
+@pytest.mark.spark
+def test_a_claim_that_is_refuted_ends_with_1_and_names_the_evidence(tmp_path, capsys):
+    wrong = msgspec.structs.replace(named("RP1"), required=("lost",), roles=Roles(never_live=("a2",)))
+    assert claims.run(request(tmp_path, wrong, as_json=True)) == judging.INVALID
+    captured = capsys.readouterr()
+    assert "NOT AS EXPECTED" in captured.err
+    (told,) = json.loads(captured.out)["scenarios"]
+    assert told["problems"] == ["found nothing and none of lost"]
+    assert told["stores"][0].startswith(str(tmp_path / "store"))
+
+
+@pytest.mark.spark
+def test_a_wrong_role_refutes_a_claim_whose_verdict_is_right(tmp_path):
+    wrong = msgspec.structs.replace(named("RP1"), roles=Roles(never_live=("a2",)))
+    ran = claims.once(wrong, "simulation", 0, tmp_path)
+    assert ran.problem == "a2 became live"
+    assert not ran.undecided
+
+
+def test_the_page_of_claims_has_every_scenario_as_it_is_today():
+    page = (Path(__file__).parents[2] / "docs" / "claims.md").read_text()
+    for each in SCENARIOS:
+        assert f"| {each.id} | {each.claim} | {each.source} | {each.expected} |" in page, (
+            "run: jepsen-run claims --render docs/claims.md"
+        )
