@@ -1,6 +1,7 @@
 """``brokerd``: one broker process from its configuration to its end.
 
-Exit status: 0 after a clean stop (SIGTERM, SIGINT, or ``brokerctl stop``), 1 when the broker could not start or could not go on, 3 when it lost the live vote, 254 for
+Exit status: 0 after a clean stop (SIGTERM, SIGINT, or ``brokerctl stop``), 1 when the broker could not start or could not go on, 3 when it lost the live vote or the lock
+of its shared store, 254 for
 wrong usage or configuration. Every event is one line on standard error: time, level, broker, what happened.
 """
 
@@ -13,7 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TextIO
+from typing import TextIO, cast
 
 from broker import config as configuration
 from broker.admin import AdminServer
@@ -21,6 +22,8 @@ from broker.config import BrokerConfig
 from broker.policies.policy import Policy, StartError
 from broker.seams import Seams, real_seams
 from broker.storage.directory import DirectoryVolume
+from broker.storage.shared import SharedDirectory
+from broker.storage.shared_directory import SharedDirectoryVolume
 from broker.storage.volume import Volume
 
 _log = logging.getLogger("broker")
@@ -47,13 +50,15 @@ def set_up_logging(broker: str, level: str, stream: TextIO | None = None) -> Non
 
 
 def policy_of(config: BrokerConfig, seams: Seams, volume: Volume) -> Policy:
-    """The policy that the configuration asks for: [ha-policy.replication], or none."""
+    """The policy that the configuration asks for, or none. ``volume`` is a shared directory where [ha-policy.shared-store] is."""
     if config.replication is not None:
         from broker.policies.replication import ReplicationPolicy  # noqa: PLC0415 - a broker starts fast with what it needs
 
         return ReplicationPolicy(config, seams, volume)
     if config.shared_store is not None:
-        raise StartError("ha-policy.shared-store: this version has no such policy yet")
+        from broker.policies.shared_store import SharedStorePolicy  # noqa: PLC0415 - as above
+
+        return SharedStorePolicy(config, seams, cast("SharedDirectory", volume))
     from broker.policies.standalone import StandalonePolicy  # noqa: PLC0415 - as above
 
     return StandalonePolicy(config, seams, volume)
@@ -95,8 +100,12 @@ async def _serve_as_process(config: BrokerConfig) -> int:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _stop, number, stopping)
+    volume: DirectoryVolume
     try:
-        volume = DirectoryVolume(config.data_path)
+        if config.shared_store is not None:
+            volume = SharedDirectoryVolume(config.data_path)
+        else:
+            volume = DirectoryVolume(config.data_path)
     except OSError as error:
         _log.error(
             "data directory %s cannot be used: %s (broker.data-directory)", config.data_path, error.strerror

@@ -11,6 +11,9 @@ from typing import Final
 
 _DISK: Final = "the disk is this machine's own; use --environment simulation"
 _CLOCK: Final = "brokers share this machine's clock; use --environment simulation"
+_NFS: Final = (
+    "needs a store on NFS, and the store here is a directory of this machine; use --environment simulation"
+)
 _DATAGRAM: Final = "the links carry streams only; use --environment simulation"
 
 SIMULATED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
@@ -24,6 +27,9 @@ SIMULATED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
         "clock-skew": _CLOCK,
         "clock-step": _CLOCK,
         "clock-rate": _CLOCK,
+        "nfs-stall": _NFS,
+        "nfs-disconnect": _NFS,
+        "nfs-restart": _NFS,
         "datagram-loss": _DATAGRAM,
         "datagram-duplicate": _DATAGRAM,
         "datagram-reorder": _DATAGRAM,

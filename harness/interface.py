@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from harness.outside import Disk, Outside
+from harness.outside import Disk, Outside, StorePlan
 
 T = TypeVar("T")
 
@@ -34,8 +34,9 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     pair: str
-    configured: str  # "master" | "slave" | "standalone"
+    configured: str  # "master" | "slave" | "standalone" | "member"
     ports: dict[str, int]
+    store: StorePlan | None = None  # the directory it shares with others, where its data lies
 
 
 class TestSpec(
@@ -143,7 +144,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     node_id: str | None
-    role: str  # "live" | "backup" | "voting" | "synchronizing" | "starting" | "stopping" | "stopped"
+    role: str  # "live" | "backup" | "voting" | "verifying" | "synchronizing" | "starting" | "stopping" | "stopped"
     epoch: int
     replicating: bool = False  # a live: its backup is up to date; a backup: it is up to date
     details: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -335,7 +336,7 @@ class Environment(Protocol):
     killed harness leaves nothing broken. ``supports`` maps each fault primitive to "" (can) or the reason it cannot.
     Primitives: "cut" "reset" "slow" "stall" "datagram-loss" "datagram-duplicate" "datagram-reorder" (links), "pause" "kill" "stop"
     "destroy-data" "power-loss" (nodes), "disk-slow" "disk-stall" "disk-full" "disk-error" "disk-corrupt" (their disks),
-    "clock-skew" "clock-step" "clock-rate" (their clocks).
+    "clock-skew" "clock-step" "clock-rate" (their clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared directories).
     """
 
     name: str
@@ -415,8 +416,8 @@ class Environment(Protocol):
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
         """Look at links and nodes from outside the broker: "open", "lost", "slow 120 ms", "refused"; "running", "paused", "gone". ``bit`` is False here; the nemesis decides.
 
-        "a1/disk" and "a1/clock" among ``nodes`` are those parts of a node, where faults of them can be done: "sound", "slow 20 ms", "stalled",
-        "full", "failing sync", "damaged <where>"; "true", "skewed 60000 ms", "rate 1.5".
+        "a1/disk", "a1/clock" and "a1/store" among ``nodes`` are those parts of a node, where faults of them can be done: "sound", "slow 20 ms", "stalled",
+        "full", "failing sync", "damaged <where>"; "true", "skewed 60000 ms", "rate 1.5"; "answers", "silent", "in grace".
         """
         ...
 

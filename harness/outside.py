@@ -9,12 +9,12 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 import msgspec
 
 if TYPE_CHECKING:
-    from harness.interface import Status
+    from harness.interface import Address, Status
 
 
 class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +29,18 @@ class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
     stalled: bool = False
     full: bool = False
     failing: tuple[str, ...] = ()
+
+
+class StorePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A directory that several nodes share, as planned; nodes with equal names share one.
+
+    Where it is a network file system of the environment's own, ``mount_options`` are those of nfs(5), ``lease_ms`` and ``grace_ms`` the server's.
+    """
+
+    name: str
+    mount_options: str = "hard"
+    lease_ms: Annotated[float, msgspec.Meta(gt=0)] = 4000
+    grace_ms: Annotated[float, msgspec.Meta(ge=0)] = 2000
 
 
 class Disk(Protocol):
@@ -73,9 +85,12 @@ class Outside:
     random: random.Random
     wall_clock: Callable[[], float]
     disk: Disk
+    """The machine's own; of a node with a shared store, what becomes of the store's client when process or machine end."""
     stopping: asyncio.Event
     observe: Callable[[Callable[[], Any]], None]
     """To be called once the broker answers, with what gives its ``Status`` at any time until its end."""
+    store: Any = None
+    """The shared directory of a node that has one: what the broker's own seam to such a directory asks for."""
 
 
 @runtime_checkable

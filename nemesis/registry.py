@@ -11,6 +11,7 @@ from nemesis.disk import DiskCorrupt, DiskError, DiskFull, DiskSlow, DiskStall, 
 from nemesis.kind import Kind
 from nemesis.link import Partition, Slow, Stall
 from nemesis.near import near
+from nemesis.nfs import NfsDisconnect, NfsRestart, NfsStall
 from nemesis.node import Destroy, Kill, LateStart, Pause, Stop
 
 KINDS: Final[Mapping[str, Kind]] = {
@@ -33,6 +34,9 @@ KINDS: Final[Mapping[str, Kind]] = {
         ClockSkew(),
         ClockStep(),
         ClockRate(),
+        NfsStall(),
+        NfsDisconnect(),
+        NfsRestart(),
     )
 }
 

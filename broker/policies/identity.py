@@ -26,10 +26,15 @@ async def write_node_id(volume: Volume, node_id: str) -> None:
     await volume.write_atomic(FILE, node_id.encode() + b"\n")
 
 
+def new_node_id(seams: Seams, name: str = "") -> str:
+    """A node ID that nobody has; different for each broker's ``name`` even where chance is the same."""
+    return str(uuid.uuid5(uuid.UUID(int=seams.random.getrandbits(128), version=4), name))
+
+
 async def own_node_id(volume: Volume, seams: Seams, name: str = "") -> str:
-    """The node ID of this volume; a new one the first time, different for each broker's ``name`` even where chance is the same."""
+    """The node ID of this volume; a new one the first time."""
     known = await read_node_id(volume)
     if known is None:
-        known = str(uuid.uuid5(uuid.UUID(int=seams.random.getrandbits(128), version=4), name))
+        known = new_node_id(seams, name)
         await write_node_id(volume, known)
     return known

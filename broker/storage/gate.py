@@ -22,9 +22,11 @@ class DurabilityGate:
     the loop, never from within an append.
     """
 
-    __slots__ = ("_abandoned", "_draining", "_held", "_local", "_remote", "_scheduled", "_waiting")
+    __slots__ = ("_abandoned", "_draining", "_held", "_local", "_remote", "_scheduled", "_waiting", "look")
 
     def __init__(self, local: int = 0) -> None:
+        self.look: Callable[[], object] | None = None
+        """Called before anything is completed or dispatched, so that a policy which goes by the clock can hold the gate in time."""
         self._local = local
         self._remote: int | None = None
         self._held = False
@@ -56,6 +58,8 @@ class DurabilityGate:
     @property
     def held(self) -> bool:
         """True between ``hold`` and ``release``."""
+        if self.look is not None:
+            self.look()
         return self._held
 
     @property
@@ -115,7 +119,7 @@ class DurabilityGate:
         waiting = self._waiting
         try:
             # A callback may hold or abandon the gate or move the sequences: look again before each.
-            while waiting and not self._held and waiting[0][0] <= self.durable:
+            while waiting and waiting[0][0] <= self.durable and not self.held:
                 callback = waiting.popleft()[1]
                 try:
                     callback()

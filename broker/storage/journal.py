@@ -237,7 +237,7 @@ async def take_lock(volume: Volume, directory: str) -> VolumeLock:
         await volume.mkdir(parent)
     try:
         return await volume.lock(f"{directory}.lock")
-    except VolumeLockedError:
+    except (VolumeLockedError, BlockingIOError):
         raise JournalLockedError(f"{directory} is in use: another broker has {directory}.lock") from None
 
 

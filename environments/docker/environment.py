@@ -112,6 +112,12 @@ class DockerEnvironment:
         """Make image, network, volumes and containers, all nodes at once, and start the agents. Starts no broker."""
         del directory  # nothing is kept on this host
         assert not self._deployment.nodes, "an environment is one deployment"
+        sharing = [node.name for node in nodes if node.store is not None]
+        if sharing:
+            raise UsageError(
+                f"nodes {', '.join(sharing)} want a shared directory, which containers here do not have:"
+                " use --environment local or --environment simulation"
+            )
         taken = [port for node in nodes for port in node.ports.values() if port in (CONTROL_PORT, PROBE_PORT)]
         if taken:
             raise UsageError(

@@ -72,6 +72,7 @@ class LocalEnvironment:
         self._agent: subprocess.Popen[bytes] | None = None
         self._control: ControlClient | None = None
         self._plan = _Plan({}, {})
+        self._stores: dict[str, str] = {}
 
     async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
         """On the running loop; the chance of a real machine takes no seed."""
@@ -114,6 +115,7 @@ class LocalEnvironment:
                 direct=DIRECT_PORTS,
             )
             self._plan = msgspec.convert(answer, _Plan)
+            self._stores = {node.name: node.store.name for node in nodes if node.store is not None}
             for node in nodes:
                 self._write_etc(spec, node, nodes)
         except BaseException:
@@ -135,7 +137,7 @@ class LocalEnvironment:
     async def start(self, node: str) -> None:
         """Run the node's broker; it is not ready yet when this returns. Its output goes to ``logs/broker.log``."""
         home = self._home(node)
-        argv = self._system.command(_layout(home))
+        argv = self._system.command(self._layout(node))
         if argv[0] == "python":
             argv = [sys.executable, *argv[1:]]
         await self._call(
@@ -162,9 +164,11 @@ class LocalEnvironment:
         await self._call("kill", node=node)
 
     async def destroy_data(self, node: str) -> None:
-        """Empty the node's data directory. UsageError while its broker runs: that would be another fault."""
+        """Empty the node's data directory; a shared one is not its own. UsageError while its broker runs: that would be another fault."""
         if await self.running(node):
             raise UsageError(f"{node} is running: its data can be destroyed only when it is stopped")
+        if node in self._stores:
+            return
         data = self._home(node) / "data"
 
         def empty() -> None:
@@ -313,10 +317,9 @@ class LocalEnvironment:
         return await ControlClient.connect(self._state / state.SOCKET_FILE)
 
     def _write_etc(self, spec: TestSpec, node: NodePlan, nodes: Sequence[NodePlan]) -> None:
-        home = self._home(node.name)
-        layout = _layout(home)
+        layout = self._layout(node.name)
         for part in (layout.etc, layout.data, layout.logs):
-            Path(part).mkdir(parents=True)
+            Path(part).mkdir(parents=True, exist_ok=True)
         hosts = {
             f"{other.name}:{number}": self.resolve(node.name, other.name, port)
             for other in nodes
@@ -335,14 +338,15 @@ class LocalEnvironment:
             raise UsageError(f"no node {node!r}; there are {', '.join(self._plan.listen) or 'none yet'}")
         return self._nodes / node
 
+    def _layout(self, node: str) -> Layout:
+        home, store = self._home(node), self._stores.get(node)
+        data = home / "data" if store is None else home.parent / f"store-{store}" / "data"
+        return Layout(etc=str(home / "etc"), data=str(data), logs=str(home / "logs"))
+
     async def _call(self, do: str, *, timeout_s: float | None = 30.0, **arguments: Any) -> Any:
         if self._control is None:
             raise InfrastructureError("nothing is deployed (any more)")
         return await self._control.call(do, timeout_s=timeout_s, **arguments)
-
-
-def _layout(home: Path) -> Layout:
-    return Layout(etc=str(home / "etc"), data=str(home / "data"), logs=str(home / "logs"))
 
 
 def _ends(links: Sequence[Link]) -> list[tuple[str, str]]:

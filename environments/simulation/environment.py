@@ -23,6 +23,7 @@ from environments.simulation.faults import Injected
 from environments.simulation.logs import NodeLogs
 from environments.simulation.prober import Prober
 from environments.simulation.process import Process
+from environments.simulation.stores import Stores
 from environments.simulation.world import World
 from harness.interface import (
     Address,
@@ -66,6 +67,7 @@ class SimulationEnvironment:
         self._nodes: dict[str, NodePlan] = {}
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._disks: dict[str, Disk] = {}
+        self._stores = Stores()
         self._chances: dict[str, random.Random] = {}
         self._processes: dict[str, Process] = {}
         self._lives: dict[str, int] = {}
@@ -138,7 +140,7 @@ class SimulationEnvironment:
                 for number in other.ports.values()
             }
             self._files[node.name] = system.files(spec, node, nodes, _LAYOUT, listen, hosts)
-            disk = self._disks[node.name] = system.disk()
+            disk = self._disks[node.name] = self._stores.mount(world, node) or system.disk()
             disk.seed(world.random(f"disk:{node.name}"))
             self._chances[node.name] = world.random(f"damage:{node.name}")
 
@@ -165,7 +167,9 @@ class SimulationEnvironment:
             raise InfrastructureError(f"{node} runs already")
         self._statuses.pop(node, None)
         life = self._lives[node] = self._lives.get(node, 0) + 1
-        self._processes[node] = world.spawn(node, partial(self._serve, node, life))
+        self._processes[node] = world.spawn(
+            node, partial(self._serve, node, life), self._stores.boot(node, self._chances[node])
+        )
 
     async def _serve(self, node: str, life: int) -> int:
         """The whole life of one broker process, on its own loop."""
@@ -176,6 +180,7 @@ class SimulationEnvironment:
             disk=self._disks[node],
             stopping=asyncio.Event(),
             observe=partial(self._statuses.__setitem__, node),
+            store=self._stores.of(node),
         )
         return await self._system.serve(self._files[node], outside)
 
@@ -252,6 +257,8 @@ class SimulationEnvironment:
                 if await self.running(node):
                     self._processes[node].lose_power()
                 self._disks[node].power_lost(self._chances[node])
+        elif primitive in faults.STORES:
+            self._stores.require(primitive, nodes)
         elif primitive == "disk-corrupt":
             for node in nodes:
                 if self._disks[node].corrupt(self._chances[node]) is None:
@@ -321,7 +328,9 @@ class SimulationEnvironment:
             world.network.apply(link, combine(one.link for one in in_force if link in one.links))
         for node in fault.nodes:
             here = [one for one in in_force if node in one.nodes]
-            if fault.primitive in faults.DISKS:
+            if fault.primitive in faults.STORES:
+                self._stores.apply(node, in_force)
+            elif fault.primitive in faults.DISKS:
                 self._disks[node].condition(faults.combine_disks(one.disk for one in here))
             elif fault.primitive == "clock-skew":
                 world.clock(node).skew_ms += fault.skew_ms if fault in here else -fault.skew_ms
@@ -342,6 +351,8 @@ class SimulationEnvironment:
                 observed[name] = await self._disks[node].probe()
             elif part == "clock":
                 observed[name] = await self._prober.clock(node)
+            elif part == "store":
+                observed[name] = await self._stores.look(node)
             else:
                 process = self._processes.get(name)
                 observed[name] = "gone" if process is None else process.state

@@ -21,6 +21,7 @@ DATAGRAMS: Final = ("datagram-loss", "datagram-duplicate", "datagram-reorder")
 PROCESSES: Final = ("pause",)
 DISKS: Final = ("disk-slow", "disk-stall", "disk-full", "disk-error")
 CLOCKS: Final = ("clock-skew", "clock-step", "clock-rate")
+STORES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
 MOMENTS: Final = ("disk-corrupt", "power-loss")
 """Faults that happen at once and have nothing to heal."""
 
@@ -30,6 +31,7 @@ PRIMITIVES: Final = (
     *PROCESSES,
     *DISKS,
     *CLOCKS,
+    *STORES,
     *MOMENTS,
     "kill",
     "stop",
@@ -40,6 +42,10 @@ SOUND: Final = DiskCondition()
 
 CHANCE_DEFAULT: Final = 0.3
 """Of a datagram to be lost, doubled or overtaken, where the fault says nothing."""
+
+
+SEVERED_DEFAULT: Final = 0.5
+"""Of a transaction to lose its connection, where the fault says nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ the proportions that the documents ask for: a live notices that its backup is go
 and a client gives up before the broker gives its messages to others. Votes are on, as 17.3.3 recommends for three pairs and
 more. Every one of them gives way to ``--set NODE:property=value``, where NODE is a node's name or "*".
 
-A property of the replication policy may be written without the role, ``ha-policy.replication.vote-retries``: it then holds for
+A property of a policy may be written without the role, ``ha-policy.replication.vote-retries``: it then holds for
 whichever of master and slave the node is. With "*" a property of one role is given to the nodes of that role only.
 """
 
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker import config
 from broker.seams import Seams
+from broker.storage.volume import Volume
 from harness.interface import (
     Address,
     Dialect,
@@ -31,9 +32,11 @@ from harness.interface import (
     TestSpec,
     UsageError,
 )
-from harness.outside import Disk, Outside
+from harness.outside import Disk, Outside, StorePlan
 from harness.spec import near
+from harness.systems import ha_database, store
 from harness.systems.admin import AdminClients
+from harness.systems.database import WorldDatabase
 from harness.systems.disk import OwnDisk
 
 if TYPE_CHECKING:
@@ -77,7 +80,19 @@ _ROLE_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
     }
 )
 
-_HA: Final = "ha-policy.replication."
+TEST_SHARED_STORE_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "failover-on-shutdown": True,
+        "lock-renew-period": 250,
+        "lock-expiration": 4000,
+        "lock-poll-period": 100,
+    }
+)
+"""The same for master and slave of the shared-store policy; the store's lease in a test is as long (``harness.systems.store``)."""
+
+_HA: Final = "ha-policy."
+_POLICIES: Final = ("replication", "shared-store")
+"""Those with a master and a slave."""
 _ROLES: Final = ("master", "slave")
 
 
@@ -115,6 +130,8 @@ class OwnSystem:
     policies: Mapping[str, str] = MappingProxyType(
         {
             "replication": "live-backup pairs; the backup has what the live acknowledged, quorum votes decide (AMQ 17.3.3)",
+            "shared-store": "live-backup pairs, or one live and several backups, on a shared directory; whoever has its lock is live (AMQ 17.3.2)",
+            "ha-database": ha_database.DESCRIPTION,
             "standalone": "brokers without a backup, clustered; what one holds waits for its restart",
         }
     )
@@ -127,13 +144,26 @@ class OwnSystem:
         """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError, wrong properties included."""
         if spec.policy not in self.policies:
             raise UsageError(f'unknown policy "{spec.policy}": {near(spec.policy, self.policies)}')
-        roles = ("standalone",) if spec.policy == "standalone" else _ROLES
+        roles: tuple[str, ...] = ("standalone",) if spec.policy == "standalone" else _ROLES
+        stores: dict[str, StorePlan] = {}
+        if spec.policy == "ha-database":
+            roles = (ha_database.CONFIGURED,)
+        if spec.policy == "shared-store":
+            roles = ("master", *("slave" for _ in range(store.backups(spec))))
+            stores = {pair: store.plan(spec, pair) for pair in string.ascii_lowercase[: spec.pairs]}
         nodes = tuple(
-            NodePlan(name=f"{pair}{number}", pair=pair, configured=role, ports=dict(PORTS))
+            NodePlan(
+                name=f"{pair}{number}",
+                pair=pair,
+                configured=role,
+                ports=dict(PORTS),
+                store=stores.get(pair),
+                database=spec.policy == "ha-database",
+            )
             for pair in string.ascii_lowercase[: spec.pairs]
             for number, role in enumerate(roles, 1)
         )
-        known = ["*", *(node.name for node in nodes)]
+        known = ["*", *(node.name for node in nodes), *([store.NAME] if stores else [])]
         for name in spec.properties:
             if name not in known:
                 raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
@@ -165,16 +195,16 @@ class OwnSystem:
         """All of ``brokerd`` but its process."""
         from broker.daemon import serve  # noqa: PLC0415 - only who runs brokers in this process needs the whole of one
 
-        assert isinstance(outside.disk, OwnDisk), "a disk of another system"
         settings = config.validate(tomllib.loads(files["broker.toml"].decode()), "broker.toml")
         seams = Seams(outside.random, outside.wall_clock, settings.resolved_hosts())
         name = settings.broker.name
         return await serve(
             settings,
             seams,
-            outside.disk.volume,
+            outside.store if settings.shared_store is not None else _volume(outside.disk),
             outside.stopping,
             lambda policy: outside.observe(partial(_status_of, name, policy)),
+            None if outside.database is None else WorldDatabase(outside.database, name),
         )
 
     async def status(self, admin: Address) -> Status:
@@ -188,6 +218,11 @@ class OwnSystem:
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
         """A clean stop; ``failover`` overrides failover-on-shutdown for this once."""
         await self._admin.stop(admin, failover=failover)
+
+
+def _volume(disk: Disk) -> Volume:
+    assert isinstance(disk, OwnDisk), "a disk of another system"
+    return disk.volume
 
 
 def _status_of(name: str, policy: Policy) -> Status:
@@ -226,9 +261,13 @@ def _table(
         "hosts": {name: str(address) for name, address in hosts.items()},
     }
     defaults: dict[str, Any] = dict(TEST_DEFAULTS)
-    if node.configured in _ROLES:
+    if spec.policy in _POLICIES:
         section = {**TEST_REPLICATION_DEFAULTS, **_ROLE_DEFAULTS[node.configured], "group-name": node.pair}
-        defaults |= {f"{_HA}{node.configured}.{name}": value for name, value in section.items()}
+        if spec.policy == "shared-store":
+            section = dict(TEST_SHARED_STORE_DEFAULTS)
+        defaults |= {f"{_HA}{spec.policy}.{node.configured}.{name}": value for name, value in section.items()}
+    if spec.policy == "ha-database":
+        defaults |= ha_database.TEST_DEFAULTS
     table = config.apply(table, defaults)
     for chosen in ("*", node.name):
         for name, value in _properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"):
@@ -242,12 +281,13 @@ def _table(
 def _properties(given: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -> Iterator[tuple[str, Any]]:
     """The properties that concern ``node``, with the role written out."""
     for name, value in given.items():
-        if not name.startswith(_HA):
+        policy, dot, rest = name.removeprefix(_HA).partition(".")
+        if not name.startswith(_HA) or policy not in _POLICIES or not dot:
             yield name, value
             continue
-        role, dot, _ = name.removeprefix(_HA).partition(".")
+        role, dot, _ = rest.partition(".")
         if not dot and node.configured in _ROLES:
-            yield f"{_HA}{node.configured}.{role}", value
+            yield f"{_HA}{policy}.{node.configured}.{role}", value
         elif role in _ROLES and role != node.configured:
             if not everywhere:
                 raise UsageError(

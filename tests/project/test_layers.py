@@ -17,6 +17,7 @@ SEAMED = ("broker", "workloads", "nemesis")
 SEAM_IMPLEMENTATIONS = {
     "broker/storage/database/sqlite.py",
     "broker/storage/directory.py",
+    "broker/storage/shared_directory.py",
     "broker/daemon.py",
     "broker/ctl.py",
     "broker/seams.py",

@@ -1,0 +1,150 @@
+"""Who waits for the live lock, and when it may be taken: a slave behind the other backups, a master for its place.
+
+state when the lock is got   a slave                                          a master
+"L"  the live was lost       takes over                                       is live
+"P"  stopped on purpose      waits; live, if it was the one that stopped      live, if it started since; else waits
+"F"  failing back            waits, unless no master waits any more           is live
+none: a new store            waits for a master                               is live
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple
+
+from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
+from broker.policies.shared_store import lockfile
+from broker.policies.shared_store.lockfile import LockFile, Mark
+from broker.storage.shared import SharedLock
+
+_log = logging.getLogger(__name__)
+
+
+class Granted(NamedTuple):
+    """The live lock, confirmed by a question asked at ``asked_s``; ``waiting`` is the candidate's own lock, to be given back once it is live."""
+
+    live: SharedLock
+    asked_s: float
+    waiting: SharedLock | None
+
+
+class Candidate:
+    """One wait, from ``run`` to the live lock. ``next_in_line`` says that nobody is before us."""
+
+    def __init__(
+        self,
+        file: LockFile,
+        section: SharedStoreMaster | SharedStoreSlave,
+        name: str,
+        waits: Callable[[Mark], None],
+    ) -> None:
+        self.next_in_line = False
+        self._file = file
+        self._section = section
+        self._name = name
+        self._waits = waits
+        self._waiting: SharedLock | None = None
+        self._seen_live = False
+        self._trouble = ""
+        self._said = ""
+
+    @property
+    def _master(self) -> bool:
+        return isinstance(self._section, SharedStoreMaster)
+
+    async def run(self) -> Granted:
+        """Wait, however long it takes; a store that fails is asked again. When cancelled, what was locked is given back."""
+        prepared = False
+        while True:
+            try:
+                if not prepared:
+                    await self._file.prepare()
+                    prepared = True
+                granted = await self._attempt()
+            except OSError as error:
+                self._complain(f"the shared store cannot be used: {error}")
+            else:
+                self._trouble = ""
+                if granted is not None:
+                    return granted
+            await asyncio.sleep(self._section.lock_poll_period / 1000)
+
+    async def give_up(self) -> None:
+        """Give the place in the line back."""
+        waiting, self._waiting = self._waiting, None
+        self.next_in_line = False
+        if waiting is not None:
+            await waiting.release()
+
+    async def _attempt(self) -> Granted | None:
+        granted = await self._try_live() if self._master or self._waiting is not None else None
+        if granted is None:
+            await self._queue()
+        return granted
+
+    async def _queue(self) -> None:
+        """Take the place of the next one, if it is free; say that we wait."""
+        if self._waiting is None:
+            self._waiting = await (self._file.try_master() if self._master else self._file.try_backup())
+        else:
+            await self._check_place(self._waiting)
+        self.next_in_line = self._waiting is not None
+        mark = await self._file.read()
+        self._seen_live |= mark.state in (lockfile.LIVE, lockfile.FAILING_BACK)
+        self._waits(mark)
+
+    async def _check_place(self, waiting: SharedLock) -> None:
+        """A place in the line may be lost like any lock; then we are behind whoever took it."""
+        try:
+            await waiting.verify()
+        except OSError:
+            self._waiting, self.next_in_line = None, False
+            raise
+
+    async def _try_live(self) -> Granted | None:
+        lock = await self._file.try_live()
+        if lock is None:
+            return None
+        kept = False
+        try:
+            mark = await self._file.read()
+            if await self._may_take(mark):
+                asked_s = await self._confirm(lock)
+                kept = True
+                return Granted(lock, asked_s, self._waiting)
+        finally:
+            if not kept:
+                await lock.release()
+        return None
+
+    async def _confirm(self, lock: SharedLock) -> float:
+        """When a question was asked that the store has answered soon: a reign cannot begin with a lease that is half over."""
+        loop = asyncio.get_running_loop()
+        while True:
+            asked_s = loop.time()
+            await lock.verify()
+            if loop.time() - asked_s < self._section.lock_expiration / 4000:
+                return asked_s
+
+    async def _may_take(self, mark: Mark) -> bool:
+        if mark.state == lockfile.PAUSED:
+            may = not self._seen_live and (self._master or mark.name == self._name)
+            why = f"{mark.name} was stopped without failover"
+        elif mark.state == lockfile.FAILING_BACK and not self._master:
+            may = not await self._file.master_waits()
+            why = "the master is to have its place back"
+        else:
+            may = self._master or mark.state != lockfile.NOT_STARTED
+            why = "no master has ever been live here"
+        if not may and why != self._said:
+            self._said = why
+            _log.info("staying passive: %s", why)
+        return may
+
+    def _complain(self, trouble: str) -> None:
+        """One line per news, not one per attempt."""
+        if trouble != self._trouble:
+            self._trouble = trouble
+            _log.warning("%s; trying again", trouble)

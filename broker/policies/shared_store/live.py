@@ -1,0 +1,264 @@
+"""The live broker on a shared store: from the live lock to its loss, its release, or its hand-over.
+
+It makes a life of its own from the last one's data (`lives`), recovers the journal, and serves. Everything that is answered or
+delivered asks the lease first (`lease`): a broker that stood still, or whose store is silent, answers nobody before the store has
+confirmed its lock again. What proves that the lock is lost, or that the store is gone, ends the broker at once: it fences itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Literal
+
+from broker.cluster.balancing import Balancing
+from broker.cluster.membership import Membership
+from broker.config import BrokerConfig
+from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
+from broker.policies.identity import new_node_id
+from broker.policies.live import Live
+from broker.policies.policy import StartError
+from broker.policies.shared_store import lives, lockfile
+from broker.policies.shared_store.candidate import Granted
+from broker.policies.shared_store.lease import Lease, LockLostError
+from broker.policies.shared_store.lockfile import LockFile
+from broker.policies.standalone import STOP_PATIENCE_S, journal_options
+from broker.seams import Seams
+from broker.storage.errors import JournalError, JournalFailedError
+from broker.storage.gate import DurabilityGate
+from broker.storage.journal import Journal
+from broker.storage.shared import SharedDirectory, SharedLock
+
+_log = logging.getLogger(__name__)
+
+FENCE_PATIENCE_S: Final = 0.5
+"""How long a broker that ends waits for a store that may never answer."""
+
+EXIT_FENCED: Final = 3
+"""Exit status of a live that lost its lock or its store: it stopped on purpose, and another may be live."""
+
+LiveEnd = Literal["stopped", "handed-over"]
+
+
+class FencedError(StartError):
+    """The broker fenced itself. Look at the store, and at the network to it; then start the broker again."""
+
+    status = EXIT_FENCED
+
+
+class LiveRole:
+    """One reign. ``become`` is told each change of role."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        section: SharedStoreMaster | SharedStoreSlave,
+        seams: Seams,
+        store: SharedDirectory,
+        membership: Membership,
+        granted: Granted,
+        become: Callable[[str], None],
+    ) -> None:
+        self.live: Live | None = None
+        self.life = 0
+        self.failover_on_shutdown = section.failover_on_shutdown
+        self.lease = Lease(
+            granted.live,
+            asked_s=granted.asked_s,
+            period_s=section.lock_renew_period / 1000,
+            expiration_s=section.lock_expiration / 1000,
+        )
+        self._config = config
+        self._section = section
+        self._seams = seams
+        self._store = store
+        self._membership = membership
+        self._granted = granted
+        self._become = become
+        self._file = LockFile(store)
+        self._journal: Journal | None = None
+        self._balancing: Balancing | None = None
+        self._serving = False
+        self._fenced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.lease.on_doubt = self._doubt
+        self.lease.on_certain = self._trust
+
+    async def run(self, stopping: asyncio.Event) -> LiveEnd:
+        """Reign until ``stopping``, a failback, or the loss of the lock. Raises FencedError; StartError for a damaged journal."""
+        serving = asyncio.create_task(self._serve(stopping), name="serve")
+        watching = asyncio.create_task(self.lease.run(), name="confirm the live lock")
+        watching.add_done_callback(self._watched)
+        try:
+            waits: set[asyncio.Future[Any]] = {serving, self._fenced}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not serving.done():
+                raise FencedError(f"stopped: {self._fenced.result()}")
+            return serving.result()
+        except (LockLostError, OSError, JournalFailedError) as error:
+            raise FencedError(f"stopped: {error}") from error
+        finally:
+            await self._end(serving, watching)
+
+    # ---------------------------------------------------------------------------------------------- serving
+
+    async def _serve(self, stopping: asyncio.Event) -> LiveEnd:
+        journal = await self._activate()
+        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
+        waited: list[asyncio.Task[Any]] = [stop]
+        if isinstance(self._section, SharedStoreSlave) and self._section.allow_failback:
+            waited.append(asyncio.create_task(self._master_is_back(), name="look for a master"))
+        tidying = asyncio.create_task(self._remove_older(), name="remove former lives")
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            handing_over = not stop.done()
+            if handing_over:
+                waited[-1].result()
+                _log.info("failback: the master waits for its place")
+            await self._quiesce()
+            await tidying
+            await journal.close()
+            state = (
+                lockfile.FAILING_BACK
+                if handing_over
+                else ""
+                if self.failover_on_shutdown
+                else lockfile.PAUSED
+            )
+            if state:
+                await self._file.leave(self.lease.lock, state)
+            return "handed-over" if handing_over else "stopped"
+        finally:
+            for task in (*waited, tidying):
+                task.cancel()
+
+    async def _activate(self) -> Journal:
+        """Take the store's data over, and begin to serve them."""
+        config, lease, store = self._config, self.lease, self._store
+        mark = await self._file.read()
+        node_id = mark.node_id or new_node_id(self._seams, config.broker.name)
+        lease.require()
+        await self._file.begin(lease.lock, node_id, config.broker.name)
+        life = self.life = await lives.begin(store, lease.require)
+        try:
+            journal, recovered = await Journal.open(store, lives.directory(life), journal_options(config))
+        except JournalError as error:
+            raise StartError(f"{config.data_path}: {error}") from error
+        self._journal = journal
+        lease.require()
+        await lives.complete(store, life)
+        lease.require()
+        gate = DurabilityGate(journal.synced)
+        gate.look = lambda: None if lease.certain() else gate.hold()
+        balancing = self._balancing = Balancing(self._membership, node_id)
+        live = self.live = Live(config, self._seams, journal, recovered, node_id, gate, balancing)
+        journal.on_failed = self._store_failed
+        balancing.attach(live.engine)
+        self._membership.announce(node_id=node_id, activation=life)
+        await live.open()
+        if self._granted.waiting is not None:
+            await self._granted.waiting.release()
+        self._serving = True
+        self._become("live" if lease.certain() else "verifying")
+        _log.info("live as node %s, life %d of the shared store", node_id, life)
+        return journal
+
+    async def _master_is_back(self) -> None:
+        """Return when a master waits for its place and nobody else waits for ours (AMQ 17.3.2.2: no failback with several backups)."""
+        said = False
+        while True:
+            await asyncio.sleep(self._section.lock_poll_period / 1000)
+            if not await self._file.master_waits():
+                continue
+            if not await self._file.backup_waits():
+                return
+            if not said:
+                said = True
+                _log.info("no failback: this broker has a backup already")
+
+    async def _remove_older(self) -> None:
+        try:
+            await lives.remove_older(self._store, self.life)
+        except OSError as error:
+            _log.warning("former lives could not be removed from the store: %s", error)
+
+    async def _quiesce(self) -> None:
+        """Answer what is under way."""
+        live = self.live
+        assert live is not None
+        self._serving = False
+        self._become("stopping")
+        if self._balancing is not None:
+            self._balancing.detach()
+        try:
+            async with asyncio.timeout(STOP_PATIENCE_S):
+                await live.close()
+        except TimeoutError:
+            _log.warning("the store did not answer within %g s: not a clean stop", STOP_PATIENCE_S)
+
+    # ---------------------------------------------------------------------------------------------- doubt, and the end
+
+    def _doubt(self) -> None:
+        if self.live is not None:
+            self.live.gate.hold()
+        if self._serving:
+            self._become("verifying")
+
+    def _trust(self) -> None:
+        if self._serving:
+            self._become("live")
+        if self.live is not None:
+            self.live.gate.release()
+
+    def _store_failed(self, error: JournalFailedError) -> None:
+        self._fence(str(error))
+
+    def _watched(self, watching: asyncio.Task[None]) -> None:
+        error = None if watching.cancelled() else watching.exception()
+        if isinstance(error, LockLostError):
+            self._fence(str(error))
+        elif error is not None and not self._fenced.done():
+            self._fenced.set_exception(error)
+
+    def _fence(self, reason: str) -> None:
+        """Cut everybody off, now."""
+        if self.live is not None:
+            self.live.abandon()
+        if not self._fenced.done():
+            _log.error("%s: this broker answers nobody any more, and ends", reason)
+            self._fenced.set_result(reason)
+
+    async def _end(self, serving: asyncio.Task[LiveEnd], watching: asyncio.Task[None]) -> None:
+        self._serving = False
+        for task in (serving, watching):
+            task.cancel()
+        if self._balancing is not None:
+            self._balancing.detach()
+        if self.live is not None:
+            self.live.abandon()
+        await bounded(self._give_back(serving, watching))
+        if not self._fenced.done():
+            self._fenced.cancel()
+
+    async def _give_back(self, *tasks: asyncio.Task[Any]) -> None:
+        """All that the store has of ours; it may be gone."""
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._journal is not None:
+            await self._journal.close()
+        for lock in (self._granted.waiting, self._granted.live):
+            if lock is not None:
+                await release(lock)
+
+
+async def release(lock: SharedLock) -> None:
+    """Give a lock back, or lose it."""
+    with contextlib.suppress(OSError):
+        await lock.release()
+
+
+async def bounded(work: Awaitable[object]) -> None:
+    """Wait for the store for a moment: it may be gone, and the process has to end."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FENCE_PATIENCE_S):
+            await work

@@ -1,0 +1,111 @@
+"""``server.lock``: who is live, who is next, and what the last live left behind, in one small file of the shared directory.
+
+The places are those of Apache ActiveMQ Artemis; what follows its node ID is ours::
+
+    byte 0         state: "L" live, "P" paused (stopped without failover), "F" failing back; absent: never started
+    byte 1         locked by the live
+    byte 2         locked by the backup that is next
+    bytes 3 - 18   the node ID
+    byte 19        locked by a master that waits for its place
+    bytes 20 - 84  the name of the broker that was live last, its length first
+
+Why the state is written under the live lock only: then a broker that lost the lock cannot overwrite its successor's word. Why a waiting master
+holds a lock and leaves no note: a note outlives who wrote it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Final, NamedTuple
+
+from broker.storage.shared import SharedDirectory, SharedLock
+
+DIRECTORIES: Final = ("bindings", "journal", "large-messages", "paging")
+"""The layout of a store (AMQ 17.3.2.2). ``large-messages`` and ``paging`` are there, and nothing is in them yet."""
+
+PATH: Final = "journal/server.lock"
+
+LIVE: Final = "L"
+PAUSED: Final = "P"
+FAILING_BACK: Final = "F"
+NOT_STARTED: Final = ""
+
+_STATE_AT: Final = 0
+_LIVE_AT: Final = 1
+_BACKUP_AT: Final = 2
+_NODE_ID_AT: Final = 3
+_MASTER_AT: Final = 19
+_NAME_AT: Final = 20
+_SIZE: Final = 85
+
+
+class Mark(NamedTuple):
+    """What the last live left: the state, its data's node ID, its own name."""
+
+    state: str
+    node_id: str | None
+    name: str
+
+
+class LockFile:
+    """The lock file of one shared directory. Every call may hang or raise OSError, as the store does."""
+
+    def __init__(self, store: SharedDirectory) -> None:
+        self._store = store
+
+    async def prepare(self) -> None:
+        """Make the layout's directories, if they are not there."""
+        for name in DIRECTORIES:
+            await self._store.mkdir(name)
+
+    async def try_live(self) -> SharedLock | None:
+        """The live lock, None while somebody has it."""
+        return await self._store.try_lock(PATH, _LIVE_AT)
+
+    async def try_backup(self) -> SharedLock | None:
+        """The lock of the backup that is next."""
+        return await self._store.try_lock(PATH, _BACKUP_AT)
+
+    async def try_master(self) -> SharedLock | None:
+        """The lock of a waiting master."""
+        return await self._store.try_lock(PATH, _MASTER_AT)
+
+    async def backup_waits(self) -> bool:
+        """Whether some backup is next."""
+        return await _held(await self.try_backup())
+
+    async def master_waits(self) -> bool:
+        """Whether a master waits for its place."""
+        return await _held(await self.try_master())
+
+    async def read(self) -> Mark:
+        """What the last live left; meaningful for whoever holds the live lock."""
+        data = b""
+        if await self._store.exists(PATH):
+            data = await self._store.read(PATH, 0, _SIZE)
+        data = data.ljust(_SIZE, b"\0")
+        node = data[_NODE_ID_AT:_MASTER_AT]
+        name = data[_NAME_AT + 1 :][: data[_NAME_AT]]
+        return Mark(
+            data[_STATE_AT:1].strip(b"\0").decode("ascii", "replace"),
+            str(uuid.UUID(bytes=node)) if node.strip(b"\0") else None,
+            name.decode("utf-8", "replace"),
+        )
+
+    async def begin(self, live: SharedLock, node_id: str, name: str) -> None:
+        """The holder of the live lock is live from now on."""
+        encoded = name.encode()
+        await live.write(_NODE_ID_AT, uuid.UUID(node_id).bytes)
+        await live.write(_NAME_AT, bytes([len(encoded)]) + encoded)
+        await self.leave(live, LIVE)
+
+    async def leave(self, live: SharedLock, state: str) -> None:
+        """Say in which state the holder of the live lock leaves its place."""
+        await live.write(_STATE_AT, state.encode())
+
+
+async def _held(lock: SharedLock | None) -> bool:
+    if lock is None:
+        return True
+    await lock.release()
+    return False

@@ -1,0 +1,146 @@
+"""The life of a broker on a shared store: it waits for the live lock, reigns, and waits again (AMQ 17.3.2).
+
+master  live when it gets the lock; if another is live, it waits for its place
+slave   waits behind the other backups; after a failback it waits again (restart-backup) or ends
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from broker.cluster.membership import Membership
+from broker.config import BrokerConfig
+from broker.core.engine import Engine
+from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
+from broker.policies.shared_store.candidate import Candidate, Granted
+from broker.policies.shared_store.live import LiveEnd, LiveRole, bounded
+from broker.policies.shared_store.lockfile import LockFile, Mark
+from broker.seams import Seams
+from broker.storage.shared import SharedDirectory
+
+_log = logging.getLogger(__name__)
+
+
+class SharedStorePolicy:
+    """See ``policy.Policy``."""
+
+    def __init__(self, config: BrokerConfig, seams: Seams, store: SharedDirectory) -> None:
+        assert config.cluster is not None
+        assert config.shared_store is not None
+        self.config = config
+        self.section = config.shared_store
+        self.epoch = int(seams.wall_clock() * 1000)
+        """Begins with the clock, so that two lives of one broker never show the same number."""
+        self.live: LiveRole | None = None
+        self.candidate: Candidate | None = None
+        self.membership = Membership(config, config.cluster, seams)
+        self.failover: bool | None = None
+        """For the stop that is under way: overrides failover-on-shutdown."""
+        self._role = "starting"
+        self._seams = seams
+        self._store = store
+
+    @property
+    def role(self) -> str:
+        """The role at this moment: a live that may have lost its lock while it did not run says "verifying", not "live"."""
+        if self._role == "live" and self.live is not None:
+            self.live.lease.certain()  # becomes "verifying" when the clock says so
+        return self._role
+
+    @property
+    def node_id(self) -> str | None:
+        """That of the store's data, once they have been seen."""
+        return self.membership.own.node_id
+
+    @property
+    def engine(self) -> Engine | None:
+        """None unless live."""
+        role = self.live
+        return role.live.engine if role is not None and role.live is not None else None
+
+    @property
+    def replicating(self) -> bool:
+        """A live: never, all data are in one place. A backup: it is the next to be live, and lacks nothing."""
+        return self.candidate is not None and self.candidate.next_in_line
+
+    def request_stop(self, *, failover: bool | None = None) -> None:
+        """What the stop to come shall do about failover."""
+        self.failover = failover
+        if self.live is not None and failover is not None:
+            self.live.failover_on_shutdown = failover
+
+    def details(self) -> dict[str, Any]:
+        """Nothing secret: names and counts."""
+        shown: dict[str, Any] = {
+            "policy": "shared-store",
+            "configured": "master" if isinstance(self.section, SharedStoreMaster) else "slave",
+        }
+        if self.live is not None:
+            shown |= {"life": self.live.life, "lock-confirmed-ms-ago": round(self.live.lease.age_s * 1000)}
+        return shown
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """See ``policy.Policy``. Raises FencedError when the lock or the store is lost."""
+        await self.membership.start()
+        try:
+            while not stopping.is_set():
+                granted = await self._wait(stopping)
+                if granted is None:
+                    return
+                if await self._reign(granted, stopping) == "stopped":
+                    return
+                if isinstance(self.section, SharedStoreSlave) and not self.section.restart_backup:
+                    _log.info("failback is done and restart-backup is off: this broker stops")
+                    return
+        finally:
+            self._become("stopped")
+            await self.membership.stop()
+
+    async def _wait(self, stopping: asyncio.Event) -> Granted | None:
+        """Until the live lock is ours; None when the broker is to stop."""
+        candidate = self.candidate = Candidate(
+            LockFile(self._store), self.section, self.config.broker.name, self._waits
+        )
+        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
+        waiting = asyncio.create_task(candidate.run(), name="wait for the live lock")
+        granted: Granted | None = None
+        try:
+            await asyncio.wait({stop, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                granted = waiting.result()
+            return granted
+        finally:
+            self.candidate = None
+            for task in (stop, waiting):
+                task.cancel()
+            await bounded(asyncio.gather(stop, waiting, return_exceptions=True))
+            if granted is None:
+                await bounded(candidate.give_up())
+
+    async def _reign(self, granted: Granted, stopping: asyncio.Event) -> LiveEnd:
+        role = self.live = LiveRole(
+            self.config, self.section, self._seams, self._store, self.membership, granted, self._become
+        )
+        if self.failover is not None:
+            role.failover_on_shutdown = self.failover
+        try:
+            end = await role.run(stopping)
+        finally:
+            self.live = None
+        if end == "handed-over":
+            self._become("backup")
+        return end
+
+    def _waits(self, mark: Mark) -> None:
+        if mark.node_id is not None and mark.node_id != self.membership.own.node_id:
+            self.membership.announce(node_id=mark.node_id)
+        self._become("backup")
+
+    def _become(self, role: str) -> None:
+        if role != self._role:
+            _log.debug("role %s", role)
+            self._role = role
+            self.epoch += 1
+            self.membership.announce(role=role)

@@ -1,0 +1,246 @@
+"""The file server of a world: files that several machines share, with the leases, locks and grace period of NFSv4.
+
+Why so much of NFS and so little of files: what breaks brokers on a shared store is not that bytes get lost, but who is
+believed to hold a lock. So the server forgets a silent client when its lease runs out, and refuses what it then sends under its old locks and
+open files (NFS4ERR_EXPIRED); it stands still with requests in its socket, which it does when it goes on, whoever waited for them may
+be long gone; restarted, it gives its clients a grace period to claim what they held, and nobody anything new (RFC 7530, 9.6).
+
+What names a path needs no open file, so it is *not* refused: a rename that a client had sent before it lost its lease may still happen. The
+client's side is `mount`. Whatever was answered is on the server's disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from environments.simulation.scheduler import Scheduler
+from environments.simulation.trace import Trace
+
+LATENCY_S: Final = (0.0001, 0.0006)
+"""From client to server, or back."""
+
+SERVICE_S: Final = (0.0002, 0.0008)
+"""A change of a file, with its way to the server's disk."""
+
+RENEWAL: Final = 1 / 3
+"""A client renews its lease when so much of it has passed, so its last renewal is at most that old."""
+
+State = Literal["up", "stalled", "down"]
+
+
+class ExpiredError(OSError):
+    """The client's lease ran out: what it had locked and opened is no longer its own."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            errno.EIO, "input/output error (NFS4ERR_EXPIRED: the lease of this client ran out)", path
+        )
+
+
+@dataclass(slots=True, eq=False)
+class StoredFile:
+    """The bytes under one or more names."""
+
+    data: bytearray = field(default_factory=bytearray)
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """What the server knows of one machine. ``generation`` grows with each loss of its state."""
+
+    name: str
+    generation: int = 0
+    cut: bool = False
+    expires_ns: int | None = None
+    """When its lease runs out, unless it is heard of again; None while it is heard."""
+    parked: list[Request] = field(default_factory=list)
+    """Requests that it cannot send, and replies (``answered``) that cannot reach it."""
+
+
+@dataclass(slots=True, eq=False)
+class Lock:
+    """One locked byte of a file."""
+
+    path: str
+    offset: int
+    client: Client
+    generation: int
+    process: int
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """One call on its way. ``done`` is told (result, error); ``abandoned`` says that nobody waits, and that it is not sent again."""
+
+    client: Client
+    work: Callable[[], Any]
+    done: Callable[[Any, OSError | None], None]
+    new_state: bool = True
+    """Whether it asks for something the client does not hold yet: that has to wait for the end of a grace period."""
+    changes: bool = False
+    abandoned: bool = False
+    answered: bool = False
+    result: Any = None
+    error: OSError | None = None
+
+
+class FileServer:
+    """One exported directory. ``lease_s`` and ``grace_s`` as in the server's configuration."""
+
+    def __init__(
+        self,
+        name: str,
+        scheduler: Scheduler,
+        trace: Trace,
+        chance: random.Random,
+        *,
+        lease_s: float,
+        grace_s: float,
+    ) -> None:
+        self.name = name
+        self.files: dict[str, StoredFile] = {}
+        self.directories: set[str] = set()
+        self.state: State = "up"
+        self.locks: dict[tuple[str, int], Lock] = {}
+        self._clients: dict[str, Client] = {}
+        self._scheduler = scheduler
+        self._trace = trace
+        self._chance = chance
+        self._lease_ns = round(lease_s * 1e9)
+        self._grace_ns = round(grace_s * 1e9)
+        self._grace_until_ns = 0
+        self._stalled_since_ns = 0
+        self._backlog: list[Request] = []
+
+    @property
+    def in_grace(self) -> bool:
+        """Only what was held before the restart can be had now."""
+        return self._scheduler.now_ns < self._grace_until_ns
+
+    def client(self, name: str) -> Client:
+        """The machine of that name."""
+        return self._clients.setdefault(name, Client(name))
+
+    # ---------------------------------------------------------------------------------------------- requests
+
+    def send(self, request: Request) -> None:
+        """From a client's kernel; it arrives, if it can, a moment later."""
+        self._after(LATENCY_S, lambda: self._arrive(request))
+
+    def _arrive(self, request: Request) -> None:
+        if request.client.cut or self.state == "down":
+            request.client.parked.append(request)
+        elif self.state == "stalled":
+            self._backlog.append(request)
+        elif request.new_state and self.in_grace:
+            self._scheduler.at(self._grace_until_ns, lambda: self._arrive(request))
+        elif request.changes:
+            self._after(SERVICE_S, lambda: self._do(request))
+        else:
+            self._do(request)
+
+    def _do(self, request: Request) -> None:
+        if self.state != "up":
+            self._arrive(request)
+            return
+        self._reap()
+        try:
+            request.result = request.work()
+        except OSError as error:
+            request.error = error
+        request.answered = True
+        self._after(LATENCY_S, lambda: self._reply(request))
+
+    def _reply(self, request: Request) -> None:
+        if request.client.cut or self.state != "up":
+            request.client.parked.append(request)
+        elif not request.abandoned:
+            request.done(request.result, request.error)
+
+    def _resend(self, client: Client) -> None:
+        """The client is reachable: its kernel repeats what was not answered, unless nobody waits for it any more."""
+        parked, client.parked = client.parked, []
+        for request in parked:
+            if request.answered:
+                self._after(LATENCY_S, lambda request=request: self._reply(request))  # type: ignore[misc]
+            elif not request.abandoned:
+                self.send(request)
+
+    def _after(self, range_s: tuple[float, float], call: Callable[[], None]) -> None:
+        delay_ns = round(self._chance.uniform(*range_s) * 1e9)
+        self._scheduler.at(self._scheduler.now_ns + delay_ns, call)
+
+    # ---------------------------------------------------------------------------------------------- leases
+
+    def silence(self, client: Client) -> None:
+        """The client is heard no more (its cable, its power): its lease runs from its last renewal."""
+        if client.expires_ns is None:
+            age_ns = round(self._chance.uniform(0, RENEWAL) * self._lease_ns)
+            client.expires_ns = self._scheduler.now_ns + self._lease_ns - age_ns
+
+    def heard(self, client: Client) -> None:
+        """It is back; too late if its lease has run out."""
+        if self.state == "up":
+            self._reap()
+        client.expires_ns = None
+        self._resend(client)
+
+    def expire(self, client: Client) -> None:
+        """Forget what the client holds."""
+        client.generation += 1
+        client.expires_ns = None
+        for place in [place for place, lock in self.locks.items() if lock.client is client]:
+            del self.locks[place]
+        self._tell(f"{client.name} lost its state")
+
+    def _reap(self) -> None:
+        now = self._scheduler.now_ns
+        for client in self._clients.values():
+            if client.expires_ns is not None and now >= client.expires_ns:
+                self.expire(client)
+
+    # ---------------------------------------------------------------------------------------------- the server's own faults
+
+    def set_state(self, state: State) -> None:
+        """Stall it, take it down, or let it go on: a stalled one does what is in its socket, a restarted one begins with a grace period."""
+        before, self.state = self.state, state
+        if state == before:
+            return
+        self._tell(f"server {state}")
+        now = self._scheduler.now_ns
+        if state == "stalled":
+            self._stalled_since_ns = now
+        elif state == "down":
+            # What lay in its socket is lost with it; clients that still wait send it again.
+            for request in self._backlog:
+                request.client.parked.append(request)
+            self._backlog.clear()
+        elif before == "stalled":
+            self._go_on(now)
+        else:
+            self._grace_until_ns = now + self._grace_ns
+            for client in self._clients.values():
+                if client.expires_ns is not None:
+                    client.expires_ns = self._grace_until_ns
+        if state == "up":
+            for client in self._clients.values():
+                if not client.cut:
+                    self._resend(client)
+
+    def _go_on(self, now: int) -> None:
+        """Nobody could renew meanwhile. Which comes first, the look at the leases or the renewals in the socket, nobody promises."""
+        for client in self._clients.values():
+            age_ns = round(self._chance.uniform(0, RENEWAL) * self._lease_ns)
+            over = now - self._stalled_since_ns + age_ns > self._lease_ns
+            if over and client.expires_ns is None and self._chance.random() < 0.5:
+                self.expire(client)
+        backlog, self._backlog = self._backlog, []
+        for request in backlog:
+            self._arrive(request)
+
+    def _tell(self, what: str) -> None:
+        self._trace.record(self._scheduler.now_ns, f"store {self.name}", what)

@@ -1,0 +1,239 @@
+"""A machine's kernel as the client of a file server of the world: what it does for processes, whatever becomes of these.
+
+Why the kernel is in here: it keeps renewing a lease while the broker's process stands still, it closes and unlocks what a
+dead process had, and on a soft mount it gives up with an error after ``timeo`` times ``retrans``, where a hard one waits for ever. A request given
+up, or whose process died, may still be done by the server.
+"""
+
+# ruff: noqa: D102 - harness.outside.Disk says what each method promises
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+from environments.nfs.options import MountOptions
+from environments.simulation.filestore import FileServer, Request, StoredFile
+from harness.outside import DiskCondition
+
+PROBE_S: Final = 0.3
+"""How long a probe waits before it calls the store silent."""
+
+SLOW_S: Final = 0.01
+"""A change that takes longer is called slow: the way to the server and its disk are far below."""
+
+
+class _Damage(NamedTuple):
+    """One bit that was turned over, and the byte it made."""
+
+    path: str
+    file: StoredFile
+    offset: int
+    bit: int
+    byte: int
+
+    def there(self, server: FileServer) -> bool:
+        """Whether a reader would still meet it."""
+        data = self.file.data
+        return any(file is self.file for file in server.files.values()) and data[
+            self.offset : self.offset + 1
+        ] == bytes([self.byte])
+
+    def __str__(self) -> str:
+        return f"{self.path} byte {self.offset} bit {self.bit}"
+
+
+class OpenFile(Protocol):
+    """A file that a process has open."""
+
+    def unwritten(self) -> bytes:
+        """What no ``sync`` has taken yet."""
+        ...
+
+    def appending(self, data: bytes) -> Callable[[], None]:
+        """What the server does with these bytes."""
+        ...
+
+
+class Kernel:
+    """The client on ``machine``; also its ``harness.outside.Disk``, for what happens to process and machine."""
+
+    def __init__(
+        self, server: FileServer, machine: str, options: MountOptions, chance: random.Random
+    ) -> None:
+        self.server = server
+        self.client = server.client(machine)
+        self._patience_s = options.patience_s if options.soft else None
+        self._chance = chance
+        self._condition = DiskCondition()
+        self.process = 0
+        self.open_files: dict[OpenFile, None] = {}
+        self._waiting: dict[Request, None] = {}
+        self._off = False
+        self._damage: _Damage | None = None
+
+    # ---------------------------------------------------------------------------------------------- the machine
+
+    def set_cut(self, cut: bool) -> None:
+        """Separate this machine from the server, or join them again."""
+        client = self.client
+        if cut == client.cut:
+            return
+        client.cut = cut
+        if cut:
+            self.server.silence(client)
+        elif not self._off:
+            self.server.heard(client)
+
+    def boot(self) -> int:
+        """A process begins here, and has this number; if the machine had lost its power, the server is told so and forgets its former state."""
+        if self._off:
+            self._off = False
+            self.server.expire(self.client)
+            if self.client.cut:
+                self.server.silence(self.client)
+            else:
+                self.server.heard(self.client)
+        return self.process
+
+    def seed(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    def process_ended(self, chance: random.Random) -> None:
+        """The kernel writes what it had been given, any prefix of what the process wrote, and then unlocks."""
+        process, self.process = self.process, self.process + 1
+        self._abandon()
+        for file in self.open_files:
+            unwritten = file.unwritten()
+            if unwritten:
+                self._kernel(file.appending(unwritten[: chance.randint(0, len(unwritten))]))
+        self.open_files.clear()
+        self._kernel(lambda: self._unlock(process))
+
+    def power_lost(self, chance: random.Random) -> None:
+        """The machine is silent; nothing of what it had not sent exists."""
+        del chance
+        self.process += 1
+        self._abandon()
+        self.open_files.clear()
+        self._off = True
+        self.server.silence(self.client)
+
+    def destroy(self) -> None:
+        """A lost machine has nothing of its own on the shared store."""
+
+    def condition(self, condition: DiskCondition) -> None:
+        self._condition = condition
+
+    def corrupt(self, chance: random.Random) -> str | None:
+        """Turn over one bit of one file: the server's disk rots."""
+        files = [(path, file) for path, file in sorted(self.server.files.items()) if file.data]
+        if not files:
+            return None
+        path, file = chance.choice(files)
+        place, bit = chance.randrange(len(file.data)), chance.randrange(8)
+        file.data[place] ^= 1 << bit
+        self._damage = _Damage(path, file, place, bit, file.data[place])
+        return str(self._damage)
+
+    async def probe(self) -> str:
+        """The directory as a writer on this machine finds it: "sound", "slow 20 ms", "stalled", "full", "failing write", "damaged <where>"."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        try:
+            async with asyncio.timeout(PROBE_S):
+                await self.call(lambda: None, changes=True, grows=True)
+        except TimeoutError:
+            return "stalled"
+        except OSError as error:
+            return "full" if error.errno == errno.ENOSPC else "failing write"
+        took_s = loop.time() - began_s
+        if took_s > SLOW_S:
+            return f"slow {took_s * 1000:.0f} ms"
+        damage = self._damage
+        return f"damaged {damage}" if damage is not None and damage.there(self.server) else "sound"
+
+    async def look(self) -> str:
+        """The server as this machine finds it: "answers", "silent", "in grace"."""
+        server = self.server
+        try:
+            async with asyncio.timeout(PROBE_S):
+                answer: str = await self.call(
+                    lambda: "in grace" if server.in_grace else "answers", new_state=False
+                )
+                return answer
+        except (TimeoutError, OSError):
+            return "silent"
+
+    def _abandon(self) -> None:
+        for request in self._waiting:
+            request.abandoned = True
+        self._waiting.clear()
+
+    def _kernel(self, work: Callable[[], Any]) -> None:
+        """Something the kernel does for a process that is gone; it does not give up."""
+        self.server.send(Request(self.client, work, lambda _, __: None, new_state=False, changes=True))
+
+    def _unlock(self, process: int) -> None:
+        locks = self.server.locks
+        for place in [
+            p for p, lock in locks.items() if lock.client is self.client and lock.process == process
+        ]:
+            del locks[place]
+
+    # ---------------------------------------------------------------------------------------------- calls
+
+    async def call(
+        self,
+        work: Callable[[], Any],
+        *,
+        new_state: bool = True,
+        changes: bool = False,
+        grows: bool = False,
+        given_up: Callable[[Any], None] | None = None,
+    ) -> Any:
+        """One request and its answer. ``given_up`` gets the result of one that nobody waited for until its end."""
+        condition = self._condition
+        if condition.delay_ms or condition.jitter_ms:
+            await asyncio.sleep((condition.delay_ms + condition.jitter_ms * self._chance.random()) / 1000)
+        while self._condition.stalled:  # noqa: ASYNC110 - it may be mended from another loop than the one that waits
+            await asyncio.sleep(0.01)
+        if changes and self._condition.failing:
+            raise OSError(errno.EIO, "input/output error")
+        if grows and self._condition.full:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def done(result: Any, error: OSError | None) -> None:
+            self._waiting.pop(request, None)
+            if answer.done():
+                return
+            if error is None:
+                answer.set_result(result)
+            else:
+                answer.set_exception(error)
+
+        def work_late() -> Any:
+            result = work()
+            if request.abandoned and given_up is not None:
+                given_up(result)
+            return result
+
+        request = Request(self.client, work_late, done, new_state=new_state, changes=changes)
+        self._waiting[request] = None
+        self.server.send(request)
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await answer
+        except TimeoutError:
+            raise OSError(
+                errno.EIO, "input/output error (the file server does not answer, mounted soft)"
+            ) from None
+        finally:
+            if not request.answered:
+                request.abandoned = True
+            elif given_up is not None and answer.cancelled() and request.error is None:
+                given_up(request.result)
+            self._waiting.pop(request, None)

@@ -1,0 +1,88 @@
+"""The shared directories of a deployment: one file server for each, mounted on every node that shares it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+
+from environments.nfs.options import MountOptionError, parse
+from environments.simulation.faults import Injected
+from environments.simulation.filestore import FileServer
+from environments.simulation.mount import Mount
+from environments.simulation.process import Process
+from environments.simulation.world import World
+from harness.interface import NodePlan, UsageError
+
+
+class Stores:
+    """Empty where no node shares a directory."""
+
+    def __init__(self) -> None:
+        self._servers: dict[str, FileServer] = {}
+        self._mounts: dict[str, Mount] = {}
+        self._shared: dict[str, str] = {}
+
+    def mount(self, world: World, node: NodePlan) -> Mount | None:
+        """The node's view of its shared directory; None for a node without one. Raises UsageError for wrong mount options."""
+        plan = node.store
+        if plan is None:
+            return None
+        try:
+            options = parse(plan.mount_options)
+        except MountOptionError as error:
+            raise UsageError(f"store {plan.name}: {error}") from None
+        server = self._servers.get(plan.name)
+        if server is None:
+            server = self._servers[plan.name] = FileServer(
+                plan.name,
+                world.scheduler,
+                world.trace,
+                world.random(f"store:{plan.name}"),
+                lease_s=plan.lease_ms / 1000,
+                grace_s=plan.grace_ms / 1000,
+            )
+        mount = self._mounts[node.name] = Mount(
+            server, node.name, options, world.random(f"mount:{node.name}")
+        )
+        self._shared[node.name] = plan.name
+        return mount
+
+    def of(self, node: str) -> Mount | None:
+        """What its broker is given."""
+        return self._mounts.get(node)
+
+    def boot(self, node: str, chance: random.Random) -> Callable[[Process], None] | None:
+        """A process begins on the node; what its kernel does when it ends by itself, if there is anything."""
+        mount = self._mounts.get(node)
+        if mount is None:
+            return None
+        number = mount.boot()
+
+        def ended(_: Process) -> None:
+            if mount.process == number:  # else it was killed, and that is done already
+                mount.process_ended(chance)
+
+        return ended
+
+    def require(self, primitive: str, nodes: Sequence[str]) -> None:
+        """Raises UsageError for a node that has no shared directory."""
+        for node in nodes:
+            if node not in self._mounts:
+                raise UsageError(f"{primitive}: {node} has no shared directory; use --policy shared-store")
+
+    def apply(self, node: str, in_force: Iterable[Injected]) -> None:
+        """Compute anew what the faults in force mean for the node's client and for its server."""
+        shared = self._shared[node]
+        stalled = down = cut = False
+        for fault in in_force:
+            here = any(self._shared.get(other) == shared for other in fault.nodes)
+            stalled |= fault.primitive == "nfs-stall" and here
+            down |= fault.primitive == "nfs-restart" and here
+            cut |= fault.primitive == "nfs-disconnect" and node in fault.nodes
+        self._mounts[node].set_cut(cut)
+        self._servers[shared].set_state("down" if down else "stalled" if stalled else "up")
+
+    async def look(self, node: str) -> str:
+        """The store as the node finds it."""
+        mount = self._mounts.get(node)
+        return "none" if mount is None else await mount.look()

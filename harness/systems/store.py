@@ -1,0 +1,47 @@
+"""What a spec says of the shared directories of a test: ``--set store:PROPERTY=VALUE``.
+
+Why under the name of a node: a store is a machine of the test like a broker, and its properties are given, stored and replayed with theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from harness.interface import TestSpec, UsageError
+from harness.outside import StorePlan
+from harness.spec import near
+
+NAME: Final = "store"
+
+BACKUPS: Final = "backups"
+"""How many backups wait at each store."""
+
+BACKUPS_MAX: Final = 8
+
+
+def backups(spec: TestSpec) -> int:
+    """Backups of each live. Raises UsageError."""
+    value = spec.properties.get(NAME, {}).get(BACKUPS, 1)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= BACKUPS_MAX:
+        raise UsageError(f"--set {NAME}:{BACKUPS}={value}: it must be a number from 1 to {BACKUPS_MAX}")
+    return value
+
+
+def plan(spec: TestSpec, name: str) -> StorePlan:
+    """The store of one pair. Raises UsageError naming the property."""
+    fields = {
+        field.encode_name: field.name for field in msgspec.structs.fields(StorePlan) if field.name != "name"
+    }
+    given: dict[str, Any] = {}
+    for key, value in spec.properties.get(NAME, {}).items():
+        if key == BACKUPS:
+            continue
+        if key not in fields:
+            raise UsageError(f"--set {NAME}:{key}: unknown property: {near(key, (BACKUPS, *fields))}")
+        given[key] = value
+    try:
+        return msgspec.convert({"name": name, **given}, StorePlan)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"--set {NAME}: {str(error).replace('`', '')}") from None
