@@ -6,6 +6,7 @@ Why apart from the families: all of them speak of the same few facts, and each m
 from __future__ import annotations
 
 from harness.excerpt import Row, example_of
+from harness.phrase import shortened
 from harness.story import Story
 
 
@@ -109,7 +110,7 @@ class Clauses:
         asked = self.one("send", "invoke", message) or self.one("send", "ok", message)
         if message is None or asked is None:
             return ""
-        who = capital(self.names.title(self.names.client(asked)))
+        who = capital(self.names.client(asked))
         what = self.named(asked) if full else self.names.message(message)
         part = f" in transaction {asked['transaction']}" if "transaction" in asked else ""
         said = f"{who} sent {what} at {self.at(asked)}{part}"
@@ -121,10 +122,10 @@ class Clauses:
             return "no answer to it was recorded"
         if end["type"] == "ok":
             return f"{self.seen(end)} acknowledged it at {self.at(end)}{self.force(end['time'])}"
-        why = f" ({end['error']})" if end.get("error") else ""
+        why = f" ({shortened(end['error'])})" if end.get("error") else ""
         if end["type"] == "fail":
-            return f"the send failed for certain at {self.at(end)}{why}"
-        return f"what became of the send was unknown at {self.at(end)}{why}"
+            return f"the send failed for certain at {self.at(end)}{why}{self.force(end['time'])}"
+        return f"what became of the send was unknown at {self.at(end)}{why}{self.force(end['time'])}"
 
     def ended(self, transaction: int | None) -> str:
         """How a transaction ended, as the end of a sentence; nothing for none."""
@@ -138,7 +139,7 @@ class Clauses:
 
     def delivered(self, row: Row) -> str:
         """One delivery, as a clause; its marks where the broker says that it is not the first."""
-        session = self.names.title(self.names.client(row))
+        session = self.names.client(row)
         again = bool(row.get("redelivered")) or row.get("delivery_count", 1) > 1
         told = f" ({self._marks(row)})" if again else ""
         return f"{self.seen(row)} delivered {self.names.message(row.get('message'))} to {session} at {self.at(row)}{told}"
@@ -146,7 +147,7 @@ class Clauses:
     def delivered_again(self, row: Row) -> str:
         """A later delivery, as a clause: whether it was marked counts."""
         marks = self._marks(row)
-        session = self.names.title(self.names.client(row))
+        session = self.names.client(row)
         told = f" ({marks})" if marks else ""
         return f"{self.seen(row)} delivered {self.names.message(row.get('message'))} to {session} at {self.at(row)}{told}"
 
@@ -171,7 +172,7 @@ class Clauses:
         if end is None:
             return ""
         part = f" in transaction {end['transaction']}" if "transaction" in end else ""
-        who = capital(self.names.title(self.names.client(end)))
+        who = capital(self.names.client(end))
         return (
             f"{who} acknowledged it{part}, and {self.seen(end)} confirmed that at {self.at(end)}"
             f"{self.force(end['time'])}{self.ended(end.get('transaction'))}."
@@ -182,8 +183,8 @@ class Clauses:
         for row in self.story.rows:
             ended = row["f"] == "disconnect" or (row["f"], row["type"]) == ("unsubscribe", "ok")
             if ended and row.get("session") == session and low < row["index"] < high:
-                why = f" ({row['error']})" if row.get("error") else ""
-                return f"{capital(self.names.title(self.names.client(row)))} ended at {self.at(row)}{why}."
+                why = f" ({shortened(row['error'])})" if row.get("error") else ""
+                return f"{capital(self.names.client(row))} ended at {self.at(row)}{why}."
         return ""
 
 

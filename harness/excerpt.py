@@ -77,12 +77,14 @@ class Reader:
             rows += self._around(finding)
         sessions = {row["session"] for row in rows if "session" in row}
         transactions = {row["transaction"] for row in rows if "transaction" in row}
+        neighbours = self._beside(finding, rows)
+        sessions |= {row["session"] for row in neighbours if "session" in row}
         rows += self._of_control("session", sessions)
         rows += self._of_control("transaction", transactions)
         return Excerpt(
             rows=_ordered(rows)[:ROWS_MAX],
             control=self.control,
-            neighbours=self._next_of_producer(finding, rows),
+            neighbours=neighbours,
         )
 
     def _of_messages(self, example: Row, shown: Sequence[Row], messages: Sequence[int]) -> list[Row]:
@@ -99,8 +101,8 @@ class Reader:
                     found += _rows_of(file, sorted(missing))
         return found
 
-    def _next_of_producer(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
-        """What its producer sent right after a message that went missing, in the same group."""
+    def _beside(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
+        """What its producer sent right before and right after a message that went missing, in the same group."""
         if finding.name not in {"lost", "stuck"}:
             return []
         send = next((row for row in rows if row["f"] == "send" and "sequence" in row), None)
@@ -109,8 +111,8 @@ class Reader:
         )
         if send is None or home is None:
             return []
-        sequence = send["sequence"] + 1
-        found = _read(home, lambda table: pc.equal(table["sequence"], sequence))
+        beside = {send["sequence"] - 1, send["sequence"] + 1}
+        found = _read(home, lambda table: _among(table["sequence"], beside))
         same = ("queue", "group", "producer")
         return [row for row in found if all(row.get(name) == send.get(name) for name in same)]
 

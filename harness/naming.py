@@ -1,4 +1,4 @@
-"""Short names for what a story is about: ``p5#9`` for a message, ``p5`` and ``s6`` for clients.
+"""Names for what a story is about: ``p5#9`` for a message, ``producer 5`` and ``session 6`` for clients.
 
 Why: a message's id has nineteen digits, and nobody sees from two of them which was sent first. Producer and number say it: ``p5#9`` is producer 5's number 9
 in its group. Only where that is not unique is the group said too.
@@ -14,7 +14,7 @@ from harness.excerpt import Row
 
 Kind = Literal["producer", "broker", "session", "client"]
 
-_TITLES: Final[dict[str, Kind]] = {"p": "producer", "s": "session", "c": "client"}
+_KINDS: Final[tuple[Kind, ...]] = ("producer", "session")
 
 
 class Names:
@@ -50,31 +50,28 @@ class Names:
     def client(self, row: Row) -> str:
         """The lane of whoever asked, or was given, this."""
         if row["f"] == "send" and "producer" in row:
-            return f"p{row['producer']}"
+            return f"producer {row['producer']}"
         if "session" in row:
-            return f"s{row['session']}"
+            return f"session {row['session']}"
         if row.get("transaction") in self._transactions:
             return self._transactions[row["transaction"]]
-        return f"c{row['process']}"
+        return f"client {row['process']}"
 
     def asked(self, row: Row) -> str | None:
         """The broker that a question went to, as far as its answer or its session says."""
         known = self._brokers.get((row["process"], row["f"], row.get("message")))
         return known or self._homes.get(row.get("session", -1))
 
-    def title(self, lane: str) -> str:
-        """``session 6`` of ``s6``."""
-        return f"{_TITLES.get(lane[:1], '')} {lane[1:]}".strip()
-
     @staticmethod
     def kind(lane: str) -> Kind:
         """Which sort of client a lane is."""
-        return _TITLES.get(lane[:1], "client")
+        return next((kind for kind in _KINDS if lane.startswith(f"{kind} ")), "client")
 
     @staticmethod
-    def order(lane: str) -> tuple[str, int]:
-        """Lanes of one sort by number."""
-        return lane[:1], int(lane[1:]) if lane[1:].isdigit() else 0
+    def order(lane: str) -> int:
+        """Lanes of one sort go by number."""
+        number = lane.rpartition(" ")[2]
+        return int(number) if number.isdigit() else 0
 
 
 def _short(row: Row) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness.excerpt import Row
 from harness.naming import Names
-from harness.standing import HEAL, Standing, break_of
+from harness.standing import HEAL, SILENT, Standing, break_of
 
 _PHASES: Final = {
     "load": "The load begins.",
@@ -19,9 +19,10 @@ _PHASES: Final = {
     "recovered": "Operations succeed again: the cluster has recovered.",
     "not-recovered": "The recovery bound has passed, and operations still do not succeed.",
     "drain": "The consumers begin to empty every queue.",
-    "browse": "The queues are empty; the stores of every broker are looked into.",
+    "browse": "The drain is over; the stores of every broker are looked into.",
     "end": "The test ends.",
 }
+_ERROR_MAX: Final = 160
 _ROLES: Final = {
     "live": "serves clients",
     "backup": "copies its live",
@@ -29,8 +30,7 @@ _ROLES: Final = {
     "voting": "asks for a vote and answers nobody",
     "starting": "is starting",
     "stopping": "is stopping",
-    "stopped": "its process is gone",
-    "unreachable": "does not answer, so nothing is claimed about it",
+    "stopped": "is gone as a process",
 }
 
 
@@ -55,8 +55,9 @@ def _of_monitor(row: Row, standing: Standing) -> tuple[str, str]:
             return "no backup", f"{broker} has no up-to-date backup from here on ({between})."
         return "replicated", f"{broker} has an up-to-date backup from here on ({between})."
     role = str(row.get("role"))
-    means = f": it {_ROLES[role]}" if role in _ROLES and role != "stopped" else ""
-    means = ": its process is gone" if role == "stopped" else means
+    if role == SILENT:
+        return "silent", f"{broker} does not answer any more, so nothing is claimed about it ({between})."
+    means = f": it {_ROLES[role]}" if role in _ROLES else ""
     return role, f"{broker} is seen {role}{means} ({between})."
 
 
@@ -85,7 +86,7 @@ def _of_harness(row: Row) -> tuple[str, str]:
 
 def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:
     first, last = rows[0], rows[-1]
-    who = names.title(names.client(first))
+    who = names.client(first)
     broker = last.get("broker") or names.asked(first)
     at = broker or "a broker"
     m = names.message(first.get("message"))
@@ -95,13 +96,16 @@ def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:
         case "browse":
             return _of_store(first, m, at)
         case "disconnect":
-            return "session ends", f"{_capital(who)} ends: {first.get('error') or 'its connection is gone'}."
+            return (
+                "session ends",
+                f"{_capital(who)} ends: {shortened(first.get('error') or 'its connection is gone')}.",
+            )
     verb, noun, label = _operation(first, m)
     if len(rows) > 1:
         answer = _answer(last, at)
         return (
             label,
-            f"{_capital(who)} {verb}; {answer[0]} {_passed(last['time'] - first['time'])} later{answer[1]}.",
+            f"{_capital(who)} {verb}; {answer[0]} {_passed(last['time'] - first['time'])}{answer[1]}.",
         )
     match first["type"]:
         case "invoke":
@@ -163,11 +167,13 @@ def _answer(row: Row, at: str) -> tuple[str, str]:
 
 
 def _why(row: Row) -> str:
-    return f": {row['error']}" if row.get("error") else ""
+    return f": {shortened(row['error'])}" if row.get("error") else ""
 
 
 def _passed(ns: int) -> str:
-    return f"{ns / 1e6:.1f} ms" if ns < 1_000_000_000 else f"{ns / 1e9:.3f} s"
+    if ns < 50_000:
+        return "at once"
+    return f"{ns / 1e6:.1f} ms later" if ns < 1_000_000_000 else f"{ns / 1e9:.3f} s later"
 
 
 def _where(row: Row) -> str:
@@ -182,8 +188,14 @@ def _marks(row: Row) -> str:
     if row.get("delivery_count", 1) > 1:
         marks.append(f"delivery count {row['delivery_count']}")
     if row.get("error"):
-        marks.append(str(row["error"]))
+        marks.append(shortened(row["error"]))
     return f" ({', '.join(marks)})" if marks else ""
+
+
+def shortened(error: object) -> str:
+    """What a broker said, as far as a sentence can bear it."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _ERROR_MAX else f"{text[: _ERROR_MAX - 1]}…"
 
 
 def _capital(text: str) -> str:

@@ -140,7 +140,9 @@ def _story(
         "notes": found.notes,
         "messages": [
             (found.names.message(message), message)
-            for message in dict.fromkeys(row["message"] for row in found.rows if "message" in row)
+            for message in dict.fromkeys(
+                row["message"] for row in found.rows if "message" in row and row["index"] in witness
+            )
         ],
         "steps": [
             {

@@ -54,12 +54,12 @@ def slices(story: Story) -> list[Slice]:
 
 def head(story: Story) -> str:
     """The names of the lanes, to stand above the steps."""
-    parts = [_open(26, "Lanes: " + ", ".join(lane.title for lane in story.lanes))]
+    parts = [_open(26, "Lanes: " + ", ".join(lane.name for lane in story.lanes))]
     for lane in story.lanes:
         x = _x(story, lane)
         bold = ' font-weight="700"' if lane.kind == "broker" else ""
         parts.append(
-            f'<text x="{x}%" y="17" text-anchor="middle" fill="#1f2328"{bold}>{escape(lane.title)}</text>'
+            f'<text x="{x}%" y="17" text-anchor="middle" fill="#1f2328"{bold}>{escape(lane.name)}</text>'
         )
     return "".join([*parts, "</svg>"])
 
@@ -195,7 +195,7 @@ def _local(step: Step, x: float, colour: str, weight: str) -> Iterator[str]:
         colour = WITNESS if step.witness else "#1f2328"
     elif row["f"] == "replication":
         yield f'<svg x="{x}%" y="{MIDDLE}" overflow="visible"><path d="M-5 -5 h10 v10 h-10 z" fill="#fff" stroke="{colour}" stroke-width="2"/></svg>'
-    elif row["f"] == "disconnect" or step.outcome in {"info", "fail"}:
+    elif row["f"] == "disconnect" or (step.outcome in {"info", "fail"} and row["process"] >= 0):
         yield f'<svg x="{x}%" y="{MIDDLE}" overflow="visible"><path d="M-5 -5 l10 10 m0 -10 l-10 10" stroke="{colour}" stroke-width="2"/></svg>'
     else:
         yield f'<circle cx="{x}%" cy="{MIDDLE}" r="5" fill="{colour}"/>'

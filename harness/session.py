@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import functools
 import importlib
-import logging
 import os
 import platform
 import shlex
@@ -255,7 +254,12 @@ class _Attempt:
 
     def _tell(self, verdict: Verdict, waited_s: float) -> None:
         text = summary.text(
-            self.test.spec, self.store, verdict, schedule_file=self.test.given_schedule, judged_s=waited_s
+            self.test.spec,
+            self.store,
+            verdict,
+            schedule_file=self.test.given_schedule,
+            judged_s=waited_s,
+            story=_story(self.store, verdict),
         )
         print(text, file=self.talk, flush=True)
 
@@ -353,7 +357,7 @@ def _check_one(
         return judging.INTERNAL, {"store": str(store), "error": f"internal error: {error!r}"}
     if not given:
         write_reports(store)
-    print(summary.text(spec, store, verdict), file=talk, flush=True)
+    print(summary.text(spec, store, verdict, story=_story(store, verdict)), file=talk, flush=True)
     status = judging.exit_status(verdict.valid)
     return status, _document(spec, store, verdict, status, None)
 
@@ -369,6 +373,17 @@ def write_reports(store: Path) -> None:
             )
 
 
+def _story(store: Path, verdict: Verdict) -> str:
+    """The first grave finding in words; like a report it can never change a verdict."""
+    try:
+        from harness import telling  # noqa: PLC0415 - only where something was found
+
+        return telling.of_gravest(store, verdict)
+    except Exception as error:  # noqa: BLE001 - as in write_reports
+        print(f"the story could not be told: {type(error).__name__}: {error}", file=sys.stderr)
+        return ""
+
+
 def _document(
     spec: TestSpec, store: Path, verdict: Verdict | None, status: int, schedule: str | None
 ) -> dict[str, Any]:
@@ -382,11 +397,10 @@ def _document(
 
 
 def _stop_spark() -> None:
-    """End Spark in the middle of whatever it does; nobody wants to read what its client says about that."""
+    """End Spark in the middle of whatever it does."""
     from checkers import api  # noqa: PLC0415 - as above
 
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    api.stop()
+    api.stop(at_once=True)
 
 
 def _wall_clock(environment: Environment, recorder: RowRecorder) -> str:

@@ -9,20 +9,25 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.schema import MONITOR, NEMESIS
 from harness.excerpt import Row
 
 HEAL: Final = "heal:"
+SILENT: Final = "unreachable"
 _MENTIONED: Final = 6
+_PLACES: Final = 6
 _ORDINALS: Final = {2: "2nd", 3: "3rd"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """One fault as it happened: ``begin`` when it was asked for, ``end`` when its healing was; None: never. ``bit``: it was seen to take effect."""
+    """One fault as it happened: ``begin`` when it was asked for, ``end`` when its healing was, ``healed`` the row of that; None: never.
+
+    ``bit``: it was seen to take effect; ``ends``: the nodes and zones it concerned.
+    """
 
     label: str
     words: str
@@ -32,6 +37,7 @@ class Break:
     observed: str
     ends: frozenset[str]
     rows: tuple[Row, ...]
+    healed: int | None
 
     def in_force(self, at: int) -> bool:
         """Whether it had begun and was not healed yet."""
@@ -39,8 +45,7 @@ class Break:
 
     def around(self, index: int) -> bool:
         """Whether it had begun and was not healed yet when the row of that index was recorded."""
-        healed = [row["index"] for row in self.rows if row["f"].startswith(HEAL)]
-        return self.rows[0]["index"] <= index and not any(one <= index for one in healed)
+        return self.rows[0]["index"] <= index and (self.healed is None or index < self.healed)
 
     def touches(self, low: int, high: int) -> bool:
         """Whether it was in force at some moment of that span."""
@@ -99,7 +104,8 @@ class Standing:
             for row in rows
             if row.get("role") == "live"
             and row.get("node_id") == own[-1].get("node_id")
-            and moment(own[-1]) < moment(row) <= at
+            and row["index"] > own[-1]["index"]
+            and moment(row) <= at
         ]
         return min(later, key=moment, default=None)
 
@@ -121,11 +127,7 @@ class Standing:
             return []
         rows = self.roles[broker]
         following = next((one for one in rows if moment(one) > at), None)
-        if following is not None and following.get("time_low", at + 1) <= at:
-            span = f"{self.seconds(following['time_low'])} and {self.seconds(moment(following))}"
-            words = [f"turning from {row['role']} to {following['role']} between {span}"]
-        else:
-            words = [f"{row['role']} {self._since(row)}"]
+        words = [self._one_role(row, following, at)]
         life = 1 + sum(one.get("role") == "stopped" and moment(one) < moment(row) for one in rows)
         if life > 1 and row["role"] != "stopped":
             words.append(f"in its {_ORDINALS.get(life, f'{life}th')} life")
@@ -133,6 +135,18 @@ class Standing:
         if successor is not None and row["role"] != "stopped":
             words.append(f"replaced by {successor['broker']} at {self.seconds(moment(successor))}")
         return words
+
+    def _one_role(self, row: Row, following: Row | None, at: int) -> str:
+        """A role, or that it was just changing, or that nobody could see it."""
+        role, silent = row["role"], row["role"] == SILENT
+        if following is None or following.get("time_low", at + 1) > at:
+            return f"unseen {self._since(row)}" if silent else f"{role} {self._since(row)}"
+        low, high = self.seconds(following["time_low"]), self.seconds(moment(following))
+        if silent:
+            return f"unseen from {low} until {high}, then {following['role']}"
+        if following["role"] == SILENT:
+            return f"{role} {self._since(row)}, unseen from {low} on"
+        return f"turning from {role} to {following['role']} between {low} and {high}"
 
     def _since(self, row: Row) -> str:
         before = moment(row) <= self.zero or row["index"] < self.loaded
@@ -152,7 +166,8 @@ class Standing:
         for row in self._control:
             if row["process"] == NEMESIS:
                 found.setdefault(_value(row).get("label") or row["f"].removeprefix(HEAL), []).append(row)
-        return [break_of(rows) for rows in found.values()]
+        healing = [row for row in self._control if row["f"] == "phase" and row.get("value") == "heal"]
+        return [_ended(break_of(rows), healing) for rows in found.values()]
 
     def in_force(self, at: int | None) -> list[Break]:
         """Faults that had been asked for and not been healed."""
@@ -175,24 +190,37 @@ class Standing:
 
     def changes(self, brokers: Iterable[str], low: int, high: int) -> list[tuple[int, str]]:
         """(time, words) of what changed strictly after ``low`` and up to ``high``: roles of these brokers, faults, restarts."""
+        mine = set(brokers)
         found: list[tuple[int, str]] = []
-        for name in sorted(set(brokers)):
+        for name in sorted(mine):
             found += [
-                (moment(row), f"{name} was seen {row['role']}")
+                (
+                    moment(row),
+                    f"{name} fell silent" if row["role"] == SILENT else f"{name} was seen {row['role']}",
+                )
                 for row in self.roles.get(name, ())
                 if low < moment(row) <= high
             ]
+            found += self._restarts(name, low, high)
         for one in self.breaks:
+            if one.ends and not one.ends & mine:
+                continue
             if low < one.begin <= high:
                 found.append((one.begin, f"{one.words} began"))
             if one.end is not None and low < one.end <= high:
                 found.append((one.end, f"{one.words} was healed"))
-        found += [
-            (row["time"], f"{row.get('broker')}, which had ended by itself, was started again")
-            for row in self._control
-            if row["process"] == HARNESS and row["f"] == "restart" and low < row["time"] <= high
-        ]
         return sorted(found)
+
+    def _restarts(self, broker: str, low: int, high: int) -> list[tuple[int, str]]:
+        times = [
+            row["time"]
+            for row in self._control
+            if row["f"] == "restart" and row.get("broker") == broker and low < row["time"] <= high
+        ]
+        if not times:
+            return []
+        again = "" if len(times) == 1 else f" {len(times)} times until {self.seconds(times[-1])}, first"
+        return [(times[0], f"{broker}, which had ended by itself, was started again{again}")]
 
     def meanwhile(self, brokers: Iterable[str], low: int | None, high: int | None, opening: str) -> str:
         """A sentence about what changed between two moments; nothing if nothing did."""
@@ -232,7 +260,6 @@ def break_of(rows: Sequence[Row]) -> Break:
     value: dict[str, Any] = {}
     for row in begun or healed:
         value |= _value(row)
-    observed = value.get("observed") or {}
     target = value.get("target") or value.get("nodes") or ""
     kind = rows[0]["f"].removeprefix(HEAL)
     name = " ".join(str(part) for part in (kind, value.get("shape")) if part)
@@ -242,13 +269,38 @@ def break_of(rows: Sequence[Row]) -> Break:
     ends = [row for row in healed if row["type"] == "invoke"] or healed
     return Break(
         label=str(value.get("label") or kind),
-        words=f"{name} of {whom}" if whom.isalnum() else f"{name} ({whom})" if whom else name,
+        words=f"{name}{_of(whom)}",
         begin=rows[0]["time"],
         end=ends[0]["time"] if ends else None,
         bit=bool(value.get("bit")),
-        observed=", ".join(f"{key} {seen}" for key, seen in observed.items())
-        if isinstance(observed, dict)
-        else str(observed),
+        observed=_observed(value.get("observed")),
         ends=frozenset([*nodes, *links]),
         rows=tuple(rows),
+        healed=ends[0]["index"] if ends else None,
     )
+
+
+def _of(whom: str) -> str:
+    """Brokers are said plainly; sides and directions of a partition in brackets."""
+    return "" if not whom else f" ({whom})" if "|" in whom or whom.startswith("to ") else f" of {whom}"
+
+
+def _observed(value: object) -> str:
+    """What probes saw, alike ones together: ``a1->a2, a2->a1 lost``; of many only how many."""
+    if not isinstance(value, dict):
+        return str(value or "")
+    alike: dict[str, list[str]] = {}
+    for where, seen in value.items():
+        alike.setdefault(str(seen), []).append(str(where))
+    return "; ".join(
+        f"{', '.join(places[:_PLACES])}{f' and {len(places) - _PLACES} more' if len(places) > _PLACES else ''} {seen}"
+        for seen, places in alike.items()
+    )
+
+
+def _ended(one: Break, healing: Sequence[Row]) -> Break:
+    """A fault that has no healing of its own ended with the load, when everything was healed."""
+    later = [row for row in healing if row["index"] > one.rows[0]["index"]]
+    if one.end is not None or not later:
+        return one
+    return replace(one, end=later[0]["time"], healed=later[0]["index"])

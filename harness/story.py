@@ -27,16 +27,17 @@ LOOK_BACK_NS: Final = 5_000_000_000
 NEAR_NS: Final = 1_000_000_000
 """The same for sessions that began."""
 
+_TOO_MANY: Final = 5
+"""A rank of steps that are only counted."""
 _PHASES: Final = frozenset({"heal", "recovered", "not-recovered", "drain", "browse", "end"})
 _TO_THE_END: Final = frozenset({"lost", "stuck"})
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A party: ``name`` as rows have it ("a1", "p5", "s6"), ``title`` for people."""
+    """A party: "a1", "producer 5", "session 6"."""
 
     name: str
-    title: str
     kind: Kind
 
 
@@ -206,10 +207,14 @@ def _of_clients(
 
 
 def _of_neighbours(rows: Sequence[Row]) -> list[_Candidate]:
-    """Of a message beside: that it was sent, and that it arrived."""
-    sent = [row for row in rows if row["f"] == "send"]
-    arrived = [row for row in rows if row["f"] == "deliver"][:1]
-    return [_Candidate((row,), 3) for row in (*sent, *arrived)]
+    """Of messages beside: that they were sent, and that they arrived."""
+    arrived: dict[int, Row] = {}
+    for row in rows:
+        if row["f"] == "deliver":
+            arrived.setdefault(row["message"], row)
+    return [
+        _Candidate((row,), 3) for row in (*(row for row in rows if row["f"] == "send"), *arrived.values())
+    ]
 
 
 def _of_control(
@@ -223,17 +228,20 @@ def _of_control(
     """Roles of the brokers involved, restarts, and the phases that end a test."""
     loaded = Standing(control, 0).loaded  # what was so when the load began is where the lanes begin
     found = []
+    restarts: list[Row] = []
     for row in control:
         inside = low <= row["time"] <= high
         if row["index"] in witness and not (row["f"] == "phase" and row.get("value") == "load"):
             found.append(_Candidate((row,), 0))
         elif row["process"] == MONITOR and inside and row["index"] > loaded and row.get("broker") in brokers:
             found.append(_Candidate((row,), 2 if row["f"] == "role" else 3))
-        elif row["process"] == HARNESS and inside and row["f"] == "restart":
-            found.append(_Candidate((row,), 2))
+        elif row["process"] == HARNESS and inside and row["f"] == "restart" and row.get("broker") in brokers:
+            restarts.append(row)
         elif row["process"] == HARNESS and inside and row["f"] == "phase" and row.get("value") in _PHASES:
             ends = finding.name in {"not-recovered", "unavailable"} and row.get("value") == "heal"
             found.append(_Candidate((row,), 2 if ends else 4))
+    # A broker that cannot start is started again four times a second: the first and the last tell it.
+    found += [_Candidate((row,), 2 if row in restarts[:2] or row is restarts[-1] else 5) for row in restarts]
     return found
 
 
@@ -281,8 +289,11 @@ def _answers(question: tuple[Row, ...], answer: tuple[Row, ...]) -> bool:
 
 
 def _bounded(candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], int]:
-    """The steps that matter most, the earlier first where they matter alike; and how many were left out."""
-    chosen = sorted(candidates, key=lambda each: (each.rank, _first(each)))[:STEPS_MAX]
+    """The steps that matter most, of those that matter alike the nearest to the witness; and how many were left out."""
+    kept = [each for each in candidates if each.rank < _TOO_MANY]
+    witness = [n for n, each in enumerate(kept) if each.rank == 0] or [len(kept) - 1]
+    far = {id(each): min(abs(n - one) for one in witness) for n, each in enumerate(kept)}
+    chosen = sorted(kept, key=lambda each: (each.rank, far[id(each)]))[:STEPS_MAX]
     return sorted(chosen, key=_first), len(candidates) - len(chosen)
 
 
@@ -329,12 +340,12 @@ def _lanes(steps: Sequence[Step], brokers: Sequence[str], names: Names) -> tuple
         if len(kinds[kind]) < LANES_MAX:
             kinds[kind].append(name)
         else:
-            hidden.append(names.title(name))
+            hidden.append(name)
 
     def of(kind: Kind) -> list[Lane]:
-        return [Lane(name, names.title(name), kind) for name in sorted(kinds[kind], key=names.order)]
+        return [Lane(name, kind) for name in sorted(kinds[kind], key=names.order)]
 
-    middle = [Lane(name, name, "broker") for name in sorted(brokers)]
+    middle = [Lane(name, "broker") for name in sorted(brokers)]
     return (*of("producer"), *of("client"), *middle, *of("session")), hidden
 
 

@@ -7,6 +7,7 @@ every line must stand by itself.
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 _WORD: Final[Mapping[bool | None, str]] = {True: "VALID", False: "INVALID", None: "UNKNOWN"}
 _SEVERITY_ORDER: Final = ("grave", "warning", "info")
 _WITNESS_ROWS: Final = 4
+_STORY_LINES: Final = 6
+"""A longer story is for the report."""
+_STORY_WIDTH: Final = 118
 
 _FLAGS: Final[Mapping[str, str]] = {
     "policy": "--policy",
@@ -81,9 +85,10 @@ def text(
     *,
     schedule_file: str | None = None,
     judged_s: float | None = None,
+    story: str = "",
 ) -> str:
-    """The whole summary of one run; ``judged_s`` is how long the verdict took after the last operation."""
-    return "\n".join(_lines(spec, store, verdict, schedule_file, judged_s))
+    """The whole summary of one run; ``judged_s`` is how long the verdict took after the last operation, ``story`` tells the first grave finding."""
+    return "\n".join(_lines(spec, store, verdict, schedule_file, judged_s, story))
 
 
 def headline(name: str, verdict: Verdict) -> str:
@@ -100,7 +105,12 @@ def headline(name: str, verdict: Verdict) -> str:
 
 
 def _lines(
-    spec: TestSpec, store: Path, verdict: Verdict, schedule_file: str | None, judged_s: float | None
+    spec: TestSpec,
+    store: Path,
+    verdict: Verdict,
+    schedule_file: str | None,
+    judged_s: float | None,
+    story: str,
 ) -> Iterator[str]:
     yield headline(spec.name, verdict)
     said = {f"{found.name}: {found.sentence}" for found in verdict.findings}
@@ -108,7 +118,7 @@ def _lines(
         if reason not in said:
             yield f"  {reason}"
     if verdict.findings or verdict.statistics.rows:
-        yield from _evidence(spec, verdict, judged_s)
+        yield from _evidence(spec, verdict, judged_s, story)
     yield ""
     yield f"Report   {store / 'report.html'}"
     yield f"Again    {again(spec, store, schedule_file)}"
@@ -117,8 +127,8 @@ def _lines(
         yield f"Replay   jepsen-run replay {shlex.quote(str(store))}"
 
 
-def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None) -> Iterator[str]:
-    """Findings, faults and figures of a history that was judged."""
+def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: str) -> Iterator[str]:
+    """Findings, their story, faults and figures of a history that was judged."""
     promised = f"{spec.guarantee}, {'ordered' if spec.ordered else 'unordered'}"
     yield ""
     if verdict.findings:
@@ -128,6 +138,11 @@ def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None) -> Itera
     else:
         yield f"Findings (promised: {promised}): none"
     yield ""
+    told = textwrap.wrap(story, _STORY_WIDTH, break_long_words=False, break_on_hyphens=False)
+    if 0 < len(told) <= _STORY_LINES:
+        yield "Story    of the first grave finding, in seconds since the load began; with a picture and logs in the report"
+        yield from (f"  {line}" for line in told)
+        yield ""
     yield from _faults(verdict.statistics.faults)
     yield from _figures(verdict.statistics, judged_s)
 

@@ -7,13 +7,17 @@ that the monitor saw or a fault that the nemesis recorded; what is not known is 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from checkers.schema import HARNESS
+from checkers.verdict import Verdict
+from harness import partition
 from harness.clauses import Clauses, capital
-from harness.excerpt import Row
+from harness.excerpt import Reader, Row
+from harness.phrase import shortened
 from harness.standing import moment
-from harness.story import Story
+from harness.story import Story, compose
 
 RULES: Final = {
     "lost": "A message whose send was acknowledged must be delivered, or be in a store when everything has been healed and drained.",
@@ -38,10 +42,21 @@ RULES: Final = {
 
 
 def paragraph(story: Story) -> str:
-    """The story in plain words, one paragraph."""
-    told = _TELLERS.get(story.finding.name, _in_general)(Clauses(story))
-    rule = RULES.get(story.finding.name, "")
-    return " ".join(sentence for sentence in (*told, rule) if sentence)
+    """The story in plain words, and the rule that it breaks: one paragraph."""
+    return " ".join(sentence for sentence in (*_told(story), RULES.get(story.finding.name, "")) if sentence)
+
+
+def of_gravest(directory: Path, verdict: Verdict) -> str:
+    """What happened in the first grave finding of a stored run, for who reads in a terminal; empty if there is none."""
+    grave = next((each for each in verdict.findings if each.severity == "grave"), None)
+    if grave is None:
+        return ""
+    excerpt = Reader(directory / partition.DIRECTORY).of(grave)
+    return " ".join(sentence for sentence in _told(compose(grave, excerpt)) if sentence)
+
+
+def _told(story: Story) -> Sequence[str]:
+    return _TELLERS.get(story.finding.name, _in_general)(Clauses(story))
 
 
 def _gone(of: Clauses) -> list[str]:
@@ -55,18 +70,23 @@ def _gone(of: Clauses) -> list[str]:
         )
     browse = next(iter(of.shown("phase", value="browse")), None)
     told.append(of.meanwhile(sent, browse, "After that"))
-    told.append(_following(of))
+    return [*told, *_beside(of)]
+
+
+def _beside(of: Clauses) -> list[str]:
+    """Whether the messages that its producer sent right before and right after it got through."""
+    own = of.one("send", "invoke", of.message)
+    told = []
+    for row in of.story.neighbours:
+        if own is not None and row["f"] == "deliver" and row.get("delivery_count", 1) <= 1:
+            which = "before" if row.get("sequence", 0) < own.get("sequence", 0) else "after"
+            told.append(
+                f"The one that its producer sent {which} it into the group did arrive: {of.delivered(row)}."
+            )
+            told.append(
+                of.session_end(row.get("session"), row["index"], 1 << 62) if which == "before" else ""
+            )
     return told
-
-
-def _following(of: Clauses) -> str:
-    """Whether the next message of its producer got through."""
-    arrived = next((row for row in of.story.neighbours if row["f"] == "deliver"), None)
-    return (
-        ""
-        if arrived is None
-        else f"The producer's next message in this group did arrive: {of.delivered(arrived)}."
-    )
 
 
 def _lost(of: Clauses) -> list[str]:
@@ -104,7 +124,7 @@ def _corrupted(of: Clauses) -> list[str]:
     got = of.completing()
     if got is None:
         return []
-    why = f" ({got['error']})" if got.get("error") else ""
+    why = f" ({shortened(got['error'])})" if got.get("error") else ""
     told = [
         of.sent(of.message),
         f"{capital(of.delivered(got))}{of.force(got['time'])}.",
@@ -197,7 +217,7 @@ def _held_twice(of: Clauses) -> list[str]:
 
 def _still_held(of: Clauses, early: Row, late: Row) -> str:
     """Why the first of two sessions certainly had not let go."""
-    holder = capital(of.names.title(of.names.client(early)))
+    holder = capital(of.names.client(early))
     what = of.names.message(early.get("message"))
     alive = [
         row
@@ -285,7 +305,7 @@ def _zombie(of: Clauses) -> list[str]:
         told.append(
             f"From {of.standing.seconds(moment(successor))} on {successor['broker']} was certainly live in the place of {broker}."
         )
-    who = of.names.title(of.names.client(answer))
+    who = of.names.client(answer)
     m = of.named(answer) if "message" in answer else ""
     verb = {"send": "sent", "ack": "acknowledged", "nack": "refused"}.get(
         answer["f"], f"asked for {answer['f']}"
@@ -312,7 +332,7 @@ def _unavailable(of: Clauses) -> list[str]:
         f"From {of.standing.seconds(begin)} to {of.standing.seconds(end)}, {(end - begin) / 1e9:.3f} s, {nothing.get(kind, f'nothing succeeded ({key})')}{of.force(begin)}."
     ]
     failed = [row for row in of.story.rows if begin <= row["time"] <= end and row["type"] in {"fail", "info"}]
-    errors = sorted({str(row["error"]) for row in failed if row.get("error")})
+    errors = sorted({shortened(row["error"]) for row in failed if row.get("error")})
     if errors:
         told.append(f"Clients were told: {', '.join(errors[:4])}.")
     told.append(of.standing.meanwhile(of.story.brokers, begin, end, "Meanwhile:"))
@@ -353,7 +373,7 @@ def _in_general(of: Clauses) -> list[str]:
 
 
 def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
+    return f"{number or 'no'} {thing}{'s' if number > 1 else ''}"
 
 
 _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
