@@ -172,6 +172,11 @@ class Gateway:
             return " / ".join(lines[-5:]) or "it said nothing"
         return "its log cannot be read"
 
+    def kill(self) -> None:
+        """End the JVM at once, whatever it does; ``close`` is still to be called."""
+        self._training = None
+        self.process.kill()
+
     def close(self, patience_s: float = 10.0) -> None:
         """End the JVM and remove its scratch files; waits unless it is busy training its cache. May be called twice."""
         if self.process.stdin is not None:

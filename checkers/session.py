@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import re
 import sys
@@ -145,13 +146,25 @@ def process_id() -> int:
     return _gateway.process.pid
 
 
-def stop() -> None:
-    """End the session and its JVM; leaves no Java process behind. May be called at any time, twice too."""
+def stop(*, at_once: bool = False) -> None:
+    """End the session and its JVM; leaves no Java process behind. May be called at any time, twice too.
+
+    ``at_once`` is for an interrupt: whatever Spark does is cut off, and who waits for it gets an error. A start that another thread is in the
+    middle of is cut off in any case.
+    """
     global _gateway
-    with _lock:
+    logging.getLogger("py4j").setLevel(
+        logging.CRITICAL
+    )  # nobody wants to read what it says of a JVM that ended
+    while not _lock.acquire(timeout=_POLL_S):
+        if _gateway is not None:
+            _gateway.kill()
+    try:
         gateway, _gateway = _gateway, None
         if gateway is None:
             return
+        if at_once:
+            _kill(gateway)
         atexit.unregister(stop)
         with contextlib.suppress(Exception):  # a JVM that has died already has nothing left to stop
             active = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
@@ -165,6 +178,17 @@ def stop() -> None:
         SparkContext._jvm = None  # noqa: SLF001
         SparkContext._active_spark_context = None  # noqa: SLF001 - still there where the start failed half way
         gateway.close()
+    finally:
+        _lock.release()
+
+
+def _kill(gateway: Gateway) -> None:
+    """End the JVM without the traceback that PySpark's server of accumulators prints when its peer is gone."""
+    context = SparkContext._active_spark_context  # noqa: SLF001 - no public way to ask
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None
+    gateway.kill()
 
 
 class Starting:

@@ -155,3 +155,27 @@ session.stop()
         "Spark did not start at local[many]: Could not parse Master URL: 'local[many]'",
         "started 3",
     ], refused.stderr
+
+
+def test_a_stop_cuts_off_a_start_that_is_under_way():
+    program = """
+import time
+from checkers import session
+starting = session.start_in_background("local[1]")
+while session._gateway is None:
+    time.sleep(0.01)
+java = session._gateway.process
+session.stop()
+print("java", java.poll() is not None)
+try:
+    starting.result()
+    print("started")
+except Exception as error:
+    print(type(error).__name__)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, timeout=400, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.stdout.splitlines() == ["java True", "GatewayError"], process.stderr
+    assert process.stderr == ""

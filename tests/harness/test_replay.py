@@ -193,6 +193,19 @@ def test_on_processes_runs_that_could_not_be_decided_do_not_hide_one_that_was_va
     )
 
 
+def test_an_interrupt_says_what_was_seen_until_then(monkeypatch, kept, capsys):
+    def repeated(*_):
+        yield replay.Attempt(valid=False, grave=frozenset({"split-brain"}))
+        yield replay.Attempt(valid=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay, "_simulated", repeated)
+    assert cli.run(["replay", str(kept), "--times", "5"]) == judging.INTERRUPTED
+    said = capsys.readouterr()
+    assert said.out.endswith("interrupted after 2 of 5 runs: 1 reproduced, 1 not reproduced\n")
+    assert not said.err
+
+
 @pytest.mark.spark
 def test_a_simulated_run_that_is_invalid_leaves_its_reproduction(tmp_path, capsys):
     from checkers import api

@@ -2,8 +2,15 @@
 
 import itertools
 import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from harness import cli, coverage, reproduction, search, swarm
@@ -182,3 +189,85 @@ def test_the_command_line_searches_and_refuses_what_it_does_not_know(tmp_path, c
     assert json.loads(capsys.readouterr().out)["base"]["time-limit-s"] == 2.0
     assert cli.run(["search", "--nemesis", "klil", *common]) == judging.USAGE
     assert 'did you mean "kill"' in capsys.readouterr().err
+
+
+def endless(tmp_path, **fields):
+    """A search whose runs take longer than anybody would wait."""
+    return request(tmp_path, spec(pairs=1, nemeses=("kill",), time_limit_s=36_000.0), runs=None, **fields)
+
+
+def test_an_interrupt_waits_for_no_run_that_is_under_way(tmp_path, monkeypatch):
+    processes = []
+
+    def interrupted(*_, **__):
+        processes.extend(multiprocessing.active_children())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(search.tried(endless(tmp_path, jobs=2)))
+    assert [process.exitcode for process in processes] == [-signal.SIGKILL] * 2
+
+
+def test_an_interrupt_of_the_drawing_keeps_what_was_found_until_then(tmp_path, monkeypatch, capsys):
+    drawing = search.attempt
+
+    def attempt(drawn_from, seed, number):
+        one = drawing(drawn_from, seed, number)
+        if one.grave:
+            asked.append(one)
+        elif asked:
+            raise KeyboardInterrupt
+        return one
+
+    asked = []
+    monkeypatch.setattr(search, "attempt", attempt)
+    assert search.run(request(tmp_path, ONE_PAIR, keep_going=True, runs=1000)) == judging.INTERRUPTED
+    said = capsys.readouterr().out
+    kept = campaign(tmp_path)
+    assert kept["stopped"] == "interrupted"
+    assert kept["ended"]["invalid"] == len(asked)
+    assert "Judge" not in said  # there is no history to judge
+    again = reproduction.load(Path(kept["reproduction"]))
+    assert simulate(again.spec, again.schedule).grave == frozenset(again.findings) == asked[0].grave
+
+
+def test_an_interrupt_of_the_shrinking_keeps_the_finding_as_it_was_found(tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(search.shrinking, "shrink", interrupted)
+    assert search.run(request(tmp_path, ONE_PAIR, shrink_limit_s=60.0)) == judging.INTERRUPTED
+    assert "interrupted: what was found is kept as it is" in capsys.readouterr().out
+    kept = campaign(tmp_path)
+    assert kept["stopped"] == "interrupted"
+    again = reproduction.load(Path(kept["reproduction"]))
+    assert simulate(again.spec, again.schedule).digest == again.digest
+
+
+def test_ctrl_c_at_a_terminal_leaves_no_process_and_no_traceback(tmp_path):
+    command = [sys.executable, "-m", "harness.cli", "search", "--keep-going", "--runs", "1000000"]
+    options = ["--pairs", "1", "--nemesis", "partition", "--seed", "3", "--jobs", "2", "--store", tmp_path]
+    process = subprocess.Popen(
+        [*command, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,  # a group of its own: a terminal's Ctrl-C goes to all of it
+    )
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if "INVALID" in line:
+            children = psutil.Process(process.pid).children(recursive=True)
+            os.killpg(process.pid, signal.SIGINT)
+            break
+    said = "".join(lines) + process.stdout.read()
+    assert process.wait() == judging.INTERRUPTED, said
+    assert "interrupted: what was tried is kept" in said
+    assert "Traceback" not in said
+    assert campaign(tmp_path)["ended"]["invalid"] >= 1
+    assert children
+    _, alive = psutil.wait_procs(children, timeout=60)
+    assert not alive

@@ -280,7 +280,9 @@ def test_an_interrupt_keeps_what_ended_and_says_how_to_go_on(copy, capsys, monke
     assert resume(copy) == judging.INTERRUPTED
     assert stopped
     assert stamps(copy) == before
-    assert capsys.readouterr().out.endswith(f"go on with: jepsen-run sweep --resume {copy}\n")
+    assert capsys.readouterr().out.endswith(
+        f"interrupted: {RUNS} of {RUNS} runs are kept; go on with: jepsen-run sweep --resume {copy}\n"
+    )
 
 
 def test_a_history_that_cannot_be_written_is_trouble_with_the_machine_and_leaves_nothing_half_done(
