@@ -199,7 +199,8 @@ def closing(tally: Tally, ended: Campaign, store: Path, smallest: Simulated | No
         yield f"{'Never   ' if not number else '        '} {meaning} ({name})"
     yield f"Kept     {store / FILE}"
     if ended.reproduction is not None:
-        yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
+        if smallest is not None:  # else the history is not there
+            yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
         yield f"Again    {reproduction.line(Path(ended.reproduction))}"
 
 

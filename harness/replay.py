@@ -98,16 +98,28 @@ def run(request: Request) -> int:
         f"{times} {'time' if times == 1 else 'times'}"
     )
     attempts: list[Attempt] = []
-    for one in _simulated(kept, times) if virtual else _real(kept, times, request, talk):
-        attempts.append(one)
-        if times > 1:
-            talk(f"  {len(attempts)} of {times}: {_how(one, kept.findings)}")
-    simulated = None if virtual else _also_simulated(kept, times, request.root, talk)
+    try:
+        for one in _simulated(kept, times) if virtual else _real(kept, times, request, talk):
+            attempts.append(one)
+            if times > 1:
+                talk(f"  {len(attempts)} of {times}: {_how(one, kept.findings)}")
+        simulated = None if virtual else _also_simulated(kept, times, request.root, talk)
+    except KeyboardInterrupt:
+        talk(_interrupted(attempts, kept, times))
+        return judging.INTERRUPTED
     answer = _answer(kept, attempts, simulated)
     talk("\n".join(_told(answer, kept, attempts)))
     if request.as_json:
         print(msgspec.json.format(msgspec.json.encode(answer), indent=1).decode())
     return answer.exit_status
+
+
+def _interrupted(attempts: list[Attempt], kept: Reproduction, times: int) -> str:
+    answers = [one.answer(kept.findings) for one in attempts]
+    words = ", ".join(f"{answers.count(word)} {word}" for word in dict.fromkeys(answers))
+    return f"interrupted after {len(attempts)} of {times} {'run' if times == 1 else 'runs'}" + (
+        f": {words}" if words else ""
+    )
 
 
 def _answer(kept: Reproduction, attempts: list[Attempt], simulated: str | None) -> Answer:

@@ -108,6 +108,19 @@ def of_simulated(run: Simulated, origin: str = "") -> Reproduction:
     )
 
 
+def of_found(spec: TestSpec, schedule: Schedule, grave: Iterable[str], origin: str = "") -> Reproduction:
+    """Of an invalid simulated run of which nothing else is there any more: it brings the finding back, and cannot say that every row did."""
+    return Reproduction(
+        versions=versions(),
+        environment="simulation",
+        seed=spec.seed,
+        findings=ordered(grave),
+        spec=spec,
+        schedule=schedule,
+        origin=origin,
+    )
+
+
 def of_run(
     spec: TestSpec, schedule: Schedule, findings: Sequence[Finding], *, environment: str, digest: str
 ) -> Reproduction:
@@ -257,6 +270,7 @@ __all__ = [
     "keep",
     "line",
     "load",
+    "of_found",
     "of_run",
     "of_simulated",
     "ordered",

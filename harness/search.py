@@ -79,7 +79,7 @@ def attempt(swarm: Swarm, seed: int, number: int) -> Tried:
 def tried(request: Request) -> Generator[Tried, None, None]:
     """The runs of a search as they end, until a limit, or until one ends invalid or by a bug (unless told to keep going).
 
-    Closing the iterator ends the processes.
+    Closing the iterator, or an interrupt, ends the processes at once.
     """
     deadline = None if request.time_limit_s is None else time.monotonic() + request.time_limit_s
 
@@ -121,6 +121,11 @@ def _together(request: Request, open_for: Callable[[int], bool]) -> Iterator[Tri
                 one = future.result()
                 stopping = stopping or _stops(request, one)
                 yield one
+    except (KeyboardInterrupt, GeneratorExit):
+        # Nobody waits for the runs that are under way: they take as long as they take, and can be drawn again.
+        for process in multiprocessing.active_children():
+            process.kill()
+        raise
     except BrokenProcessPool:
         raise InfrastructureError(
             "a process of the search was killed, perhaps for lack of memory: try fewer --jobs"
@@ -161,13 +166,20 @@ def run(request: Request) -> int:
     smallest: Simulated | None = None
     kept: Path | None = None
     if found is not None:
-        smallest = simulate(found.spec, found.schedule)
-        _same(found, smallest)
+        origin = f"search {run_seed(request.seed, found.number)}"
         try:
-            smallest = smallest if interrupted else _shrunk(request, smallest, talk)
+            if not interrupted:
+                smallest = simulate(found.spec, found.schedule)
+                _same(found, smallest)
+                smallest = _shrunk(request, smallest, talk)
         except KeyboardInterrupt:
+            interrupted = True
             _tell(talk, "interrupted: what was found is kept as it is")
-        kept = reproduction.keep(store, smallest, f"search {run_seed(request.seed, found.number)}")
+        if smallest is not None:
+            kept = reproduction.keep(store, smallest, origin)
+        else:
+            bare = reproduction.of_found(found.spec, found.schedule, found.grave, origin)
+            kept = stores.save(store, reproduction.FILE, bare)
     stopped = "interrupted" if interrupted else _stopped(request, tally)
     ended = campaign(tally, request.swarm, request.seed, real_s=real_s, stopped=stopped, kept=kept)
     stores.save(store, CAMPAIGN, ended)

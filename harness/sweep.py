@@ -8,7 +8,6 @@ goes on with the runs that are missing. What it found worst is simulated once mo
 from __future__ import annotations
 
 import contextlib
-import logging
 import shlex
 import sys
 import threading
@@ -118,9 +117,10 @@ def run(request: Request) -> int:
         _simulate(request, store, found, talk)
         sweep, runs = _judge(request, store, talk)
     except KeyboardInterrupt:
+        kept = sum(1 for _ in (store / HISTORIES).glob("run-*.parquet"))
+        _tell(talk, f"interrupted: {kept} of {plan.runs} runs are kept; go on with: {resume}")
         with contextlib.suppress(Exception):
             _stop_spark()
-        _tell(talk, f"interrupted: the runs that ended are kept; go on with: {resume}")
         return judging.INTERRUPTED
     except InfrastructureError as error:
         raise InfrastructureError(f"{error}; go on with: {resume}") from error
@@ -230,8 +230,7 @@ def _spark(master: str | None) -> Any:
 def _stop_spark() -> None:
     from checkers import api  # noqa: PLC0415 - as above
 
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    api.stop()
+    api.stop(at_once=True)
 
 
 def _judge(request: Request, store: Path, talk: TextIO) -> tuple[Sweep, list[Run]]:
