@@ -27,6 +27,7 @@ import msgspec
 from msgspec import Meta
 
 from broker.ha_policy import (
+    DatabaseStoreSection,
     HaPolicySection,
     MasterSection,
     Milliseconds,
@@ -157,6 +158,7 @@ class BrokerConfig(Section, frozen=True, kw_only=True):
     hosts: dict[str, str] = msgspec.field(default_factory=dict)
     """Announced address -> where this node reaches it; what is not here stands for itself."""
     ha_policy: HaPolicySection = HaPolicySection()
+    database_store: DatabaseStoreSection | None = None
     journal: JournalSection = JournalSection()
     address_settings: tuple[AddressSettings, ...] = ()
     path: str = ""
@@ -212,7 +214,7 @@ def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
     except msgspec.ValidationError as error:
         _refuse_unknown(table, BrokerConfig, "", where)
         raise ConfigurationError(f"{where}: {_in_words(str(error), table)}") from None
-    problem = config.ha_policy.problem(clustered=config.cluster is not None)
+    problem = config.ha_policy.problem(clustered=config.cluster is not None) or _store_problem(config)
     if problem:
         raise ConfigurationError(f"{where}: {problem}")
     config.resolved_hosts()
@@ -220,6 +222,21 @@ def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
         for name in config.cluster.static_connectors:
             _host_port("cluster.static-connectors", name, path)
     return config
+
+
+def _store_problem(config: BrokerConfig) -> str:
+    """What is wrong between policy and store, "" if nothing."""
+    if (config.ha_policy.ha_database is None) != (config.database_store is None):
+        return "ha-policy.ha-database and a [database-store] section belong together: one of them is missing"
+    if config.database_store is None:
+        return ""
+    assert config.cluster is not None, "ha-database without a cluster"
+    if config.cluster.message_load_balancing != "OFF":
+        return (
+            "cluster.message-load-balancing must be OFF under ha-policy.ha-database: a message that was on its way to another"
+            " broker would have no owner to take it over from"
+        )
+    return config.database_store.problem()
 
 
 def apply(table: Mapping[str, Any], properties: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -294,7 +311,8 @@ def _in_words(message: str, table: Mapping[str, Any]) -> str:
     value: Any = table
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
-    shown = f", got {value!r}" if isinstance(value, str | int | float) else ""
+    secret = name.rpartition(".")[2] in ("password", "cluster-password") or name.startswith("acceptor.users")
+    shown = f", got {value!r}" if isinstance(value, str | int | float) and not secret else ""
     return f"property {name!r}: {text[0].lower()}{text[1:]}{shown}"
 
 

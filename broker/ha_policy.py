@@ -61,6 +61,44 @@ class ReplicationSection(Section, frozen=True, kw_only=True):
     slave: SlaveSection | None = None
 
 
+class DatabaseStoreSection(Section, frozen=True, kw_only=True):
+    """The database in which messages are kept (AMQ 17.3.2.2, database-store); the same for all brokers that share it."""
+
+    url: Annotated[str, Meta(min_length=1)]
+    """``postgresql://host:5432/name``, or ``sqlite:path`` where all brokers share one host; a relative path is relative to the configuration
+    file. Without credentials, which have properties of their own (jdbc-connection-url)."""
+    user: str = ""
+    password: str = ""
+    network_timeout: Positive = 10_000
+    """How long a transaction may take (jdbc-network-timeout)."""
+    lock_renew_period: Positive = 2000
+    """How often a broker proves that it is alive (jdbc-lock-renew-period)."""
+    lock_expiration: Positive = 15_000
+    """How long after its last proof a broker may be replaced (jdbc-lock-expiration). It answers nobody from half of it on."""
+    journal_sync_period: Milliseconds = 5
+    """The shortest time from one batch of rows to the next (jdbc-journal-sync-period)."""
+
+    def __repr__(self) -> str:
+        """Without the password: a configuration may end up in a log."""
+        return f"DatabaseStoreSection(url={self.url!r}, user={self.user!r}, password=***)"
+
+    def problem(self) -> str:
+        """What is wrong with it, "" if nothing. Never names the password."""
+        kind, separator, rest = self.url.partition(":")
+        if not separator or not rest or kind not in ("postgresql", "sqlite"):
+            return "database-store.url must be postgresql://host:port/name or sqlite:path"
+        if kind == "postgresql" and ("@" in rest or "password=" in rest):
+            return (
+                "database-store.url must not hold credentials: database-store.user and .password are for them"
+            )
+        if self.lock_expiration < 4 * self.lock_renew_period:
+            return (
+                f"database-store.lock-expiration is {self.lock_expiration}: it must be at least four times"
+                f" lock-renew-period ({self.lock_renew_period}), since half of it is all that a late renewal may take"
+            )
+        return ""
+
+
 class SharedStoreRole(Section, frozen=True, kw_only=True):
     """What master and slave on a shared store have in common (AMQ 17.3.2). ``broker.data-directory`` is the shared directory."""
 
@@ -94,11 +132,35 @@ class SharedStoreSection(Section, frozen=True, kw_only=True):
     slave: SharedStoreSlave | None = None
 
 
+class HaDatabaseSection(Section, frozen=True, kw_only=True):
+    """A broker of a high-availability cluster (Sun 4.1, chapter 8): all of them live, all in one database, each taking over from any other.
+
+    Shorter times notice a failure sooner and suspect more brokers that have not failed.
+    """
+
+    cluster_id: Annotated[str, Meta(pattern=r"^[\w.-]+\Z", max_length=64)]
+    """The same for all brokers that share the store (imq.cluster.clusterid)."""
+    broker_id: Annotated[str, Meta(pattern=r"^[\w.-]+\Z", max_length=64)] | None = None
+    """Unique within the cluster (imq.brokerid); absent: broker.name."""
+    heartbeat_interval: Positive = 2000
+    """With heartbeat-threshold: how long another broker may say nothing on its cluster link before it is suspected."""
+    heartbeat_threshold: Positive = 3
+    monitor_interval: Positive = 30_000
+    """How often the brokers' rows in the store are looked at."""
+    monitor_threshold: Positive = 2
+    """Intervals without a change of a suspect's row after which it counts as failed."""
+    takeover_wait: Milliseconds = 0
+    """From the begin of a takeover, when the failed broker is fenced, to its completion."""
+    failover_on_shutdown: bool = True
+    """Whether others take over when this broker is stopped normally (``shutdown -nofailover`` is false)."""
+
+
 class HaPolicySection(Section, frozen=True, kw_only=True):
     """How the broker's data survives its end. Nothing here: a standalone broker."""
 
     replication: ReplicationSection | None = None
     shared_store: SharedStoreSection | None = None
+    ha_database: HaDatabaseSection | None = None
 
     def problem(self, *, clustered: bool) -> str:
         """What is wrong with it as a whole, "" if nothing: one policy, one role, and a cluster to find the others in."""
@@ -110,6 +172,12 @@ class HaPolicySection(Section, frozen=True, kw_only=True):
         if len(chosen) > 1:
             return f"ha-policy has {' and '.join(chosen)}: a broker has one policy"
         for name, section in chosen.items():
+            if name == "ha-database":
+                if not clustered:
+                    return (
+                        "ha-policy.ha-database wants a [cluster] section: that is where the others are heard"
+                    )
+                continue
             if (section.master is None) == (section.slave is None):
                 return f"ha-policy.{name} wants exactly one of master and slave, as [ha-policy.{name}.master]"
             if not clustered:

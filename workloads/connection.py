@@ -48,7 +48,14 @@ class Operation(Protocol):
 
 
 class ConnectError(Exception):
-    """No connection came about, and nothing was asked of the broker but to log in; says why in a few words."""
+    """No connection came about, and nothing was asked of the broker but to log in; says why in a few words.
+
+    ``redirect`` is the address that the broker named instead, "" where it named none.
+    """
+
+    def __init__(self, reason: str, redirect: str = "") -> None:
+        super().__init__(reason)
+        self.redirect = redirect
 
 
 class Connection(asyncio.Protocol):
@@ -59,14 +66,19 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_beat_s", "_definite", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser", "_pending", "_receipt", "_said", "_silence_s",
-        "_tick", "_timeout_s", "_transport", "_welcome", "broker", "clean", "closed", "ended", "node", "on_end", "on_message",
+        "_beat_s", "_definite", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser", "_pending", "_receipt", "_redirect", "_said",
+        "_silence_s", "_tick", "_timeout_s", "_transport", "_welcome", "broker", "clean", "closed", "ended", "node", "on_end", "on_message",
+        "store_session",
     )  # fmt: skip
 
     def __init__(self, node: str, dialect: Dialect, operation_timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self.node = node
         self.broker = node
+        self.store_session: str | None = None
+        """Names the store in which the broker keeps what comes here, where brokers take over stores from each other; said again at the next
+        connection, it leads to whoever owns that store then."""
+        self._redirect = ""
         self.closed = False
         self.clean = False
         self.on_message: Callable[[Frame], None] = _ignore
@@ -182,6 +194,7 @@ class Connection(asyncio.Protocol):
 
     def _welcomed(self, headers: dict[str, str]) -> None:
         self.broker = headers.get("broker", self.node)
+        self.store_session = headers.get("store-session")
         sends, _, wants = headers.get("heart-beat", "0,0").partition(",")
         sends_ms = int(sends) if sends.isdigit() else 0
         wants_ms = int(wants) if wants.isdigit() else 0
@@ -198,6 +211,7 @@ class Connection(asyncio.Protocol):
             self.close(f"unexpected {frame.command}")
             return
         text = frame.headers.get("message", "no message")[:120]
+        self._redirect = frame.headers.get("redirect", "")
         found = self._pending.pop(frame.headers.get("receipt-id", ""), None)
         if found is not None:
             definite = self._definite(frame.headers)
@@ -284,7 +298,7 @@ class Connection(asyncio.Protocol):
         except Exception as error:  # noqa: BLE001 - as above
             bug = bug or error
         if not self._welcome.done():
-            self._welcome.set_exception(ConnectError(reason))
+            self._welcome.set_exception(ConnectError(reason, self._redirect))
             self._welcome.exception()
         if self.ended.done():
             return  # whoever waited was cancelled
@@ -293,7 +307,7 @@ class Connection(asyncio.Protocol):
         else:
             self.ended.set_result(reason)
 
-    async def log_in(self, dialect: Dialect, host: str) -> None:
+    async def log_in(self, dialect: Dialect, host: str, store_session: str | None = None) -> None:
         """CONNECT and wait for CONNECTED. Raises ConnectError."""
         headers = {
             "accept-version": "1.2",
@@ -301,6 +315,8 @@ class Connection(asyncio.Protocol):
             "login": dialect.login,
             "passcode": dialect.passcode,
         }
+        if store_session is not None:
+            headers["store-session"] = store_session
         beat_ms = round(HEART_BEAT_S * 1000)
         self._write(encode("CONNECT", {**headers, "heart-beat": f"{beat_ms},{beat_ms}"}))
         await self._welcome
@@ -324,14 +340,18 @@ async def connect(
     *,
     operation_timeout_s: float,
     connect_timeout_s: float = CONNECT_S,
+    store_session: str | None = None,
 ) -> Connection:
-    """A logged-in connection. Raises ConnectError within ``connect_timeout_s``, saying why; nothing stays open then."""
+    """A logged-in connection. Raises ConnectError within ``connect_timeout_s``, saying why; nothing stays open then.
+
+    ``store_session`` is that of the connection before, if the broker gave it one.
+    """
     loop = asyncio.get_running_loop()
     connection = Connection(node, dialect, operation_timeout_s)
     try:
         async with asyncio.timeout(connect_timeout_s):
             await loop.create_connection(lambda: connection, address.host, address.port)
-            await connection.log_in(dialect, node)
+            await connection.log_in(dialect, node, store_session)
     except BaseException as error:
         connection.close("not connected")
         if isinstance(error, TimeoutError):

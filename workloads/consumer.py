@@ -46,7 +46,7 @@ class Consumer:
 
     __slots__ = (
         "_client", "_connection", "_context", "_counters", "_held", "_hold_s", "_loop", "_nodes", "_open", "_prefetch", "_processes", "_queues",
-        "_random", "_record", "_sessions", "_timer", "_unclean_at", "acks_open", "attached", "delivered_at", "observer", "zone",
+        "_random", "_record", "_sessions", "_store_session", "_timer", "_unclean_at", "acks_open", "attached", "delivered_at", "observer", "zone",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +81,7 @@ class Consumer:
         self._random = random.Random(seed)
         self._processes = Processes(context.recorder)
         self._client: FailoverClient | None = None
+        self._store_session: str | None = None
         self._connection: Connection | None = None
         self._open: dict[str, Session] = {}  # by subscription id, which is the session's number
         self._held: deque[tuple[float, Session, str, Payload | None]] = deque()
@@ -97,13 +98,20 @@ class Consumer:
     async def run(self) -> None:
         """Be there: connect, subscribe, consume, and again after every loss; returns when ``leave`` is done."""
         client = FailoverClient(
-            self._context, self.zone, self._nodes, self._random.getrandbits(64), self._up, self._down
+            self._context,
+            self.zone,
+            self._nodes,
+            self._random.getrandbits(64),
+            self._up,
+            self._down,
+            self._store_session,
         )
         self._client = client
         try:
             await client.run()
         finally:
             self._client = None
+            self._store_session = client.store_session
             if client.unclean_at is not None:
                 self._unclean_at = client.unclean_at
 

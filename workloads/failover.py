@@ -39,11 +39,12 @@ class FailoverClient:
         seed: of its jitter.
         on_up: told of a new connection.
         on_down: told why it ended.
+        store_session: where it was served before, if that is known.
     """
 
     __slots__ = (
         "_candidates", "_context", "_finishing", "_known", "_on_down", "_on_up", "_processes", "_random", "_zone", "connection",
-        "topology", "unclean_at",
+        "store_session", "topology", "unclean_at",
     )  # fmt: skip
 
     def __init__(
@@ -54,10 +55,13 @@ class FailoverClient:
         seed: int,
         on_up: Callable[[Connection], None],
         on_down: Callable[[str], None] | None = None,
+        store_session: str | None = None,
     ) -> None:
         self.connection: Connection | None = None
         self.unclean_at: float | None = None
         """Loop time of the latest end of a connection that the broker may not have noticed."""
+        self.store_session = store_session
+        """Of the latest connection: what the next one asks for."""
         self.topology: str | None = getattr(context.dialect, "topology_destination", None)
         """Where the broker tells who is live; None once it has refused to."""
         self._context = context
@@ -106,9 +110,13 @@ class FailoverClient:
                 node,
                 context.dialect,
                 operation_timeout_s=context.spec.operation_timeout_s,
+                store_session=self.store_session,
             )
+            self.store_session = connection.store_session
         except ConnectError as failure:
             error = str(failure)
+            if failure.redirect:
+                self._prefer([failure.redirect.partition(":")[0]])
         finally:
             if connection is None:
                 record(process, "fail", "connect", broker=node, error=error)

@@ -8,13 +8,23 @@ from harness.interface import NodePlan, TestSpec
 
 
 def pairs_of(nodes: Sequence[NodePlan]) -> dict[str, tuple[str, ...]]:
-    """Pair -> names of its nodes, those configured as backups last."""
+    """Pair -> names of the nodes where its clients may be served, the likeliest first.
+
+    Backups come last; behind a pair's own, all other members of a cluster in which every broker takes over from any other.
+    """
     pairs: dict[str, list[NodePlan]] = {}
     for node in nodes:
         pairs.setdefault(node.pair, []).append(node)
+    members = [node for node in nodes if node.configured == "member"]
     return {
-        pair: tuple(node.name for node in sorted(members, key=lambda node: node.configured == "slave"))
-        for pair, members in pairs.items()
+        pair: tuple(
+            node.name
+            for node in (
+                *sorted(own, key=lambda node: node.configured == "slave"),
+                *(member for member in members if member.pair != pair),
+            )
+        )
+        for pair, own in pairs.items()
     }
 
 

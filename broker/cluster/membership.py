@@ -125,6 +125,10 @@ class Membership:
         except TimeoutError:
             _log.info("cluster: not every known broker answered within %g s", timeout_s)
 
+    def meet(self, address: str) -> None:
+        """Dial a broker of whom somebody else has told us where it is."""
+        self._dial(address)
+
     # ---------------------------------------------------------------------------------------------- what we say
 
     def announce(self, **changes: Any) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from hmac import compare_digest
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from broker.config import AcceptorSection
 from broker.stomp.headers import RefusedError, heart_beats
@@ -19,6 +19,19 @@ TTL_MIN_MS: Final = 1000
 
 class VersionRefusedError(RefusedError):
     """The client does not speak 1.2; the ERROR frame names the version that is spoken here."""
+
+
+class Homes(Protocol):
+    """Which clients are taken in, where brokers take over from each other: those whose messages are here."""
+
+    @property
+    def current(self) -> int:
+        """The store session that a client taken in now shall name when it comes again."""
+        ...
+
+    def objection(self, named: str | None) -> tuple[str, str]:
+        """Why a client that names this store session is not taken in, and the address where it belongs; "" and "" where it is."""
+        ...
 
 
 class Agreement(NamedTuple):

@@ -9,6 +9,7 @@ from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.stomp.connection import Connection
 from broker.stomp.limits import Limits
+from broker.stomp.login import Homes
 
 CLOSE_PATIENCE_S = 1.0
 
@@ -28,6 +29,8 @@ class StompServer:
             max_header_bytes=config.acceptor.max_header_bytes,
             max_body_bytes=config.acceptor.max_body_bytes,
         )
+        self.homes: Homes | None = None
+        """Asked at every CONNECT, where there are several brokers to which a client may belong."""
         self.connections: dict[Connection, None] = {}
         self._numbers = itertools.count(1)
         self._listener: asyncio.Server | None = None

@@ -121,11 +121,19 @@ class Session:
         except VersionRefusedError as error:
             self.connection.error(str(error), None, ("version", VERSION))
             return
+        homes = self._server.homes
+        store = ""
+        if homes is not None:
+            reason, address = homes.objection(frame.headers.get("store-session"))
+            if reason:
+                self.connection.error(reason, None, *((("redirect", address),) if address else ()))
+                return
+            store = f"store-session:{homes.current}\n"
         self.connection.begin_heart_beats(agreement.beat, agreement.ttl)
         # The headers of CONNECTED are literal (STOMP 1.2, "Value Encoding"): none of these needs an escape.
         self.connection.write(
             f"CONNECTED\nversion:{VERSION}\nheart-beat:{acceptor.heart_beat_send},{acceptor.heart_beat_receive}\nserver:{PRODUCT}\nsession:{self.name}\n"
-            f"broker:{self._server.name}\nnode-id:{self.node_id}\n\n\0".encode()
+            f"broker:{self._server.name}\nnode-id:{self.node_id}\n{store}\n\0".encode()
         )
         self._handlers = LOGGED_IN
 

@@ -184,6 +184,23 @@ class Registry:
             for row in results[0].rows
         ]
 
+    async def cluster(self) -> tuple[list[BrokerRow], dict[int, str]]:
+        """All brokers by id, and the owner of each store session, as of one moment."""
+        brokers, sessions = await self._transact(
+            [
+                Statement(
+                    f"SELECT {_COLUMNS} FROM store_broker WHERE cluster_id = ? ORDER BY broker_id",
+                    (self.cluster_id,),
+                ),
+                Statement(
+                    "SELECT session, broker_id FROM store_session WHERE cluster_id = ? ORDER BY session",
+                    (self.cluster_id,),
+                ),
+            ]
+        )
+        owners = dict(cast("list[tuple[int, str]]", sessions.rows))
+        return [_broker_row(row) for row in brokers.rows], owners
+
     async def row(self, broker_id: str) -> BrokerRow | None:
         """One broker's row."""
         [result] = await self._transact(

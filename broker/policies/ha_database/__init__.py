@@ -1,0 +1,5 @@
+"""Policy ``ha-database`` (Sun 4.1, "High-Availability Clusters"): brokers that share one database, each taking over from any other."""
+
+from broker.policies.ha_database.policy import HaDatabasePolicy
+
+__all__ = ["HaDatabasePolicy"]

@@ -1,0 +1,314 @@
+"""One life of a broker of a high-availability cluster: from its registration in the store to its end, its replacement, or the end of its lease.
+
+registered -> all it owns is loaded -> live: serves, renews its lease, watches the others, takes over
+lease not renewed for half of its time: nobody is answered and nothing delivered (role "verifying"); renewed after all: goes on
+not renewed for three quarters of it: everything is dropped and every client cut, before anybody may take over
+replaced: the same, at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal
+
+from broker.cluster.balancing import Balancing
+from broker.cluster.membership import Membership
+from broker.config import BrokerConfig
+from broker.core.message import MESSAGE, QUEUE
+from broker.ha_policy import DatabaseStoreSection, HaDatabaseSection
+from broker.policies.ha_database.homes import Homes
+from broker.policies.ha_database.lease import LeaseGate
+from broker.policies.ha_database.watch import Watch
+from broker.policies.live import Live
+from broker.seams import Seams
+from broker.storage.database import DatabaseError
+from broker.storage.database.journal import DatabaseJournal, JournalReplacedError
+from broker.storage.database.registry import BrokerRow, RefusedError, Registered, Registry, ReplacedError
+from broker.storage.database.schema import SHUTDOWN_COMPLETE, SHUTDOWN_FAILOVER, SHUTDOWN_STARTED
+from broker.storage.errors import JournalFailedError
+from broker.storage.journal import Recovered
+from broker.storage.recovery import Record
+
+RETRY_S: Final = 0.05
+"""From a transaction that failed to its next try."""
+TICK_S: Final = 0.001
+"""The shortest sleep: what rounding leaves of a time may be too small for any clock to pass."""
+STOP_PATIENCE_S: Final = 10.0
+"""How long a clean stop waits for the database before it becomes an unclean one."""
+
+_log = logging.getLogger(__name__)
+
+LifeEnd = Literal["stopped", "replaced", "expired", "failed"]
+
+
+class Life:
+    """``run`` returns why it ended. ``become`` is told each change of role.
+
+    Args:
+        config: with [database-store].
+        section: [ha-policy.ha-database].
+        seams: the outside.
+        membership: our place in the cluster, started.
+        registry: the store.
+        registered: who we are in it.
+        sent: loop time at which the registration was sent: the lease counts from there.
+        records: all we own.
+        node_id: ours.
+        become: told each role.
+    """
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        section: HaDatabaseSection,
+        seams: Seams,
+        membership: Membership,
+        registry: Registry,
+        registered: Registered,
+        sent: float,
+        records: list[Record],
+        node_id: str,
+        become: Callable[[str], None],
+    ) -> None:
+        store = config.database_store
+        assert store is not None, "a broker in a database without one"
+        self.store: DatabaseStoreSection = store
+        self.registry = registry
+        self.registered = registered
+        self.failover_on_shutdown = section.failover_on_shutdown
+        self.homes = Homes(registered.session, registered.sessions)
+        self.gate = LeaseGate(store.lock_expiration / 1000, sent)
+        self.rows: Sequence[BrokerRow] = ()
+        """The cluster as last read."""
+        self.failure: JournalFailedError | None = None
+        self.taken_over: list[str] = []
+        """Brokers that were taken over in this life, in order."""
+        self._section = section
+        self._membership = membership
+        self._become = become
+        self._journal = DatabaseJournal(
+            registry.database,
+            registered,
+            records,
+            sync_period_s=store.journal_sync_period / 1000,
+            timeout_s=store.network_timeout / 1000,
+        )
+        self._balancing = Balancing(membership, node_id)
+        self.live = Live(
+            config, seams, self._journal, Recovered(records), node_id, self.gate, self._balancing
+        )
+        self.live.server.homes = self.homes
+        self._ended: asyncio.Future[LifeEnd] = asyncio.get_running_loop().create_future()
+        self._stopping = False
+
+    @property
+    def lapsed(self) -> bool:
+        """Is our right to answer in doubt at this moment?"""
+        return self.gate.lapsed
+
+    async def run(self, stopping: asyncio.Event) -> LifeEnd:
+        """Serve until ``stopping``, or until the store says or may say that somebody else owns what we had. Raises StartError."""
+        self._journal.on_synced = self._synced
+        self._journal.on_failed = self._failed
+        self._journal.on_renewed = self.gate.renew
+        self._balancing.attach(self.live.engine)
+        await self.live.open()
+        self._become("live")
+        _log.info(
+            "ha-database: serving as %s, epoch %d, %d store sessions",
+            self.registered.broker_id,
+            self.registered.epoch,
+            len(self.homes.sessions),
+        )
+        work = [
+            asyncio.create_task(self._renew(), name="ha-database lease"),
+            asyncio.create_task(self._guard(), name="ha-database guard"),
+            asyncio.create_task(self._watch(), name="ha-database watch"),
+        ]
+        for task in work:
+            task.add_done_callback(self._crashed)
+        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
+        try:
+            waits: set[asyncio.Future[Any]] = {stop, self._ended}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if not self._ended.done():
+                work[2].cancel()
+                await self._stop_cleanly()
+            return self._ended.result()
+        finally:
+            stop.cancel()
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, return_exceptions=True)
+            self._balancing.detach()
+            self.live.abandon()
+            await self._journal.close()
+
+    # ---------------------------------------------------------------------------------------------- the lease
+
+    def _synced(self, sequence: int) -> None:
+        self.gate.local = sequence
+
+    async def _renew(self) -> None:
+        """The heartbeat in the store. Batches of the journal are heartbeats too."""
+        loop = asyncio.get_running_loop()
+        period_s = self.store.lock_renew_period / 1000
+        while True:
+            wait_s = self.gate.renewed + period_s - loop.time()
+            if wait_s > 0:
+                await asyncio.sleep(max(wait_s, TICK_S))
+                continue
+            sent = loop.time()
+            try:
+                await self.registry.renew(self.registered)
+            except ReplacedError as error:
+                self._end("replaced", str(error))
+                return
+            except DatabaseError as error:
+                _log.warning("ha-database: the lease was not renewed: %s", error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self.gate.renew(sent)
+
+    async def _guard(self) -> None:
+        """Say so when the lease is in doubt, and end before it is certain to be gone."""
+        loop = asyncio.get_running_loop()
+        while not self._ended.done():
+            renewed, whole_s = self.gate.renewed, self.gate.expiration_s
+            now = loop.time()
+            if now >= renewed + 0.75 * whole_s:
+                self._end("expired", f"the lease was not renewed for {1000 * (now - renewed):.0f} ms")
+                return
+            if self._stopping:
+                pass
+            elif now >= renewed + whole_s / 2:
+                self._become("verifying")
+            else:
+                self._become("live")
+            next_s = renewed + (0.75 if now >= renewed + whole_s / 2 else 0.5) * whole_s - now
+            # In doubt it looks more often: a lease that is renewed after all is to be used at once.
+            await asyncio.sleep(min(next_s, RETRY_S) if self.gate.lapsed else max(next_s, TICK_S))
+
+    def _failed(self, error: JournalFailedError) -> None:
+        if isinstance(error, JournalReplacedError):
+            self._end("replaced", str(error))
+        else:
+            self.failure = error
+            self._end("failed", str(error))
+
+    # ---------------------------------------------------------------------------------------------- takeover
+
+    async def _watch(self) -> None:
+        """Take over whoever fails, one after the other."""
+        watch = Watch(self._section, self.registry, self.registered, self._membership, self._told)
+        try:
+            while True:
+                victim = await watch.next_victim()
+                await asyncio.sleep(self._section.takeover_wait / 1000)
+                await self._take_over(victim)
+        except ReplacedError as error:
+            self._end("replaced", str(error))
+
+    async def _take_over(self, victim: BrokerRow) -> None:
+        """Complete a takeover that has begun: its store sessions become ours, then its messages are in our queues, then its clients are let in."""
+        while True:
+            try:
+                await self.registry.complete_takeover(self.registered, victim.broker_id, victim.epoch)
+            except RefusedError as error:
+                _log.info("ha-database: the takeover is not ours to complete any more: %s", error)
+                break
+            except DatabaseError as error:
+                _log.warning("ha-database: the takeover of %s is not complete: %s", victim.broker_id, error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                break
+        # Whether we heard of it or not: what is ours now and was not before is what we have taken over.
+        while True:
+            try:
+                owned = await self.registry.owned_sessions(self.registered)
+                gained = [session for session in owned if session not in self.homes.sessions]
+                if not gained:
+                    return
+                records = await self.registry.load(gained)
+                break
+            except DatabaseError as error:
+                _log.warning("ha-database: cannot read what was taken over: %s", error)
+                await asyncio.sleep(RETRY_S)
+        if self._ended.done() or self._stopping:
+            return
+        session = max(gained)
+        adopted = self._journal.adopt(session, records, keep=frozenset({QUEUE}))
+        self.live.engine.adopt(Recovered(adopted))
+        self.homes.adopt(session, gained)
+        self.taken_over.append(victim.broker_id)
+        _log.warning(
+            "ha-database: %s is taken over with %d messages in %d store sessions",
+            victim.broker_id,
+            sum(record.kind == MESSAGE for record in adopted),
+            len(gained) - 1,
+        )
+
+    def _told(self, rows: Sequence[BrokerRow], owners: Mapping[int, str]) -> None:
+        """Remember what the store says, for ``brokerctl`` and for clients that come to the wrong place."""
+        self.rows = rows
+        for row in rows:
+            self._membership.meet(row.address)
+        connectors = {row.broker_id: row.address for row in rows}
+        stomp = {
+            member.connector: member.stomp_connector
+            for member in self._membership.known.values()
+            if member.live
+        }
+        self.homes.learn(
+            {
+                session: address
+                for session, owner in owners.items()
+                if (address := stomp.get(connectors.get(owner, "")))
+            }
+        )
+
+    # ---------------------------------------------------------------------------------------------- endings
+
+    async def _stop_cleanly(self) -> None:
+        """Everything that is under way is answered; then the store says whether others may take over."""
+        self._stopping = True
+        self._become("stopping")
+        self._balancing.detach()
+        try:
+            async with asyncio.timeout(STOP_PATIENCE_S):
+                await self._say(SHUTDOWN_STARTED)
+                await self.live.close()
+                await self._say(SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE)
+        except TimeoutError:
+            _log.warning("the database did not answer within %g s: not a clean stop", STOP_PATIENCE_S)
+        except ReplacedError as error:
+            self._end("replaced", str(error))
+        self._end("stopped", "")
+
+    async def _say(self, state: str) -> None:
+        while True:
+            try:
+                await self.registry.become(self.registered, state)
+            except DatabaseError as error:
+                _log.warning("ha-database: the state %s is not confirmed: %s", state, error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
+
+    def _end(self, end: LifeEnd, why: str) -> None:
+        if self._ended.done():
+            return
+        self._ended.set_result(end)
+        if end != "stopped":
+            _log.error("ha-database: %s: %s; nobody is answered any more", end, why)
+            self.live.abandon()
+
+    def _crashed(self, task: asyncio.Task[None]) -> None:
+        """An error of ours must end the broker: it would go on without its lease, or without looking at others."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self.live.abandon()
+            if not self._ended.done():
+                self._ended.set_exception(error)

@@ -1,0 +1,196 @@
+"""The life of a broker in a high-availability cluster, and what follows each of its ends (Sun 4.1, chapter 8).
+
+A broker that was taken over, or that could not renew its lease in time, begins again: it registers in a new epoch and serves what it then owns,
+which after a takeover is nothing. So a victim that comes back is a member of the cluster like any other, and a zombie is nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from typing import Any, Final
+
+import msgspec
+
+from broker.cluster.membership import Membership
+from broker.config import BrokerConfig
+from broker.core.engine import Engine
+from broker.policies.ha_database.life import RETRY_S, Life, LifeEnd
+from broker.policies.policy import StartError
+from broker.seams import Seams
+from broker.storage.database import Database, DatabaseError
+from broker.storage.database.registry import RefusedError, Registered, Registry, ReplacedError
+from broker.storage.database.schema import TAKEOVER_STARTED
+from broker.storage.recovery import Record
+
+_NAMESPACE: Final = uuid.UUID("6c1f7c0e-5a0d-5b0f-9f0e-3d5a9e4b7a21")
+"""Of node IDs made from cluster and broker id."""
+
+_log = logging.getLogger(__name__)
+
+
+class HaDatabasePolicy:
+    """See ``policy.Policy``."""
+
+    def __init__(self, config: BrokerConfig, seams: Seams, database: Database) -> None:
+        assert config.cluster is not None
+        assert config.database_store is not None
+        assert config.ha_policy.ha_database is not None
+        self.config = config
+        self.section = config.ha_policy.ha_database
+        self.store = config.database_store
+        self.epoch = int(seams.wall_clock() * 1000)
+        """Begins with the clock, so that two lives of one broker never show the same number."""
+        self.broker_id = self.section.broker_id or config.broker.name
+        self.life: Life | None = None
+        self.replicating = False
+        if config.cluster.static_connectors:
+            _log.warning(
+                "cluster.static-connectors is ignored: brokers of a high-availability cluster find each other in the store"
+            )
+        self.membership = Membership(
+            config, msgspec.structs.replace(config.cluster, static_connectors=()), seams
+        )
+        self.registry = Registry(
+            database,
+            self.section.cluster_id,
+            self.broker_id,
+            expiration_ms=self.store.lock_expiration,
+            timeout_s=self.store.network_timeout / 1000,
+        )
+        self.node_id: str | None = str(uuid.uuid5(_NAMESPACE, f"{self.section.cluster_id}/{self.broker_id}"))
+        self._failover: bool | None = None
+        self._role = "starting"
+        self._seams = seams
+
+    @property
+    def role(self) -> str:
+        """A live whose lease is in doubt says so, even before it has noticed itself."""
+        if self._role == "live" and self.life is not None and self.life.lapsed:
+            self._become("verifying")
+        return self._role
+
+    @property
+    def engine(self) -> Engine | None:
+        """None unless it serves."""
+        return self.life.live.engine if self.life is not None else None
+
+    def request_stop(self, *, failover: bool | None = None) -> None:
+        """What the stop to come shall do about failover (``shutdown -nofailover``)."""
+        self._failover = failover
+        if self.life is not None and failover is not None:
+            self.life.failover_on_shutdown = failover
+
+    def details(self) -> dict[str, Any]:
+        """Nothing secret: ids, states, what the store last said of the others."""
+        shown: dict[str, Any] = {
+            "policy": "ha-database",
+            "configured": "member",
+            "cluster-id": self.section.cluster_id,
+            "broker-id": self.broker_id,
+        }
+        life = self.life
+        if life is not None:
+            shown |= {
+                "store-epoch": life.registered.epoch,
+                "store-sessions": list(life.homes.sessions),
+                "taken-over": list(life.taken_over),
+                "brokers": [
+                    {
+                        "broker-id": row.broker_id,
+                        "address": row.address,
+                        "state": row.state,
+                        "taker": row.taker or None,
+                        "silence-ms": row.silence_ms,
+                    }
+                    for row in life.rows
+                ],
+            }
+        return shown
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Live until ``stopping``. Raises StartError."""
+        await self.membership.start()
+        self.membership.announce(node_id=self.node_id)
+        try:
+            while not stopping.is_set():
+                if await self._live_once(stopping) == "stopped":
+                    return
+        finally:
+            self._become("stopped")
+            await self.membership.stop()
+
+    async def _live_once(self, stopping: asyncio.Event) -> LifeEnd:
+        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
+        begin = asyncio.create_task(self._begin(), name="ha-database begins")
+        await asyncio.wait({stop, begin}, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not begin.done():
+            begin.cancel()
+            await asyncio.gather(begin, return_exceptions=True)
+            return "stopped"
+        registered, sent, records = begin.result()
+        assert self.node_id is not None
+        life = Life(
+            self.config,
+            self.section,
+            self._seams,
+            self.membership,
+            self.registry,
+            registered,
+            sent,
+            records,
+            self.node_id,
+            self._become,
+        )
+        if self._failover is not None:
+            life.failover_on_shutdown = self._failover
+        self.life = life
+        try:
+            end = await life.run(stopping)
+        finally:
+            self.life = None
+            self._become("starting")
+        if life.failure is not None:
+            raise StartError(f"{self.section.cluster_id}: {life.failure}")
+        return end
+
+    async def _begin(self) -> tuple[Registered, float, list[Record]]:
+        """Register and load, however long the database or a takeover of ourselves takes. Raises StartError for an id that is not ours."""
+        loop = asyncio.get_running_loop()
+        told = ""
+        while True:
+            problem = ""
+            try:
+                await self.registry.create()
+                sent = loop.time()
+                registered = await self.registry.register(self.membership.section.connector)
+                records = await self.registry.load(registered.sessions)
+                if loop.time() - sent > self.store.lock_renew_period / 1000:
+                    sent = loop.time()
+                    await self.registry.renew(registered)
+            except RefusedError as error:
+                row = error.row
+                if row is not None and row.state != TAKEOVER_STARTED:
+                    raise StartError(
+                        f"ha-policy.ha-database.broker-id {self.broker_id!r} is in use by the broker at {row.address}:"
+                        " every broker of a cluster needs an id of its own"
+                    ) from None
+                problem = f"{self.broker_id} is just being taken over: {error}"
+            except ReplacedError as error:
+                problem = f"replaced before it could serve: {error}"
+            except DatabaseError as error:
+                problem = f"the database cannot be used: {error}"
+            else:
+                return registered, sent, records
+            if problem != told:
+                told = problem
+                _log.warning("ha-database: waiting: %s", problem)
+            await asyncio.sleep(RETRY_S)
+
+    def _become(self, role: str) -> None:
+        if role != self._role:
+            self._role = role
+            self.epoch += 1
+            self.membership.announce(role=role)

@@ -1,0 +1,130 @@
+"""Watching the others: suspicion, confirmation in the store, takeover.
+
+    suspected   its cluster link has been silent for ``heartbeat-threshold`` intervals, or it says itself that it does not serve
+    confirmed   its row in the store has not changed in ``monitor-threshold`` looks, one each ``monitor-interval``, and the database says that it
+                has been silent for longer than ``lock-expiration``
+    taken over  one compare-and-set that names what was read; of several takers one succeeds, and a victim that has shown life meanwhile stays
+
+Why both signs: links are silent in a partition though the broker serves, and the store is silent for everybody while the database restarts. Each look at the
+store reads all rows, so that brokers which died before anybody had a link to them, and takeovers whose taker died, are found too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from broker.cluster.membership import Membership
+from broker.ha_policy import HaDatabaseSection
+from broker.storage.database import DatabaseError
+from broker.storage.database.registry import BrokerRow, RefusedError, Registered, Registry
+from broker.storage.database.schema import (
+    RUNNING,
+    SHUTDOWN_FAILOVER,
+    TAKEOVER_STARTED,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Watch:
+    """Looks at the store whenever it is asked for the ``next_victim``.
+
+    Args:
+        section: [ha-policy.ha-database].
+        registry: the store.
+        registered: who we are.
+        membership: the links.
+        on_rows: told of all rows, and of who owns which store session, after each look.
+    """
+
+    def __init__(
+        self,
+        section: HaDatabaseSection,
+        registry: Registry,
+        registered: Registered,
+        membership: Membership,
+        on_rows: Callable[[Sequence[BrokerRow], Mapping[int, str]], None],
+    ) -> None:
+        self._section = section
+        self._registry = registry
+        self._registered = registered
+        self._membership = membership
+        self._on_rows = on_rows
+        self._seen: dict[str, tuple[tuple[int, int], int]] = {}
+        """Broker -> (epoch and heartbeat, how many looks have found them so)."""
+        self._heard: dict[str, float] = {}
+
+    async def next_victim(self) -> BrokerRow:
+        """Return when a takeover has begun that we must complete; its row as it is now. Raises ReplacedError."""
+        interval_s = self._section.monitor_interval / 1000
+        while True:
+            try:
+                rows, owners = await self._registry.cluster()
+                self._on_rows(rows, owners)
+                for row in rows:
+                    if row.broker_id != self._registry.broker_id:
+                        begun = await self._consider(row)
+                        if begun is not None:
+                            return begun
+            except DatabaseError as error:
+                _log.warning("ha-database: cannot look at the brokers: %s", error)
+                self._seen.clear()
+            await asyncio.sleep(interval_s)
+
+    async def _consider(self, row: BrokerRow) -> BrokerRow | None:
+        if self._ours(row):
+            return row
+        if not self._confirmed(row):
+            return None
+        _log.warning(
+            "ha-database: %s (%s) has been silent for %d ms: taking over",
+            row.broker_id,
+            row.state,
+            row.silence_ms,
+        )
+        try:
+            await self._registry.begin_takeover(self._registered, row)
+        except RefusedError as error:
+            _log.info("ha-database: not taken over: %s", error)
+            return None
+        begun = await self._registry.row(row.broker_id)
+        return begun if begun is not None and self._ours(begun) else None
+
+    def _ours(self, row: BrokerRow) -> bool:
+        """Have we begun to take it over, whether or not we heard of our success?"""
+        return (
+            row.state == TAKEOVER_STARTED
+            and row.taker == self._registry.broker_id
+            and row.taker_epoch == self._registered.epoch
+        )
+
+    def _confirmed(self, row: BrokerRow) -> bool:
+        """Has this broker failed, as far as anybody can tell from outside? The compare-and-set has the last word."""
+        sign = (row.epoch, row.heartbeat)
+        before, looks = self._seen.get(row.broker_id, (sign, 0))
+        looks = looks + 1 if before == sign else 1
+        self._seen[row.broker_id] = sign, looks
+        if row.state == SHUTDOWN_FAILOVER:
+            return True
+        if row.state != TAKEOVER_STARTED and row.state not in RUNNING:
+            return False
+        if looks < self._section.monitor_threshold + 1:
+            return False
+        # One that is being taken over does not speak for itself: its taker's silence is the database's to judge.
+        return row.state == TAKEOVER_STARTED or (
+            row.silence_ms > self._registry.expiration_ms and self.suspects(row.address)
+        )
+
+    def suspects(self, address: str) -> bool:
+        """Is the broker with this cluster address silent on its link, or does it say that it does not serve?"""
+        now = asyncio.get_running_loop().time()
+        patience_s = self._section.heartbeat_interval * self._section.heartbeat_threshold / 1000
+        for member, link in self._membership.linked():
+            if member.connector == address:
+                if member.live:
+                    self._heard[address] = max(self._heard.get(address, 0.0), link.received)
+                break
+        heard = self._heard.get(address)
+        return heard is None or now - heard > patience_s

@@ -1,0 +1,34 @@
+"""Our brokers as a high-availability cluster on one database: how a test of the policy ``ha-database`` is configured.
+
+Why a test needs all of these times together: a client must have given up a silent broker (1.25 s, ``workloads.connection``) and a broker must have dropped
+everything (three quarters of ``lock-expiration``) before the earliest moment at which another may take it over (the whole of it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+CONFIGURED: Final = "member"
+"""What every broker of such a cluster is."""
+
+DESCRIPTION: Final = "brokers that share a database; any of them takes over from any other (Sun 4.1, high-availability clusters)"
+
+TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "cluster.message-load-balancing": "OFF",
+        "cluster.static-connectors": [],
+        "ha-policy.ha-database.cluster-id": "test-cluster",
+        "ha-policy.ha-database.heartbeat-interval": 250,
+        "ha-policy.ha-database.heartbeat-threshold": 3,
+        "ha-policy.ha-database.monitor-interval": 200,
+        "ha-policy.ha-database.monitor-threshold": 2,
+        # One file beside the directories of all nodes, where they share a host; a simulated world has a server instead.
+        "database-store.url": "sqlite:../../store.sqlite",
+        "database-store.network-timeout": 1000,
+        "database-store.lock-renew-period": 300,
+        "database-store.lock-expiration": 3000,
+    }
+)
+"""Short times for tests (milliseconds), by dotted name, for every node."""
