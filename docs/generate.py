@@ -18,6 +18,7 @@ import click
 import msgspec
 
 import broker.config
+import broker.ha_policy
 import checkers.schema
 import harness.cli
 import harness.interface
@@ -113,6 +114,8 @@ def broker_properties() -> str:
         "ha-policy.replication.slave": broker.config.SlaveSection,
         "ha-policy.shared-store.master": broker.config.SharedStoreMaster,
         "ha-policy.shared-store.slave": broker.config.SharedStoreSlave,
+        "ha-policy.ha-database": broker.ha_policy.HaDatabaseSection,
+        "database-store": broker.ha_policy.DatabaseStoreSection,
         "address-settings.MATCH": broker.config.AddressSettings,
     }
     for name, struct in sections.items():

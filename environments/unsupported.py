@@ -14,6 +14,9 @@ _CLOCK: Final = "brokers share this machine's clock; use --environment simulatio
 _NFS: Final = (
     "needs a store on NFS, and the store here is a directory of this machine; use --environment simulation"
 )
+_DATABASE: Final = (
+    "the database here is a file of this machine, which no fault can stop; use --environment simulation"
+)
 _DATAGRAM: Final = "the links carry streams only; use --environment simulation"
 
 SIMULATED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
@@ -30,6 +33,9 @@ SIMULATED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
         "nfs-stall": _NFS,
         "nfs-disconnect": _NFS,
         "nfs-restart": _NFS,
+        "database-stall": _DATABASE,
+        "database-restart": _DATABASE,
+        "database-disconnect": _DATABASE,
         "datagram-loss": _DATAGRAM,
         "datagram-duplicate": _DATAGRAM,
         "datagram-reorder": _DATAGRAM,

@@ -7,6 +7,7 @@ from typing import Final
 
 from harness.interface import UsageError
 from nemesis.clock import ClockRate, ClockSkew, ClockStep
+from nemesis.database import DatabaseDisconnect, DatabaseRestart, DatabaseStall
 from nemesis.disk import DiskCorrupt, DiskError, DiskFull, DiskSlow, DiskStall, PowerLoss
 from nemesis.kind import Kind
 from nemesis.link import Partition, Slow, Stall
@@ -34,6 +35,9 @@ KINDS: Final[Mapping[str, Kind]] = {
         ClockSkew(),
         ClockStep(),
         ClockRate(),
+        DatabaseStall(),
+        DatabaseRestart(),
+        DatabaseDisconnect(),
         NfsStall(),
         NfsDisconnect(),
         NfsRestart(),

@@ -1,0 +1,84 @@
+"""Faults of the database that brokers share: database-stall, database-restart, database-disconnect.
+
+Why three: a server that stands still does what it was asked when nobody waits for it any more; one that restarts drops every connection and keeps every
+commit; a connection that is lost at the wrong moment leaves a broker not knowing whether its commit happened. Brokers must wait, step down or look, and
+never guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from harness.interface import Fault, NodePlan, UsageError
+from nemesis.disk import LeasedPart
+from nemesis.kind import PAIR, Option
+
+DATABASE: Final = "database"
+CHANCE_DEFAULT: Final = 0.5
+
+
+class DatabaseKind(LeasedPart):
+    """A fault of the one database of a test."""
+
+    part = DATABASE
+    default_target = "all"
+
+    def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
+        """As any kind's; and there must be a database."""
+        if not any(node.database for node in nodes):
+            raise UsageError(
+                "no broker of this test keeps its messages in a database: use --policy ha-database"
+            )
+        super().validate(fault, nodes)
+
+
+class ServerKind(DatabaseKind):
+    """A fault of the server itself: it is one, and hits all brokers."""
+
+    options: ClassVar[Mapping[str, Option]] = {}
+
+    def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
+        """The target can only be "all"."""
+        if fault.target not in (None, self.default_target):
+            raise UsageError(
+                f'target "{fault.target}": all brokers share the one database, so it is "all" or none'
+            )
+        super().validate(fault, nodes)
+
+
+class DatabaseStall(ServerKind):
+    """A server that does not run: a machine that swaps, a virtual machine that is moved."""
+
+    name = "database-stall"
+    description = "the database stands still; what it was asked meanwhile it does afterwards"
+    primitives = ("database-stall",)
+    seen_as = "stalled"
+
+
+class DatabaseRestart(ServerKind):
+    """A server that crashes and comes back: its connections are gone, its commits are not."""
+
+    name = "database-restart"
+    description = "the database is down until the fault ends; connections are lost, commits are not"
+    primitives = ("database-restart",)
+    seen_as = "down"
+
+
+def _chance(value: Any) -> str:
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1
+    return "" if sound else "a number above 0 and at most 1"
+
+
+class DatabaseDisconnect(DatabaseKind):
+    """Connections that break while a transaction is under way: half of these have been committed, and nobody says which."""
+
+    name = "database-disconnect"
+    description = "transactions of brokers lose their connection, half of them after the commit"
+    primitives = ("database-disconnect",)
+    seen_as = "severed"
+    default_target = "one"
+    options: ClassVar[Mapping[str, Option]] = {
+        "pair": PAIR,
+        "chance": Option(f"of each transaction, {CHANCE_DEFAULT:g} by default", _chance),
+    }
