@@ -73,8 +73,10 @@ class Clauses:
 
     def led_to(self, until: int, opening: str) -> str:
         """The same from where the story begins."""
-        begin = self.story.steps[0].at if self.story.steps else until
-        return self.standing.meanwhile(self.story.brokers, begin - 1, until, f"{opening}:")
+        begin = self.story.steps[0].at - 1 if self.story.steps else until
+        return self.standing.meanwhile(
+            self.story.brokers, max(begin, self.standing.zero), until, f"{opening}:"
+        )
 
     def force(self, at: int) -> str:
         """Which faults were in force, as the end of a sentence; their whole span at the first mention only."""

@@ -227,10 +227,11 @@ def _of_control(
 ) -> list[_Candidate]:
     """Roles of the brokers involved, restarts, and the phases that end a test."""
     loaded = Standing(control, 0).loaded  # what was so when the load began is where the lanes begin
+    edges = _edges(finding, control, brokers, low) if loaded >= 0 else set()
     found = []
     restarts: list[Row] = []
     for row in control:
-        inside = low <= row["time"] <= high
+        inside = low <= row["time"] <= high or row["index"] in edges
         if row["index"] in witness and not (row["f"] == "phase" and row.get("value") == "load"):
             found.append(_Candidate((row,), 0))
         elif row["process"] == MONITOR and inside and row["index"] > loaded and row.get("broker") in brokers:
@@ -243,6 +244,16 @@ def _of_control(
     # A broker that cannot start is started again four times a second: the first and the last tell it.
     found += [_Candidate((row,), 2 if row in restarts[:2] or row is restarts[-1] else 5) for row in restarts]
     return found
+
+
+def _edges(finding: Finding, control: Sequence[Row], brokers: Sequence[str], low: int) -> set[int]:
+    """Changes of role beyond the span that belong to it: those that ended an overlap, and those that nothing recovered from."""
+    roles = [row for row in control if row["f"] == "role" and row.get("broker") in brokers]
+    if finding.name == "split-brain":
+        return {row["index"] for row in roles if row.get("time_low") == finding.details.get("end_ns", -1)}
+    if finding.name in {"not-recovered", "unavailable"}:
+        return set({row["broker"]: row["index"] for row in roles if row["time"] < low}.values())
+    return set()
 
 
 def _fault_rank(one: Break, brokers: Iterable[str], witness: frozenset[int]) -> int:

@@ -135,7 +135,7 @@ def _corrupted(of: Clauses) -> list[str]:
             f"The checksum of its body was {sent['digest']:08x} when it was sent and {got['digest']:08x} when it arrived."
         )
     elif of.message is None:
-        told.append(f"The body could not be read{why}, so nobody can say which message it was.")
+        told.append(f"Nobody can say which message it was{why}.")
     return told
 
 
@@ -267,7 +267,7 @@ def _split_brain(of: Clauses) -> list[str]:
     told = [of.led_to(begin, "What led to it")]
     standing = " and ".join(of.standing.role_since(broker, begin) for broker in pair)
     told.append(
-        f"From {of.standing.seconds(begin)} to {of.standing.seconds(end)}, {(end - begin) / 1e9:.3f} s, both were live for certain under node ID {node_id[:8]}: "
+        f"For {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to {of.standing.seconds(end)}, both were live for certain under node ID {node_id[:8]}: "
         f"{standing}{of.force(begin)}."
     )
     told += _both_sides(of, details, begin)
@@ -329,12 +329,12 @@ def _unavailable(of: Clauses) -> list[str]:
         "broker": f"{rest} acknowledged no send",
     }
     told = [
-        f"From {of.standing.seconds(begin)} to {of.standing.seconds(end)}, {(end - begin) / 1e9:.3f} s, {nothing.get(kind, f'nothing succeeded ({key})')}{of.force(begin)}."
+        f"For {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to {of.standing.seconds(end)}, {nothing.get(kind, f'nothing succeeded ({key})')}{of.force(begin)}."
     ]
     failed = [row for row in of.story.rows if begin <= row["time"] <= end and row["type"] in {"fail", "info"}]
     errors = sorted({shortened(row["error"]) for row in failed if row.get("error")})
     if errors:
-        told.append(f"Clients were told: {', '.join(errors[:4])}.")
+        told.append(f"What clients saw: {', '.join(errors[:4])}.")
     told.append(of.standing.meanwhile(of.story.brokers, begin, end, "Meanwhile:"))
     if details.get("excused"):
         told.append("The faults, with the recovery bound after each, explain it.")

@@ -65,6 +65,20 @@ def test_a_witness_is_shown_in_words_and_not_without_end():
     assert "      ... and 5 more rows" in text
 
 
+def test_the_first_finding_is_told_where_it_fits_and_left_to_the_report_where_it_does_not():
+    verdict = Verdict(valid=False, findings=(finding("lost"),), statistics=STATISTICS)
+    text = summary.text(SPEC, STORE, verdict, story="Producer 1 sent it. " * 20).splitlines()
+    begin = next(number for number, line in enumerate(text) if line.startswith("Story "))
+    assert text[begin + 1].startswith("  Producer 1 sent it. Producer 1")
+    assert text[begin + 5] == ""
+    assert all(len(line) <= 120 for line in text[begin + 1 : begin + 5])
+    assert begin < next(number for number, line in enumerate(text) if line.startswith("Faults "))
+    for story in ("", "Producer 1 sent it. " * 50):
+        assert not any(
+            line.startswith("Story ") for line in summary.text(SPEC, STORE, verdict, story=story).splitlines()
+        )
+
+
 def test_faults_say_whether_they_bit():
     text = lines(Verdict(valid=True, statistics=STATISTICS))
     assert "Faults   2, of which 1 took effect" in text

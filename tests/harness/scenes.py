@@ -1,0 +1,245 @@
+"""One small history for each family of anomalies, as a story."""
+
+from scene import Scene
+
+from checkers.verdict import CheckOptions
+from harness import story
+
+
+def taken_over(scene):
+    """a1 is cut off at 2 s and a2 takes its place at 3 s; a1 has noticed nothing."""
+    scene.fault(2.0)
+    scene.role(2.6, "a2", "voting")
+    scene.role(3.0, "a2", "live")
+    return scene
+
+
+def lost():
+    scene = Scene()
+    scene.send(1.7, 1)
+    scene.deliver(1.8, 1, 1)
+    scene.unreplicated(1.85, "a1")
+    scene.send(1.9, 2)
+    taken_over(scene)
+    scene.send(4.0, 3, "a2")
+    scene.deliver(4.1, 3, 2, "a2")
+    scene.heal(5.0)
+    scene.role(5.5, "a1", "stopped")
+    scene.phase(8.0, "heal")
+    scene.end(9.0, "a1", "a2")
+    return scene.story("lost", neighbours={1, 3})
+
+
+def stuck():
+    scene = Scene()
+    scene.send(1.0, 2)
+    scene.phase(8.0, "heal")
+    scene.phase(9.0, "browse")
+    scene.stored(9.1, 2, value="dead-letter")
+    scene.phase(9.2, "end")
+    return scene.story("stuck")
+
+
+def phantom():
+    scene = Scene()
+    scene.deliver(1.0, 9, 1)
+    return scene.story("phantom")
+
+
+def corrupted():
+    scene = Scene()
+    scene.send(1.0, 4)
+    scene.deliver(1.1, 4, 1, digest=10)
+    return scene.story("corrupted")
+
+
+def unreadable():
+    scene = Scene()
+    scene.send(1.0, 4)
+    scene.add(
+        1.2, 201, "ok", "deliver", queue="q", group="g", session=1, broker="a1", error="no digest", digest=3
+    )
+    return scene.story("corrupted")
+
+
+def aborted():
+    scene = Scene()
+    scene.transaction(1.0, "begin", 7, 50)
+    scene.send(1.1, 4, transaction=7)
+    scene.transaction(1.2, "abort", 7, 50)
+    scene.deliver(2.0, 4, 1)
+    return scene.story("aborted-delivery")
+
+
+def refused():
+    scene = Scene()
+    scene.fault(0.9, kind="pause", nodes=["a1"])
+    scene.send(1.0, 4, outcome="fail", takes_s=0.5, error="broker silent")
+    scene.heal(1.6, kind="pause")
+    scene.deliver(2.0, 4, 1)
+    return scene.story("aborted-delivery")
+
+
+def duplicate():
+    scene = Scene()
+    scene.send(1.8, 3)
+    scene.deliver(1.9, 3, 1)
+    scene.fault(2.0)
+    scene.ack(2.1, 3, 1)
+    scene.disconnect(2.5, 1)
+    scene.role(2.6, "a2", "voting")
+    scene.role(3.0, "a2", "live")
+    scene.subscribe(3.1, 2, "a2")
+    scene.deliver(3.2, 3, 2, "a2", count=2)
+    scene.ack(3.3, 3, 2, "a2")
+    return scene.story("duplicate")
+
+
+def unflagged():
+    scene = Scene()
+    scene.send(1.0, 3)
+    scene.deliver(1.1, 3, 1)
+    scene.disconnect(1.5, 1, error="consumer left")
+    scene.deliver(1.6, 3, 2)
+    return scene.story("unflagged-redelivery")
+
+
+def redelivery():
+    scene = Scene()
+    scene.send(1.0, 3)
+    scene.deliver(1.1, 3, 1)
+    scene.disconnect(1.5, 1)
+    scene.deliver(1.6, 3, 2, count=2)
+    return scene.story("redelivery", options=CheckOptions(guarantee="exactly-once"))
+
+
+def double():
+    scene = Scene()
+    scene.subscribe(0.5, 1)
+    scene.send(1.0, 3)
+    scene.deliver(1.1, 3, 1)
+    scene.subscribe(1.2, 2)
+    scene.deliver(1.3, 3, 2, count=2)
+    scene.ack(1.4, 3, 1)
+    scene.ack(1.5, 3, 2)
+    return scene.story("double-delivery")
+
+
+def split_group():
+    scene = taken_over(Scene())
+    scene.send(4.0, 1, "a2")
+    scene.deliver(4.1, 1, 2, "a2")
+    scene.send(4.2, 5, "a1", producer=2)
+    scene.deliver(4.3, 5, 1, "a1", producer=2)
+    scene.ack(4.4, 1, 2, "a2")
+    scene.ack(4.5, 5, 1, "a1", producer=2)
+    return scene.story("group-split")
+
+
+def reordered():
+    scene = Scene()
+    scene.send(1.0, 1)
+    scene.send(1.1, 2)
+    scene.deliver(1.2, 2, 1)
+    scene.deliver(1.3, 1, 1)
+    return scene.story("reordered")
+
+
+def realtime():
+    scene = taken_over(Scene())
+    scene.send(4.0, 1, "a2")
+    scene.send(4.1, 2, "a1", producer=2)
+    scene.deliver(4.2, 2, 1, "a1", producer=2)
+    scene.heal(4.3)
+    scene.deliver(4.4, 1, 2, "a2")
+    return scene.story("reordered-realtime")
+
+
+def in_session():
+    scene = Scene()
+    scene.send(1.0, 1)
+    scene.send(1.1, 2)
+    scene.deliver(1.2, 1, 1)
+    scene.disconnect(1.3, 1)
+    scene.deliver(1.4, 2, 2)
+    scene.deliver(1.5, 1, 2, count=2)
+    return scene.story("reordered-session")
+
+
+def split_brain():
+    scene = taken_over(Scene())
+    scene.send(4.0, 1, "a1")
+    scene.send(4.1, 2, "a2")
+    scene.role(6.0, "a1", "stopped")
+    scene.end(9.0)
+    found = scene.finding(
+        "split-brain",
+        begin_ns=3_500_000_000,
+        end_ns=6_400_000_000,
+        acknowledged={"a1": 1, "a2": 1},
+        messages={"a1": [1], "a2": [2]},
+        both_acknowledged=True,
+    )
+    read = scene.excerpt(found)
+    rows = [*read.rows, *(row for row in scene.rows if row["f"] == "send")]
+    return story.compose(
+        found, type(read)(rows=sorted(rows, key=lambda row: row["index"]), control=read.control)
+    )
+
+
+def zombie():
+    scene = taken_over(Scene())
+    scene.send(4.0, 3, "a1")
+    return scene.story("zombie")
+
+
+def unavailable():
+    scene = Scene()
+    scene.send(1.0, 1)
+    scene.fault(2.0, kind="kill", nodes=["a1"])
+    scene.role(2.1, "a1", "stopped")
+    scene.send(2.5, 2, None, outcome="fail", takes_s=0, error="not connected", process=101)
+    scene.send(12.0, 3, None, outcome="fail", takes_s=0, error="not connected", process=101)
+    scene.heal(30.0, kind="kill")
+    scene.role(30.5, "a1", "live")
+    scene.send(31.0, 4, process=101)
+    found = scene.finding(
+        "unavailable", severity="warning", begin_ns=3_000_000_000, end_ns=31_510_000_000, excused=True
+    )
+    read = scene.excerpt(found)
+    rows = [row for row in scene.rows if row["f"] == "send" and row["index"] > 6]
+    return story.compose(found, type(read)(rows=rows, control=read.control))
+
+
+def not_recovered():
+    scene = Scene()
+    scene.fault(2.0, kind="power-loss", nodes=["a1"])
+    scene.role(2.1, "a1", "stopped")
+    scene.phase(8.0, "heal")
+    for number in range(100):
+        scene.add(9 + number / 10, -3, "info", "restart", broker="a1")
+    scene.phase(38.0, "not-recovered")
+    return scene.story("not-recovered")
+
+
+SCENES = {
+    "lost": lost,
+    "stuck": stuck,
+    "phantom": phantom,
+    "corrupted": corrupted,
+    "unreadable": unreadable,
+    "aborted": aborted,
+    "refused": refused,
+    "duplicate": duplicate,
+    "unflagged": unflagged,
+    "redelivery": redelivery,
+    "double": double,
+    "split_group": split_group,
+    "reordered": reordered,
+    "realtime": realtime,
+    "in_session": in_session,
+    "split_brain": split_brain,
+    "zombie": zombie,
+    "unavailable": unavailable,
+    "not_recovered": not_recovered,
+}

@@ -1,0 +1,479 @@
+"""For each family of anomalies: the right steps in the right order, the witness among them, and the paragraph word for word."""
+
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+from scene import Scene, steps
+from scenes import SCENES
+
+from checkers.guarantee import BROKEN_BY
+from harness import story, telling
+from harness.junit import CHECKED
+
+
+@dataclass(frozen=True)
+class Told:
+    """What is expected of a scene: seconds and labels, a star before the witness; and the sentences."""
+
+    steps: list[str]
+    words: list[str]
+
+
+EXPECTED = {
+    "lost": Told(
+        steps=[
+            " 1.70 send p1#1",
+            " 1.80 deliver p1#1",
+            " 1.85 no backup",
+            "*1.90 send p1#2",
+            " 2.00 partition isolate-live of a1",
+            " 2.60 voting",
+            " 3.00 live",
+            " 4.00 send p1#3",
+            " 4.10 deliver p1#3",
+            " 5.00 partition isolate-live of a1 healed",
+            " 5.50 stopped",
+            " 8.00 heal",
+            "*9.00 browse",
+            "*9.00 end",
+        ],
+        words=[
+            "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.900 s; a1 (live since before the load) acknowledged it at 1.910 s.",
+            "a1 had no up-to-date backup then (since 1.850 s): what it acknowledged was nowhere else.",
+            "After that: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s, a2 was seen live at 3.000 s, partition isolate-live of a1 was healed at 5.000 s and a1 was seen stopped at 5.500 s.",
+            "The one that its producer sent before it into the group did arrive: a1 delivered p1#1 to session 1 at 1.800 s.",
+            "The one that its producer sent after it into the group did arrive: a2 (live since 3.000 s) delivered p1#3 to session 2 at 4.100 s.",
+            "No consumer ever got p1#2, and when the queues had been drained no store of any broker held it (looked into from 9.000 s on).",
+            "A message whose send was acknowledged must be delivered, or be in a store when everything has been healed and drained.",
+        ],
+    ),
+    "stuck": Told(
+        steps=[
+            "*1.00 send p1#2",
+            " 8.00 heal",
+            "*9.00 browse",
+            "*9.10 has p1#2",
+            "*9.20 end",
+        ],
+        words=[
+            "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "No consumer ever got p1#2; a1 still held it in its dead-letter store at 9.100 s.",
+            "A message whose send was acknowledged must come to a consumer once everything has been healed and drained.",
+        ],
+    ),
+    "phantom": Told(
+        steps=[
+            "*1.00 deliver p1#9",
+        ],
+        words=[
+            "a1 (live since before the load) delivered p1#9 to session 1 at 1.000 s.",
+            "No producer ever began to send p1#9 (message 9, queue q, group g).",
+            "Nothing may be delivered that nobody sent.",
+        ],
+    ),
+    "corrupted": Told(
+        steps=[
+            "*1.00 send p1#4",
+            "*1.10 deliver p1#4",
+        ],
+        words=[
+            "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "a1 delivered p1#4 to session 1 at 1.100 s.",
+            "The checksum of its body was 00000007 when it was sent and 0000000a when it arrived.",
+            "What is delivered must be what was sent.",
+        ],
+    ),
+    "unreadable": Told(
+        steps=[
+            "*1.20 deliver a body that cannot be read",
+        ],
+        words=[
+            "a1 (live since before the load) delivered a body that cannot be read to session 1 at 1.200 s.",
+            "Nobody can say which message it was (no digest).",
+            "What is delivered must be what was sent.",
+        ],
+    ),
+    "aborted": Told(
+        steps=[
+            " 1.00 begin t7",
+            "*1.10 send p1#4",
+            "*1.20 abort t7",
+            "*2.00 deliver p1#4",
+        ],
+        words=[
+            "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.100 s in transaction 7; a1 (live since before the load) acknowledged it at 1.110 s, and a1 confirmed the roll-back of transaction 7 at 1.210 s.",
+            "Nevertheless a1 delivered p1#4 to session 1 at 2.000 s.",
+            "A send that failed for certain, or that was rolled back, must never be delivered.",
+        ],
+    ),
+    "refused": Told(
+        steps=[
+            " 0.90 pause of a1",
+            "*1.00 send p1#4",
+            " 1.60 pause of a1 healed",
+            "*2.00 deliver p1#4",
+        ],
+        words=[
+            "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; the send failed for certain at 1.500 s (broker silent), while pause of a1 (0.900 s to 1.600 s) was in force.",
+            "In between: pause of a1 was healed at 1.600 s.",
+            "Nevertheless a1 (live since before the load) delivered p1#4 to session 1 at 2.000 s.",
+            "A send that failed for certain, or that was rolled back, must never be delivered.",
+        ],
+    ),
+    "duplicate": Told(
+        steps=[
+            " 1.80 send p1#3",
+            "*1.90 deliver p1#3",
+            " 2.00 partition isolate-live of a1",
+            "*2.10 ack p1#3",
+            " 2.50 session ends",
+            " 2.60 voting",
+            " 3.00 live",
+            " 3.10 subscribe q",
+            "*3.20 deliver p1#3",
+            " 3.30 ack p1#3",
+        ],
+        words=[
+            "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.800 s; a1 (live since before the load) acknowledged it at 1.810 s.",
+            "a1 delivered p1#3 to session 1 at 1.900 s.",
+            "Session 1 acknowledged it, and a1 confirmed that at 2.110 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
+            "Session 1 ended at 2.500 s (broker silent).",
+            "In between: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s and a2 was seen live at 3.000 s.",
+            "Then a2 (live since 3.000 s) delivered p1#3 to session 2 at 3.200 s (marked redelivered, delivery count 2), 1.090 s after the acknowledgement was confirmed.",
+            "A message whose acknowledgement was confirmed must never be delivered again, nor may one session get it twice for nothing.",
+        ],
+    ),
+    "unflagged": Told(
+        steps=[
+            " 1.00 send p1#3",
+            "*1.10 deliver p1#3",
+            " 1.50 session ends",
+            "*1.60 deliver p1#3",
+        ],
+        words=[
+            "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "a1 delivered p1#3 to session 1 at 1.100 s.",
+            "Session 1 ended at 1.500 s (consumer left).",
+            "Then a1 delivered p1#3 to session 2 at 1.600 s (not marked redelivered), 0.500 s after that delivery.",
+            "A broker that delivers a message again must mark it as redelivered.",
+        ],
+    ),
+    "redelivery": Told(
+        steps=[
+            " 1.00 send p1#3",
+            "*1.10 deliver p1#3",
+            " 1.50 session ends",
+            "*1.60 deliver p1#3",
+        ],
+        words=[
+            "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "a1 delivered p1#3 to session 1 at 1.100 s.",
+            "Session 1 ended at 1.500 s (broker silent).",
+            "Then a1 delivered p1#3 to session 2 at 1.600 s (marked redelivered, delivery count 2), 0.500 s after that delivery.",
+            "The guarantee allows one delivery of each message.",
+        ],
+    ),
+    "double": Told(
+        steps=[
+            " 0.50 subscribe q",
+            " 1.00 send p1#3",
+            "*1.10 deliver p1#3",
+            " 1.20 subscribe q",
+            "*1.30 deliver p1#3",
+            "*1.40 ack p1#3",
+            "*1.50 ack p1#3",
+        ],
+        words=[
+            "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "a1 delivered p1#3 to session 1 at 1.100 s.",
+            "Then a1 delivered p1#3 to session 2 at 1.300 s (marked redelivered, delivery count 2).",
+            "Session 1 had not let go of p1#3 by then: a1 still answered that session at 1.410 s.",
+            "A message may be in the hands of one session at a time.",
+        ],
+    ),
+    "split_group": Told(
+        steps=[
+            " 2.00 partition isolate-live of a1",
+            " 2.60 voting",
+            " 3.00 live",
+            " 4.00 send p1#1",
+            "*4.10 deliver p1#1",
+            " 4.20 send p2#5",
+            "*4.30 deliver p2#5",
+            "*4.40 ack p1#1",
+            "*4.50 ack p2#5",
+        ],
+        words=[
+            "Producer 1 sent p1#1 (message 1, queue q, group g) at 4.000 s; a2 (live since 3.000 s) acknowledged it at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
+            "Producer 2 sent p2#5 (message 5, queue q, group g) at 4.200 s; a1 (live since before the load, replaced by a2 at 3.000 s) acknowledged it at 4.210 s, with partition isolate-live of a1 still in force.",
+            "What had changed before: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s and a2 was seen live at 3.000 s.",
+            "a2 delivered p1#1 to session 2 at 4.100 s.",
+            "Then a1 delivered p2#5 to session 1 at 4.300 s, with partition isolate-live of a1 still in force.",
+            "Session 2 had not let go of p1#1 by then: a2 still answered that session at 4.410 s.",
+            "All messages of a group belong to one session at a time.",
+        ],
+    ),
+    "reordered": Told(
+        steps=[
+            "*1.00 send p1#1",
+            "*1.10 send p1#2",
+            "*1.20 deliver p1#2",
+            "*1.30 deliver p1#1",
+        ],
+        words=[
+            "Producer 1 sent p1#1 (message 1, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "Producer 1 sent p1#2 at 1.100 s; a1 acknowledged it at 1.110 s.",
+            "a1 delivered p1#2 to session 1 at 1.200 s.",
+            "Only then a1 delivered p1#1 to session 1 at 1.300 s.",
+            "The messages of one producer in one group must arrive in the order in which they were sent.",
+        ],
+    ),
+    "realtime": Told(
+        steps=[
+            " 2.00 partition isolate-live of a1",
+            " 2.60 voting",
+            " 3.00 live",
+            "*4.00 send p1#1",
+            "*4.10 send p2#2",
+            "*4.20 deliver p2#2",
+            " 4.30 partition isolate-live of a1 healed",
+            "*4.40 deliver p1#1",
+        ],
+        words=[
+            "Producer 1 sent p1#1 (message 1, queue q, group g) at 4.000 s; a2 (live since 3.000 s) acknowledged it at 4.010 s, while partition isolate-live of a1 (2.000 s to 4.300 s) was in force.",
+            "Producer 2 sent p2#2 at 4.100 s; a1 (live since before the load, replaced by a2 at 3.000 s) acknowledged it at 4.110 s, with partition isolate-live of a1 still in force.",
+            "a1 delivered p2#2 to session 1 at 4.200 s.",
+            "In between: partition isolate-live of a1 was healed at 4.300 s.",
+            "Only then a2 delivered p1#1 to session 2 at 4.400 s.",
+            "What was certainly sent before another message of its group was begun must be delivered before it.",
+        ],
+    ),
+    "in_session": Told(
+        steps=[
+            "*1.00 send p1#1",
+            " 1.10 send p1#2",
+            " 1.20 deliver p1#1",
+            " 1.30 session ends",
+            "*1.40 deliver p1#2",
+            "*1.50 deliver p1#1",
+        ],
+        words=[
+            "Producer 1 sent p1#1 (message 1, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "Producer 1 sent p1#2 at 1.100 s; a1 acknowledged it at 1.110 s.",
+            "a1 delivered p1#2 to session 2 at 1.400 s.",
+            "Only then a1 delivered p1#1 to session 2 at 1.500 s (marked redelivered, delivery count 2).",
+            "Within one session the messages of one producer in a group must not go backwards.",
+        ],
+    ),
+    "split_brain": Told(
+        steps=[
+            "*-0.20 live",
+            " 2.00 partition isolate-live of a1",
+            " 2.60 voting",
+            "*3.00 live",
+            " 4.00 send p1#1",
+            " 4.10 send p1#2",
+            " 6.00 stopped",
+            "*9.00 end",
+        ],
+        words=[
+            "What led to it: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s and a2 was seen live at 3.000 s.",
+            "For 2.900 s, from 3.000 s to 5.900 s, both were live for certain under node ID 01234567: a1 since before the load and a2 since 3.000 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
+            "In that time a1 acknowledged 1 send (the first, p1#1, at 4.010 s) and a2 acknowledged 1 send (the first, p1#2, at 4.110 s): two histories, of which one must be thrown away.",
+            "Under one node ID at most one broker may be live at any moment.",
+        ],
+    ),
+    "zombie": Told(
+        steps=[
+            "*-0.20 live",
+            " 2.00 partition isolate-live of a1",
+            " 2.60 voting",
+            "*3.00 live",
+            "*4.00 send p1#3",
+        ],
+        words=[
+            "What led to it: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s and a2 was seen live at 3.000 s.",
+            "From 3.000 s on a2 was certainly live in the place of a1.",
+            "Nevertheless, when producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s, a1 answered ok at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
+            "A broker that has been replaced must not answer any more.",
+        ],
+    ),
+    "unavailable": Told(
+        steps=[
+            " 2.00 kill of a1",
+            " 2.10 stopped",
+            "*2.50 send p1#2",
+            " 12.00 send p1#3",
+            " 30.00 kill of a1 healed",
+            " 30.50 live",
+            "*31.00 send p1#4",
+        ],
+        words=[
+            "For 28.510 s, from 2.500 s to 31.010 s, nothing that producer 1 sent was acknowledged, while kill of a1 (2.000 s to 30.000 s) was in force.",
+            "What clients saw: not connected.",
+            "Meanwhile: kill of a1 was healed at 30.000 s and a1 was seen live at 30.500 s.",
+            "The faults, with the recovery bound after each, explain it.",
+            "Without a fault that explains it, operations must succeed within the bound.",
+        ],
+    ),
+    "not_recovered": Told(
+        steps=[
+            " 2.00 power-loss of a1",
+            " 2.10 stopped",
+            " 8.00 heal",
+            " 9.00 restarted",
+            " 9.10 restarted",
+            " 18.90 restarted",
+            "*38.00 not-recovered",
+        ],
+        words=[
+            "Every fault was healed at 8.000 s.",
+            "After that: a1, which had ended by itself, was started again 100 times until 18.900 s, first at 9.000 s.",
+            "At 38.000 s the recovery bound had passed, and operations still did not succeed.",
+            "Brokers at that moment: a1 (stopped since 2.100 s), a2 (backup since before the load).",
+            "When everything has been healed, operations must succeed again within the recovery bound.",
+        ],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def stories():
+    return {name: make() for name, make in SCENES.items()}
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_steps_are_the_witness_and_what_explains_it_in_order(name, stories):
+    assert steps(stories[name]) == EXPECTED[name].steps
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_the_paragraph_says_it_word_for_word(name, stories):
+    assert telling.paragraph(stories[name]) == " ".join(EXPECTED[name].words)
+
+
+def test_every_row_of_the_witness_is_a_step_but_the_begin_of_the_load(stories):
+    for told in stories.values():
+        shown = {row["index"] for step in told.steps for row in step.rows}
+        loads = {row["index"] for row in told.finding.witness.rows if row.get("value") == "load"}
+        assert set(told.finding.witness.indexes) - loads <= shown
+
+
+def test_every_anomaly_that_is_checked_has_words_and_a_scene_of_its_own(stories):
+    graves = set().union(*BROKEN_BY.values())
+    assert {told.finding.name for told in stories.values()} >= graves | set(CHECKED)
+    assert set(telling.RULES) >= graves | set(CHECKED)
+
+
+def test_a_kind_without_words_of_its_own_is_told_by_its_sentence_and_its_messages():
+    scene = Scene()
+    scene.send(1.0, 3)
+    scene.deliver(1.1, 3, 1)
+    scene.disconnect(1.2, 1)
+    scene.deliver(1.3, 3, 2)
+    found = scene.finding("unflagged-redelivery")
+    read = scene.excerpt(found)
+    unknown = type(found)(
+        name="diverged",
+        severity="grave",
+        count=1,
+        sentence="They disagree.",
+        witness=found.witness,
+        details={},
+    )
+    text = telling.paragraph(story.compose(unknown, read))
+    assert text.startswith("They disagree. Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s")
+    assert text.endswith("delivered p1#3 to session 1 at 1.100 s.")
+
+
+def test_a_message_delivered_without_end_makes_a_story_that_ends():
+    scene = Scene()
+    scene.send(1.0, 3)
+    for number in range(300):
+        scene.deliver(1.1 + number / 10, 3, number, count=1 + number, redelivered=number != 250)
+        scene.disconnect(1.15 + number / 10, number)
+    told = scene.story("unflagged-redelivery")
+    assert len(told.steps) == story.STEPS_MAX
+    assert told.left_out > 200
+    shown = {row["index"] for step in told.steps for row in step.rows}
+    assert set(told.finding.witness.indexes) <= shown
+    assert len([lane for lane in told.lanes if lane.kind == "session"]) == story.LANES_MAX
+    assert told.notes[0].startswith("Not drawn, for want of room: session")
+
+
+def test_a_question_and_its_answer_are_two_steps_where_something_lies_between():
+    scene = Scene()
+    scene.add(1.0, 5, "invoke", "send", **scene.of(3))
+    scene.deliver(1.1, 3, 1)
+    scene.add(1.2, 5, "ok", "send", **scene.of(3), broker="a1")
+    scene.disconnect(1.3, 1)
+    scene.deliver(1.4, 3, 2)
+    told = scene.story("unflagged-redelivery")
+    assert [(step.label, step.source, step.target) for step in told.steps[:3]] == [
+        ("send p1#3", "producer 1", "a1"),
+        ("deliver p1#3", "a1", "session 1"),
+        ("receipt p1#3", "a1", "producer 1"),
+    ]
+
+
+def test_a_fault_elsewhere_is_not_part_of_the_paragraph():
+    scene = Scene()
+    scene.role(0.1, "b1", "live", node_id="another")
+    scene.send(1.0, 3)
+    scene.deliver(1.1, 3, 1)
+    scene.ack(1.2, 3, 1)
+    scene.disconnect(1.3, 1)
+    scene.fault(1.4, kind="kill", nodes=["b1"], target="b1")
+    scene.fault(1.5, kind="pause", nodes=["a2"], target="a2")
+    scene.deliver(2.0, 3, 2)
+    text = telling.paragraph(scene.story("duplicate"))
+    assert "pause of a2 began at 1.500 s" in text
+    assert "b1" not in text
+
+
+def test_messages_of_two_groups_with_one_number_are_told_apart():
+    scene = Scene()
+    for group, message in (("g", 10), ("h", 11)):
+        scene.send(1.0, message, sequence=4, group=group)
+    names = story.Names(scene.rows)
+    assert [names.message(10), names.message(11)] == ["g/p1#4", "h/p1#4"]
+
+
+def test_a_role_that_was_changing_is_not_claimed():
+    scene = Scene()
+    scene.role(2.0, "a1", "stopped", low=0.5)
+    scene.role(3.0, "a1", "live", low=0.2)
+    standing = story.Standing(scene.rows, 500_000_000)
+
+    def at(second):
+        return standing.as_seen("a1", round((second + 0.5) * 1e9))
+
+    assert at(1.4) == "a1 (live since before the load)"
+    assert at(1.6) == "a1 (turning from live to stopped between 1.500 s and 2.000 s)"
+    assert at(2.1) == "a1 (stopped since 2.000 s)"
+    assert at(3.1) == "a1 (live since 3.000 s, in its 2nd life)"
+    assert standing.as_seen("b1", 1) == "b1"
+    assert standing.as_seen(None, 1) == "a broker"
+
+
+def test_the_same_rows_give_the_same_story():
+    assert steps(SCENES["duplicate"]()) == steps(SCENES["duplicate"]())
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("operation send", "no send of any client succeeded"),
+        ("client producer 2", "nothing that producer 2 sent was acknowledged"),
+        ("broker a1", "a1 acknowledged no send"),
+        ("something else", "nothing succeeded (something else)"),
+    ],
+)
+def test_an_unavailability_says_whose(key, words, stories):
+    found = stories["unavailable"].finding
+    details = {**found.details, "examples": [{"key": key, "index": 1}], "excused": False}
+    other = msgspec.structs.replace(found, details=details)
+    text = telling.paragraph(story.compose(other, Scene().excerpt(other)))
+    assert text.startswith(f"For 28.510 s, from 2.500 s to 31.010 s, {words}.")
+    assert "explain it." not in text.replace("that explains it", "")

@@ -1,0 +1,114 @@
+"""What is read of a stored history for a story: all of the finding's messages, few files, nothing of the others."""
+
+import pyarrow.parquet as pq
+import pytest
+from scene import Scene, ns
+from test_story_picture import stored
+
+from checkers.verdict import Verdict
+from harness import excerpt, partition, telling
+
+
+def busy():
+    """One message that comes twice, among many of other groups."""
+    scene = Scene()
+    for number in range(40):
+        scene.send(1.0 + number / 100, 100 + number, group=f"g{number % 7}", sequence=number)
+    scene.send(2.0, 3, sequence=5)
+    scene.subscribe(2.05, 1)
+    scene.deliver(2.1, 3, 1, sequence=5)
+    scene.ack(2.2, 3, 1, sequence=5)
+    scene.disconnect(2.3, 1)
+    scene.deliver(2.4, 3, 2, sequence=5)
+    return scene
+
+
+@pytest.mark.parametrize("group", ["g", None, "é", "another group"])
+@pytest.mark.parametrize("parts", [1, 2, 8])
+def test_the_file_of_a_message_is_known_without_looking(tmp_path, group, parts, monkeypatch):
+    scene = Scene()
+    for producer in range(5):
+        scene.send(1.0 + producer, 10 + producer, group=group, producer=producer)
+    monkeypatch.setattr("test_story_picture.PARTS", parts)
+    stored(tmp_path, scene)
+    for producer in range(5):
+        name = partition.file_name(partition.file_number("q", group, producer, parts))
+        table = pq.read_table(tmp_path / partition.DIRECTORY / name)
+        assert 10 + producer in table["message"].to_pylist()
+
+
+def test_everything_of_the_message_its_sessions_and_the_cluster_is_read_and_nothing_else(tmp_path):
+    scene = busy()
+    finding = scene.finding("duplicate")
+    read = excerpt.Reader(stored(tmp_path, scene, finding) / partition.DIRECTORY).of(finding)
+    assert {row["message"] for row in read.rows if "message" in row} == {3}
+    assert [row["f"] for row in read.rows] == [
+        "send", "send", "subscribe", "subscribe", "deliver", "ack", "ack", "disconnect", "deliver",
+    ]  # fmt: skip
+    assert [row["f"] for row in read.control] == ["role", "role", "phase"]
+    assert [row["index"] for row in read.rows] == sorted(row["index"] for row in read.rows)
+
+
+def test_only_the_file_of_the_message_is_opened(tmp_path, monkeypatch):
+    scene = busy()
+    finding = scene.finding("duplicate")
+    directory = stored(tmp_path, scene, finding) / partition.DIRECTORY
+    opened = []
+    read = excerpt._read
+    monkeypatch.setattr(
+        excerpt, "_read", lambda file, *rest: (opened.append(file.name), read(file, *rest))[1]
+    )
+    excerpt.Reader(directory).of(finding)
+    home = partition.file_name(partition.file_number("q", "g", 1, 4))
+    assert set(opened) == {home, partition.CONTROL}
+
+
+def test_a_message_in_another_file_than_its_place_says_is_found(tmp_path):
+    scene = busy()
+    finding = scene.finding("duplicate")
+    directory = stored(tmp_path, scene, finding) / partition.DIRECTORY
+    home = directory / partition.file_name(partition.file_number("q", "g", 1, 4))
+    home.rename(directory / "part-00031.parquet")
+    read = excerpt.Reader(directory).of(finding)
+    assert len([row for row in read.rows if row.get("message") == 3]) == 6
+
+
+def test_the_messages_beside_a_lost_one_are_read(tmp_path):
+    scene = Scene()
+    for message in (1, 2, 3, 4):
+        scene.send(message, message)
+        if message != 2:
+            scene.deliver(message + 0.1, message, 1)
+    scene.send(4.5, 9, producer=2, sequence=1)
+    scene.end(5.0)
+    finding = scene.finding("lost")
+    read = excerpt.Reader(stored(tmp_path, scene, finding) / partition.DIRECTORY).of(finding)
+    assert {row["message"] for row in read.neighbours} == {1, 3}
+
+
+def test_the_first_sends_of_both_sides_are_found_by_time(tmp_path):
+    scene = busy()
+    scene.role(3.0, "a2", "live")
+    scene.send(3.1, 50, "a1")
+    scene.send(7.0, 51, "a2")
+    scene.end(9.0)
+    finding = scene.finding("split-brain", begin_ns=ns(3.0), messages={"a1": [50, 60], "a2": [51]})
+    read = excerpt.Reader(stored(tmp_path, scene, finding) / partition.DIRECTORY).of(finding)
+    assert {row["message"] for row in read.rows if row["f"] == "send"} == {50, 51}
+
+
+def test_the_terminal_gets_the_words_of_the_gravest_finding(tmp_path):
+    scene = busy()
+    finding = scene.finding("duplicate")
+    directory = stored(tmp_path, scene, finding)
+    verdict = Verdict(valid=False, findings=(finding,))
+    assert telling.of_gravest(directory, verdict).startswith(
+        "Producer 1 sent p1#5 (message 3, queue q, group g)"
+    )
+    assert telling.of_gravest(directory, Verdict(valid=True)) == ""
+
+
+def test_a_history_that_is_not_there_has_no_rows(tmp_path):
+    read = excerpt.Reader(tmp_path).of(busy().finding("duplicate"))
+    assert [row["f"] for row in read.rows] == ["deliver", "ack", "deliver"]
+    assert list(read.control) == []

@@ -1,0 +1,311 @@
+"""The story in the report: drawn, escaped, beside its rows and log lines, and whole without logs."""
+
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import pyarrow as pa
+import pytest
+from scene import NODE, Scene, ns
+from scenes import SCENES
+
+from checkers.schema import SCHEMA
+from checkers.verdict import Verdict
+from harness import partition, report, sequence, store, story
+from harness.interface import Schedule, TestSpec
+
+SVG = "{http://www.w3.org/2000/svg}"
+PARTS = 4
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+def stored(directory, scene, *findings, valid=False, record=None):
+    """A run's directory with this scene as its history."""
+    columns = {name: [row.get(name) for row in scene.rows] for name in SCHEMA.names}
+    arrays = []
+    for field in SCHEMA:
+        plain = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        array = pa.array(columns[field.name], plain)
+        arrays.append(
+            array.dictionary_encode().cast(field.type) if pa.types.is_dictionary(field.type) else array
+        )
+    partition.write(directory, [pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)], PARTS)
+    store.save(directory, store.SPEC, TestSpec(name="made-up", nemeses=("partition",)))
+    store.save(directory, store.SCHEDULE, Schedule())
+    store.save(
+        directory, store.RUN, record or store.RunRecord(state="ended", zero="2026-02-03T10:00:00+00:00")
+    )
+    (directory / store.FINDINGS).write_bytes(Verdict(valid=valid, findings=findings).to_json())
+    return directory
+
+
+def log(directory, broker, *lines):
+    path = directory / store.LOGS / broker / "broker.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+
+
+def twice(error="broker silent"):
+    scene = Scene()
+    scene.send(1.0, 3)
+    scene.deliver(1.1, 3, 1)
+    scene.ack(1.2, 3, 1)
+    scene.disconnect(1.3, 1, error=error)
+    scene.role(1.5, "a2", "live")
+    scene.deliver(4.0, 3, 2, "a2")
+    return scene
+
+
+class Page(HTMLParser):
+    """What a browser would make of it: every element closed, texts by the class of what they stand in."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.texts, self.tags = [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append((tag, dict(attrs).get("class", "")))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        if data.strip():
+            self.texts.append(
+                ([name for _, name in self.open if name], self.open[-1][0] if self.open else "", data)
+            )
+
+    def of(self, name, tag=None):
+        return [text for names, inner, text in self.texts if name in names and tag in {None, inner}]
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_every_slice_is_well_formed_and_has_a_hint(name):
+    told = SCENES[name]()
+    for each in sequence.slices(told):
+        svg = ET.fromstring(each.svg)
+        assert svg.find(f"{SVG}title").text
+        if each.pause:
+            ET.fromstring(each.pause_svg)
+    assert [text.text for text in ET.fromstring(sequence.head(told)).iter(f"{SVG}text")] == [
+        lane.name for lane in told.lanes
+    ]
+
+
+def test_lanes_go_the_way_of_a_message_and_brokers_show_their_roles():
+    told = SCENES["duplicate"]()
+    assert [lane.name for lane in told.lanes] == ["producer 1", "a1", "a2", "session 1", "session 2"]
+    assert dict(sequence.legend(told)).keys() == {"live", "backup", "voting"}
+    live, backup, voting = (colour for _, colour in sequence.legend(told))
+
+    def colours(number):
+        svg = ET.fromstring(sequence.slices(told)[number].svg)
+        return [line.get("stroke") for line in svg.iter(f"{SVG}line") if line.get("stroke-width") == "9"]
+
+    labels = [step.label for step in told.steps]
+    assert colours(0) == [live, backup]
+    assert colours(labels.index("voting")) == [live, backup, voting]
+    assert colours(labels.index("live")) == [live, voting, live]
+
+
+def test_a_witness_stands_out_and_an_answer_has_a_way_back():
+    told = SCENES["duplicate"]()
+    drawn = {step.label: each.svg for step, each in zip(told.steps, sequence.slices(told), strict=True)}
+    assert sequence.WITNESS in drawn["ack p1#3"] or not told.steps[-1].witness
+    send = [
+        line
+        for line in ET.fromstring(drawn["send p1#3"]).iter(f"{SVG}line")
+        if line.get("y1") == line.get("y2")
+    ]
+    assert [(line.get("x1"), line.get("x2")) for line in send] == [("10.0%", "30.0%"), ("30.0%", "10.0%")]
+    assert send[0].get("stroke") == sequence.CONTEXT
+    deliver = [
+        line
+        for line in ET.fromstring(drawn["deliver p1#3"]).iter(f"{SVG}line")
+        if line.get("y1") == line.get("y2")
+    ]
+    assert [line.get("stroke") for line in deliver] == [sequence.WITNESS]
+
+
+def test_a_long_pause_is_a_break_and_a_short_one_is_not():
+    told = SCENES["not_recovered"]()
+    pauses = {step.label: each.pause for step, each in zip(told.steps, sequence.slices(told), strict=True)}
+    assert pauses["heal"] == "5.9 s later"
+    assert pauses["stopped"] == ""
+
+
+def test_the_field_is_shaded_while_a_fault_is_in_force():
+    told = SCENES["realtime"]()
+    shaded = ['opacity="0.07"' in each.svg for each in sequence.slices(told)]
+    labels = [step.label for step in told.steps]
+    assert shaded == [True] * labels.index("partition isolate-live of a1 healed") + [False, False]
+
+
+def test_the_report_has_the_paragraph_and_each_step_with_its_row_and_its_log_lines(tmp_path):
+    scene = twice()
+    finding = scene.finding("duplicate")
+    log(
+        tmp_path, "a1",
+        "2026-02-03T10:00:01.605Z INFO a1 handed over",  # 1.105 s of the load, which begins at 0.5 s
+        "Traceback without a time",
+        "2026-02-03T10:00:59.000Z INFO a1 far from everything",
+    )  # fmt: skip
+    log(tmp_path, "a2", "2026-02-03 10:00:01,980 INFO taking over")
+    page = Page(report.write(stored(tmp_path, scene, finding)).read_text())
+    assert page.of("story")[0].startswith("Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s")
+    assert page.of("when") == ["s", "1.000", "1.100", "1.200", "1.300", "1.500", "⋮", "4.000"]
+    rows = [re.sub(r"\s+", " ", text) for text in page.of("say", "summary") + page.of("say", "b")]
+    assert any(text.startswith("row ") for text in rows)
+    assert set(page.of("say", "b")) == {f"row {index}" for index in finding.witness.indexes}
+    shown = "".join(page.of("say", "pre"))
+    assert (
+        f"index {finding.witness.indexes[-1]}, time 4.5000 s, process 202, type ok, f deliver, queue q"
+        in shown
+    )
+    assert "1.105 a1 | 2026-02-03T10:00:01.605Z INFO a1 handed over\n" in shown
+    assert "1.105 a1 | Traceback without a time\n" in shown
+    assert "1.480 a2 | 2026-02-03 10:00:01,980 INFO taking over\n" in shown
+    assert "far from everything" not in shown
+
+
+def test_a_line_stands_beside_the_step_it_is_nearest_to(tmp_path):
+    scene = twice()
+    log(tmp_path, "a1", "2026-02-03T10:00:01.690Z INFO a1 just before the acknowledgement")
+    text = report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text()
+    step = text[text.index('data-time="1.200"') : text.index('data-time="1.300"')]
+    assert "just before the acknowledgement" in step
+    assert "2 log lines" not in text
+
+
+def test_nothing_that_a_broker_or_client_says_becomes_markup(tmp_path):
+    nasty = "<script>alert(1)</script>&\"'"
+    scene = twice(error=nasty)
+    log(tmp_path, "a1", f"2026-02-03T10:00:01.600Z INFO {nasty}")
+    text = report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text()
+    page = Page(text)
+    assert all(tag != "script" for tag, _ in page.tags)
+    assert any(nasty in shown for shown in page.of("say", "pre"))
+    assert any(nasty in shown for shown in page.of("story"))
+
+
+def test_a_name_of_a_broker_cannot_leave_the_picture():
+    scene = Scene(**{'a"><script>': "live"})
+    scene.deliver(1.0, 9, 1, broker='a"><script>')
+    told = scene.story("phantom")
+    for text in (sequence.head(told), *(each.svg for each in sequence.slices(told))):
+        assert "<script" not in text
+        ET.fromstring(text)
+
+
+def test_a_run_without_logs_still_has_its_story_and_says_what_is_missing(tmp_path):
+    scene = twice()
+    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    assert page.of("story")
+    assert "No log of a1 was kept." in page.of("hint")
+    assert "No log of a2 was kept." in page.of("hint")
+
+
+def test_lines_that_carry_no_time_are_not_guessed_at(tmp_path):
+    scene = twice()
+    log(tmp_path, "a1", "no time here", "nor here")
+    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    assert "The lines of a1's log carry no time that could be read: see logs/a1/." in page.of("hint")
+    assert not any("no time here" in text for text in page.of("say"))
+
+
+def test_a_clock_that_was_wrong_is_told(tmp_path):
+    scene = twice()
+    scene.fault(0.5, kind="clock-skew", nodes=["a1"])
+    scene.rows.sort(key=lambda row: row["time"])
+    for index, row in enumerate(scene.rows):
+        row["index"] = index
+    log(tmp_path, "a1", "2026-02-03T10:01:01.600Z INFO a1 a minute ahead")
+    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    assert any(
+        text.startswith("clock-skew of a1 changed the clock of a1: the times in its log are not those")
+        for text in page.of("hint")
+    )
+
+
+def test_a_run_that_did_not_record_its_clock_places_lines_roughly_and_says_so(tmp_path):
+    scene = twice()
+    log(tmp_path, "a1", "2026-02-03T10:00:01.605Z INFO a1 handed over")
+    record = store.RunRecord(state="ended", environment="local", started="2026-02-03T10:00:00.000+00:00")
+    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"), record=record)).read_text())
+    assert any("1.105 a1 | " in text for text in page.of("say", "pre"))
+    assert any("only roughly" in text for text in page.of("hint"))
+    nothing = store.RunRecord(state="ended", environment="local")
+    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"), record=nothing)).read_text())
+    assert any("log lines cannot be placed" in text for text in page.of("hint"))
+    assert not any("handed over" in text for text in page.of("say", "pre"))
+
+
+def test_simulated_brokers_log_virtual_time(tmp_path):
+    scene = twice()
+    log(tmp_path, "a1", "2026-01-01T00:00:01.605Z INFO a1 handed over")
+    record = store.RunRecord(state="ended", environment="simulation", started="2026-02-03T10:00:00.000+00:00")
+    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"), record=record)).read_text())
+    assert any("1.105 a1 | " in text for text in page.of("say", "pre"))
+
+
+def test_many_lines_are_cut_and_counted(tmp_path):
+    scene = twice()
+    log(tmp_path, "a2", *(f"2026-02-03T10:00:04.5{n:02d}Z INFO a2 line {n}" for n in range(50)))
+    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    shown = "".join(page.of("say", "pre"))
+    assert "INFO a2 line 5\n" in shown
+    assert "INFO a2 line 6\n" not in shown
+    assert "and 44 more near this moment, see logs/" in shown
+
+
+def test_what_is_only_information_has_no_story_and_a_warning_has(tmp_path):
+    scene = twice()
+    finding = scene.finding("duplicate")
+    for severity, told in (("info", False), ("warning", True)):
+        named = type(finding)(
+            name="duplicate", severity=severity, count=1, sentence="x", witness=finding.witness, details=finding.details
+        )  # fmt: skip
+        page = Page(report.write(stored(tmp_path, scene, named)).read_text())
+        assert bool(page.of("story")) is told
+
+
+def test_a_finding_without_messages_is_drawn(tmp_path):
+    scene = Scene()
+    scene.role(1.0, "a2", "live")
+    scene.send(1.2, 1, "a1")
+    scene.send(1.3, 2, "a2")
+    scene.role(2.0, "a1", "stopped")
+    scene.end(3.0)
+    finding = scene.finding(
+        "split-brain", begin_ns=ns(1.0), end_ns=ns(1.9), both_acknowledged=True,
+        acknowledged={"a1": 1, "a2": 1}, messages={"a1": [1], "a2": [2]},
+    )  # fmt: skip
+    page = Page(report.write(stored(tmp_path, scene, finding)).read_text())
+    assert f"under node ID {NODE[:8]}" in page.of("story")[0]
+    assert "a1 acknowledged 1 send (the first, p1#1, at 1.210 s)" in page.of("story")[0]
+    assert page.of("when") == ["s", "-0.200", "⋮", "1.000", "1.200", "1.300", "⋮", "2.000"]
+
+
+def test_the_page_needs_nothing_else_and_reads_on_a_phone(tmp_path):
+    scene = twice()
+    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    for tag, attributes in page.tags:
+        assert tag not in {"script", "iframe", "object", "link"}
+        assert not any(name.startswith("on") for name in attributes)
+        assert not any("http" in (attributes.get(name) or "") for name in ("src", "href"))
+    assert ("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}) in page.tags
+
+
+def test_a_story_of_no_rows_is_none(tmp_path):
+    finding = twice().finding("duplicate")
+    empty = type(finding)(
+        name="duplicate", severity="grave", count=1, sentence="x", witness=type(finding.witness)((), ())
+    )
+    page = Page(report.write(stored(tmp_path, Scene(), empty)).read_text())
+    assert page.of("story") == []
+    assert story.compose(empty, Scene().excerpt(empty)).steps == ()
