@@ -21,6 +21,7 @@ from broker.admin import AdminServer
 from broker.config import BrokerConfig
 from broker.policies.policy import Policy, StartError
 from broker.seams import Seams, real_seams
+from broker.storage.database.opening import Database, open_database
 from broker.storage.directory import DirectoryVolume
 from broker.storage.shared import SharedDirectory
 from broker.storage.shared_directory import SharedDirectoryVolume
@@ -49,7 +50,7 @@ def set_up_logging(broker: str, level: str, stream: TextIO | None = None) -> Non
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
-def policy_of(config: BrokerConfig, seams: Seams, volume: Volume) -> Policy:
+def policy_of(config: BrokerConfig, seams: Seams, volume: Volume, database: Database | None = None) -> Policy:
     """The policy that the configuration asks for, or none. ``volume`` is a shared directory where [ha-policy.shared-store] is."""
     if config.replication is not None:
         from broker.policies.replication import ReplicationPolicy  # noqa: PLC0415 - a broker starts fast with what it needs
@@ -59,6 +60,11 @@ def policy_of(config: BrokerConfig, seams: Seams, volume: Volume) -> Policy:
         from broker.policies.shared_store import SharedStorePolicy  # noqa: PLC0415 - as above
 
         return SharedStorePolicy(config, seams, cast("SharedDirectory", volume))
+    if config.ha_policy.ha_database is not None:
+        from broker.policies.ha_database import HaDatabasePolicy  # noqa: PLC0415 - as above
+
+        assert database is not None, "a store in a database, and no database"
+        return HaDatabasePolicy(config, seams, database)
     from broker.policies.standalone import StandalonePolicy  # noqa: PLC0415 - as above
 
     return StandalonePolicy(config, seams, volume)
@@ -70,6 +76,7 @@ async def serve(
     volume: Volume,
     stopping: asyncio.Event,
     observed: Callable[[Policy], None] | None = None,
+    database: Database | None = None,
 ) -> int:
     """Run a broker until ``stopping`` is set or its policy ends it; the exit status of its process.
 
@@ -78,7 +85,7 @@ async def serve(
     told of the policy once the admin port answers: whoever lives in this process may look at its role there.
     """
     try:
-        policy = policy_of(config, seams, volume)
+        policy = policy_of(config, seams, volume, database)
         admin = AdminServer(config.admin, config.broker.name, policy, stopping)
         await admin.start()
         if observed is not None:
@@ -111,10 +118,13 @@ async def _serve_as_process(config: BrokerConfig) -> int:
             "data directory %s cannot be used: %s (broker.data-directory)", config.data_path, error.strerror
         )
         return StartError.status
+    database = None if config.database_store is None else open_database(config.database_store, config.path)
     try:
-        return await serve(config, real_seams(config.resolved_hosts()), volume, stopping)
+        return await serve(config, real_seams(config.resolved_hosts()), volume, stopping, database=database)
     finally:
         await volume.close()
+        if database is not None:
+            await database.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -36,6 +36,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     pair: str
     configured: str  # "master" | "slave" | "standalone" | "member"
     ports: dict[str, int]
+    database: bool = False  # it keeps its messages in the deployment's one database
     store: StorePlan | None = None  # the directory it shares with others, where its data lies
 
 
@@ -336,7 +337,8 @@ class Environment(Protocol):
     killed harness leaves nothing broken. ``supports`` maps each fault primitive to "" (can) or the reason it cannot.
     Primitives: "cut" "reset" "slow" "stall" "datagram-loss" "datagram-duplicate" "datagram-reorder" (links), "pause" "kill" "stop"
     "destroy-data" "power-loss" (nodes), "disk-slow" "disk-stall" "disk-full" "disk-error" "disk-corrupt" (their disks),
-    "clock-skew" "clock-step" "clock-rate" (their clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared directories).
+    "clock-skew" "clock-step" "clock-rate" (their clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared directories),
+    "database-stall" "database-restart" "database-disconnect" (their database).
     """
 
     name: str

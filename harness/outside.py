@@ -89,6 +89,8 @@ class Outside:
     stopping: asyncio.Event
     observe: Callable[[Callable[[], Any]], None]
     """To be called once the broker answers, with what gives its ``Status`` at any time until its end."""
+    database: Address | None = None
+    """Where the database server is, of a broker that keeps its messages in one."""
     store: Any = None
     """The shared directory of a node that has one: what the broker's own seam to such a directory asks for."""
 

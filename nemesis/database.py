@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, NodePlan, UsageError
 from nemesis.disk import LeasedPart
-from nemesis.kind import PAIR, Option
+from nemesis.kind import PAIR, Impact, Option, Situation
 
 DATABASE: Final = "database"
 CHANCE_DEFAULT: Final = 0.5
@@ -34,17 +34,12 @@ class DatabaseKind(LeasedPart):
 
 
 class ServerKind(DatabaseKind):
-    """A fault of the server itself: it is one, and hits all brokers."""
+    """A fault of the server itself: it is one, and hits all brokers, whichever is named."""
 
-    options: ClassVar[Mapping[str, Option]] = {}
-
-    def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """The target can only be "all"."""
-        if fault.target not in (None, self.default_target):
-            raise UsageError(
-                f'target "{fault.target}": all brokers share the one database, so it is "all" or none'
-            )
-        super().validate(fault, nodes)
+    def plan(self, fault: Fault, situation: Situation) -> Impact:
+        """All nodes, whatever the target: none of them has a database of its own."""
+        del fault
+        return Impact("the database", nodes=situation.names, part=self.part)
 
 
 class DatabaseStall(ServerKind):

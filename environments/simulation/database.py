@@ -14,15 +14,20 @@ import asyncio
 import random
 import sqlite3
 import struct
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from environments.simulation.faults import Injected
 from environments.simulation.process import Process
 from environments.simulation.world import World
+from harness.interface import Address
 
 NODE: Final = "database"
 PORT: Final = 5432
+
+ADDRESS: Final = Address(NODE, PORT)
 
 SERVICE_S: Final = (0.0003, 0.0015)
 """From a request's arrival to its commit: a solid-state disk behind a server that has other work."""
@@ -126,6 +131,26 @@ class DatabaseServer:
     def sever(self, clients: dict[str, float]) -> None:
         """From now on a transaction of such a client loses its connection with that chance, half of them after the commit."""
         self._severed = dict(clients)
+
+    def apply(self, in_force: Sequence[Injected]) -> None:
+        """Be as all faults in force together want it."""
+        kinds = {fault.primitive for fault in in_force}
+        self.sever(
+            {
+                node: fault.severed
+                for fault in in_force
+                if fault.primitive == "database-disconnect"
+                for node in fault.nodes
+            }
+        )
+        if "database-restart" in kinds:
+            self.stop()
+        else:
+            self.start()
+        if "database-stall" in kinds:
+            self.pause()
+        else:
+            self.resume()
 
     def state(self, client: str = "") -> str:
         """As a probe sees it: "serving", "stalled", "down", or "severed" for a client that loses connections."""

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from environments.lease import DEFAULT_LEASE_S, LeaseExpiredError, LeaseTable
-from environments.simulation import faults
+from environments.simulation import database, faults
 from environments.simulation.condition import combine
+from environments.simulation.database import DatabaseServer
 from environments.simulation.errors import DeadlockError, StallError
 from environments.simulation.faults import Injected
 from environments.simulation.logs import NodeLogs
@@ -68,6 +69,7 @@ class SimulationEnvironment:
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._disks: dict[str, Disk] = {}
         self._stores = Stores()
+        self._database: DatabaseServer | None = None
         self._chances: dict[str, random.Random] = {}
         self._processes: dict[str, Process] = {}
         self._lives: dict[str, int] = {}
@@ -131,6 +133,9 @@ class SimulationEnvironment:
         self._table = LeaseTable(lambda: world.now_ns / 1e9)
         self._prober = Prober(world)
         self._nodes = {node.name: node for node in nodes}
+        if any(node.database for node in nodes):
+            self._database = DatabaseServer(world)
+            self._database.start()
         for node in nodes:
             listen = {port: Address(node.name, number) for port, number in node.ports.items()}
             hosts = {
@@ -180,6 +185,7 @@ class SimulationEnvironment:
             disk=self._disks[node],
             stopping=asyncio.Event(),
             observe=partial(self._statuses.__setitem__, node),
+            database=database.ADDRESS if self._nodes[node].database else None,
             store=self._stores.of(node),
         )
         return await self._system.serve(self._files[node], outside)
@@ -235,6 +241,8 @@ class SimulationEnvironment:
     async def teardown(self) -> None:
         """There is nothing outside this process, and the world has ended with its run."""
         self._processes.clear()
+        if self._database is not None:
+            self._database.close()
 
     # ---- faults
 
@@ -259,6 +267,8 @@ class SimulationEnvironment:
                 self._disks[node].power_lost(self._chances[node])
         elif primitive in faults.STORES:
             self._stores.require(primitive, nodes)
+        elif primitive in faults.DATABASES and self._database is None:
+            raise UsageError(f"{primitive}: no broker of this test keeps its messages in a database")
         elif primitive == "disk-corrupt":
             for node in nodes:
                 if self._disks[node].corrupt(self._chances[node]) is None:
@@ -324,6 +334,8 @@ class SimulationEnvironment:
         """Compute anew what the faults in force mean for whatever this one concerns."""
         world = self._world()
         in_force = self._table.in_force()
+        if fault.primitive in faults.DATABASES and self._database is not None:
+            self._database.apply(in_force)
         for link in fault.links:
             world.network.apply(link, combine(one.link for one in in_force if link in one.links))
         for node in fault.nodes:
@@ -349,6 +361,8 @@ class SimulationEnvironment:
             node, _, part = name.partition("/")
             if part == "disk":
                 observed[name] = await self._disks[node].probe()
+            elif part == "database":
+                observed[name] = "absent" if self._database is None else self._database.state(node)
             elif part == "clock":
                 observed[name] = await self._prober.clock(node)
             elif part == "store":

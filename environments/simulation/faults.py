@@ -22,6 +22,7 @@ PROCESSES: Final = ("pause",)
 DISKS: Final = ("disk-slow", "disk-stall", "disk-full", "disk-error")
 CLOCKS: Final = ("clock-skew", "clock-step", "clock-rate")
 STORES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
+DATABASES: Final = ("database-stall", "database-restart", "database-disconnect")
 MOMENTS: Final = ("disk-corrupt", "power-loss")
 """Faults that happen at once and have nothing to heal."""
 
@@ -32,6 +33,7 @@ PRIMITIVES: Final = (
     *DISKS,
     *CLOCKS,
     *STORES,
+    *DATABASES,
     *MOMENTS,
     "kill",
     "stop",
@@ -57,6 +59,8 @@ class Injected:
     nodes: tuple[str, ...] = ()
     link: LinkCondition = CLEAR
     disk: DiskCondition = SOUND
+    severed: float = 0.0
+    """The chance of a transaction with the database to lose its connection."""
     skew_ms: float = 0.0
     step_ms: float = 0.0
     rate: float = 1.0
@@ -94,6 +98,11 @@ def translate(
             "datagram-reorder": LinkCondition(reorder=chance),
         }[primitive]
         fault = Injected(primitive, links, nodes, link=link)
+    elif primitive == "database-disconnect":
+        severed = _number(primitive, given, "chance", SEVERED_DEFAULT)
+        if not 0 < severed <= 1:
+            raise UsageError(f"{primitive}: chance must be above 0 and at most 1, not {severed:g}")
+        fault = Injected(primitive, links, nodes, severed=severed)
     elif primitive in DISKS:
         fault = Injected(primitive, links, nodes, disk=_disk(primitive, given))
     elif primitive == "clock-skew":

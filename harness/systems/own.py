@@ -34,8 +34,9 @@ from harness.interface import (
 )
 from harness.outside import Disk, Outside, StorePlan
 from harness.spec import near
-from harness.systems import store
+from harness.systems import ha_database, store
 from harness.systems.admin import AdminClients
+from harness.systems.database import WorldDatabase
 from harness.systems.disk import OwnDisk
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class OwnSystem:
         {
             "replication": "live-backup pairs; the backup has what the live acknowledged, quorum votes decide (AMQ 17.3.3)",
             "shared-store": "live-backup pairs, or one live and several backups, on a shared directory; whoever has its lock is live (AMQ 17.3.2)",
+            "ha-database": ha_database.DESCRIPTION,
             "standalone": "brokers without a backup, clustered; what one holds waits for its restart",
         }
     )
@@ -144,6 +146,8 @@ class OwnSystem:
             raise UsageError(f'unknown policy "{spec.policy}": {near(spec.policy, self.policies)}')
         roles: tuple[str, ...] = ("standalone",) if spec.policy == "standalone" else _ROLES
         stores: dict[str, StorePlan] = {}
+        if spec.policy == "ha-database":
+            roles = (ha_database.CONFIGURED,)
         if spec.policy == "shared-store":
             roles = ("master", *("slave" for _ in range(store.backups(spec))))
             stores = {pair: store.plan(spec, pair) for pair in string.ascii_lowercase[: spec.pairs]}
@@ -154,6 +158,7 @@ class OwnSystem:
                 configured=role,
                 ports=dict(PORTS),
                 store=stores.get(pair),
+                database=spec.policy == "ha-database",
             )
             for pair in string.ascii_lowercase[: spec.pairs]
             for number, role in enumerate(roles, 1)
@@ -199,6 +204,7 @@ class OwnSystem:
             outside.store if settings.shared_store is not None else _volume(outside.disk),
             outside.stopping,
             lambda policy: outside.observe(partial(_status_of, name, policy)),
+            None if outside.database is None else WorldDatabase(outside.database, name),
         )
 
     async def status(self, admin: Address) -> Status:
@@ -260,6 +266,8 @@ def _table(
         if spec.policy == "shared-store":
             section = dict(TEST_SHARED_STORE_DEFAULTS)
         defaults |= {f"{_HA}{spec.policy}.{node.configured}.{name}": value for name, value in section.items()}
+    if spec.policy == "ha-database":
+        defaults |= ha_database.TEST_DEFAULTS
     table = config.apply(table, defaults)
     for chosen in ("*", node.name):
         for name, value in _properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"):
