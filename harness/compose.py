@@ -15,7 +15,7 @@ import environments.registry
 import nemesis.registry
 import nemesis.schedule
 import workloads.registry
-from harness.interface import Environment, NodePlan, Schedule, System, TestSpec, Workload
+from harness.interface import Environment, NodePlan, Schedule, System, TestSpec, UsageError, Workload
 from harness.spec import choose
 from harness.systems import registry as systems
 
@@ -67,6 +67,10 @@ def compose(
     if schedule is None:
         schedule = nemesis.schedule.generate(spec, nodes, randomness(spec, "schedule"))
     nemesis.schedule.validate(schedule, environment.supports(), nodes)
+    for kind in dict.fromkeys(fault.kind for fault in schedule.faults):
+        lack = nemesis.registry.get(kind).lacks(nodes)
+        if lack:
+            raise UsageError(f"{kind}: {lack}")
     return Composition(
         spec=spec,
         system=system,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from harness.interface import Fault, NodePlan, UsageError
+from harness.interface import Fault, NodePlan
 from nemesis.disk import LeasedPart
 from nemesis.kind import PAIR, Impact, Option, Situation
 
@@ -24,13 +24,14 @@ class DatabaseKind(LeasedPart):
     part = DATABASE
     default_target = "all"
 
-    def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """As any kind's; and there must be a database."""
-        if not any(node.database for node in nodes):
-            raise UsageError(
-                "no broker of this test keeps its messages in a database: use --policy ha-database"
-            )
-        super().validate(fault, nodes)
+    def lacks(self, nodes: Sequence[NodePlan]) -> str:
+        """There must be a database."""
+        there = any(node.database for node in nodes)
+        return (
+            ""
+            if there
+            else "no broker of this test keeps its messages in a database: use --policy ha-database"
+        )
 
 
 class ServerKind(DatabaseKind):

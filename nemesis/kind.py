@@ -155,6 +155,11 @@ class Kind(ABC):
         if pair is not None and pair not in pairs:
             raise UsageError(f'unknown pair "{pair}": {near(pair, pairs)}')
 
+    def lacks(self, nodes: Sequence[NodePlan]) -> str:
+        """What this kind would break and the cluster does not have, with what would be right; "" if it can break something."""
+        del nodes
+        return ""
+
     @abstractmethod
     def plan(self, fault: Fault, situation: Situation) -> Impact:
         """Resolve the fault to links or nodes. Raises CannotBeginError if there is nothing that it could touch now."""
