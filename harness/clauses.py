@@ -11,9 +11,13 @@ from harness.story import Story
 
 
 class Clauses:
-    """Parts of sentences about one story; what was said of a broker or a fault once is not said again."""
+    """Parts of sentences about one story; what was said of a broker or a fault once is not said again.
 
-    def __init__(self, story: Story) -> None:
+    ``changes`` is how many changes of roles and faults one sentence names; the others are counted.
+    """
+
+    def __init__(self, story: Story, changes: int) -> None:
+        self._changes = changes
         self.story = story
         self.names = story.names
         self.standing = story.standing
@@ -65,18 +69,20 @@ class Clauses:
         """When."""
         return self.standing.seconds(row["time"])
 
+    def between(self, low: int, high: int, opening: str) -> str:
+        """A sentence about the roles and faults that changed between two moments; nothing if none did."""
+        return self.standing.meanwhile(self.story.brokers, low, high, f"{opening}:", self._changes)
+
     def meanwhile(self, low: Row | None, high: Row | None, opening: str = "In between") -> str:
-        """A sentence about the roles and faults that changed between two rows; nothing if none did."""
+        """The same between two rows."""
         if low is None or high is None:
             return ""
-        return self.standing.meanwhile(self.story.brokers, low["time"], high["time"], f"{opening}:")
+        return self.between(low["time"], high["time"], opening)
 
     def led_to(self, until: int, opening: str) -> str:
         """The same from where the story begins."""
         begin = self.story.steps[0].at - 1 if self.story.steps else until
-        return self.standing.meanwhile(
-            self.story.brokers, max(begin, self.standing.zero), until, f"{opening}:"
-        )
+        return self.between(max(begin, self.standing.zero), until, opening)
 
     def force(self, at: int) -> str:
         """Which faults were in force, as the end of a sentence; their whole span at the first mention only."""
@@ -186,7 +192,8 @@ class Clauses:
             ended = row["f"] == "disconnect" or (row["f"], row["type"]) == ("unsubscribe", "ok")
             if ended and row.get("session") == session and low < row["index"] < high:
                 why = f" ({shortened(row['error'])})" if row.get("error") else ""
-                return f"{capital(self.names.client(row))} ended at {self.at(row)}{why}."
+                verb = "ended" if row["f"] == "disconnect" else "left"
+                return f"{capital(self.names.client(row))} {verb} at {self.at(row)}{why}."
         return ""
 
 

@@ -29,6 +29,10 @@ ROWS_MAX: Final = 2_000
 """Of one finding: a message that was delivered again without end must not fill the memory."""
 READ_MAX: Final = 50_000
 """Of one file; nothing that a person reads needs more."""
+FEW: Final = 200
+"""Of one file, near one moment."""
+SAMPLED: Final = 4
+"""Files of which operations are taken where any will do to show that none succeeded."""
 SPANS_NS: Final = (200_000_000, 5_000_000_000)
 """How far the first sends that both sides of a split brain acknowledged are looked for; the second is tried where the first has none."""
 
@@ -82,7 +86,7 @@ class Reader:
         rows += self._of_control("session", sessions)
         rows += self._of_control("transaction", transactions)
         return Excerpt(
-            rows=_ordered(rows)[:ROWS_MAX],
+            rows=_ordered([*_ordered(rows)[:ROWS_MAX], *shown]),
             control=self.control,
             neighbours=neighbours,
         )
@@ -141,12 +145,12 @@ class Reader:
             return []
         begin, end = details.get("begin_ns", at), details.get("end_ns", at)
         near = SPANS_NS[0]
-        spans = [(begin - near, begin + near), (end - near, end + near)]
-        rows = []
-        for low, high in spans:
-            near_it = [row for file in self._parts() for row in _read(file, None, low, high)]
-            mine = _ordered(_of_key(near_it, example_of(finding).get("key")))
-            rows += [*mine[: ROWS_MAX // 4], *mine[-ROWS_MAX // 4 :]]
+        spans = [(begin - near, begin, -FEW), (begin, begin + near, FEW), (end - near, end + near, -FEW)]
+        rows: list[Row] = []
+        for low, high, most in spans:
+            files = self._parts()[:SAMPLED]
+            near_it = [row for file in files for row in _read(file, None, low, high, most=most)]
+            rows += _of_key(near_it, example_of(finding).get("key"))
         return rows
 
     def _parts(self) -> list[Path]:
@@ -213,8 +217,13 @@ def _read(
     wanted: Callable[[pa.Table], pa.ChunkedArray] | None,
     low_ns: int | None = None,
     high_ns: int | None = None,
+    *,
+    most: int = READ_MAX,
 ) -> list[Row]:
-    """The rows for which ``wanted`` holds, of a span of time: only the columns that decide are read of row groups without any."""
+    """The rows for which ``wanted`` holds, of a span of time; the first ``most``, or the last of them where it is negative.
+
+    Only the columns that decide are read of row groups without any.
+    """
     found: list[Row] = []
     with pq.ParquetFile(file) as parquet:
         time = parquet.schema_arrow.get_field_index("time")
@@ -227,16 +236,17 @@ def _read(
                 and not (span.min <= high_ns and span.max >= low_ns)
             ):
                 continue
-            few = parquet.read_row_group(number, columns=_DECIDING)
+            few = parquet.read_row_group(number, columns=_DECIDING if wanted else _DECIDING[:1])
             mask = _true(few) if wanted is None else pc.fill_null(wanted(few), False)
             if low_ns is not None:
                 within = pc.and_(pc.greater_equal(few["time"], low_ns), pc.less_equal(few["time"], high_ns))
                 mask = pc.and_(mask, within)
             if pc.any(mask).as_py():
-                found += _plain(parquet.read_row_group(number).filter(mask))
-            if len(found) >= READ_MAX:
+                rows = parquet.read_row_group(number).filter(mask)
+                found += _plain(rows.slice(0, most) if most > 0 else rows.slice(max(0, len(rows) + most)))
+            if most > 0 and len(found) >= most:
                 break
-    return found
+    return found[:most] if most > 0 else found[most:]
 
 
 def _true(table: pa.Table) -> pa.ChunkedArray:
@@ -245,10 +255,7 @@ def _true(table: pa.Table) -> pa.ChunkedArray:
 
 def _plain(table: pa.Table) -> list[Row]:
     names = [name for name in COLUMNS if name in table.column_names]
-    return [
-        {name: row[name] for name in names if row[name] is not None}
-        for row in table.slice(0, READ_MAX).to_pylist()
-    ]
+    return [{name: row[name] for name in names if row[name] is not None} for row in table.to_pylist()]
 
 
 def _ordered(rows: Iterable[Row]) -> list[Row]:

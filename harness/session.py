@@ -378,7 +378,7 @@ def _story(store: Path, verdict: Verdict) -> str:
     try:
         from harness import telling  # noqa: PLC0415 - only where something was found
 
-        return telling.of_gravest(store, verdict)
+        return telling.of_gravest(store, verdict, summary.STORY_CHARACTERS)
     except Exception as error:  # noqa: BLE001 - as in write_reports
         print(f"the story could not be told: {type(error).__name__}: {error}", file=sys.stderr)
         return ""

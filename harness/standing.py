@@ -17,7 +17,8 @@ from harness.excerpt import Row
 
 HEAL: Final = "heal:"
 SILENT: Final = "unreachable"
-_MENTIONED: Final = 6
+CHANGES_MAX: Final = 6
+"""In one sentence."""
 _PLACES: Final = 6
 _ORDINALS: Final = {2: "2nd", 3: "3rd"}
 
@@ -222,18 +223,15 @@ class Standing:
         again = "" if len(times) == 1 else f" {len(times)} times until {self.seconds(times[-1])}, first"
         return [(times[0], f"{broker}, which had ended by itself, was started again{again}")]
 
-    def meanwhile(self, brokers: Iterable[str], low: int | None, high: int | None, opening: str) -> str:
-        """A sentence about what changed between two moments; nothing if nothing did."""
-        if low is None or high is None:
-            return ""
-        found = self.changes(brokers, low, high)
-        if not found:
-            return ""
-        said = [f"{words} at {self.seconds(at)}" for at, words in found]
-        if len(said) > _MENTIONED:
-            half = _MENTIONED // 2
-            said[half:-half] = [f"{len(said) - _MENTIONED} changes more"]
-        return f"{opening} {_listed(said)}."
+    def meanwhile(
+        self, brokers: Iterable[str], low: int, high: int, opening: str, most: int = CHANGES_MAX
+    ) -> str:
+        """A sentence about what changed between two moments, the first and last of many; nothing if nothing did."""
+        said = [f"{words} at {self.seconds(at)}" for at, words in self.changes(brokers, low, high)]
+        if len(said) > most:
+            half = most // 2
+            said[half:-half] = [f"{len(said) - 2 * half} changes more"]
+        return f"{opening} {_listed(said)}." if said else ""
 
 
 def moment(row: Row) -> int:

@@ -6,6 +6,7 @@ every line must stand by itself.
 
 from __future__ import annotations
 
+import re
 import shlex
 import textwrap
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,8 @@ _WITNESS_ROWS: Final = 4
 _STORY_LINES: Final = 6
 """A longer story is for the report."""
 _STORY_WIDTH: Final = 118
+STORY_CHARACTERS: Final = _STORY_LINES * (_STORY_WIDTH - 6)
+"""What fits for certain, wherever lines break."""
 
 _FLAGS: Final[Mapping[str, str]] = {
     "policy": "--policy",
@@ -138,10 +141,11 @@ def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: s
     else:
         yield f"Findings (promised: {promised}): none"
     yield ""
-    told = textwrap.wrap(story, _STORY_WIDTH, break_long_words=False, break_on_hyphens=False)
+    whole = re.sub(r"(?<=\d) (?=m?s\b)", "\xa0", story)  # no line ends between a number and its unit
+    told = textwrap.wrap(whole, _STORY_WIDTH, break_long_words=False, break_on_hyphens=False)
     if 0 < len(told) <= _STORY_LINES:
         yield "Story    of the first grave finding, in seconds since the load began; with a picture and logs in the report"
-        yield from (f"  {line}" for line in told)
+        yield from (f"  {line.replace(chr(0xA0), ' ')}" for line in told)
         yield ""
     yield from _faults(verdict.statistics.faults)
     yield from _figures(verdict.statistics, judged_s)

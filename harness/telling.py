@@ -16,7 +16,7 @@ from harness import partition
 from harness.clauses import Clauses, capital
 from harness.excerpt import Reader, Row
 from harness.phrase import shortened
-from harness.standing import moment
+from harness.standing import CHANGES_MAX, moment
 from harness.story import Story, compose
 
 RULES: Final = {
@@ -46,17 +46,23 @@ def paragraph(story: Story) -> str:
     return " ".join(sentence for sentence in (*_told(story), RULES.get(story.finding.name, "")) if sentence)
 
 
-def of_gravest(directory: Path, verdict: Verdict) -> str:
-    """What happened in the first grave finding of a stored run, for who reads in a terminal; empty if there is none."""
+def of_gravest(directory: Path, verdict: Verdict, characters: int) -> str:
+    """What happened in the first grave finding of a stored run, for who reads in a terminal; empty if there is none.
+
+    What changed meanwhile is said more shortly where all of it would need more than so many characters.
+    """
     grave = next((each for each in verdict.findings if each.severity == "grave"), None)
     if grave is None:
         return ""
-    excerpt = Reader(directory / partition.DIRECTORY).of(grave)
-    return " ".join(sentence for sentence in _told(compose(grave, excerpt)) if sentence)
+    story = compose(grave, Reader(directory / partition.DIRECTORY).of(grave))
+    whole = " ".join(sentence for sentence in _told(story) if sentence)
+    if len(whole) <= characters:
+        return whole
+    return " ".join(sentence for sentence in _told(story, changes=2) if sentence)
 
 
-def _told(story: Story) -> Sequence[str]:
-    return _TELLERS.get(story.finding.name, _in_general)(Clauses(story))
+def _told(story: Story, changes: int = CHANGES_MAX) -> Sequence[str]:
+    return _TELLERS.get(story.finding.name, _in_general)(Clauses(story, changes))
 
 
 def _gone(of: Clauses) -> list[str]:
@@ -80,9 +86,7 @@ def _beside(of: Clauses) -> list[str]:
     for row in of.story.neighbours:
         if own is not None and row["f"] == "deliver" and row.get("delivery_count", 1) <= 1:
             which = "before" if row.get("sequence", 0) < own.get("sequence", 0) else "after"
-            told.append(
-                f"The one that its producer sent {which} it into the group did arrive: {of.delivered(row)}."
-            )
+            told.append(f"Its producer's message {which} it in the group did arrive: {of.delivered(row)}.")
             told.append(
                 of.session_end(row.get("session"), row["index"], 1 << 62) if which == "before" else ""
             )
@@ -335,7 +339,7 @@ def _unavailable(of: Clauses) -> list[str]:
     errors = sorted({shortened(row["error"]) for row in failed if row.get("error")})
     if errors:
         told.append(f"What clients saw: {', '.join(errors[:4])}.")
-    told.append(of.standing.meanwhile(of.story.brokers, begin, end, "Meanwhile:"))
+    told.append(of.between(begin, end, "Meanwhile"))
     if details.get("excused"):
         told.append("The faults, with the recovery bound after each, explain it.")
     return told

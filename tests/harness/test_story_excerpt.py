@@ -5,7 +5,7 @@ import pytest
 from scene import Scene, ns
 from test_story_picture import stored
 
-from checkers.verdict import Verdict
+from checkers.verdict import CheckOptions, Verdict
 from harness import excerpt, partition, telling
 
 
@@ -97,15 +97,70 @@ def test_the_first_sends_of_both_sides_are_found_by_time(tmp_path):
     assert {row["message"] for row in read.rows if row["f"] == "send"} == {50, 51}
 
 
+def test_a_witness_far_behind_is_not_cut_off(tmp_path, monkeypatch):
+    monkeypatch.setattr(excerpt, "ROWS_MAX", 20)
+    scene = Scene()
+    scene.send(1.0, 3)
+    for number in range(60):
+        scene.deliver(2.0 + number / 10, 3, number, count=1 + number, redelivered=number < 59)
+        scene.disconnect(2.05 + number / 10, number)
+    finding = scene.finding("unflagged-redelivery")
+    read = excerpt.Reader(stored(tmp_path, scene, finding) / partition.DIRECTORY).of(finding)
+    assert set(finding.witness.indexes) <= {row["index"] for row in read.rows}
+    assert len(read.rows) <= 20 + len(finding.witness.indexes)
+
+
+def test_of_a_time_without_success_only_what_lies_near_its_ends_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(excerpt, "FEW", 6)
+    scene = Scene()
+    scene.send(1.0, 1)
+    for number in range(200):
+        scene.send(2.0 + number / 20, 10 + number, None, outcome="fail", takes_s=0, error="not connected")
+    scene.deliver(12.0, 1, 1)
+    scene.send(12.1, 600)
+    options = CheckOptions(unavailable_bound_s=5)
+    finding = scene.finding("unavailable", options=options, begin_ns=ns(2.0), end_ns=ns(12.11))
+    read = excerpt.Reader(stored(tmp_path, scene, finding) / partition.DIRECTORY).of(finding)
+    failed = {
+        row["message"]
+        for row in read.rows
+        if row["type"] == "fail" and row["index"] not in finding.witness.indexes
+    }
+    assert failed >= {10, 11, 12, 209}
+    assert len(failed) <= 6
+    assert [row["message"] for row in read.rows if row["type"] == "ok"] == [600]
+    assert {row["f"] for row in read.rows} == {"send"}
+
+
 def test_the_terminal_gets_the_words_of_the_gravest_finding(tmp_path):
     scene = busy()
     finding = scene.finding("duplicate")
     directory = stored(tmp_path, scene, finding)
     verdict = Verdict(valid=False, findings=(finding,))
-    assert telling.of_gravest(directory, verdict).startswith(
+    assert telling.of_gravest(directory, verdict, 900).startswith(
         "Producer 1 sent p1#5 (message 3, queue q, group g)"
     )
-    assert telling.of_gravest(directory, Verdict(valid=True)) == ""
+    assert telling.of_gravest(directory, Verdict(valid=True), 900) == ""
+
+
+def test_a_terminal_that_is_too_small_for_all_changes_gets_the_first_and_the_last(tmp_path):
+    scene = Scene()
+    scene.send(1.0, 3)
+    scene.deliver(1.1, 3, 1)
+    scene.ack(1.2, 3, 1)
+    scene.disconnect(1.3, 1)
+    for number, role in enumerate(("voting", "live", "voting", "backup")):
+        scene.role(2.0 + number, "a2", role)
+    scene.deliver(9.0, 3, 2)
+    finding = scene.finding("duplicate")
+    verdict = Verdict(valid=False, findings=(finding,))
+    directory = stored(tmp_path, scene, finding)
+    whole, brief = (telling.of_gravest(directory, verdict, length) for length in (1_000, 500))
+    assert "a2 was seen live at 3.000 s" in whole
+    assert (
+        "In between: a2 was seen voting at 2.000 s, 2 changes more and a2 was seen backup at 5.000 s."
+        in brief
+    )
 
 
 def test_a_history_that_is_not_there_has_no_rows(tmp_path):
