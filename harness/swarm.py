@@ -6,7 +6,7 @@ draws the rest from small lists; thousands of runs meet all of it.
 
 Why bounded: brokers promise something for some faults only. A search without bounds finds again and again what the documents admit (RP4, RP11, RP13), and
 never comes to a bug. Bounded runs leave out kinds that no promise covers, do not mix what ends brokers with what silences them, and let a
-pair recover before the next blow that ends a broker. Kinds that are asked for by name are always taken.
+pair recover before the next blow that ends a broker (who has no backup is promised nothing but its disk, and needs no rest). Kinds that are asked for by name are always taken.
 """
 
 from __future__ import annotations
@@ -101,7 +101,11 @@ _CLIENTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "operation_timeout_s": (1.0, 2.5),
 }
 _OPTIONS: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
-    "slow": {"delay_ms": (20.0, 100.0, 500.0), "jitter_ms": (0.0, 50.0, 300.0)},
+    "slow": {
+        "delay_ms": (20.0, 100.0, 500.0),
+        "jitter_ms": (0.0, 50.0, 300.0),
+        "rate_bytes_s": (50_000.0, 200_000.0, 10_000_000.0),
+    },
     "disk-slow": {"delay_ms": (5.0, 50.0, 300.0), "jitter_ms": (0.0, 100.0)},
     "disk-error": {"operation": ("write", "sync")},
     "clock-skew": {"skew_ms": (-60_000.0, 1000.0, 3_600_000.0)},
@@ -112,7 +116,7 @@ _OPTIONS: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
 
 
 _ALWAYS_DRAWN: Final = frozenset({"seed", "nemeses", "properties", "duration_s", "interval_s", "targets"})
-"""Fields that no base fixes: its properties and nemeses bound what is drawn."""
+"""Fields that no base fixes: its properties, nemeses and targets bound what is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,8 +158,8 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
     """One run: the same for the same seed. Its own seed, and the seeds of all its parts, follow from it."""
     chance = random.Random(f"swarm:{seed}")
     nodes = swarm.nodes
-    chosen = _some(_family(swarm, chance), chance)
-    possible = [target for target in _TARGETS if _possible(target, nodes)]
+    chosen = _chosen(_family(swarm, chance), chance)
+    possible = [target for target in swarm.base.targets or _TARGETS if _possible(target, nodes)]
     changes: dict[str, Any] = {
         "seed": chance.getrandbits(31),
         "nemeses": chosen,
@@ -172,8 +176,10 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
     changes = {field: value for field, value in changes.items() if field not in given}
     spec = msgspec.structs.replace(swarm.base, **changes)
     faults: Sequence[Fault] = schedules.generate(spec, nodes, chance).faults
-    if swarm.bounded:
+    if swarm.bounded and _paired(nodes):
         faults = tuple(_apart(faults))
+    if not (swarm.bounded and _paired(nodes) and set(chosen) & set(ENDING)):
+        faults = _lasting(faults, chance)
     faults = [_with_options(fault, nodes, chance) for fault in faults]
     if chance.random() < 0.5:
         pair = chance.choice(sorted({node.pair for node in nodes}))
@@ -193,7 +199,7 @@ def promised(spec: TestSpec, schedule: Schedule) -> bool:
     apart = tuple(_apart(sorted(schedule.faults, key=lambda fault: fault.start_s)))
     return (
         not mixed
-        and len(apart) == len(schedule.faults)
+        and (len(apart) == len(schedule.faults) or not _paired(nodes))
         and not any(_unpromised(kind, nodes) for kind in found)
     )
 
@@ -207,9 +213,12 @@ def _family(swarm: Swarm, chance: random.Random) -> tuple[str, ...]:
     return tuple(kind for kind in swarm.kinds if kind in MILD or (kind in ENDING) is ends)
 
 
-def _some(choices: Sequence[str], chance: random.Random) -> tuple[str, ...]:
-    kept = tuple(choice for choice in choices if chance.random() < 0.5)
-    return kept or (chance.choice(choices),)
+def _chosen(family: Sequence[str], chance: random.Random) -> tuple[str, ...]:
+    """About half of the kinds, but one at least that is not mild, if there is any: a slow disk alone is hardly worth a run."""
+    kept = {kind for kind in family if chance.random() < 0.5}
+    if not kept - set(MILD):
+        kept.add(chance.choice([kind for kind in family if kind not in MILD] or family))
+    return tuple(kind for kind in family if kind in kept)
 
 
 def _about(value: float, chance: random.Random) -> float:
@@ -245,6 +254,20 @@ def _apart(faults: Sequence[Fault]) -> Iterator[Fault]:
             duration_s = math.inf if fault.duration_s is None else fault.duration_s
             free_s = fault.start_s + duration_s + settle_s
         yield fault
+
+
+def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
+    """Half of the time a kind that slows does so from its beginning to the end: everything else then meets long writes, copies and journeys.
+
+    Faults that take turns do not: where the peace between them is longer than they are, no two ever meet.
+    """
+    for kind in _SLOWING:
+        mine = [fault for fault in faults if fault.kind == kind]
+        if mine and chance.random() < 0.5:
+            lasting = msgspec.structs.replace(mine[0], duration_s=None)
+            faults = [fault for fault in faults if fault.kind != kind or fault is mine[0]]
+            faults[faults.index(mine[0])] = lasting
+    return faults
 
 
 def _with_options(fault: Fault, nodes: Sequence[NodePlan], chance: random.Random) -> Fault:
@@ -292,10 +315,14 @@ def _fits(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> bool:
     return True
 
 
+def _paired(nodes: Sequence[NodePlan]) -> bool:
+    """Whether anybody's data is also with another, who must have caught up before the next blow; one alone has its own disk, always."""
+    return any(node.configured == "slave" for node in nodes)
+
+
 def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
     """Whether no promise covers this kind in this cluster."""
-    paired = any(node.configured == "slave" for node in nodes)
-    few = paired and len({node.pair for node in nodes}) < QUORUM_PAIRS
+    few = _paired(nodes) and len({node.pair for node in nodes}) < QUORUM_PAIRS
     return name in BEYOND or (few and name in CONNECTED)
 
 

@@ -91,6 +91,42 @@ def test_a_bounded_run_does_not_mix_what_ends_brokers_with_what_silences_them_an
             assert after.start_s >= before.start_s + before.duration_s + swarm.SETTLE_S
 
 
+def test_what_slows_lasts_to_the_end_in_some_runs_but_not_beside_what_ends_one_of_a_pair():
+    def lasting(drawn_from):
+        for _, schedule in draws(drawn_from):
+            for fault in schedule.faults:
+                if fault.duration_s is None:
+                    assert fault.kind in ("slow", "disk-slow")
+                    yield {one.kind for one in schedule.faults}
+
+    pairs = list(lasting(swarm.swarm(spec())))
+    assert pairs
+    assert not any(together & set(swarm.ENDING) for together in pairs)
+    alone = spec(policy="standalone", pairs=1, nemeses=("power-loss", "disk-slow"))
+    assert any("power-loss" in together for together in lasting(swarm.swarm(alone)))
+
+
+def test_one_alone_needs_no_rest_between_two_blows_and_no_run_is_mild_only():
+    base = spec(policy="standalone", pairs=1, nemeses=("power-loss", "disk-slow"))
+    rests = []
+    for _, schedule in draws(swarm.swarm(base)):
+        ending = [fault for fault in schedule.faults if fault.kind in swarm.ENDING]
+        assert ending
+        rests += [
+            after.start_s - before.start_s - before.duration_s for before, after in itertools.pairwise(ending)
+        ]
+    assert min(rests) < swarm.SETTLE_S < max(rests)
+
+
+def test_targets_that_are_given_bound_those_that_are_drawn():
+    targets = {
+        fault.target
+        for _, schedule in draws(swarm.swarm(spec(nemeses=("pause",), targets=("live", "backup"))), 50)
+        for fault in schedule.faults
+    }
+    assert targets == {"live", "backup"}
+
+
 def test_bounds_leave_out_what_nobody_promises_to_survive_unless_it_is_named():
     assert not set(swarm.BEYOND) & set(swarm.swarm(spec()).kinds)
     assert "partition" in swarm.swarm(spec()).kinds

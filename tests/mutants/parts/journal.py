@@ -37,12 +37,11 @@ TORN: Final = Arena(
         "producers": 3,
         "consumers": 3,
         "groups": 40,
-        "rate": 400.0,
-        "payload_bytes": 1200,
-        "time_limit_s": 5.0,
+        "rate": 100.0,
+        "payload_bytes": 8192,
     },
 )
-"""Messages longer than a disk's sector, many of them in each write."""
+"""Messages of many of a disk's sectors each."""
 
 MUTANTS: Final = (
     Mutant(

@@ -12,6 +12,21 @@ _FEED: Final = "broker/policies/replication/feed.py"
 _FOLLOWER: Final = "broker/policies/replication/follower.py"
 _POLICY: Final = "broker/policies/replication/policy.py"
 
+SYNCHRONISING: Final = Arena(
+    ("pause", "partition", "slow"),
+    {
+        "targets": ("live", "backup"),
+        "shapes": ("pair-link", "isolate-live"),
+        "properties": {"*": {"ha-policy.replication.replication-patience": 1000}},
+        "time_limit_s": 20.0,
+        "payload_bytes": 2048,
+    },
+)
+"""Slow links between the brokers of a pair, so that a synchronisation takes its time, and little patience, so that there are many of them."""
+
+CLOCKS_APART: Final = Arena(("partition", "pause", "clock-rate"))
+"""Three pairs whose clocks run at different speeds: what leases are made for, up to a half."""
+
 MUTANTS: Final = (
     Mutant(
         "receipts-released-before-the-vote",
@@ -69,14 +84,14 @@ MUTANTS: Final = (
         "copy-trusted-too-early",
         "replication",
         "ARTEMIS-2297",
-        "a backup takes its copy for up to date as soon as it is complete, though the live still answers without it",
+        "a backup is told that it is up to date as soon as its copy is complete, though the live still answers without it",
         frozenset({"lost", "duplicate", "split-brain"}),
-        Arena(("partition", "pause", "slow", "late-start")),
+        SYNCHRONISING,
         (
             Replacement(
-                _FOLLOWER,
-                "return self._through is not None and self.copy.up_to_date and self.copy.synced >= self._through",
-                "return self.copy.up_to_date",
+                _FEED,
+                "            link.send(m.SnapshotEnd(last))\n",
+                "            link.send(m.SnapshotEnd(last))\n            link.send(m.UpToDate(self.session, last))\n",
             ),
         ),
     ),
@@ -86,7 +101,7 @@ MUTANTS: Final = (
         "openmq 69",
         "a live that has not heard of its backup for longer than it may goes on as if nothing were",
         frozenset({"split-brain", "lost"}),
-        THREE_PAIRS,
+        CLOCKS_APART,
         (
             Replacement(
                 _FEED,
