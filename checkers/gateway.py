@@ -12,6 +12,7 @@ damaged or of another runtime is ignored by the JVM; nothing ever fails because 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -73,7 +74,10 @@ class Gateway:
     """
 
     def __init__(self, java: Java, memory_mb: int, *, hurried: bool = False) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="jepsen-spark-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="jepsen-run-scratch-spark-"))
+        # "jepsen-run clean" removes those that nobody holds any more.
+        self._claim: int | None = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(self._claim, fcntl.LOCK_EX)
         self._info = self.directory / "gateway"
         self._log = self.directory / "spark.log"
         self._training: tuple[Path, Path] | None = None
@@ -191,6 +195,9 @@ class Gateway:
                 self.process.kill()
                 self.process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
     def _finish_training(self, fresh: Path, cache: Path) -> None:
         """Let the JVM write its cache without making anyone wait: a small shell waits for it and gives the file its name."""

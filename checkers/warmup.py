@@ -24,7 +24,8 @@ _MS: Final = 1_000_000
 
 def judge_once(spark: SparkSession) -> Verdict:
     """Judge the made-up history; the verdict is of interest to tests only."""
-    with tempfile.TemporaryDirectory(prefix="jepsen-warmup-") as name:
+    scratch = spark.conf.get("spark.local.dir", None)  # removed with the session, even if it was killed
+    with tempfile.TemporaryDirectory(prefix="warmup-", dir=scratch) as name:
         directory = Path(name)
         data, control = _history()
         pq.write_table(pa.Table.from_pylist(data, schema=SCHEMA), directory / "part-00000.parquet")

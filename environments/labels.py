@@ -36,6 +36,13 @@ STATE_DIR: Final = "JEPSEN_RUN_STATE"
 NOTE: Final = "note: "
 """Lines of `find_leftovers` that begin so are not leftovers, but say what was not looked at or not touched, and why."""
 
+_ASKED: Final = {
+    "local": "environments.local.clean",
+    "docker": "environments.docker.clean",
+    "scratch": "environments.scratch",
+}
+"""Modules with ``leftovers`` and ``remove``, by the name that a note gives them."""
+
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """A process that cannot be confused with a later one of the same pid.
@@ -96,9 +103,9 @@ def remove_leftovers(*, force: bool = False) -> list[str]:
 
 def _ask(question: str, *, force: bool) -> list[str]:
     lines: list[str] = []
-    for name in ("local", "docker"):
+    for name, where in _ASKED.items():
         try:
-            module = importlib.import_module(f"environments.{name}.clean")
+            module = importlib.import_module(where)
         except ImportError as error:
             lines.append(f"{NOTE}{name}: not looked at: {error}")
             continue

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
@@ -25,6 +26,7 @@ from typing import Final, TextIO
 
 import msgspec
 
+from environments import scratch
 from harness import judge as judging
 from harness import reproduction
 from harness import shrink as shrinking
@@ -105,8 +107,19 @@ def _alone(request: Request, open_for: Callable[[int], bool]) -> Iterator[Tried]
 
 
 def _together(request: Request, open_for: Callable[[int], bool]) -> Iterator[Tried]:
-    context = multiprocessing.get_context(_FORKLESS)
-    pool = ProcessPoolExecutor(request.jobs, mp_context=context, initializer=_ignore_interrupts)
+    with scratch.directory("search") as place:
+        pool = ProcessPoolExecutor(
+            request.jobs,
+            mp_context=multiprocessing.get_context(_FORKLESS),
+            initializer=_begin,
+            initargs=(str(place),),
+        )
+        yield from _shared_out(request, open_for, pool)
+
+
+def _shared_out(
+    request: Request, open_for: Callable[[int], bool], pool: ProcessPoolExecutor
+) -> Iterator[Tried]:
     under_way: set[Future[Tried]] = set()
     number, stopping = 0, False
     try:
@@ -134,9 +147,14 @@ def _together(request: Request, open_for: Callable[[int], bool]) -> Iterator[Tri
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C goes to the whole group; the searcher alone decides what it means, and its processes end their run."""
+def _begin(place: str) -> None:
+    """The first thing that a process of the search does.
+
+    Ctrl-C goes to the whole group; the searcher alone decides what it means. What a run needs on the disk lies where the searcher removes it, as a
+    process that is killed cannot.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.tempdir = place
 
 
 def run(request: Request) -> int:

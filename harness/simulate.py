@@ -7,14 +7,13 @@ history of a minute is small, and no JVM need run.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from environments import scratch
 from environments.simulation.environment import SimulationEnvironment
 from harness import coverage, plain_judge
 from harness.compose import compose
@@ -95,8 +94,8 @@ def simulate(
     recorder = MemoryRecorder(environment.clock_ns)
     trouble = None
     # Nothing is stored; but brokers that cannot start have their last words read from files, as everywhere.
-    with tempfile.TemporaryDirectory(prefix="jepsen-run-simulation-") as directory:
-        life = Run(test, Path(directory), Silent(), recorder)
+    with scratch.directory("simulation") as directory:
+        life = Run(test, directory, Silent(), recorder)
         try:
             environment.conduct(life.conduct, seed=spec.seed)
             trouble = life.trouble

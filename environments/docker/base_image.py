@@ -12,11 +12,10 @@ import io
 import shutil
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
+from environments import scratch
 from harness.interface import InfrastructureError
 
 REPOSITORY: Final = "jepsen-run"
@@ -102,8 +101,8 @@ def _from_debian(client: Any, tag: str, problem: str) -> None:
             "install it: sudo apt-get install mmdebstrap"
         )
     repository, _, name = tag.partition(":")
-    with tempfile.TemporaryDirectory(prefix="jepsen-run-base-") as directory:
-        archive = Path(directory) / "base.tar"
+    with scratch.directory("base") as directory:
+        archive = directory / "base.tar"
         command = [
             "mmdebstrap",
             "--variant=minbase",

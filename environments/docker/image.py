@@ -14,12 +14,12 @@ import io
 import platform
 import subprocess
 import sys
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from environments import scratch
 from environments.docker.base_image import PYTHON_LABEL, REPOSITORY, Tell, base_image, build
 from environments.docker.control import APP, SITE
 from environments.docker.engine import IMAGE_LABEL
@@ -110,7 +110,7 @@ def _dependencies_image(client: Any, base: str, requirements: Mapping[str, str],
 def _site(pins: list[str], python: str, architecture: str) -> dict[str, bytes]:
     """The content of the wheels, path -> content: downloaded, or where that fails and it is the same Python, as installed here."""
     problem = ""
-    with tempfile.TemporaryDirectory(prefix="jepsen-run-wheels-") as directory:
+    with scratch.directory("wheels") as directory:
         machine = _MACHINES.get(architecture, architecture)
         platforms = [f"manylinux{kind}_{machine}" for kind in ("2014", "_2_17", "_2_28", "_2_34")]
         command = [
@@ -129,7 +129,7 @@ def _site(pins: list[str], python: str, architecture: str) -> dict[str, bytes]:
             "--implementation",
             "cp",
             "--dest",
-            directory,
+            str(directory),
         ]
         command += [word for name in platforms for word in ("--platform", name)]
         try:
@@ -142,7 +142,7 @@ def _site(pins: list[str], python: str, architecture: str) -> dict[str, bytes]:
         if not problem:
             return {
                 path: content
-                for wheel in sorted(Path(directory).glob("*.whl"))
+                for wheel in sorted(directory.glob("*.whl"))
                 for path, content in _unpacked(wheel.read_bytes()).items()
             }
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
