@@ -13,7 +13,6 @@ from html import escape
 from typing import Final
 
 from harness.figure import ROLE_COLOURS
-from harness.standing import moment
 from harness.story import Lane, Step, Story
 
 HEIGHT: Final = 40
@@ -66,13 +65,17 @@ def head(story: Story) -> str:
 
 def legend(story: Story) -> list[tuple[str, str]]:
     """(role, colour) of every role that is drawn."""
+    if not story.steps:
+        return []
+    first, last = story.steps[0].index, story.steps[-1].index
     roles = {
-        row["role"]
+        str(row["role"])
         for broker in story.brokers
         for row in story.standing.roles.get(broker, ())
-        if story.steps and moment(row) <= story.steps[-1].at
+        if first <= row["index"] <= last
     }
-    return [(role, ROLE_COLOURS.get(role, _NO_ROLE)) for role in ROLE_COLOURS if role in roles]
+    roles |= {story.standing.role_before(broker, first) or "" for broker in story.brokers}
+    return [(role, colour) for role, colour in ROLE_COLOURS.items() if role in roles]
 
 
 # -------------------------------------------------------------------------------------------------------------- drawing

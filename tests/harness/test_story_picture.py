@@ -10,9 +10,10 @@ from scene import NODE, Scene, ns
 from scenes import SCENES
 
 from checkers.schema import SCHEMA
-from checkers.verdict import Verdict
-from harness import partition, report, sequence, store, story
-from harness.interface import Schedule, TestSpec
+from checkers.verdict import Finding, Verdict, Witness
+from harness import partition, report, reproduction, sequence, store, story
+from harness.interface import Fault, Schedule, TestSpec
+from harness.simulate import simulate
 
 SVG = "{http://www.w3.org/2000/svg}"
 PARTS = 4
@@ -309,3 +310,47 @@ def test_a_story_of_no_rows_is_none(tmp_path):
     page = Page(report.write(stored(tmp_path, Scene(), empty)).read_text())
     assert page.of("story") == []
     assert story.compose(empty, Scene().excerpt(empty)).steps == ()
+
+
+def test_a_simulated_split_brain_is_told_with_the_lines_in_which_the_brokers_decided_it(tmp_path):
+    faults = (Fault(kind="partition", start_s=2.0, duration_s=6.0, shape="pair-link"),)
+    spec = TestSpec(
+        name="pair", pairs=1, environment="simulation", time_limit_s=7.0, rate=20.0, producers=2, consumers=2, groups=2
+    )  # fmt: skip
+    run = simulate(spec, Schedule(faults=faults))
+    assert "split-brain" in run.grave
+    reproduction.keep(tmp_path, run)
+    rows = [{name: value for name, value in row.items() if value is not None} for row in run.rows]
+    found = next(one for one in run.findings if one.name == "split-brain")
+    brokers = found.key.split(" ")[1:3]
+    reigns = [
+        row
+        for row in rows
+        if row.get("role") == "live" and row["broker"] in brokers and row["index"] <= found.index
+    ]
+    shown = (reigns[-2], reigns[-1], rows[-1])
+    finding = Finding(
+        name="split-brain", severity="grave", count=1, sentence="Two at once.",
+        witness=Witness(tuple(row["index"] for row in shown), shown),
+        details={
+            "examples": [{"index": found.index, "key": found.key}],
+            "begin_ns": reigns[-1]["time_high"], "end_ns": rows[-1]["time"],
+        },
+    )  # fmt: skip
+    (tmp_path / store.FINDINGS).write_bytes(Verdict(valid=False, findings=(finding,)).to_json())
+    page = Page(report.write(tmp_path).read_text())
+    assert "partition pair-link of a1 and a2 began at" in page.of("story")[0]
+    assert "both were live for certain under node ID" in page.of("story")[0]
+    steps = page.of("say")
+    seen_live = next(n for n, text in enumerate(steps) if text.startswith("a2 is seen live"))
+    following = next(
+        (
+            n
+            for n, text in enumerate(steps)
+            if n > seen_live and re.match(r"(a\d|Producer|Session|The) ", text)
+        ),
+        None,
+    )
+    beside = "".join(steps[seen_live:following])
+    assert "WARNING a2 this broker takes over as live" in beside
+    assert not any("roughly" in text or "cannot be placed" in text for text in page.of("hint"))
