@@ -1,92 +1,141 @@
-"""Repeat the scenarios with known verdicts and print the table: how often each was judged as the documents say.
+"""Repeat the scenarios with known outcomes where brokers can run, and write one table: how often each came out as the documents say, and where.
 
-Why repeated: a verdict on real processes depends on timing, and a weakness that shows in one run of three is a different thing
-from one that shows always. ``python bench/scenarios.py --environment local --runs 10``; exit status 1 if any run was not as expected.
+Why repeated, and everywhere: an outcome on real processes depends on timing, and a weakness that shows in one run of three is a different thing from one that
+shows always; what comes in the simulation alone would be a weakness of the simulation. ``python bench/scenarios.py --environment local --runs 3`` measures and
+keeps what it saw after every scenario; with ``--render FILE`` the table of all environments measured so far is written. Exit status 1 if a run was not as expected.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
-import io
+import platform
 import sys
 import tempfile
-import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from checkers import api
-from harness import session
-from harness.compose import compose
-from harness.scenarios import SCENARIOS, Scenario
+from harness.claims import once
+from harness.reproduction import ordered
+from harness.scenarios import Scenario
+from harness.scenarios.registry import chosen
+
+ENVIRONMENTS = ("simulation", "local", "docker")
+
+
+class Share(msgspec.Struct, frozen=True, rename="kebab"):
+    """A scenario's runs in one environment: how many were as expected, what they found, and what was wrong."""
+
+    runs: int
+    as_expected: int
+    found: dict[str, int]
+    problems: dict[str, int]
+
+
+class Measured(msgspec.Struct, rename="kebab"):
+    """What was measured in one environment; ``shares`` is by the scenario's id."""
+
+    environment: str
+    date: str
+    command: str
+    machine: str
+    shares: dict[str, Share] = {}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--environment", default="local")
+    parser.add_argument("--environment", choices=ENVIRONMENTS, help="where to measure; none renders only")
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--scenario", action="append", help="only these ids")
-    parser.add_argument("--store", type=Path, default=Path(tempfile.gettempdir()) / "scenarios")
+    parser.add_argument("--scenario", action="append", default=[], help="only these rows or families")
+    parser.add_argument("--kept", type=Path, default=Path(tempfile.gettempdir()) / "jepsen-bench-scenarios")
+    parser.add_argument("--render", type=Path, help="write the table as Markdown")
     arguments = parser.parse_args()
-    spark = api.start_in_background()
-    chosen = [each for each in SCENARIOS if not arguments.scenario or each.id in arguments.scenario]
+    scenarios = chosen(arguments.scenario)
+    arguments.kept.mkdir(parents=True, exist_ok=True)
     surprises = 0
-    rows = []
-    for scenario in chosen:
-        found: collections.Counter[str] = collections.Counter()
-        wrong: list[str] = []
-        began = time.monotonic()
-        for number in range(arguments.runs):
-            problem, names = once(scenario, arguments.environment, number, arguments.store, spark)
-            found.update(names or ["nothing"])
-            if problem:
-                wrong.append(problem)
-        surprises += len(wrong)
-        expected = " or ".join(scenario.required) or "valid" + (
-            f" (or {', '.join(scenario.allowed)})" if scenario.allowed else ""
-        )
-        seen = ", ".join(f"{name} {count}" for name, count in found.most_common())
-        seconds = (time.monotonic() - began) / arguments.runs
-        rows.append(
-            (
-                scenario.id,
-                arguments.environment,
-                expected,
-                f"{arguments.runs - len(wrong)}/{arguments.runs}",
-                seen,
-                f"{seconds:.0f} s",
-            )
-        )
-        print("  ".join(rows[-1]), flush=True)
-    print(
-        "\n| scenario | environment | expected | as expected | findings (runs) | a run |\n|---|---|---|---|---|---|"
-    )
-    for row in rows:
-        print("| " + " | ".join(row) + " |")
+    if arguments.environment:
+        surprises = measure(scenarios, arguments.environment, arguments.runs, arguments.kept)
+    table = "\n".join(render(scenarios, [load(arguments.kept, name) for name in ENVIRONMENTS])) + "\n"
+    if arguments.render:
+        arguments.render.write_text(table, encoding="utf-8")
+    else:
+        print(table)
     return 1 if surprises else 0
 
 
-def once(
-    scenario: Scenario, environment: str, number: int, store: Path, spark: api.Starting
-) -> tuple[str, frozenset[str]]:
-    """Run a scenario once: what was wrong with the verdict ("" if nothing), and what was found."""
-    spec = msgspec.structs.replace(scenario.spec, environment=environment, seed=number)
-    talk = io.StringIO()
-    outcome = session.execute(compose(spec, scenario.schedule), store, talk, spark=spark)
-    verdict = outcome.verdict
-    names = (
-        frozenset(each.name for each in verdict.findings if each.severity == "grave")
-        if verdict
-        else frozenset()
-    )
-    problem = scenario.judge(verdict.valid if verdict else None, names)
-    if problem:
-        reasons = "; ".join(verdict.reasons) if verdict else talk.getvalue()[-400:]
-        print(
-            f"  {scenario.id} run {number}: {problem}. {reasons} {outcome.store}", file=sys.stderr, flush=True
-        )
-    return problem, names
+def measure(scenarios: tuple[Scenario, ...], environment: str, runs: int, kept: Path) -> int:
+    """Run each so often, with the seeds 0, 1, ...; how many runs were not as expected. What was seen is kept after each scenario."""
+    measured = load(kept, environment) or Measured(environment, "", "", "")
+    measured.date = f"{datetime.now(UTC):%-d %B %Y}"
+    measured.command = f"python bench/scenarios.py --environment {environment} --runs {runs}"
+    measured.machine = f"{platform.machine()}, Python {platform.python_version()}"
+    spark = api.start_in_background()
+    surprises = 0
+    for scenario in scenarios:
+        ran = [once(scenario, environment, seed, kept / environment, spark) for seed in range(runs)]
+        found = collections.Counter(name for one in ran for name in ordered(one.found) or ("nothing",))
+        problems = collections.Counter(one.problem for one in ran if one.problem)
+        surprises += problems.total()
+        share = Share(runs, runs - problems.total(), dict(found.most_common()), dict(problems))
+        measured.shares[scenario.id] = share
+        (kept / f"{environment}.json").write_bytes(msgspec.json.format(msgspec.json.encode(measured)))
+        told = ", ".join(f"{name} {count}" for name, count in share.found.items())
+        print(f"{scenario.id:14} {environment} {share.as_expected}/{runs}: {told}", flush=True)
+        for problem, count in problems.items():
+            places = ", ".join(str(one.store) for one in ran if one.problem == problem)
+            print(f"  {count} x {problem}: {places}", file=sys.stderr, flush=True)
+    return surprises
+
+
+def load(kept: Path, environment: str) -> Measured | None:
+    """What was measured there before; None if nothing was."""
+    try:
+        return msgspec.json.decode((kept / f"{environment}.json").read_bytes(), type=Measured)
+    except FileNotFoundError:
+        return None
+
+
+def render(scenarios: tuple[Scenario, ...], measured: list[Measured | None]) -> list[str]:
+    """The table of what was measured, its dates and commands, and every run that was not as expected."""
+    there = [each for each in measured if each is not None]
+    lines = [
+        "# The claims in three environments",
+        "",
+        "The same scenarios ([what they claim](../claims.md)), the same faults at the same moments: in the simulation, on processes of one machine, and on containers with a network",
+        "of their own. A claim that promises is refuted by a finding, one that admits a weakness by a run without it.",
+        "",
+        f"| scenario | claim | expected | {' | '.join(each.environment for each in there)} |",
+        f"|---|---|---|{'---|' * len(there)}",
+    ]
+    for scenario in scenarios:
+        cells = [_share(each.shares.get(scenario.id)) for each in there]
+        if any(cell != "-" for cell in cells):
+            lines.append(f"| {scenario.id} | {scenario.claim} | {scenario.expected} | {' | '.join(cells)} |")
+    lines += [
+        "",
+        "k/n: k of n runs were as expected, with the seeds 0, 1, ...; below what they found, and in how many runs. Measured:",
+        "",
+    ]
+    lines += [f"- {each.environment}: {each.date}, `{each.command}`, {each.machine}" for each in there]
+    wrong = [
+        f"- {name}, {each.environment}, {count} of {share.runs}: {problem}"
+        for each in there
+        for name, share in each.shares.items()
+        for problem, count in share.problems.items()
+    ]
+    if wrong:
+        lines += ["", "## Not as expected", "", *wrong]
+    return lines
+
+
+def _share(share: Share | None) -> str:
+    if share is None:
+        return "-"
+    found = ", ".join(f"{name} {count}" for name, count in share.found.items())
+    return f"{share.as_expected}/{share.runs}<br>{found}"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,13 @@
+import tempfile
+
 import pytest
 
 
 @pytest.fixture
 def state_home(tmp_path, monkeypatch):
-    """A state directory of the test's own: `clean` must neither see nor touch other runs on this machine."""
+    """Directories of the test's own for state and for temporary files: `clean` must neither see nor touch other runs on this machine."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path / "state"

@@ -23,9 +23,8 @@ with scratch.directory("work") as path:
 
 
 @pytest.fixture
-def temporary(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
+def temporary(state_home):
+    return Path(tempfile.gettempdir())
 
 
 @pytest.fixture
