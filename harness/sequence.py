@@ -15,6 +15,9 @@ from typing import Final
 from harness.figure import ROLE_COLOURS
 from harness.story import Lane, Step, Story
 
+HEAD: Final = 34
+CROWDED: Final = 7
+"""More lanes than this have small names."""
 HEIGHT: Final = 40
 """Pixels that a step needs; where its text is longer the lanes go on."""
 MIDDLE: Final = 25
@@ -52,14 +55,16 @@ def slices(story: Story) -> list[Slice]:
 
 
 def head(story: Story) -> str:
-    """The names of the lanes, to stand above the steps."""
-    parts = [_open(26, "Lanes: " + ", ".join(lane.name for lane in story.lanes))]
+    """The names of the lanes, to stand above the steps; the number of a client under what it is, so that many find room."""
+    parts = [_open(HEAD, "Lanes: " + ", ".join(lane.name for lane in story.lanes))]
     for lane in story.lanes:
-        x = _x(story, lane)
-        bold = ' font-weight="700"' if lane.kind == "broker" else ""
-        parts.append(
-            f'<text x="{x}%" y="17" text-anchor="middle" fill="#1f2328"{bold}>{escape(lane.name)}</text>'
-        )
+        words = lane.name.rsplit(" ", 1) if lane.kind != "broker" else [lane.name]
+        for line, word in zip((14, 28)[-len(words) :], words, strict=True):
+            small = ' font-size="9"' if len(story.lanes) > CROWDED and line == 14 else ""
+            bold = ' font-weight="700"' if lane.kind == "broker" or line == 28 else ""
+            parts.append(
+                f'<text x="{_x(story, lane)}%" y="{line}" text-anchor="middle" fill="#1f2328"{bold}{small}>{escape(word)}</text>'
+            )
     return "".join([*parts, "</svg>"])
 
 

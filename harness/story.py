@@ -127,14 +127,7 @@ def compose(finding: Finding, excerpt: Excerpt) -> Story:
     return Story(
         finding=finding,
         lanes=lanes,
-        steps=tuple(
-            replace(
-                step,
-                source=step.source if step.source in shown else None,
-                target=step.target if step.target in shown else None,
-            )
-            for step in steps
-        ),
+        steps=tuple(_among(step, shown) for step in steps),
         standing=standing,
         names=names,
         rows=own,
@@ -143,6 +136,12 @@ def compose(finding: Finding, excerpt: Excerpt) -> Story:
         left_out=left_out,
         notes=tuple(notes),
     )
+
+
+def _among(step: Step, shown: set[str]) -> Step:
+    """A step whose client has no lane happens at its broker alone."""
+    source, target = (name if name in shown else None for name in (step.source, step.target))
+    return replace(step, source=source or target, target=target if source else None)
 
 
 # ------------------------------------------------------------------------------------------------------------- choosing

@@ -400,6 +400,8 @@ def test_a_message_delivered_without_end_makes_a_story_that_ends():
     assert set(told.finding.witness.indexes) <= shown
     assert len([lane for lane in told.lanes if lane.kind == "session"]) == story.LANES_MAX
     assert told.notes[0].startswith("Not drawn, for want of room: session")
+    lanes = {lane.name for lane in told.lanes}
+    assert all(step.source in lanes for step in told.steps)
 
 
 def test_a_question_and_its_answer_are_two_steps_where_something_lies_between():
