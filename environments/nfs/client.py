@@ -55,6 +55,7 @@ class NfsClient:
         self._patience_s = options.patience_s if options.soft else None
         self._machine = name
         self._identity = rpc.credential(os.getuid(), os.getgid(), name)
+        self._identities: dict[tuple[int, int], bytes] = {}
         self._verifier = os.urandom(8)
         self._tell = tell
         self._rpc = rpc.RpcClient(host, port, try_s=options.try_s, notice_s=options.patience_s, tell=tell)
@@ -97,7 +98,10 @@ class NfsClient:
 
     def identity(self, uid: int, gid: int) -> bytes:
         """The credential of a user."""
-        return rpc.credential(uid, gid, self._machine)
+        found = self._identities.get((uid, gid))
+        if found is None:
+            found = self._identities[uid, gid] = rpc.credential(uid, gid, self._machine)
+        return found
 
     async def call(
         self, identity: bytes, operations: list[bytes], parse: Callable[[Reply], T], *, hard: bool = False

@@ -35,17 +35,14 @@ class Data:
             reader = reply.take(Operation.PUTFH, Operation.READ)
             return bool(reader.u32()), reader.opaque()
 
+        async def piece() -> tuple[bool, bytes]:
+            operations = [ops.putfh(node.handle), ops.read(state.stateid_for(process), offset, size)]
+            return await self._client.call(identity, operations, parse)
+
         parts: list[bytes] = []
         ended = False
         while size and not ended:
-            ended, data = await self._files.surviving(
-                state,
-                lambda: self._client.call(
-                    identity,
-                    [ops.putfh(node.handle), ops.read(state.stateid_for(process), offset, size)],
-                    parse,
-                ),
-            )
+            ended, data = await self._files.surviving(state, piece)
             parts.append(data)
             offset += len(data)
             size -= len(data)
@@ -69,13 +66,15 @@ class Data:
         """
         node, state = opened
         if append and self._fresh_sizes:
-            offset = await self._client.call(
+            size = await self._client.call(
                 identity,
                 [ops.putfh(node.handle), ops.GETATTR_SIZE],
                 lambda reply: attributes.decode(reply.take(Operation.PUTFH, Operation.GETATTR))[
                     attributes.SIZE
                 ],
             )
+            # A server that was restarted may have lost what we are yet to send again: the end is behind that.
+            offset = max([size, *(entry.offset + len(entry.data) for entry in node.unsynced)])
         done = 0
         while done < len(data):
             piece = data[done:] if done else data
@@ -104,8 +103,8 @@ class Data:
                     [ops.putfh(node.handle), ops.commit()],
                     lambda reply: bytes(reply.take(Operation.PUTFH, Operation.COMMIT).fixed(8)),
                 )
-                for entry in entries:
-                    if entry.verifier != verifier:
+                if any(entry.verifier != verifier for entry in entries):
+                    for entry in entries:  # all, or an old one would overwrite a newer one of the same place
                         await self._again(identity, node, entry)
             except BaseException:
                 node.unsynced[:0] = entries

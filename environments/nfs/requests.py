@@ -14,6 +14,10 @@ from environments.nfs import fuse_kernel as kernel
 from environments.nfs.fuse_kernel import Opcode
 
 _SIGKILL_BIT: Final = 1 << 8
+_FINISHED: Final = frozenset(
+    (Opcode.FLUSH, Opcode.RELEASE, Opcode.RELEASEDIR, Opcode.FORGET, Opcode.BATCH_FORGET)
+)
+"""What is carried out even for a process that was killed: it lets go of what that held."""
 _KNOWN: Final = frozenset(int(opcode) for opcode in Opcode)
 
 
@@ -55,14 +59,14 @@ class FuseConnection:
         self._serve = serve
         self._tell = tell
         self._interruptible = interruptible
-        self._waiting: dict[int, tuple[asyncio.Task[None], int]] = {}
+        self._waiting: dict[int, tuple[asyncio.Task[None], int, int]] = {}
         os.set_blocking(device, False)
         asyncio.get_running_loop().add_reader(device, self._readable)
 
     def stop(self) -> None:
         """Read no more; what is under way is cancelled."""
         asyncio.get_running_loop().remove_reader(self._device)
-        for task, _ in self._waiting.values():
+        for task, _, _ in self._waiting.values():
             task.cancel()
         if not self.ended.done():
             self.ended.set_result(None)
@@ -89,12 +93,12 @@ class FuseConnection:
             self._reply(unique, -errno.ENOSYS)
         else:
             task = asyncio.get_running_loop().create_task(self._answer(request))
-            self._waiting[unique] = (task, pid)
+            self._waiting[unique] = (task, opcode, pid)
             task.add_done_callback(lambda _: self._waiting.pop(unique, None))
 
     def _interrupt(self, unique: int) -> None:
-        task, pid = self._waiting.get(unique, (None, 0))
-        if task is not None and (self._interruptible or _is_killed(pid)):
+        task, opcode, pid = self._waiting.get(unique, (None, 0, 0))
+        if task is not None and opcode not in _FINISHED and (self._interruptible or _is_killed(pid)):
             task.cancel()
 
     async def _answer(self, request: Request) -> None:

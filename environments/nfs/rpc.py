@@ -237,6 +237,6 @@ class _Connection(asyncio.Protocol):
                 record, self._fragments = bytes(self._fragments), bytearray()
                 self._record(record)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - however it was lost, all is sent again
         if not self._lost.done():
             self._lost.set_result(None)

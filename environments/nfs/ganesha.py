@@ -1,0 +1,204 @@
+"""The NFSv4 server: nfs-ganesha, in user space, on a port and a directory of the test's own.
+
+Why ganesha: the kernel's server would be the whole machine's, one for all tests, and is missing where the kernel's client is. Ganesha's lease and grace
+are a line in its configuration, and to stop, kill or restart it is to do that to a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harness.interface import InfrastructureError, UsageError
+
+PROGRAM: Final = "ganesha.nfsd"
+PACKAGES: Final = ("nfs-ganesha", "nfs-ganesha-vfs")
+LEASE_S_MAX: Final = 120
+GRACE_S_MAX: Final = 180
+_START_S: Final = 30.0
+_STOP_S: Final = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """One server with one export.
+
+    ``directory`` is what is exported, under the name ``export``. A client that is silent for ``lease_s`` loses what it holds; after a restart the
+    server gives nothing new away for ``grace_s``, so that clients can reclaim. ``state`` is where it remembers who its clients were.
+    """
+
+    directory: Path
+    state: Path
+    port: int
+    export: str = "/store"
+    host: str = "127.0.0.1"
+    lease_s: int = 10
+    grace_s: int = 10
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("lease", self.lease_s, LEASE_S_MAX), ("grace", self.grace_s, GRACE_S_MAX)):
+            if not 1 <= value <= most:
+                raise UsageError(f"NFS server: {name} must be from 1 to {most} seconds, not {value}")
+        if self.grace_s < self.lease_s:
+            raise UsageError(
+                f"NFS server: grace ({self.grace_s} s) must not be shorter than the lease ({self.lease_s} s): "
+                "clients that renew in time could come too late to reclaim"
+            )
+        for path in (str(self.directory), str(self.state), self.export):
+            if any(character in path for character in '"\n\\'):
+                raise UsageError(
+                    f"NFS server: a path must not contain quotes, backslashes or line ends: {path!r}"
+                )
+        if not self.export.startswith("/") or len(self.export) == 1:
+            raise UsageError(f"NFS server: the export's name must be /NAME, not {self.export!r}")
+
+
+def configuration(options: ServerOptions) -> str:
+    """``ganesha.conf``. Only NFSv4.0 is offered: it has the leases and locks that the shared store is about, and nothing registers with a port mapper."""
+    return f"""\
+NFS_CORE_PARAM {{
+  NFS_Port = {options.port};
+  Bind_addr = {options.host};
+  Protocols = 4;
+  Enable_NLM = false;
+  Enable_RQUOTA = false;
+  Enable_UDP = false;
+}}
+NFS_KRB5 {{ Active_krb5 = false; }}
+NFSv4 {{
+  Lease_Lifetime = {options.lease_s};
+  Grace_Period = {options.grace_s};
+  RecoveryBackend = fs;
+  RecoveryRoot = "{options.state}";
+  Minor_Versions = 0;
+  Only_Numeric_Owners = true;
+  Delegations = false;
+}}
+EXPORT {{
+  Export_Id = 1;
+  Path = "{options.directory}";
+  Pseudo = "{options.export}";
+  Protocols = 4;
+  Transports = TCP;
+  Access_Type = RW;
+  Squash = No_Root_Squash;
+  SecType = sys;
+  FSAL {{ Name = VFS; }}
+}}
+LOG {{ Default_Log_Level = EVENT; }}
+"""
+
+
+def command(state: Path) -> list[str]:
+    """How the server is started in the foreground, with its configuration, log and process number in ``state``."""
+    return [
+        PROGRAM,
+        "-F",
+        "-f",
+        f"{state}/ganesha.conf",
+        "-L",
+        f"{state}/ganesha.log",
+        "-p",
+        f"{state}/ganesha.pid",
+    ]
+
+
+def missing() -> str:
+    """What this machine lacks to run the server as a process; "" if nothing."""
+    if shutil.which(PROGRAM) is None:
+        return f"{PROGRAM} is not installed (sudo apt-get install {' '.join(PACKAGES)})"
+    if os.geteuid() != 0:
+        return f"{PROGRAM} opens files by handle, which only root may (run as root, or use the docker environment)"
+    return ""
+
+
+class Server:
+    """A server process. ``start`` may be called again after ``kill`` or ``stop``: that is the restart that clients must survive."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self.options = options
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start, and return when the server accepts connections. Raises InfrastructureError with its last words if it does not come to that."""
+        if lack := missing():
+            raise InfrastructureError(lack)
+        options = self.options
+        options.directory.mkdir(parents=True, exist_ok=True)
+        options.state.mkdir(parents=True, exist_ok=True)
+        (options.state / "ganesha.conf").write_text(configuration(options))
+        self._process = process = await asyncio.create_subprocess_exec(
+            *command(options.state),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(_START_S):
+                while not await self._accepts():
+                    if process.returncode is not None:
+                        raise InfrastructureError(
+                            f"{PROGRAM} ended with status {process.returncode}: {self._last_words()}"
+                        )
+                    await asyncio.sleep(0.05)
+        except TimeoutError as error:
+            await self.kill()
+            raise InfrastructureError(
+                f"{PROGRAM} did not accept connections within {_START_S:.0f} s: {self._last_words()}"
+            ) from error
+
+    async def stop(self) -> None:
+        """End it cleanly; what does not end is killed."""
+        if self._process is None or self._process.returncode is not None:
+            return
+        self.resume()
+        self._process.terminate()
+        try:
+            async with asyncio.timeout(_STOP_S):
+                await self._process.wait()
+        except TimeoutError:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """End it without any clean-up."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+            await self._process.wait()
+
+    def pause(self) -> None:
+        """Stop it from doing anything: its connections stand, nothing answers."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(number)
+
+    async def _accepts(self) -> bool:
+        try:
+            _, writer = await asyncio.open_connection(self.options.host, self.options.port)
+        except OSError:
+            return False
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        return True
+
+    def _last_words(self) -> str:
+        try:
+            lines = (self.options.state / "ganesha.log").read_text(errors="replace").splitlines()
+        except OSError:
+            return "it wrote no log"
+        serious = [line for line in lines if any(word in line for word in (":CRIT :", ":MAJ :", ":FATAL :"))]
+        return " / ".join(line.rpartition("] ")[2] for line in (serious or lines)[-3:])

@@ -1,0 +1,69 @@
+"""A real server and its clients, for one test: everything is gone at the end, whatever state it was in."""
+
+import asyncio
+import contextlib
+import socket
+from pathlib import Path
+
+from environments.nfs.ganesha import Server, ServerOptions
+from environments.nfs.mounting import FUSE, mount
+from environments.nfs.options import parse
+from harness.interface import Address
+
+SAFE = "sync,noac,lookupcache=none"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Store:
+    """One server; ``host`` is one more machine that mounts it."""
+
+    def __init__(self, directory: Path, **server):
+        self.directory = directory
+        self.server = Server(
+            ServerOptions(
+                directory=directory / "export",
+                state=directory / "server",
+                port=free_port(),
+                **{"lease_s": 6, "grace_s": 6, **server},
+            )
+        )
+        self.mounts = []
+
+    async def host(self, name, options=f"hard,{SAFE}"):
+        options_text = options if "timeo" in options else f"{options},timeo=10,retrans=2"
+        mounted = await mount(
+            Address(self.server.options.host, self.server.options.port),
+            self.server.options.export,
+            self.directory / name,
+            parse(options_text),
+            options_text,
+            self.log(name),
+            kind=FUSE,
+        )
+        self.mounts.append(mounted)
+        return mounted
+
+    def log(self, name):
+        return self.directory / f"{name}.log"
+
+    async def said(self, name, words):
+        """Wait until a client's log has these words."""
+        while words not in self.log(name).read_text():
+            await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def store(directory, **server):
+    here = Store(directory, **server)
+    await here.server.start()
+    try:
+        yield here
+    finally:
+        for mounted in here.mounts:
+            await mounted.unmount()
+        await here.server.stop()
