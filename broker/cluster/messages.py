@@ -190,6 +190,19 @@ class VoteWithdrawal(Message, frozen=True, array_like=True, tag=True, gc=False):
     round: int
 
 
+class StartRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
+    """The sender is about to be live again as ``node_id``, with that activation, unless another was voted into its place."""
+
+    node_id: str
+    activation: int
+
+
+class StartAnswer(Reply, frozen=True, array_like=True, tag=True, gc=False):
+    """``claimant`` was; None: nobody, and the sender of this gives no such vote while the link stands."""
+
+    claimant: str | None
+
+
 # ------------------------------------------------------------------------------------------------------- replication
 
 
@@ -286,8 +299,8 @@ class BackupLeaving(Message, frozen=True, array_like=True, tag=True, gc=False):
 
 Any = (
     Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving | Consumers | Forward
-    | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | Attach | Attached | Ready | SnapshotBegin | Chunk
-    | SnapshotEnd | Synchronized | UpToDate | Entries | Acknowledgement | LiveStopping | LiveStopped | HandOver | BackupLeaving
+    | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest | StartAnswer | Attach | Attached | Ready
+    | SnapshotBegin | Chunk | SnapshotEnd | Synchronized | UpToDate | Entries | Acknowledgement | LiveStopping | LiveStopped | HandOver | BackupLeaving
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

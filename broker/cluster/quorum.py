@@ -84,6 +84,17 @@ class Grants:
             grant.claimant = None
         return grant
 
+    def holder(self, node_id: str, activation: int, besides: str) -> str | None:
+        """Who, ``besides`` the one that asks, holds a vote about that life of a node ID or a later one."""
+        return next(
+            (
+                grant.claimant
+                for session, grant in self._grants.get(node_id, {}).items()
+                if grant.claimant not in (None, besides) and _order(session)[0] >= activation
+            ),
+            None,
+        )
+
     def forgotten(self, node_id: str) -> list[Grant]:
         """Drop, and return, decisions too old to be asked for: of the earliest sessions, however late they were heard of."""
         sessions = self._grants.get(node_id, {})
@@ -218,22 +229,31 @@ class Voter:
         self._grants = grants
         self._keep = keep
         self._drop = drop
+        self._membership: Membership | None = None
+        self._starting: dict[str, tuple[Link, int]] = {}
+        """By node ID, who was told that nobody has been voted into its place, over which link, and the activation it starts with."""
 
     def install(self, membership: Membership) -> None:
         """Begin to answer."""
+        self._membership = membership
         membership.handlers[m.VoteRequest] = self.asked
         membership.handlers[m.VoteWithdrawal] = self.withdrawn
+        membership.handlers[m.StartRequest] = self.starts
 
     def remove(self, membership: Membership) -> None:
         """Answer no more: who asks hears nothing, which counts as no."""
         membership.handlers.pop(m.VoteRequest, None)
         membership.handlers.pop(m.VoteWithdrawal, None)
+        membership.handlers.pop(m.StartRequest, None)
 
     def asked(self, link: Link, request: m.VoteRequest) -> None:
         """Decide, keep the decision, then answer."""
-        granted, reason, decision = self._grants.ask(
-            request.node_id, request.session, request.claimant, request.round
-        )
+        decision: Grant | None = None
+        granted, reason = False, self._successor(request)
+        if not reason:
+            granted, reason, decision = self._grants.ask(
+                request.node_id, request.session, request.claimant, request.round
+            )
         _log.info(
             "vote: %s asks to be live as %s: %s",
             request.claimant,
@@ -247,6 +267,30 @@ class Voter:
             self._keep(decision, lambda: link.send(answer))
             if old := self._grants.forgotten(request.node_id):
                 self._drop(old)
+
+    def starts(self, link: Link, request: m.StartRequest) -> None:
+        """Say who was voted into the place of one that starts again; if nobody was, nobody will be."""
+        member = link.member
+        assert member is not None
+        claimant = self._grants.holder(request.node_id, request.activation - 1, member.name)
+        if claimant is None:
+            self._starting[request.node_id] = (link, request.activation)
+        link.send(m.StartAnswer(request.number, claimant))
+
+    def _successor(self, request: m.VoteRequest) -> str:
+        """Who is live here, or about to be, in a later life than the one that was interrupted: the claimant is late, whoever it is.
+
+        The live of the interrupted life is no reason: what is voted on is who reaches the majority, not whom the majority reaches (decision 1).
+        """
+        interrupted, _ = _order(request.session)
+        found = self._membership.lives().get(request.node_id) if self._membership is not None else None
+        if found is not None and found[0].name != request.claimant and found[0].activation > interrupted:
+            return f"{found[0].name} is live by now, activation {found[0].activation}"
+        link, activation = self._starting.get(request.node_id, (None, 0))
+        if link is None or not link.is_open or link.member is None:
+            return ""
+        later = link.member.name != request.claimant and activation > interrupted
+        return f"{link.member.name} starts again, activation {activation}" if later else ""
 
     def withdrawn(self, _: Link, withdrawal: m.VoteWithdrawal) -> None:
         """A claimant's round failed: what it was granted is free."""

@@ -45,6 +45,10 @@ class VoterNode:
         self.life = object()
         Ballots(self.name, self.journal, gate, recovered).voter.install(self)
 
+    def lives(self):
+        """A voter that hears of neither party: what it decides follows from votes alone."""
+        return {}
+
     def crash(self, chance):
         self.gate.abandon()
         self.volume.crash(chance)

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from broker.cluster.membership import Membership
 from broker.cluster.messages import Member
+from broker.cluster.start import voted_in
 from broker.config import BrokerConfig, MasterSection, SlaveSection
 from broker.core.engine import Engine
 from broker.policies.identity import own_node_id, read_node_id
@@ -185,20 +186,45 @@ class ReplicationPolicy:
         """Who is live with our node ID; waits for the end of its vote if that is not decided yet.
 
         A backup of our last life may not have noticed yet that it is over; that it says nothing of a vote then does not mean that there will be none.
+        Where it cannot be reached, the voters know.
         """
         membership = self.membership
         await membership.settled(membership.terms.call_timeout_s)
         waited = ""
-        while (
-            found := membership.live_with(node_id) or membership.heir_of(node_id)
-        ) is not None and not found.live:
-            if membership.link_to(found.name) is None:
-                return None
-            if waited != found.name:
-                waited = found.name
-                _log.info("check-for-live-server: %s may become live: waiting for its vote", waited)
+        deadline: float | None = None
+        while True:
+            found = membership.live_with(node_id) or membership.heir_of(node_id)
+            if found is not None and found.live:
+                return found
+            if found is not None and membership.link_to(found.name) is not None:
+                if waited != found.name:
+                    waited = found.name
+                    _log.info("check-for-live-server: %s may become live: waiting for its vote", waited)
+            else:
+                elected = await voted_in(membership, node_id, self._activation + 1)
+                if elected is None:
+                    return None
+                now = asyncio.get_running_loop().time()
+                if deadline is None:
+                    deadline = now + self._patience_s
+                    _log.info(
+                        "check-for-live-server: %s was voted into our place and is not in reach: waiting for it for %g s",
+                        elected,
+                        self._patience_s,
+                    )
+                elif now > deadline:
+                    _log.warning(
+                        "check-for-live-server: %s was voted into our place and has not been seen since; this broker starts with"
+                        " the data it has",
+                        elected,
+                    )
+                    return None
             await asyncio.sleep(VOTE_POLL_S)
-        return found
+
+    @property
+    def _patience_s(self) -> float:
+        """How long one that was voted in may take to become live, and we to connect to it."""
+        return self.section.quorum_vote_wait / 1000 + 2 * self.membership.terms.call_timeout_s
 
     async def _be_live(self, stopping: asyncio.Event) -> LiveEnd:
         journal, recovered = await open_journal(self._volume, self.config)

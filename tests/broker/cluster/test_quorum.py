@@ -1,11 +1,13 @@
 """Votes as rules: how many are needed, whose answers count, and that one interruption never has two winners."""
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.cluster import messages as m
-from broker.cluster.quorum import SESSIONS_KEPT, Count, Grants, session_name, votes_needed
+from broker.cluster.quorum import SESSIONS_KEPT, Count, Grants, Voter, session_name, votes_needed
 
 
 @pytest.mark.parametrize(
@@ -177,3 +179,110 @@ def test_both_parties_can_win_when_they_ask_alone():
             if grants[voter].ask("A", "s", claimant, round_)[0]:
                 party.answered(voter, round_)
         assert party.won
+
+
+class Seen:
+    """What a voter sees of the cluster."""
+
+    def __init__(self, **lives):
+        self.handlers = {}
+        self._lives = {
+            node_id: (SimpleNamespace(name=name, activation=activation), None)
+            for node_id, (name, activation) in lives.items()
+        }
+
+    def lives(self):
+        return self._lives
+
+
+def asked(seen, claimant, session):
+    """What a voter that sees this answers, and what it decided."""
+    kept, answers = [], []
+
+    def keep(grant, done):
+        kept.append(grant)
+        done()
+
+    voter = Voter("b", Grants(), keep, lambda grants: None)
+    voter.install(seen)
+    voter.asked(SimpleNamespace(send=answers.append), m.VoteRequest(1, "v", "a", session, claimant, 1))
+    (answered,) = answers
+    return answered, kept
+
+
+def test_a_backup_is_refused_when_a_later_life_of_its_live_is_there():
+    answered, kept = asked(Seen(a=("a1", 2)), "a2", "1.1.0")
+    assert (answered.granted, answered.reason) == (False, "a1 is live by now, activation 2")
+    assert kept == []
+
+
+def test_a_backup_is_not_refused_for_the_live_it_lost():
+    """RP6: what is voted on is who reaches the majority."""
+    answered, kept = asked(Seen(a=("a1", 1)), "a2", "1.1.0")
+    assert answered.granted
+    assert [grant.claimant for grant in kept] == ["a2"]
+
+
+def test_a_live_is_not_refused_for_itself():
+    answered, _ = asked(Seen(a=("a1", 2)), "a1", "1.1.0")
+    assert answered.granted
+
+
+class Linked:
+    """A link of a voter to somebody."""
+
+    def __init__(self, name):
+        self.member = SimpleNamespace(name=name)
+        self.is_open = True
+        self.said = []
+        self.send = self.said.append
+
+
+def voter_of(grants):
+    voter = Voter("b", grants, lambda grant, done: done(), lambda grants: None)
+    voter.install(Seen())
+    return voter
+
+
+def request(claimant, session, round_=1):
+    return m.VoteRequest(1, "v", "a", session, claimant, round_)
+
+
+def test_a_master_that_starts_is_told_who_was_voted_into_its_place():
+    voter, master = voter_of(Grants()), Linked("a1")
+    voter.asked(Linked("a2"), request("a2", "1.1.0"))
+    voter.starts(master, m.StartRequest(7, "a", 2))
+    assert master.said == [m.StartAnswer(7, "a2")]
+
+
+def test_a_vote_about_a_life_before_the_last_says_nothing():
+    """After the failback the master was live with activation 3: what was granted about its first life is history."""
+    voter, master = voter_of(Grants()), Linked("a1")
+    voter.asked(Linked("a2"), request("a2", "1.1.0"))
+    voter.starts(master, m.StartRequest(7, "a", 4))
+    assert master.said == [m.StartAnswer(7, None)]
+
+
+def test_a_withdrawn_vote_leaves_the_place_free():
+    voter, master = voter_of(Grants()), Linked("a1")
+    voter.asked(Linked("a2"), request("a2", "1.1.0"))
+    voter.withdrawn(Linked("a2"), m.VoteWithdrawal("a", "1.1.0", "a2", 1))
+    voter.starts(master, m.StartRequest(7, "a", 2))
+    assert master.said == [m.StartAnswer(7, None)]
+
+
+def test_who_was_told_that_the_place_is_free_keeps_it_while_it_is_linked():
+    voter, master, backup = voter_of(Grants()), Linked("a1"), Linked("a2")
+    voter.starts(master, m.StartRequest(7, "a", 2))
+    voter.asked(backup, request("a2", "1.1.0"))
+    assert (backup.said[-1].granted, backup.said[-1].reason) == (False, "a1 starts again, activation 2")
+    master.is_open = False
+    voter.asked(backup, request("a2", "1.1.0", 2))
+    assert backup.said[-1].granted
+
+
+def test_a_later_interruption_is_no_business_of_an_earlier_start():
+    voter, backup = voter_of(Grants()), Linked("a2")
+    voter.starts(Linked("a1"), m.StartRequest(7, "a", 2))
+    voter.asked(backup, request("a2", "2.1.0"))
+    assert backup.said[-1].granted

@@ -1,0 +1,29 @@
+"""A broker that was live asks before it is so again: has another been voted into its place, or is it about to be?
+
+Why ask the voters and not the other: the one that was voted in may be behind a slow or cut link, and voters know before it does. And why the question binds who
+answers it: a vote that is given between the answer and the start would make two lives. So a voter that has answered "nobody" gives no vote for an earlier
+life of that node ID for as long as its link to the asker stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from broker.cluster import messages as m
+from broker.cluster.membership import Membership
+
+
+async def voted_in(membership: Membership, node_id: str, activation: int) -> str | None:
+    """Who holds a vote to be live as ``node_id`` after the life before ``activation``, as any other live broker says; None if nobody does.
+
+    Who does not answer within ``call-timeout`` knows nothing.
+    """
+    asked = [
+        link.call(m.StartRequest(link.number(), node_id, activation))
+        for node, (_, link) in membership.lives().items()
+        if node != node_id
+    ]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    return next(
+        (answer.claimant for answer in answers if isinstance(answer, m.StartAnswer) and answer.claimant), None
+    )
