@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
@@ -28,6 +29,13 @@ from broker.storage.database.seam import (
 )
 
 CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
+
+
+@dataclass(slots=True)
+class _Course:
+    """How far a transaction has come."""
+
+    committing: bool = False
 
 
 class PostgresqlDatabase:
@@ -48,35 +56,72 @@ class PostgresqlDatabase:
         self._network_timeout_s = network_timeout_s
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._turn = asyncio.Lock()
+        self._given_up: dict[asyncio.Task[list[Result]], None] = {}
         self._closed = False
 
     async def transact(self, statements: Sequence[Statement], timeout_s: float) -> list[Result]:
         """Statement by statement, then the commit: what ends before the commit is sent has not happened."""
-        committing = False
+        deadline = asyncio.get_running_loop().time() + timeout_s
         try:
-            async with asyncio.timeout(timeout_s), self._turn:
-                connection = await self._connected()
-                try:
-                    async with connection.cursor() as cursor:
-                        results = [await _execute(cursor, index, one) for index, one in enumerate(statements)]
-                    committing = True
-                    await connection.commit()
-                except (UnexpectedCountError, psycopg.Error) as error:
-                    await self._undo(connection)
-                    raise _translated(error, committing=committing) from None
-                except BaseException:
-                    await self._drop()
-                    raise
+            async with asyncio.timeout_at(deadline):
+                await self._turn.acquire()
         except TimeoutError:
-            if committing:
-                raise OutcomeUnknownError(f"the commit was not confirmed within {timeout_s:g} s") from None
-            raise DatabaseUnavailableError(f"no answer within {timeout_s:g} s") from None
-        return results
+            raise DatabaseUnavailableError(f"no turn within {timeout_s:g} s") from None
+        try:
+            return await self._in_time(_Course(), statements, deadline, timeout_s)
+        finally:
+            self._turn.release()
 
     async def close(self) -> None:
         """Of a transaction that is under way nobody is told."""
         self._closed = True
         await self._drop()
+        for task in self._given_up:
+            task.cancel()
+
+    async def _in_time(
+        self, course: _Course, statements: Sequence[Statement], deadline: float, timeout_s: float
+    ) -> list[Result]:
+        """Why a task: a cancelled query of psycopg first asks the server to cancel it and waits for the answer, which a server that stands still never gives."""
+        loop = asyncio.get_running_loop()
+        work = loop.create_task(self._transact(course, statements), name="database transaction")
+        try:
+            await asyncio.wait({work}, timeout=max(0.0, deadline - loop.time()))
+        finally:
+            if not work.done():
+                self._connection = None
+                self._given_up[work] = None
+                work.add_done_callback(self._forget)
+                work.cancel()
+        if work.done():
+            return work.result()
+        if course.committing:
+            raise OutcomeUnknownError(f"the commit was not confirmed within {timeout_s:g} s")
+        raise DatabaseUnavailableError(f"no answer within {timeout_s:g} s")
+
+    async def _transact(self, course: _Course, statements: Sequence[Statement]) -> list[Result]:
+        connection = await self._connected()
+        try:
+            async with connection.cursor() as cursor:
+                results = [await _execute(cursor, index, one) for index, one in enumerate(statements)]
+            course.committing = True
+            await connection.commit()
+        except (UnexpectedCountError, psycopg.Error) as error:
+            try:
+                await connection.rollback()
+            except psycopg.Error:
+                await connection.close()
+            raise _translated(error, committing=course.committing) from None
+        except BaseException:
+            await connection.close()
+            raise
+        return results
+
+    def _forget(self, work: asyncio.Task[list[Result]]) -> None:
+        """An error that nobody waits for any more is no surprise."""
+        del self._given_up[work]
+        if not work.cancelled():
+            work.exception()
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._closed:
@@ -95,12 +140,6 @@ class PostgresqlDatabase:
             except psycopg.Error as error:
                 raise DatabaseUnavailableError(f"cannot connect: {self._without_password(error)}") from None
         return self._connection
-
-    async def _undo(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        try:
-            await connection.rollback()
-        except psycopg.Error:
-            await self._drop()
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None

@@ -1,7 +1,10 @@
 """What the seam promises, on each database: whole or not at all, counts that fence, and an honest word on what happened."""
 
 import asyncio
+import os
+import signal
 import sqlite3
+import threading
 
 import pytest
 from database_places import PASSWORD, SimulatedPlace, SqlitePlace
@@ -174,18 +177,50 @@ def test_a_closed_database_takes_nothing(place):
 # ---------------------------------------------------------------------------------------------------- each one's own
 
 
-def test_sqlite_waits_for_another_writer_no_longer_than_it_may(tmp_path):
+def test_sqlite_waits_for_another_writer_no_longer_than_it_may_and_knows_that_nothing_happened(tmp_path):
     place = SqlitePlace(tmp_path)
 
     async def test(database):
         other = sqlite3.connect(place.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises((DatabaseUnavailableError, OutcomeUnknownError)):
-            await database.transact([put("a")], SOON_S)
+        with pytest.raises(DatabaseUnavailableError):
+            await database.transact([put("a")], 2.0)
         other.execute("ROLLBACK")
         other.close()
         await database.transact([put("b")], PATIENCE_S)
-        assert ("b", 0, None) in await things(database)
+        assert await things(database) == [("b", 0, None)]
+
+    run_on(place, test)
+
+
+def test_sqlite_does_not_know_what_becomes_of_a_transaction_that_is_under_way_at_its_deadline(tmp_path):
+    place = SqlitePlace(tmp_path)
+
+    async def test(database):
+        begun, go_on = threading.Event(), threading.Event()
+
+        def stuck():
+            begun.set()
+            go_on.wait()
+            return 1
+
+        def prepared(connection):
+            connection.create_function("stuck", 0, stuck)
+            return connection
+
+        connected = database._connected
+        database._connected = lambda: prepared(connected())
+        slow = Statement("INSERT INTO thing VALUES ('slow', stuck(), NULL)")
+        first = asyncio.ensure_future(database.transact([slow], SOON_S))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        second = asyncio.ensure_future(database.transact([put("behind it")], SOON_S))
+        with pytest.raises(OutcomeUnknownError):
+            await first
+        with pytest.raises(DatabaseUnavailableError):
+            await second
+        go_on.set()
+        assert await things(database) == [("slow", 1, None)]
 
     run_on(place, test)
 
@@ -244,6 +279,22 @@ def test_postgresql_ends_a_transaction_in_which_nothing_is_said_and_frees_its_ro
         )
         assert await things(database) == [("a", 8, None)]
         await paused.close()
+
+    run_on(postgresql, test)
+
+
+def test_postgresql_gives_up_a_server_that_stands_still_and_connects_anew(postgresql):
+    async def test(database):
+        [told] = await database.transact([Statement("SELECT pg_backend_pid()")], PATIENCE_S)
+        backend = told.rows[0][0]
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            with pytest.raises(DatabaseUnavailableError):
+                await database.transact([put("a")], SOON_S)
+            await database.transact([put("b")], PATIENCE_S)
+        finally:
+            os.kill(backend, signal.SIGCONT)
+        assert [name for name, _, _ in await things(database)] == ["b"]
 
     run_on(postgresql, test)
 
