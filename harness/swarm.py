@@ -149,7 +149,9 @@ def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = froze
     chosen = base.nemeses or tuple(
         name
         for name in kinds.names()
-        if _fits(name, base, nodes) and not (bounded and _unpromised(name, nodes))
+        if _fits(name, base, nodes)
+        and not kinds.get(name).lacks(nodes)
+        and not (bounded and _unpromised(name, nodes))
     )
     return Swarm(base=base, kinds=chosen, bounded=bounded, fixed=fixed)
 

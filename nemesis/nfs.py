@@ -6,9 +6,10 @@ where it matters: the store is asked from the machines it hits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from harness.interface import Fault
+from harness.interface import Fault, NodePlan
 from nemesis.disk import LeasedPart
 from nemesis.kind import CannotBeginError, Impact, Situation
 from nemesis.target import resolve_target
@@ -21,6 +22,12 @@ class StoreKind(LeasedPart):
 
     part = STORE
     seen_as = "silent"
+
+    def lacks(self, nodes: Sequence[NodePlan]) -> str:
+        """A shared directory, where there is none."""
+        if any(node.store is not None for node in nodes):
+            return ""
+        return "no broker of this test has its data in a shared directory: use --policy shared-store"
 
 
 class ServerKind(StoreKind):
