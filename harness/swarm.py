@@ -72,6 +72,7 @@ SETTLE_S: Final = 1.5
 SETTLE_SLOWED_S: Final = 3.5
 """The same where links or disks are slow meanwhile: whoever is killed while it alone has the data takes its pair along."""
 _SLOWING: Final = ("slow", "disk-slow")
+_LASTING: Final = (*_SLOWING, "clock-rate")
 
 _DURATIONS_S: Final = (0.3, 1.0, 2.5, 5.0)
 _INTERVALS_S: Final = (0.5, 1.5, 3.0)
@@ -259,11 +260,11 @@ def _apart(faults: Sequence[Fault]) -> Iterator[Fault]:
 
 
 def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
-    """Half of the time a kind that slows does so from its beginning to the end: everything else then meets long writes, copies and journeys.
+    """Half of the time a kind that is rather a condition than an event, a slow disk or a fast clock, lasts from its beginning to the end.
 
-    Faults that take turns do not: where the peace between them is longer than they are, no two ever meet.
+    Everything else then meets it. Faults that take turns do not meet: where the peace between them is longer than they are, no two ever do.
     """
-    for kind in _SLOWING:
+    for kind in _LASTING:
         mine = [fault for fault in faults if fault.kind == kind]
         if mine and chance.random() < 0.5:
             lasting = msgspec.structs.replace(mine[0], duration_s=None)

@@ -12,6 +12,12 @@ CLUSTER: Final = ("partition", "pause", "kill")
 THREE_PAIRS: Final = Arena(CLUSTER)
 """Three pairs, both votes on: where the documents promise that nothing is lost and nobody is live twice."""
 
+VOTES: Final = Arena(
+    ("partition", "pause"),
+    {"properties": {"*": {"ha-policy.replication.vote-retries": 2}}, "time_limit_s": 10.0},
+)
+"""The same without what ends brokers, and with few votes: faults that outlast all of them."""
+
 ONE_PAIR: Final = Arena(("kill", "pause", "stop"), {"pairs": 1, "producers": 3, "consumers": 3})
 """One pair, without partitions: those it cannot survive, as documented (RP4)."""
 

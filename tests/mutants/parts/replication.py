@@ -24,8 +24,17 @@ SYNCHRONISING: Final = Arena(
 )
 """Slow links between the brokers of a pair, so that a synchronisation takes its time, and little patience, so that there are many of them."""
 
-CLOCKS_APART: Final = Arena(("partition", "pause", "clock-rate"))
-"""Three pairs whose clocks run at different speeds: what leases are made for, up to a half."""
+CLOCKS_APART: Final = Arena(
+    ("partition", "clock-rate"),
+    {
+        "properties": {
+            "*": {"ha-policy.replication.replication-patience": 4000, "cluster.call-timeout": 30_000}
+        },
+        "time_limit_s": 12.0,
+    },
+)
+"""Clocks that run at different speeds, which leases are made for; patience that the difference shows in, and the call-timeout that brokers have where
+nobody gave another: a short one ends the replication before a lease does."""
 
 MUTANTS: Final = (
     Mutant(

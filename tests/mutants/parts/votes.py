@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mutants.mutant import Mutant, Replacement
-from mutants.parts.arenas import THREE_PAIRS
+from mutants.parts.arenas import VOTES
 
 _QUORUM: Final = "broker/cluster/quorum.py"
 _TWO_LIVES: Final = frozenset({"split-brain", "lost"})
@@ -17,7 +17,7 @@ MUTANTS: Final = (
         "Artemis: one pair needing no vote; ARTEMIS-1154",
         "the votes needed are counted from the pairs in reach: whoever is cut off is a cluster of one pair and needs none",
         _TWO_LIVES,
-        THREE_PAIRS,
+        VOTES,
         (
             Replacement(
                 "broker/cluster/membership.py",
@@ -32,7 +32,7 @@ MUTANTS: Final = (
         "Artemis: a voter answering from a stale topology",
         "a voter that does not answer but is still in the topology counts as if it had agreed",
         _TWO_LIVES,
-        THREE_PAIRS,
+        VOTES,
         (
             Replacement(
                 _QUORUM,
@@ -47,7 +47,7 @@ MUTANTS: Final = (
         "Artemis: a health check that overrides the vote; ARTEMIS-1154",
         "a backup that lost its vote takes over all the same when its live does not answer a probe",
         _TWO_LIVES,
-        THREE_PAIRS,
+        VOTES,
         (
             Replacement(
                 "broker/policies/replication/backup.py",
@@ -63,7 +63,7 @@ MUTANTS: Final = (
         "own",
         "a voter agrees with both parties of one interruption",
         _TWO_LIVES,
-        THREE_PAIRS,
+        VOTES,
         (
             Replacement(
                 _QUORUM,
@@ -79,7 +79,7 @@ MUTANTS: Final = (
         "ARTEMIS-2702",
         "answers that refuse are counted towards the total",
         _TWO_LIVES,
-        THREE_PAIRS,
+        VOTES,
         (
             Replacement(
                 _QUORUM,
@@ -94,7 +94,7 @@ MUTANTS: Final = (
         "own",
         "a claimant that gives up a failed round frees what the voter had granted to the other claimant",
         _TWO_LIVES,
-        THREE_PAIRS,
+        VOTES,
         (
             Replacement(
                 _QUORUM,
@@ -109,7 +109,7 @@ MUTANTS: Final = (
         "ARTEMIS-2702",
         "a live asks for votes and goes on whatever the answer",
         _TWO_LIVES,
-        THREE_PAIRS,
+        VOTES,
         (
             Replacement(
                 "broker/policies/replication/live.py",
