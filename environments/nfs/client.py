@@ -77,13 +77,13 @@ class NfsClient:
             return handle, attributes.decode(reply.take(Operation.GETATTR))
 
         root, server = await self._within(
-            self.options.patience_s, self.call(self._identity, operations, parse, hard=True)
+            self.options.mounting_s, self.call(self._identity, operations, parse, hard=True)
         )
         self.lease_s = server.get(attributes.LEASE_TIME, 90)
         self.transfer_bytes = min(
             server.get(attributes.MAXREAD, 1 << 16), server.get(attributes.MAXWRITE, 1 << 16)
         )
-        await self._within(self.options.patience_s, self._introduce())
+        await self._within(self.options.mounting_s, self._introduce())
         self._renewal = asyncio.get_running_loop().create_task(self._renew(), name="lease renewal")
         return root
 

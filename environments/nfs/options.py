@@ -27,7 +27,7 @@ _FLAGS: Final[dict[str, dict[str, object]]] = {
     "nfs4": {},
     "tcp": {},
 }
-_VALUES: Final = ("timeo", "retrans", "lookupcache", "actimeo", "port", "proto", "vers", "nfsvers")
+_VALUES: Final = ("timeo", "retrans", "retry", "lookupcache", "actimeo", "port", "proto", "vers", "nfsvers")
 _LOOKUP_CACHES: Final = ("none", "positive", "pos", "all")
 
 
@@ -40,7 +40,8 @@ class MountOptions:
     """What was asked for. Defaults are those of the manual and of nfs(5).
 
     ``timeo_ds`` is in deciseconds, as everybody writes it. ``retrans`` is the number of tries (the manual: without it "the NFS client
-    tries each request three times"), so a soft mount gives up after ``timeo`` times ``retrans``.
+    tries each request three times"), so a soft mount gives up after ``timeo`` times ``retrans``. ``retry_s`` is for mounting itself, hard or soft;
+    it is written in minutes.
     """
 
     soft: bool = False
@@ -51,6 +52,7 @@ class MountOptions:
     attribute_cache_s: float = 3.0
     lookup_cache: str = "all"
     read_only: bool = False
+    retry_s: float = 120.0
     port: int | None = None
 
     @property
@@ -62,6 +64,11 @@ class MountOptions:
     def patience_s(self) -> float:
         """Seconds without an answer after which a soft mount reports an error, and a hard one only says so in its log."""
         return self.try_s * self.retrans
+
+    @property
+    def mounting_s(self) -> float:
+        """Seconds until a mount that finds no server is given up."""
+        return max(self.patience_s, self.retry_s)
 
     @property
     def lookup_cache_s(self) -> float:
@@ -80,6 +87,7 @@ class MountOptions:
             "sync" if self.sync else "async",
             "noac" if not self.attribute_cache_s else f"actimeo={max(1, round(self.attribute_cache_s))}",
             f"lookupcache={self.lookup_cache}",
+            f"retry={round(self.retry_s / 60)}",
             "ro" if self.read_only else "rw",
         ]
         if self.intr:
@@ -124,6 +132,8 @@ def _value(name: str, value: str) -> dict[str, object]:
         return {"timeo_ds": _number(name, value, 1, 6000, "deciseconds")}
     if name == "retrans":
         return {"retrans": _number(name, value, 1, 100, "tries")}
+    if name == "retry":
+        return {"retry_s": 60.0 * _number(name, value, 0, 10000, "minutes")}
     if name == "actimeo":
         return {"attribute_cache_s": float(_number(name, value, 0, 3600, "seconds"))}
     if name == "port":

@@ -18,6 +18,7 @@ _FINISHED: Final = frozenset(
     (Opcode.FLUSH, Opcode.RELEASE, Opcode.RELEASEDIR, Opcode.FORGET, Opcode.BATCH_FORGET)
 )
 """What is carried out even for a process that was killed: it lets go of what that held."""
+_LOOK_AGAIN_S: Final = 0.2
 _KNOWN: Final = frozenset(int(opcode) for opcode in Opcode)
 
 
@@ -98,8 +99,12 @@ class FuseConnection:
 
     def _interrupt(self, unique: int) -> None:
         task, opcode, pid = self._waiting.get(unique, (None, 0, 0))
-        if task is not None and opcode not in _FINISHED and (self._interruptible or _is_killed(pid)):
+        if task is None or opcode in _FINISHED:
+            return
+        if self._interruptible or _is_killed(pid):
             task.cancel()
+        else:  # the kernel says it once for each request: a SIGKILL that comes later must be looked for
+            asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._interrupt, unique)
 
     async def _answer(self, request: Request) -> None:
         try:

@@ -35,7 +35,7 @@ class Store:
         self.mounts = []
 
     async def host(self, name, options=f"hard,{SAFE}"):
-        options_text = options if "timeo" in options else f"{options},timeo=10,retrans=2"
+        options_text = options if "timeo" in options else f"{options},timeo=100,retrans=2"
         mounted = await mount(
             Address(self.server.options.host, self.server.options.port),
             self.server.options.export,
