@@ -1,7 +1,8 @@
 """Faults of clocks: clock-skew, clock-step, clock-rate.
 
 Why three: a wrong clock confuses who compares times of different machines, a jump confuses who measures with it, and a clock that runs at
-another speed makes every time-out early or late without anybody noticing.
+another speed makes every time-out early or late without anybody noticing. At the end of each the wall clock is true again, in one jump, as NTP sets a
+clock that is too wrong to be led back slowly: what is healed must not make the next fault look as if it had bitten.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ class ClockSkew(LeasedPart):
 
 
 class ClockStep(LeasedPart):
-    """A clock that somebody sets while everything runs; at the end it is not set back."""
+    """A clock that somebody sets while everything runs, backwards unless asked otherwise; NTP sets it back at the end."""
 
     name = "clock-step"
-    description = "wall clocks jump, and stay where they are"
+    description = "wall clocks jump back, and at the end forwards again"
     primitives = ("clock-step",)
     part = CLOCK
     seen_as = "skewed"
@@ -59,10 +60,6 @@ class ClockStep(LeasedPart):
     def given(self, fault: Fault) -> dict[str, Any]:
         """A minute back unless asked otherwise: that is the direction that hurts."""
         return {"step_ms": -SKEW_MS_DEFAULT, **super().given(fault)}
-
-    def healed(self, observed: Mapping[str, str]) -> bool:
-        """There is nothing to heal: a clock that was set is only another clock."""
-        return bool(observed)
 
 
 class ClockRate(LeasedPart):

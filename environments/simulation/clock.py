@@ -43,9 +43,10 @@ class Clock:
         self._anchor_ns, self._rate = now, rate
         self._changed()
 
-    def step(self, ms: float) -> None:
-        """Set the wall clock forwards, or back (negative), by so many milliseconds."""
-        self.skew_ms += ms
+    def set_right(self) -> None:
+        """Take away what a wrong rate has made of the wall clock, in one jump as NTP does; ``skew_ms`` stays."""
+        now = self._now_ns()
+        self._monotonic_s, self._wall_s, self._anchor_ns = self.monotonic_at(now), EPOCH_S + now / 1e9, now
 
     def wall_s(self) -> float:
         """Seconds since the epoch, as this machine believes."""

@@ -255,7 +255,7 @@ class SimulationEnvironment:
         options: Mapping[str, Any] | None = None,
     ) -> str:
         """Begin a fault; the lease to `renew` and `heal`. What happens at once ("power-loss", "disk-corrupt") leaves nothing to heal."""
-        world = self._world()
+        self._world()
         fault = faults.translate(primitive, tuple(links), tuple(nodes), options or {})
         for name in (*nodes, *(end for link in links for end in (link.source, link.target))):
             if name not in self._nodes and name not in self.zones:
@@ -277,9 +277,6 @@ class SimulationEnvironment:
             for node in nodes:
                 if await self.running(node):
                     self._processes[node].pause()
-        elif primitive == "clock-step":
-            for node in nodes:
-                world.clock(node).step(fault.step_ms)
         lease = self._table.inject(fault, self._lease_s)
         self._apply(fault)
         self._plan_expiry()
@@ -344,33 +341,37 @@ class SimulationEnvironment:
                 self._stores.apply(node, in_force)
             elif fault.primitive in faults.DISKS:
                 self._disks[node].condition(faults.combine_disks(one.disk for one in here))
-            elif fault.primitive == "clock-skew":
+            elif fault.primitive in ("clock-skew", "clock-step"):
                 world.clock(node).skew_ms += fault.skew_ms if fault in here else -fault.skew_ms
             elif fault.primitive == "clock-rate":
                 rate = 1.0
                 for one in here:
                     rate *= one.rate
                 world.clock(node).rate = rate
+                if all(one.primitive != "clock-rate" for one in here):
+                    world.clock(node).set_right()
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
         """Send packets over the links, look at the processes, write to the disks, read the clocks; keys as they were asked for."""
-        observed: dict[str, str] = {}
-        if links:
-            observed |= await self._prober.links(links)
-        for name in nodes:
-            node, _, part = name.partition("/")
-            if part == "disk":
-                observed[name] = await self._disks[node].probe()
-            elif part == "database":
-                observed[name] = "absent" if self._database is None else self._database.state(node)
-            elif part == "clock":
-                observed[name] = await self._prober.clock(node)
-            elif part == "store":
-                observed[name] = await self._stores.look(node)
-            else:
-                process = self._processes.get(name)
-                observed[name] = "gone" if process is None else process.state
-        return Effect(bit=False, observed=observed)
+        looks = [
+            self._look(name) for name in nodes
+        ]  # at once: one that stalls must not make the next look late
+        of_links, of_nodes = await asyncio.gather(self._prober.links(links), asyncio.gather(*looks))
+        return Effect(bit=False, observed=of_links | dict(zip(nodes, of_nodes, strict=True)))
+
+    async def _look(self, name: str) -> str:
+        """What a node, or a part of one, does now."""
+        node, _, part = name.partition("/")
+        if part == "disk":
+            return await self._disks[node].probe()
+        if part == "database":
+            return "absent" if self._database is None else self._database.state(node)
+        if part == "clock":
+            return await self._prober.clock(node)
+        if part == "store":
+            return await self._stores.look(node)
+        process = self._processes.get(name)
+        return "gone" if process is None else process.state
 
 
 def _text(lines: Sequence[str]) -> str:

@@ -62,7 +62,6 @@ class Injected:
     severed: float = 0.0
     """The chance of a transaction with the database to lose its connection."""
     skew_ms: float = 0.0
-    step_ms: float = 0.0
     rate: float = 1.0
 
 
@@ -108,7 +107,7 @@ def translate(
     elif primitive == "clock-skew":
         fault = Injected(primitive, links, nodes, skew_ms=_number(primitive, given, "skew_ms"))
     elif primitive == "clock-step":
-        fault = Injected(primitive, links, nodes, step_ms=_number(primitive, given, "step_ms"))
+        fault = Injected(primitive, links, nodes, skew_ms=_number(primitive, given, "step_ms"))
     elif primitive == "clock-rate":
         rate = _number(primitive, given, "rate")
         if rate <= 0:

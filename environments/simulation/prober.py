@@ -40,6 +40,8 @@ class Prober:
 
     async def links(self, links: Sequence[Link]) -> dict[str, str]:
         """What each link does now: "open", "lost", "lossy 3 of 5", "refused", "slow 120 ms"."""
+        if not links:
+            return {}
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         late_ms: dict[Link, list[float]] = {link: [] for link in links}

@@ -66,6 +66,7 @@ LEASED = [
     ("disk-error", {"operation": "sync"}, "a1/disk", "failing sync"),
     ("disk-error", {"operation": "write"}, "a1/disk", "failing write"),
     ("clock-skew", {"skew_ms": -5000}, "a1/clock", "skewed -5000 ms"),
+    ("clock-step", {"step_ms": -5000}, "a1/clock", "skewed -5000 ms"),
     ("clock-rate", {"rate": 2}, "a1/clock", "rate 2.000"),
 ]
 
@@ -95,8 +96,7 @@ def test_a_fault_is_seen_and_gone_when_it_is_healed(primitive, options, what, ph
     before, during, after = within(main)
     assert before == sound(what)
     assert during.startswith(phrase)
-    # A clock that ran fast is not set back: it is ahead by what it gained.
-    assert after.startswith("skewed" if primitive == "clock-rate" else sound(what))
+    assert after == sound(what)
 
 
 @pytest.mark.parametrize("primitive", ["cut", "pause", "disk-full", "clock-skew"])
@@ -256,6 +256,39 @@ def test_an_empty_disk_cannot_be_damaged():
         return True
 
     assert within(main, start=False)
+
+
+def test_a_clock_that_ran_fast_is_set_right_when_no_fault_keeps_it_wrong_and_a_skew_stays():
+    async def main(environment):
+        fast = [await environment.inject("clock-rate", nodes=["a1"], options={"rate": 2}) for _ in range(2)]
+        await environment.inject("clock-skew", nodes=["a1"], options={"skew_ms": 1000})
+        clock = environment.world.clock("a1")
+        phrases = []
+        for lease in fast:
+            await asyncio.sleep(1.0)
+            monotonic = clock.monotonic_s()
+            await environment.heal(lease)
+            assert clock.monotonic_s() == monotonic
+            phrases.append(await seen(environment, "a1/clock"))
+        return phrases
+
+    assert within(main) == ["rate 2.000", "skewed 1000 ms"]
+
+
+def test_stalled_disks_are_looked_at_all_at_once_and_named_as_they_were_asked_for():
+    async def main(environment):
+        parts = ["b1/disk", "a1/disk", "a1/clock"]
+        await environment.inject("disk-stall", nodes=["a1", "b1"])
+        began = asyncio.get_running_loop().time()
+        alone = await environment.probe(nodes=parts[:1])
+        one = asyncio.get_running_loop().time() - began
+        both = await environment.probe(nodes=parts)
+        assert asyncio.get_running_loop().time() - began == pytest.approx(2 * one)
+        return list(alone.observed.items()), list(both.observed.items())
+
+    alone, both = within(main)
+    assert alone == [("b1/disk", "stalled")]
+    assert both == [("b1/disk", "stalled"), ("a1/disk", "stalled"), ("a1/clock", "true")]
 
 
 def test_a_clock_step_moves_the_wall_clock_and_not_the_monotonic_one():

@@ -64,13 +64,12 @@ def test_a_clock_does_not_stand_still_or_run_backwards(rate):
         World(1).clock("a1").rate = rate
 
 
-def test_a_step_and_a_skew_move_the_wall_clock_only():
+def test_a_skew_moves_the_wall_clock_only():
     async def main(world):
         seen, clock = [], world.clock("a1")
         world.spawn("a1", lambda: ticks(world, seen))
         monotonic_s = clock.monotonic_s()
-        clock.skew_ms = 5000
-        clock.step(-60_000)
+        clock.skew_ms = -55_000
         await asyncio.sleep(2.5)
         assert clock.monotonic_s() == monotonic_s + 2.5
         assert clock.wall_s() == pytest.approx(EPOCH_S + 2.5 - 55)
@@ -78,6 +77,24 @@ def test_a_step_and_a_skew_move_the_wall_clock_only():
         return seen
 
     assert in_world(main) == [1, 2]
+
+
+def test_a_clock_set_right_shows_true_time_and_its_skew_and_jumps_only_on_the_wall():
+    async def main(world):
+        clock = world.clock("a1")
+        clock.rate = 3.0
+        await asyncio.sleep(2.0)
+        clock.rate, clock.skew_ms = 1.0, 500
+        monotonic_s = clock.monotonic_s()
+        assert clock.wall_s() == pytest.approx(EPOCH_S + 6.5)
+        clock.set_right()
+        assert clock.monotonic_s() == monotonic_s
+        assert clock.wall_s() == pytest.approx(EPOCH_S + 2.5)
+        await asyncio.sleep(1.0)
+        assert clock.monotonic_s() == pytest.approx(monotonic_s + 1)
+        assert clock.wall_s() == pytest.approx(EPOCH_S + 3.5)
+
+    in_world(main)
 
 
 def test_a_rate_set_while_nobody_runs_holds_for_the_next_process():
