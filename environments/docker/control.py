@@ -53,6 +53,8 @@ async def call(
         reader, writer = await asyncio.open_connection(host, port, limit=LINE_BYTES_MAX)
         try:
             request = {"operation": operation, "token": token, "arguments": arguments}
+            if writer.is_closing():  # uvloop's transports then refuse to be written to
+                raise ConnectionResetError(f"the agent at {host}:{port} went away before {operation!r}")
             writer.write(json.dumps(request).encode() + b"\n")
             await writer.drain()
             line = await reader.readline()

@@ -100,6 +100,8 @@ class ControlServer:
             answer = _Answer(request.id, error=("usage", str(error)))
         except Exception as error:  # noqa: BLE001 - the harness must learn of it; the agent must live on to heal
             answer = _Answer(request.id, error=("internal", f"{type(error).__name__}: {error}"))
+        if writer.is_closing():  # nobody waits for it; uvloop's transports then refuse to be written to
+            return
         with contextlib.suppress(ConnectionError):
             writer.write(msgspec.json.encode(answer) + b"\n")
             await writer.drain()
@@ -130,7 +132,10 @@ class ControlClient:
         self._next += 1
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
-        self._writer.write(msgspec.json.encode(_Request(number, do, arguments)) + b"\n")
+        if (
+            not self._writer.is_closing()
+        ):  # else uvloop's transport refuses to be written to, and `_read` is about to tell
+            self._writer.write(msgspec.json.encode(_Request(number, do, arguments)) + b"\n")
         try:
             async with asyncio.timeout(timeout_s):
                 return await answer

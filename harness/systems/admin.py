@@ -103,6 +103,8 @@ class _Connection:
     ) -> dict[str, Any]:
         answered = False
         try:
+            if writer.is_closing():  # since the last answer; uvloop's transports then refuse to be written to
+                raise ConnectionResetError(f"{self._address} closed the admin connection")
             writer.write(msgspec.json.encode(question) + b"\n")
             line = await reader.readline()
             answered = line.endswith(b"\n")
