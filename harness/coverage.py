@@ -22,7 +22,7 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
     "broker/stopped-cleanly": ("a broker ended as it was asked to", r" INFO \S+ stopped$"),
     "broker/failed": (
         "a broker ended itself by an error",
-        r" ERROR \S+ (?!the live vote was lost|stopped: the live vote|journal: compaction)",
+        r" ERROR \S+ (?!the live vote was lost|stopped: |journal: compaction|.*this broker answers nobody)",
     ),
     "vote/live-asked": ("a live asked for votes to go on", r" INFO \S+ live vote, round "),
     "vote/asked": ("a backup asked for votes", r"backup vote, round \d+ of \d+: "),
@@ -95,6 +95,7 @@ _COUNTED: Final[Mapping[str, str]] = {
     "role/live": "a broker became live",
     "role/backup": "a broker became a backup",
     "role/voting": "a broker was seen voting",
+    "role/verifying": "a live was seen in doubt about the lock of its shared store",
     "role/synchronizing": "a broker was seen synchronising",
     "role/stopped": "a broker was seen gone",
     "role/unreachable": "a broker kept silent",

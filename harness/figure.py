@@ -34,6 +34,7 @@ ROLE_COLOURS: Final = {
     "backup": "#54aeff",
     "synchronizing": "#b6e3ff",
     "voting": "#f2c744",
+    "verifying": "#f2c744",
     "starting": "#d0d7de",
     "stopping": "#afb8c1",
     "stopped": "#57606a",

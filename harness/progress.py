@@ -20,6 +20,7 @@ _ROLE_COLOURS = {
     "stopped": "red",
     "unreachable": "red",
     "voting": "yellow",
+    "verifying": "yellow",
     "synchronizing": "yellow",
 }
 

@@ -23,7 +23,7 @@ class StartError(Exception):
 class Policy(Protocol):
     """One broker process from start to end.
 
-    ``role`` is one of "starting", "live", "backup", "voting", "synchronizing", "stopping", "stopped"; ``epoch`` grows with each change of it, so that
+    ``role`` is one of "starting", "live", "backup", "voting", "verifying", "synchronizing", "stopping", "stopped"; ``epoch`` grows with each change of it, so that
     two equal epochs prove that nothing changed between. ``engine`` exists only while the broker is live.
     """
 

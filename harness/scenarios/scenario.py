@@ -29,6 +29,10 @@ FOLLOWS_TWO_LIVES = (
 """What follows when two lives serve one queue from two journals."""
 
 
+ENDING = ("kill", "stop", "destroy", "power-loss", "disk-corrupt", "late-start")
+"""Faults that end the brokers they hit, or keep them from starting: who stops under another one has ended itself."""
+
+
 class Roles(msgspec.Struct, frozen=True, kw_only=True):
     """What brokers must be seen to become from the first fault on, besides the verdict: an anomaly says nothing of who took over, or did not.
 
@@ -75,7 +79,8 @@ def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
             told = msgspec.json.decode(row["value"])
             if row["type"] == "invoke" and not row["f"].startswith("heal:"):
                 began = True
-                down[told["label"]] = set(told["nodes"])
+                if row["f"] in ENDING:
+                    down[told["label"]] = set(told["nodes"])
         elif row["process"] == HARNESS and row["f"] == "phase" and row["value"] == "heal":
             break
         elif began and row["process"] == MONITOR and row["f"] == "role":

@@ -157,11 +157,12 @@ class LiveRole:
         balancing.attach(live.engine)
         self._membership.announce(node_id=node_id, activation=life)
         await live.open()
-        if self._granted.waiting is not None:
-            await self._granted.waiting.release()
+        # At once: clients are served from here on, and a broker that serves must not call itself a backup.
         self._serving = True
         self._become("live" if lease.certain() else "verifying")
         _log.info("live as node %s, life %d of the shared store", node_id, life)
+        if self._granted.waiting is not None:
+            await self._granted.waiting.release()
         return journal
 
     async def _master_is_back(self) -> None:
