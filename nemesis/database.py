@@ -16,6 +16,7 @@ from nemesis.kind import PAIR, Impact, Option, Situation
 
 DATABASE: Final = "database"
 CHANCE_DEFAULT: Final = 0.5
+COMMITTED_DEFAULT: Final = 0.5
 
 
 class DatabaseKind(LeasedPart):
@@ -66,6 +67,10 @@ def _chance(value: Any) -> str:
     return "" if sound else "a number above 0 and at most 1"
 
 
+def _share(value: Any) -> str:
+    return "" if (value == 0 and not isinstance(value, bool)) or not _chance(value) else "a number from 0 to 1"
+
+
 class DatabaseDisconnect(DatabaseKind):
     """Connections that break while a transaction is under way: half of these have been committed, and nobody says which."""
 
@@ -77,4 +82,9 @@ class DatabaseDisconnect(DatabaseKind):
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
         "chance": Option(f"of each transaction, {CHANCE_DEFAULT:g} by default", _chance),
+        "committed": Option(
+            f"how many of those that lose their connection happen all the same, {COMMITTED_DEFAULT:g} by default; with chance 1 and"
+            " committed 0 a broker is cut off",
+            _share,
+        ),
     }

@@ -100,7 +100,7 @@ class DatabaseServer:
         self._chance: random.Random = world.random("database")
         self._clock = world.clock(NODE)
         self._process: Process | None = None
-        self._severed: dict[str, float] = {}
+        self._severed: dict[str, tuple[float, float]] = {}
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.create_function("clock_ms", 0, lambda: round(self._clock.wall_s() * 1000))
         self.committed_unanswered = 0
@@ -128,8 +128,8 @@ class DatabaseServer:
         if self._process is not None:
             self._process.resume()
 
-    def sever(self, clients: dict[str, float]) -> None:
-        """From now on a transaction of such a client loses its connection with that chance, half of them after the commit."""
+    def sever(self, clients: dict[str, tuple[float, float]]) -> None:
+        """From now on a transaction of such a client loses its connection with the first chance, and is all the same committed with the second."""
         self._severed = dict(clients)
 
     def apply(self, in_force: Sequence[Injected]) -> None:
@@ -137,7 +137,7 @@ class DatabaseServer:
         kinds = {fault.primitive for fault in in_force}
         self.sever(
             {
-                node: fault.severed
+                node: (fault.severed, fault.committed)
                 for fault in in_force
                 if fault.primitive == "database-disconnect"
                 for node in fault.nodes
@@ -177,8 +177,9 @@ class DatabaseServer:
                 content = await read_frame(reader)
                 await asyncio.sleep(self._chance.uniform(*SERVICE_S))
                 request = msgspec.msgpack.decode(content, type=Request)
-                if self._chance.random() < self._severed.get(request.client, 0.0):
-                    if self._chance.random() < 0.5 and not self._answer(request).problem:
+                severed, committed = self._severed.get(request.client, (0.0, 0.0))
+                if self._chance.random() < severed:
+                    if self._chance.random() < committed and not self._answer(request).problem:
                         self.committed_unanswered += 1
                     writer.transport.abort()
                     return

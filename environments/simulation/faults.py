@@ -49,6 +49,9 @@ CHANCE_DEFAULT: Final = 0.3
 SEVERED_DEFAULT: Final = 0.5
 """Of a transaction to lose its connection, where the fault says nothing."""
 
+COMMITTED_DEFAULT: Final = 0.5
+"""Of those, how many are committed all the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Injected:
@@ -61,6 +64,8 @@ class Injected:
     disk: DiskCondition = SOUND
     severed: float = 0.0
     """The chance of a transaction with the database to lose its connection."""
+    committed: float = 0.0
+    """The share of these that is committed all the same."""
     skew_ms: float = 0.0
     rate: float = 1.0
 
@@ -101,7 +106,10 @@ def translate(
         severed = _number(primitive, given, "chance", SEVERED_DEFAULT)
         if not 0 < severed <= 1:
             raise UsageError(f"{primitive}: chance must be above 0 and at most 1, not {severed:g}")
-        fault = Injected(primitive, links, nodes, severed=severed)
+        committed = _number(primitive, given, "committed", COMMITTED_DEFAULT)
+        if not 0 <= committed <= 1:
+            raise UsageError(f"{primitive}: committed must be from 0 to 1, not {committed:g}")
+        fault = Injected(primitive, links, nodes, severed=severed, committed=committed)
     elif primitive in DISKS:
         fault = Injected(primitive, links, nodes, disk=_disk(primitive, given))
     elif primitive == "clock-skew":

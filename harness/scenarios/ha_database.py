@@ -105,4 +105,22 @@ SCENARIOS: Final = (
         spec=_spec("ha11-disconnect"),
         schedule=Schedule(faults=(_fault("database-disconnect", 3.0, 5.0, "all"),)),
     ),
+    Scenario(
+        id="HA11-cut-off",
+        claim="one broker is cut off from the database: it drops everything in time, and another takes over",
+        source=_SOURCE,
+        spec=_spec("ha11-cut-off"),
+        schedule=Schedule(
+            faults=(
+                Fault(
+                    kind="database-disconnect",
+                    start_s=3.0,
+                    duration_s=6.0,
+                    target="a1",
+                    options={"chance": 1.0, "committed": 0.0},
+                ),
+            )
+        ),
+        roles=Roles(live=("a1",)),
+    ),
 )

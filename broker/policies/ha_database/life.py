@@ -155,6 +155,7 @@ class Life:
         """The heartbeat in the store. Batches of the journal are heartbeats too."""
         loop = asyncio.get_running_loop()
         period_s = self.store.lock_renew_period / 1000
+        told = 0.0
         while True:
             wait_s = self.gate.renewed + period_s - loop.time()
             if wait_s > 0:
@@ -167,7 +168,9 @@ class Life:
                 self._end("replaced", str(error))
                 return
             except DatabaseError as error:
-                _log.warning("ha-database: the lease was not renewed: %s", error)
+                if told != self.gate.renewed:
+                    told = self.gate.renewed
+                    _log.warning("ha-database: the lease was not renewed: %s; trying again", error)
                 await asyncio.sleep(RETRY_S)
             else:
                 self.gate.renew(sent)

@@ -59,17 +59,21 @@ class Watch:
     async def next_victim(self) -> BrokerRow:
         """Return when a takeover has begun that we must complete; its row as it is now. Raises ReplacedError."""
         interval_s = self._section.monitor_interval / 1000
+        blind = False
         while True:
             try:
                 rows, owners = await self._registry.cluster()
                 self._on_rows(rows, owners)
+                blind = False
                 for row in rows:
                     if row.broker_id != self._registry.broker_id:
                         begun = await self._consider(row)
                         if begun is not None:
                             return begun
             except DatabaseError as error:
-                _log.warning("ha-database: cannot look at the brokers: %s", error)
+                if not blind:
+                    blind = True
+                    _log.warning("ha-database: cannot look at the brokers: %s; trying again", error)
                 self._seen.clear()
             await asyncio.sleep(interval_s)
 

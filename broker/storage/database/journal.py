@@ -217,7 +217,7 @@ class DatabaseJournal:
         """Until it has certainly happened. Raises JournalReplacedError, DatabaseError for what trying again cannot mend."""
         loop = asyncio.get_running_loop()
         statements = self._statements(batch)
-        in_doubt = False
+        in_doubt = told = False
         while True:
             sent = loop.time()
             try:
@@ -229,9 +229,14 @@ class DatabaseJournal:
                 return
             except (DatabaseUnavailableError, OutcomeUnknownError) as error:
                 in_doubt = in_doubt or isinstance(error, OutcomeUnknownError)
-                _log.warning(
-                    "database: entries %d to %d were not confirmed: %s", batch.before + 1, batch.after, error
-                )
+                if not told:
+                    told = True
+                    _log.warning(
+                        "database: entries %d to %d are not confirmed: %s; trying again",
+                        batch.before + 1,
+                        batch.after,
+                        error,
+                    )
                 await asyncio.sleep(RETRY_S)
                 continue
             if self.on_renewed is not None:

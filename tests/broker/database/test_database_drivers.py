@@ -351,7 +351,7 @@ def test_a_severed_client_cannot_know_whether_its_transaction_happened():
     place = SimulatedPlace()
 
     async def test(database):
-        place.server.sever({"a1": 1.0})
+        place.server.sever({"a1": (1.0, 0.5)})
         for number in range(20):
             with pytest.raises(OutcomeUnknownError):
                 await database.transact([put(f"n{number}")], PATIENCE_S)
@@ -372,7 +372,7 @@ def test_one_seed_gives_one_course_of_events():
         place = SimulatedPlace(seed)
 
         async def test(database):
-            place.server.sever({"a1": 0.5})
+            place.server.sever({"a1": (0.5, 0.5)})
             told = []
             for number in range(30):
                 try:

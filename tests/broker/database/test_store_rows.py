@@ -407,7 +407,7 @@ def test_random_entries_over_a_connection_that_breaks_are_each_there_once(seed):
     async def test(cluster):
         registry, a = await cluster.broker("a1")
         journal = await cluster.journal(registry, a, sync_period_s=0.005)
-        place.server.sever({"a1": 0.5})
+        place.server.sever({"a1": (0.5, 0.5)})
         model = {}
         for _ in range(200):
             operations = []
@@ -444,7 +444,7 @@ def test_a_broker_that_is_replaced_while_its_batch_is_in_doubt_does_not_take_it_
     async def test(cluster):
         registry, a = await cluster.broker("a1")
         journal = await cluster.journal(registry, a)
-        place.server.sever({"a1": 1.0})
+        place.server.sever({"a1": (1.0, 0.5)})
         journal.append([add(journal.next_id(), b"in doubt")])
         while not place.server.committed_unanswered:
             await asyncio.sleep(0.01)
@@ -503,7 +503,7 @@ def test_the_outcome_of_a_heartbeat_that_nobody_heard_is_unknown():
 
     async def test(cluster):
         registry, a = await cluster.broker("a1")
-        place.server.sever({"a1": 1.0})
+        place.server.sever({"a1": (1.0, 0.5)})
         with pytest.raises(OutcomeUnknownError):
             await registry.renew(a)
 
