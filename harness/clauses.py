@@ -125,15 +125,20 @@ class Clauses:
         return f"{said}; {self._sent_end(message)}{self.ended(asked.get('transaction'))}."
 
     def _sent_end(self, message: int) -> str:
-        end = next((row for row in self.rows("send", None, message) if row["type"] != "invoke"), None)
-        if end is None:
-            return "no answer to it was recorded"
+        """What each attempt to send it came to; a client that sends a message twice has said so itself."""
+        ends = [row for row in self.rows("send", None, message) if row["type"] != "invoke"]
+        again = len(self.rows("send", "invoke", message)) > 1
+        told = [self._one_end(row) for row in ends] or ["no answer to it was recorded"]
+        return "; sent again, ".join(told) if again else told[0]
+
+    def _one_end(self, end: Row) -> str:
         if end["type"] == "ok":
             return f"{self.seen(end)} acknowledged it at {self.at(end)}{self.force(end['time'])}"
         why = f" ({shortened(end['error'])})" if end.get("error") else ""
-        if end["type"] == "fail":
-            return f"the send failed for certain at {self.at(end)}{why}{self.force(end['time'])}"
-        return f"what became of the send was unknown at {self.at(end)}{why}{self.force(end['time'])}"
+        said = (
+            "the send failed for certain" if end["type"] == "fail" else "what became of the send was unknown"
+        )
+        return f"{said} at {self.at(end)}{why}{self.force(end['time'])}"
 
     def ended(self, transaction: int | None) -> str:
         """How a transaction ended, as the end of a sentence; nothing for none."""

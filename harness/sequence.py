@@ -13,6 +13,7 @@ from html import escape
 from typing import Final
 
 from harness.figure import ROLE_COLOURS
+from harness.standing import SILENT
 from harness.story import Lane, Step, Story
 
 HEAD: Final = 34
@@ -80,7 +81,11 @@ def legend(story: Story) -> list[tuple[str, str]]:
         if first <= row["index"] <= last
     }
     roles |= {story.standing.role_before(broker, first) or "" for broker in story.brokers}
-    return [(role, colour) for role, colour in ROLE_COLOURS.items() if role in roles]
+    return [
+        ("silent" if role == SILENT else role, colour)
+        for role, colour in ROLE_COLOURS.items()
+        if role in roles
+    ]
 
 
 # -------------------------------------------------------------------------------------------------------------- drawing
@@ -154,7 +159,7 @@ def _colour(story: Story, lane: Lane, index: int) -> tuple[str, int]:
         return _CLIENT_LINE, 2
     role = story.standing.role_before(lane.name, index)
     # "unreachable" is white elsewhere; here that would be no lane at all.
-    return (_NO_ROLE if role in {None, "unreachable"} else ROLE_COLOURS.get(str(role), _NO_ROLE)), 9
+    return (_NO_ROLE if role in {None, SILENT} else ROLE_COLOURS.get(str(role), _NO_ROLE)), 9
 
 
 def _what(story: Story, step: Step) -> Iterator[str]:

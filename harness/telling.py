@@ -86,7 +86,9 @@ def _beside(of: Clauses) -> list[str]:
     for row in of.story.neighbours:
         if own is not None and row["f"] == "deliver" and row.get("delivery_count", 1) <= 1:
             which = "before" if row.get("sequence", 0) < own.get("sequence", 0) else "after"
-            told.append(f"Its producer's message {which} it in the group did arrive: {of.delivered(row)}.")
+            told.append(
+                f"Its producer's message {which} it in the {'group' if 'group' in row else 'queue'} did arrive: {of.delivered(row)}."
+            )
             told.append(
                 of.session_end(row.get("session"), row["index"], 1 << 62) if which == "before" else ""
             )
@@ -176,6 +178,8 @@ def _twice(of: Clauses, early: Row, late: Row) -> list[str]:
     what = "that delivery" if confirmed is None else "the acknowledgement was confirmed"
     passed = f"{(late['time'] - since['time']) / 1e9:.3f} s after {what}"
     told.append(f"Then {of.delivered_again(late)}, {passed}.")
+    if confirmed is None and early.get("session") == late.get("session"):
+        told.append(f"{capital(of.names.client(late))} had not given it back in between.")
     return told
 
 

@@ -95,6 +95,15 @@ def duplicate():
     return scene.story("duplicate")
 
 
+def twice_in_one_session():
+    scene = Scene()
+    scene.send(1.0, 3, outcome="info", error="connection lost")
+    scene.send(1.2, 3, process=500)
+    scene.deliver(1.3, 3, 1)
+    scene.deliver(1.5, 3, 1)
+    return scene.story("duplicate")
+
+
 def unflagged():
     scene = Scene()
     scene.send(1.0, 3)
@@ -231,6 +240,7 @@ SCENES = {
     "aborted": aborted,
     "refused": refused,
     "duplicate": duplicate,
+    "twice_in_one_session": twice_in_one_session,
     "unflagged": unflagged,
     "redelivery": redelivery,
     "double": double,

@@ -144,6 +144,21 @@ EXPECTED = {
             "A message whose acknowledgement was confirmed must never be delivered again, nor may one session get it twice for nothing.",
         ],
     ),
+    "twice_in_one_session": Told(
+        steps=[
+            " 1.00 send p1#3",
+            " 1.20 send p1#3",
+            "*1.30 deliver p1#3",
+            "*1.50 deliver p1#3",
+        ],
+        words=[
+            "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; what became of the send was unknown at 1.010 s (connection lost); sent again, a1 (live since before the load) acknowledged it at 1.210 s.",
+            "a1 delivered p1#3 to session 1 at 1.300 s.",
+            "Then a1 delivered p1#3 to session 1 at 1.500 s (not marked redelivered), 0.200 s after that delivery.",
+            "Session 1 had not given it back in between.",
+            "A message whose acknowledgement was confirmed must never be delivered again, nor may one session get it twice for nothing.",
+        ],
+    ),
     "unflagged": Told(
         steps=[
             " 1.00 send p1#3",
