@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import sys
 from collections.abc import Coroutine, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
@@ -16,6 +18,11 @@ import msgspec
 
 from broker import admin_client
 from broker.config import EXIT_USAGE, AdminSection, ConfigurationError, load
+from broker.filesystem_check.basic import BasicCheck
+from broker.filesystem_check.calls import Calls
+from broker.filesystem_check.concurrent import ConcurrentCheck
+from broker.filesystem_check.lock_wait import lock_wait
+from broker.filesystem_check.mounts import MOUNTS
 
 EXIT_REFUSED: Final = 1
 EXIT_NOBODY: Final = 2
@@ -179,10 +186,87 @@ def purge(obj: tuple[str, int, bool], queue: str) -> None:
     _print_json({"purged": count}) if as_json else print(f"{count} messages purged from {queue}")
 
 
+@command.command(name="check-filesystem")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "-c",
+    "concurrent",
+    is_flag=True,
+    help="Check two hosts against each other: run it on both with the same directory.",
+)
+@click.option(
+    "-w",
+    "wait",
+    is_flag=True,
+    help="Take a lock and keep it until Enter, or wait for the host that has it.",
+)
+@click.option("-v", "verbose", is_flag=True, help="Print each system call.")
+@click.pass_obj
+def check_filesystem(
+    obj: tuple[str, int, bool], directory: Path, *, concurrent: bool, wait: bool, verbose: bool
+) -> int:
+    """Check whether brokers can share a store in DIRECTORY; needs no broker.
+
+    Exit status 0: all tests passed; 1: a test failed, and is named.
+    """
+    if concurrent and wait:
+        raise click.UsageError("-c and -w are different checks: give one")
+    as_json = obj[2]
+
+    def say(line: str) -> None:
+        click.echo(line, err=as_json)
+
+    calls = Calls(say if verbose else lambda _: None)
+    if concurrent:
+        results = _run(ConcurrentCheck(directory, calls, say).run())
+    elif wait:
+        results = _run(lock_wait(directory, calls, say, _enter))
+    else:
+        results = _run(BasicCheck(directory, calls, MOUNTS.read_text(), os.environ).run())
+    failed = [result for result in results if not result.passed]
+    if as_json:
+        tests = [
+            {
+                "test": r.test,
+                "passed": r.passed,
+                "problem": r.problem,
+                "remedy": r.remedy if r.problem else "",
+            }
+            for r in results
+        ]
+        _print_json({"directory": str(directory), "passed": not failed, "tests": tests})
+        return EXIT_REFUSED if failed else 0
+    for result in results:
+        if verbose and result.passed:
+            print(f"passed: {result.test}")
+        if not result.passed:
+            print(
+                f"FAILED: {result.test}: {result.problem}" + (f"; {result.remedy}" if result.remedy else "")
+            )
+    print(
+        f"{len(failed)} of {len(results)} tests on the directory failed: do not keep a shared store there."
+        if failed
+        else "The tests on the directory completed successfully."
+    )
+    return EXIT_REFUSED if failed else 0
+
+
+async def _enter() -> None:
+    """Return when Enter is pressed, or nobody can press it any more."""
+    loop = asyncio.get_running_loop()
+    pressed = asyncio.Event()
+    try:
+        loop.add_reader(sys.stdin, pressed.set)
+    except OSError:  # a file is always ready, and cannot be waited for
+        return
+    await pressed.wait()
+    loop.remove_reader(sys.stdin)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script."""
     try:
-        command.main(
+        status = command.main(
             args=None if arguments is None else list(arguments), prog_name="brokerctl", standalone_mode=False
         )
     except click.exceptions.NoArgsIsHelpError as error:
@@ -201,6 +285,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_REFUSED
     except click.Abort:
         return EXIT_REFUSED
+    else:
+        return status if isinstance(status, int) else 0
     return 0
 
 

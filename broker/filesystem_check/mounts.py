@@ -1,0 +1,37 @@
+"""What this machine knows about the file system under a directory, where a test cannot find it out without pulling the plug."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+MOUNTS: Final = Path("/proc/self/mountinfo")
+_MEMORY: Final = ("tmpfs", "ramfs")
+_UNSAFE: Final = ("nobarrier", "barrier=0", "volatile")
+
+
+def unsafe(directory: Path, mounts: str, variables: Mapping[str, str]) -> str:
+    """Why fsync there cannot be believed; "" if nothing says so. ``mounts`` is the text of MOUNTS, ``variables`` the environment."""
+    if "eatmydata" in variables.get("LD_PRELOAD", ""):
+        return "libeatmydata is loaded, which turns fsync into nothing"
+    kind, options = _mount_of(directory, mounts)
+    if kind in _MEMORY:
+        return f"it is a {kind}: its files are in this machine's memory"
+    found = [option for option in options if option in _UNSAFE]
+    return f"it is mounted with {found[0]}, so that fsync does not reach the disk" if found else ""
+
+
+def _mount_of(directory: Path, mounts: str) -> tuple[str, list[str]]:
+    """(type, options) of the mount that a directory is on; the last of the longest that fit, as later ones cover earlier ones."""
+    place = os.path.realpath(directory)
+    best: tuple[int, str, list[str]] = (-1, "", [])
+    for line in mounts.splitlines():
+        words = line.split()
+        separator = words.index("-")
+        point = words[4].encode().decode("unicode_escape")
+        if (place == point or place.startswith(point.rstrip("/") + "/")) and len(point) >= best[0]:
+            options = words[5].split(",") + words[separator + 3].split(",")
+            best = (len(point), words[separator + 1], options)
+    return best[1], best[2]
