@@ -4,14 +4,15 @@ import asyncio
 import io
 import os
 import signal
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
 from fake_cluster import FakeEnvironment, FakeWorkload, composition
 
 from checkers import api
-from checkers.verdict import Finding, Verdict, Witness
-from harness import judge, partition, session
+from checkers.verdict import Finding, Statistics, Verdict, Witness
+from harness import judge, partition, session, telling
 from harness import store as stores
 from harness.interface import UsageError
 
@@ -27,7 +28,7 @@ class NoSpark:
 def no_spark(monkeypatch):
     monkeypatch.setattr(api, "start_in_background", lambda master=None: NoSpark())
     monkeypatch.setattr(api, "start", lambda master=None: None)
-    monkeypatch.setattr(api, "stop", lambda: setattr(NoSpark, "stopped", True))
+    monkeypatch.setattr(api, "stop", lambda **_: setattr(NoSpark, "stopped", True))
     NoSpark.stopped = False
 
 
@@ -70,6 +71,29 @@ def test_the_verdict_comes_first_and_decides_the_status(tmp_path, monkeypatch, v
     assert "Again    jepsen-run " in talk.getvalue()
     if valid is False:
         assert "#4 at 1.500 s: send ok, message 7" in talk.getvalue()
+
+
+def test_a_story_is_told_and_one_that_cannot_be_told_changes_no_verdict(tmp_path, monkeypatch, capsys):
+    deciding(monkeypatch, valid=False, findings=(LOST,), statistics=Statistics(rows=5))
+    monkeypatch.setattr(telling, "of_gravest", lambda *_: "Producer 1 sent it at 1.000 s.")
+    talk = io.StringIO()
+    session.execute(composition(), tmp_path, talk)
+    assert "  Producer 1 sent it at 1.000 s.\n" in talk.getvalue()
+
+    monkeypatch.setattr(telling, "of_gravest", lambda *_: 1 // 0)
+    talk = io.StringIO()
+    outcome = session.execute(composition(), tmp_path, talk)
+    assert outcome.status == 1
+    assert "INVALID  fake: lost (3)" in talk.getvalue()
+    assert "the story could not be told: ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_the_run_says_what_the_wall_clock_was_when_its_clock_began(tmp_path, monkeypatch):
+    deciding(monkeypatch, valid=True)
+    before = datetime.now(UTC)
+    outcome = session.execute(composition(), tmp_path, io.StringIO())
+    zero = datetime.fromisoformat(stores.load_run(outcome.store).zero)
+    assert before <= zero <= datetime.now(UTC)
 
 
 def test_everything_a_reader_needs_is_in_the_store(tmp_path, monkeypatch):
