@@ -14,7 +14,7 @@ _HA: Final = "ha-policy.ha-database."
 _SOURCE: Final = "SUN, High-Availability Clusters"
 
 
-def _spec(name: str, *, brokers: int = 3, seconds: float = 12.0, **every: Any) -> TestSpec:
+def _spec(name: str, *, brokers: int = 3, seconds: float = 11.0, **every: Any) -> TestSpec:
     """Consumers are slow, so that a broker that fails has messages; ``every`` are properties of every broker, with underscores."""
     properties = {_HA + key.replace("_", "-"): value for key, value in every.items()}
     return TestSpec(
@@ -22,7 +22,7 @@ def _spec(name: str, *, brokers: int = 3, seconds: float = 12.0, **every: Any) -
         policy="ha-database",
         pairs=brokers,
         time_limit_s=seconds,
-        rate=100.0,
+        rate=50.0,
         producers=2 * brokers,
         consumers=2 * brokers,
         groups=4 * brokers,

@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from harness.interface import UsageError
-from harness.scenarios import replication, shared_store
+from harness.scenarios import ha_database, replication, shared_store
 from harness.scenarios.scenario import Scenario
 from harness.spec import near
 
-SCENARIOS: Final[tuple[Scenario, ...]] = (*replication.SCENARIOS, *shared_store.SCENARIOS)
+SCENARIOS: Final[tuple[Scenario, ...]] = (
+    *replication.SCENARIOS,
+    *shared_store.SCENARIOS,
+    *ha_database.SCENARIOS,
+)
 
 FAMILIES: Final[Mapping[str, str]] = {
     "SS": "shared store (AMQ 17.3.1.2, 17.3.2)",
