@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from harness.interface import Fault
 from nemesis.disk import LeasedPart
 from nemesis.kind import PAIR, Option, number
 
@@ -36,10 +35,7 @@ class ClockSkew(LeasedPart):
         "pair": PAIR,
         "skew_ms": Option(f"ahead, or behind if negative; {SKEW_MS_DEFAULT:g} by default", _any_number),
     }
-
-    def given(self, fault: Fault) -> dict[str, Any]:
-        """A minute ahead unless asked otherwise."""
-        return {"skew_ms": SKEW_MS_DEFAULT, **super().given(fault)}
+    defaults: ClassVar[Mapping[str, Any]] = {"skew_ms": SKEW_MS_DEFAULT}
 
 
 class ClockStep(LeasedPart):
@@ -56,10 +52,7 @@ class ClockStep(LeasedPart):
             f"forwards, or backwards if negative; -{SKEW_MS_DEFAULT:g} by default", _any_number
         ),
     }
-
-    def given(self, fault: Fault) -> dict[str, Any]:
-        """A minute back unless asked otherwise: that is the direction that hurts."""
-        return {"step_ms": -SKEW_MS_DEFAULT, **super().given(fault)}
+    defaults: ClassVar[Mapping[str, Any]] = {"step_ms": -SKEW_MS_DEFAULT}
 
 
 class ClockRate(LeasedPart):
@@ -76,7 +69,4 @@ class ClockRate(LeasedPart):
             f"seconds of the node in a second, {RATE_DEFAULT:g} by default", number(0, above=True)
         ),
     }
-
-    def given(self, fault: Fault) -> dict[str, Any]:
-        """Half as fast again unless asked otherwise."""
-        return {"rate": RATE_DEFAULT, **super().given(fault)}
+    defaults: ClassVar[Mapping[str, Any]] = {"rate": RATE_DEFAULT}

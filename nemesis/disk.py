@@ -24,6 +24,8 @@ class LeasedPart(NodeKind):
 
     part: ClassVar[str]
     seen_as: ClassVar[str | tuple[str, ...]]
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """What the environment is told where a fault does not say it."""
 
     def plan(self, fault: Fault, situation: Situation) -> Impact:
         """The nodes of the target, and which part of them is to be looked at."""
@@ -32,7 +34,8 @@ class LeasedPart(NodeKind):
 
     def given(self, fault: Fault) -> dict[str, Any]:
         """What the environment is told beside the nodes."""
-        return {name: value for name, value in fault.options.items() if name != "pair"}
+        said = {name: value for name, value in fault.options.items() if name != "pair"}
+        return {**self.defaults, **said}
 
     async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
         """Inject it as one lease."""
@@ -72,10 +75,7 @@ class DiskSlow(LeasedPart):
         "delay_ms": Option(f"added to each, {DELAY_MS_DEFAULT:g} by default", number(0, above=True)),
         "jitter_ms": Option("varies the delay, 0 by default", number(0)),
     }
-
-    def given(self, fault: Fault) -> dict[str, Any]:
-        """With the default delay."""
-        return {"delay_ms": DELAY_MS_DEFAULT, **super().given(fault)}
+    defaults: ClassVar[Mapping[str, Any]] = {"delay_ms": DELAY_MS_DEFAULT}
 
 
 class DiskStall(LeasedPart):
@@ -110,10 +110,7 @@ class DiskError(LeasedPart):
         "pair": PAIR,
         "operation": Option("what fails, sync by default", one_of("write", "sync")),
     }
-
-    def given(self, fault: Fault) -> dict[str, Any]:
-        """Syncs unless asked otherwise."""
-        return {"operation": "sync", **super().given(fault)}
+    defaults: ClassVar[Mapping[str, Any]] = {"operation": "sync"}
 
 
 class DiskCorrupt(Kill):

@@ -1,0 +1,100 @@
+"""The table of a sweep counts what could have been seen, with Wilson's interval, and names the worst runs."""
+
+import math
+
+import pytest
+
+from harness import sweep_table
+from harness.sweep_runs import Cell
+
+
+@pytest.mark.parametrize(
+    ("seen", "of", "low", "high"),
+    [
+        # Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine 17 (1998), table I, method 3.
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+    ],
+)
+def test_the_interval_is_wilsons(seen, of, low, high):
+    assert sweep_table.wilson(seen, of) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+def test_the_interval_is_bounded_symmetric_and_narrower_with_more_runs():
+    assert sweep_table.wilson(0, 0) == (0.0, 1.0)
+    for of in (1, 2, 7, 100, 10_000):
+        for seen in {0, 1, of // 3, of // 2, of}:
+            low, high = sweep_table.wilson(seen, of)
+            assert 0 <= low <= seen / of <= high <= 1
+            assert sweep_table.wilson(of - seen, of) == (pytest.approx(1 - high), pytest.approx(1 - low))
+            # The bounds are where the score test of the rate just does not refuse what was seen.
+            for bound in (low, high):
+                if 0 < bound < 1:
+                    score = (seen / of - bound) / math.sqrt(bound * (1 - bound) / of)
+                    assert abs(score) == pytest.approx(sweep_table.Z)
+    widths = [high - low for low, high in (sweep_table.wilson(n, 2 * n) for n in (1, 10, 100, 1000))]
+    assert widths == sorted(widths, reverse=True)
+
+
+def run_row(number, **fields):
+    values = {
+        "number": number,
+        "cell": Cell(policy="p", nemesis="n"),
+        "ended": "valid",
+        "findings": {},
+        "grave": (),
+        "trouble": None,
+        "seed": 0,
+        "faults": 1,
+        "digest": "",
+        "bit": True,
+        "exposed": True,
+        "complete": True,
+        **fields,
+    }
+    return sweep_table.Run(**values)
+
+
+def test_an_anomaly_is_counted_only_where_it_could_have_been_seen():
+    runs = [
+        run_row(0, ended="invalid", findings={"lost": 3, "zombie": 1}, grave=("lost", "zombie")),
+        run_row(1),
+        run_row(2, ended="invalid", complete=False, findings={"zombie": 1}, grave=("zombie",)),
+        run_row(3, ended="unknown", exposed=False, bit=False),
+        run_row(4, ended="crashed", exposed=False, bit=False, complete=False),
+    ]
+    (row,) = sweep_table.rows(runs, [Cell(policy="p", nemesis="n")])
+    rates = {name: (rate.seen, rate.of) for name, rate in row.anomalies.items()}
+    assert rates == {sweep_table.ANY: (2, 3), "lost": (1, 2), "zombie": (2, 3)}
+    assert (row.runs, row.valid, row.invalid, row.unknown, row.crashed, row.bit) == (5, 1, 2, 1, 1, 3)
+
+
+def test_a_cell_without_a_run_that_says_anything_has_no_rate():
+    (row,) = sweep_table.rows([run_row(0, ended="unknown", exposed=False)], [Cell(policy="p", nemesis="n")])
+    rate = row.anomalies[sweep_table.ANY]
+    assert (rate.rate, rate.low, rate.high) == (None, 0.0, 1.0)
+    assert sweep_table.text([row]).splitlines() == [
+        "policy  nemesis  runs  bit  unknown  anomaly    seen  rate  95 % interval",
+        "p       n           1    1        1  any grave   0/0     -              -",
+    ]
+
+
+def test_the_worst_are_the_gravest_with_the_fewest_faults_one_of_each_cause():
+    other = Cell(policy="p", nemesis="m")
+    runs = [
+        run_row(0, ended="invalid", grave=("zombie",), findings={"zombie": 1}, faults=1),
+        run_row(
+            1,
+            ended="invalid",
+            grave=("split-brain", "zombie"),
+            findings={"split-brain": 1, "zombie": 1},
+            faults=4,
+        ),
+        run_row(2, ended="invalid", grave=("split-brain",), findings={"split-brain": 1}, faults=2),
+        run_row(3, ended="invalid", grave=("lost",), findings={"lost": 1}, faults=2, cell=other),
+        run_row(4),
+    ]
+    assert [run.number for run in sweep_table.worst(runs, 10)] == [2, 3, 0]
+    assert [run.number for run in sweep_table.worst(runs, 2)] == [2, 3]
