@@ -174,6 +174,12 @@ class Standing:
         """Faults that had been asked for and not been healed."""
         return [] if at is None else [one for one in self.breaks if one.in_force(at)]
 
+    def concerns(self, one: Break, brokers: Iterable[str]) -> bool:
+        """Whether a fault may have to do with these brokers: one of what all share, a store or a database, always may."""
+        others = set(self.roles) - set(brokers)
+        elsewhere = {end for end in one.ends if end in others or end.startswith("zone")}
+        return not one.ends or one.ends > elsewhere
+
     def force(self, at: int | None) -> str:
         """``, while partition isolate-live of a1 (3.370 s to 9.370 s) was in force``; nothing if nothing was."""
         some = self.in_force(at)
@@ -204,7 +210,7 @@ class Standing:
             ]
             found += self._restarts(name, low, high)
         for one in self.breaks:
-            if one.ends and not one.ends & mine:
+            if not self.concerns(one, mine):
                 continue
             if low < one.begin <= high:
                 found.append((one.begin, f"{one.words} began"))

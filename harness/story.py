@@ -116,7 +116,9 @@ def compose(finding: Finding, excerpt: Excerpt) -> Story:
     ]
     faults = tuple(one for one in standing.breaks if one.touches(low, high))
     candidates += [
-        _Candidate(rows, _fault_rank(one, brokers, witness)) for one in faults for rows in _ends(one, high)
+        _Candidate(rows, _fault_rank(one, standing.concerns(one, brokers), witness))
+        for one in faults
+        for rows in _ends(one, high)
     ]
     kept, left_out = _bounded(_joined(candidates))
     steps = [_step(each, names, standing, witness) for each in kept]
@@ -255,10 +257,10 @@ def _edges(finding: Finding, control: Sequence[Row], brokers: Sequence[str], low
     return set()
 
 
-def _fault_rank(one: Break, brokers: Iterable[str], witness: frozenset[int]) -> int:
+def _fault_rank(one: Break, concerned: bool, witness: frozenset[int]) -> int:
     if any(row["index"] in witness for row in one.rows):
         return 0
-    return 2 if one.bit and one.ends & set(brokers) else 4
+    return 2 if one.bit and concerned else 4
 
 
 def _ends(one: Break, high: int) -> list[tuple[Row, ...]]:

@@ -449,6 +449,22 @@ def test_a_fault_elsewhere_is_not_part_of_the_paragraph():
     assert "b1" not in text
 
 
+def test_a_fault_of_what_all_share_concerns_everybody():
+    scene = Scene()
+    scene.role(0.1, "b1", "live", node_id="another")
+    standing = story.Standing(scene.rows, 0)
+    for ends, concerned in (
+        ({"a1"}, True),
+        ({"b1"}, False),
+        ({"b1", "zone1"}, False),
+        ({"nfs"}, True),
+        (set(), True),
+    ):
+        scene.fault(1.0, kind="stall", nodes=sorted(ends))
+        one = story.Standing(scene.rows[-2:], 0).breaks[0]
+        assert standing.concerns(one, {"a1", "a2"}) is concerned
+
+
 def test_messages_of_two_groups_with_one_number_are_told_apart():
     scene = Scene()
     for group, message in (("g", 10), ("h", 11)):
