@@ -118,6 +118,11 @@ class DockerEnvironment:
                 f"nodes {', '.join(sharing)} want a shared directory, which containers here do not have:"
                 " use --environment local or --environment simulation"
             )
+        if any(node.database for node in nodes):
+            raise UsageError(
+                "brokers that keep their messages in a database need a database server, which containers here do not have:"
+                " use --environment local or --environment simulation"
+            )
         taken = [port for node in nodes for port in node.ports.values() if port in (CONTROL_PORT, PROBE_PORT)]
         if taken:
             raise UsageError(
