@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from environments.nfs.options import MountOptionError, parse
 from harness.interface import TestSpec, UsageError
 from harness.outside import StorePlan
 from harness.spec import near
@@ -42,6 +43,8 @@ def plan(spec: TestSpec, name: str) -> StorePlan:
             raise UsageError(f"--set {NAME}:{key}: unknown property: {near(key, (BACKUPS, *fields))}")
         given[key] = value
     try:
-        return msgspec.convert({"name": name, **given}, StorePlan)
-    except msgspec.ValidationError as error:
+        store = msgspec.convert({"name": name, **given}, StorePlan)
+        parse(store.mount_options)
+    except (msgspec.ValidationError, MountOptionError) as error:
         raise UsageError(f"--set {NAME}: {str(error).replace('`', '')}") from None
+    return store
