@@ -2,7 +2,8 @@
 
 Why by time: nothing in a log says which row of the history it belongs to. Lines carry the wall clock of their machine and rows count from the begin of
 the test, so the wall clock of that moment must be known (``run.json``: ``zero``); lines that carry no time belong to the last one that did.
-Where a fault of clocks was in force, the stamps are not to be trusted, and the story says so.
+Where a fault had set a broker's clock by so and so much, its lines are put back by as much; where a clock ran at another rate the stamps are
+not to be trusted. The story says either.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from environments.simulation.clock import EPOCH_S
 from harness import store
+from harness.standing import observed
 
 if TYPE_CHECKING:
     from harness.story import Step, Story
@@ -27,6 +29,9 @@ NEAR_NS: Final = 1_000_000_000
 BYTES_MAX: Final = 8_000_000
 """Of one file; a longer one is read from its begin only, and the story says so."""
 
+_ORDER_NS: Final = 5_000_000
+"""By how much lines of different threads may be out of order, besides what milliseconds round off."""
+_SKEWED: Final = re.compile(r"^skewed (-?\d+)")
 _STAMP: Final = re.compile(
     r"\W{0,2}(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))? ?(Z|[+-]\d\d:?\d\d)?"
 )
@@ -34,11 +39,21 @@ _STAMP: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """``at`` in nanoseconds of the history's clock; ``more`` lines without a time follow it in the log."""
+    """``at`` in nanoseconds of the history's clock: the line's own time, or that of the last line before it that has one."""
 
     at: int
     broker: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """From ``begin`` to ``end`` a clock was ahead ``by`` nanoseconds, or behind if negative."""
+
+    fault: str
+    begin: int
+    end: int
+    by: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +78,8 @@ def zero_of(record: store.RunRecord) -> tuple[float | None, str]:
     return None, "The run did not record when its clock began: log lines cannot be placed, see logs/."
 
 
-def read(directory: Path, broker: str, zero_s: float) -> Book:
-    """Everything that a broker logged, from ``logs/<broker>/``."""
+def read(directory: Path, broker: str, zero_s: float, skews: Sequence[Skew] = ()) -> Book:
+    """Everything that a broker logged, from ``logs/<broker>/``; ``skews`` are those of its clock."""
     files = sorted(path for path in (directory / broker).rglob("*") if path.is_file())
     lines: list[Line] = []
     trouble = ""
@@ -77,7 +92,8 @@ def read(directory: Path, broker: str, zero_s: float) -> Book:
         at: int | None = None
         for text in data.decode(errors="replace").splitlines():
             stamp = _time_ns(text)
-            at = at if stamp is None else stamp - round(zero_s * 1e9)
+            if stamp is not None:
+                at = _true_time(stamp - round(zero_s * 1e9), at, skews)
             if at is None:
                 unplaced += 1
             else:
@@ -87,6 +103,26 @@ def read(directory: Path, broker: str, zero_s: float) -> Book:
     elif unplaced and not lines:
         trouble = f"The lines of {broker}'s log carry no time that could be read: see logs/{broker}/."
     return Book(tuple(lines), trouble)
+
+
+def _true_time(stamp: int, before: int | None, skews: Iterable[Skew]) -> int:
+    """When a line was written: lines of a log are in order, so of what the stamp can mean it is the earliest that is not before the last line."""
+    possible = [stamp] + [stamp - skew.by for skew in skews if skew.begin <= stamp - skew.by <= skew.end]
+    later = [at for at in possible if before is None or at >= before - _ORDER_NS]
+    return min(later, default=stamp)
+
+
+def skews_of(story: Story, broker: str) -> list[Skew]:
+    """By how much faults had set a broker's clock, as a probe saw it."""
+    found = []
+    for one in story.standing.breaks:
+        for row in one.rows:
+            seen = _SKEWED.search(str(observed(row).get(f"{broker}/clock", "")))
+            if seen is not None:
+                end = one.end if one.end is not None else 1 << 62
+                found.append(Skew(one.words, one.begin, end, int(seen[1]) * 1_000_000))
+                break
+    return found
 
 
 def _time_ns(text: str) -> int | None:
@@ -109,14 +145,20 @@ def placed(story: Story, directory: Path, record: store.RunRecord) -> Story:
     notes = [doubt] if doubt else []
     if zero_s is None or not story.steps:
         return story.with_lines(story.steps, notes)
-    books = {broker: read(directory, broker, zero_s) for broker in story.brokers}
+    skews = {broker: skews_of(story, broker) for broker in story.brokers}
+    books = {broker: read(directory, broker, zero_s, skews[broker]) for broker in story.brokers}
     notes += [book.trouble for book in books.values() if book.trouble]
-    for one in story.faults:
-        wrong = sorted(broker for broker in story.brokers if broker in one.ends)
-        if one.label.startswith("clock") or one.words.startswith("clock"):
-            notes.append(
-                f"{one.words} changed the clock of {', '.join(wrong) or 'a broker'}: the times in its log are not those of the history."
-            )
+    for broker in story.brokers:
+        notes += [
+            f"{skew.fault} set the clock of {broker} by {skew.by / 1e6:g} ms: the lines of its log from that time are put back by as much."
+            for skew in skews[broker]
+        ]
+        known = {skew.fault for skew in skews[broker]}
+        notes += [
+            f"{one.words} changed the clock of {broker}: the times in its log are not those of the history."
+            for one in story.faults
+            if one.words.startswith("clock") and broker in one.ends and one.words not in known
+        ]
     return story.with_lines(_shared_out(story.steps, books), notes)
 
 

@@ -302,6 +302,12 @@ def _observed(value: object) -> str:
     )
 
 
+def observed(row: Row) -> dict[str, Any]:
+    """What a row of the nemesis says that probes saw, by place."""
+    seen = _value(row).get("observed")
+    return seen if isinstance(seen, dict) else {}
+
+
 def _ended(one: Break, healing: Sequence[Row]) -> Break:
     """A fault that has no healing of its own ended with the load, when everything was healed."""
     later = [row for row in healing if row["index"] > one.rows[0]["index"]]

@@ -60,18 +60,15 @@ class Scene:
             time_low=ns(at_s - 0.1), time_high=ns(at_s),
         )  # fmt: skip
 
-    def fault(self, at_s, kind="partition", *, bit=True, **value):
+    def fault(self, at_s, kind="partition", *, bit=True, seen=None, **value):
         """By default a1 is cut off; with nodes something happens to them."""
         usual = {"shape": "isolate-live", "links": ["a1->a2"]} if "nodes" not in value else {}
         value = {"label": f"{kind}-1", "target": "a1", **usual, **value}
         self._faults[kind] = value
-        seen = {
-            **value,
-            "bit": bit,
-            "observed": dict.fromkeys(value.get("links") or value["nodes"], "lost") if bit else {},
-        }
+        seen = seen or dict.fromkeys(value.get("links") or value["nodes"], "lost")
+        told = {**value, "bit": bit, "observed": seen if bit else {}}
         self.add(at_s, NEMESIS, "invoke", kind, value=json.dumps(value))
-        return self.add(at_s + 0.1, NEMESIS, "info", kind, value=json.dumps(seen))
+        return self.add(at_s + 0.1, NEMESIS, "info", kind, value=json.dumps(told))
 
     def heal(self, at_s, kind="partition"):
         value = json.dumps(self._faults[kind])

@@ -220,17 +220,46 @@ def test_lines_that_carry_no_time_are_not_guessed_at(tmp_path):
     assert not any("no time here" in text for text in page.of("say"))
 
 
-def test_a_clock_that_was_wrong_is_told(tmp_path):
+def skewed(kind, seen):
+    """The same story with a fault of a1's clock from 0.5 s to 2 s."""
     scene = twice()
-    scene.fault(0.5, kind="clock-skew", nodes=["a1"])
+    scene.fault(0.5, kind=kind, nodes=["a1"], seen={"a1/clock": seen})
+    scene.heal(2.0, kind=kind)
     scene.rows.sort(key=lambda row: row["time"])
     for index, row in enumerate(scene.rows):
         row["index"] = index
-    log(tmp_path, "a1", "2026-02-03T10:01:01.600Z INFO a1 a minute ahead")
+    return scene
+
+
+@pytest.mark.parametrize(
+    ("seen", "stamp"), [("skewed 60000 ms", "10:01:01.605"), ("skewed -60000 ms", "09:59:01.605")]
+)
+def test_lines_of_a_clock_that_was_set_are_put_back(tmp_path, seen, stamp):
+    scene = skewed("clock-skew", seen)
+    log(
+        tmp_path, "a1",
+        "2026-02-03T10:00:00.700Z INFO a1 before",
+        f"2026-02-03T{stamp}Z INFO a1 meanwhile",
+        "2026-02-03T10:00:04.400Z INFO a1 after",
+    )  # fmt: skip
     page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
-    assert any(
-        text.startswith("clock-skew of a1 changed the clock of a1: the times in its log are not those")
-        for text in page.of("hint")
+    shown = "".join(page.of("say", "pre"))
+    for text in ("0.200 a1 | ", "1.105 a1 | ", "3.900 a1 | "):
+        assert text in shown
+    by = seen.split(" ")[1]
+    assert (
+        f"clock-skew of a1 set the clock of a1 by {by} ms: the lines of its log from that time are put back by as much."
+        in page.of("hint")
+    )
+
+
+def test_a_clock_that_ran_at_another_rate_is_told(tmp_path):
+    scene = skewed("clock-rate", "rate 1.500")
+    log(tmp_path, "a1", "2026-02-03T10:00:01.605Z INFO a1 said")
+    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    assert (
+        "clock-rate of a1 changed the clock of a1: the times in its log are not those of the history."
+        in page.of("hint")
     )
 
 
