@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from pathlib import Path
 from typing import Final
 
+from broker.filesystem_check import neighbour
 from broker.filesystem_check.calls import Calls
 from broker.filesystem_check.mounts import unsafe
 from broker.filesystem_check.results import PREFIX, FailedError, Result
@@ -183,8 +184,8 @@ class BasicCheck:
     async def _neighbour(self, order: str) -> AsyncIterator[asyncio.subprocess.Process]:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            "-m",
-            "broker.filesystem_check.neighbour",
+            "-IS",  # it needs nothing but the standard library, and starts four times as fast
+            neighbour.__file__,
             str(self._path),
             order,
             stdin=asyncio.subprocess.PIPE,

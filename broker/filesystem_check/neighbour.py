@@ -1,6 +1,6 @@
 """Another process on this host, for what a process cannot ask of itself: its own locks never stand in its way.
 
-``python -m broker.filesystem_check.neighbour PATH try`` ends with 0 if it got the lock and 1 if somebody else has it; with ``hold`` in place of ``try`` it says
+``python neighbour.py PATH try`` ends with 0 if it got the lock and 1 if somebody else has it; with ``hold`` in place of ``try`` it says
 ``held`` and keeps it until it is killed or its standard input ends. 2: the file system has no locks.
 """
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import tempfile
 from pathlib import Path
 
 from environments.nfs.ganesha import Server, ServerOptions
@@ -10,6 +11,7 @@ from environments.nfs.mounting import FUSE, mount
 from environments.nfs.options import parse
 from harness.interface import Address
 
+MEMORY = Path("/dev/shm")  # noqa: S108
 SAFE = "sync,noac,lookupcache=none"
 
 
@@ -24,9 +26,11 @@ class Store:
 
     def __init__(self, directory: Path, **server):
         self.directory = directory
+        # In memory where there is some: what syncs cost on this machine's disk is not what is tested.
+        self._memory = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else directory)
         self.server = Server(
             ServerOptions(
-                directory=directory / "export",
+                directory=Path(self._memory.name),
                 state=directory / "server",
                 port=free_port(),
                 **{"lease_s": 6, "grace_s": 6, **server},
@@ -48,6 +52,9 @@ class Store:
         self.mounts.append(mounted)
         return mounted
 
+    def close(self):
+        self._memory.cleanup()
+
     def log(self, name):
         return self.directory / f"{name}.log"
 
@@ -67,3 +74,4 @@ async def store(directory, **server):
         for mounted in here.mounts:
             await mounted.unmount()
         await here.server.stop()
+        here.close()
