@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from broker.config import AdminSection
-from broker.policies.policy import Policy, StartError
+from broker.policies.policy import Policy, RequestRefusedError, StartError, Steered
 from broker.storage.errors import JournalError
 
 _log = logging.getLogger(__name__)
@@ -52,6 +52,10 @@ class AdminServer:
             "stop": self._stop,
         }
 
+        self._own = policy.commands if isinstance(policy, Steered) else {}
+        """What this broker's policy can be asked besides."""
+        self._asking: dict[asyncio.Task[None], None] = {}
+
     @property
     def port(self) -> int:
         """Where it listens, which matters where the configuration says port 0."""
@@ -76,6 +80,8 @@ class AdminServer:
         """Close the port and every connection."""
         if self._listener is not None:
             self._listener.close()
+        for task in list(self._asking):
+            task.cancel()
         for connection in list(self._connections):
             connection.close()
 
@@ -90,13 +96,28 @@ class AdminServer:
         try:
             if command == "purge":
                 self._purge(request, reply)
+            elif isinstance(command, str) and command in self._own:
+                task = asyncio.get_running_loop().create_task(self._ask_policy(command, request, reply))
+                self._asking[task] = None
+                task.add_done_callback(self._asking.pop)
             elif isinstance(command, str) and command in self._commands:
                 reply({"ok": True, **self._commands[command](request)})
             else:
-                known = ", ".join(sorted([*self._commands, "purge"]))
+                known = ", ".join(sorted([*self._commands, *self._own, "purge"]))
                 reply(_error(f"unknown command {command!r}; known: {known}"))
         except (RequestError, JournalError) as error:
             reply(_error(str(error)))
+
+    async def _ask_policy(
+        self, command: str, request: dict[str, Any], reply: Callable[[dict[str, Any]], None]
+    ) -> None:
+        try:
+            reply({"ok": True, **await self._own[command](request)})
+        except RequestRefusedError as error:
+            reply(_error(str(error)))
+        except Exception:  # noqa: BLE001 - whoever asked must not wait for ever
+            _log.exception("admin: %s: internal error, please report this", command)
+            reply(_error("internal error of the broker, please report it"))
 
     # ---------------------------------------------------------------------------------------------- commands
 

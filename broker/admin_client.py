@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 TIMEOUT_S: Final = 10.0
+TAKEOVER_TIMEOUT_S: Final = 90.0
 LINE_MAX: Final = 1024 * 1024 * 1024
 """Bytes of one answer; a browse answers with all messages at once."""
 
@@ -74,6 +75,23 @@ async def browse(host: str, port: int, queue: str | None = None) -> list[dict[st
 async def stop(host: str, port: int, *, failover: bool | None = None) -> None:
     """A clean stop; returns when the broker has accepted it."""
     await ask(host, port, "stop", failover=failover)
+
+
+async def members(host: str, port: int) -> dict[str, Any]:
+    """The brokers that the shared store knows, with their states and messages; only where brokers share a database."""
+    return await ask(host, port, "members")
+
+
+async def quiesce(host: str, port: int, *, undo: bool = False) -> dict[str, Any]:
+    """Take in no new clients, or do so again."""
+    return await ask(host, port, "unquiesce" if undo else "quiesce")
+
+
+async def takeover(host: str, port: int, broker_id: str, *, force: bool) -> dict[str, Any]:
+    """Take over from a broker; an answer with ``confirm`` asks whether that is really meant."""
+    return await ask(
+        host, port, "takeover", timeout_s=TAKEOVER_TIMEOUT_S, **{"broker-id": broker_id, "force": force}
+    )
 
 
 async def purge(host: str, port: int, queue: str) -> int:

@@ -177,6 +177,67 @@ def stop(obj: tuple[str, int, bool], failover: bool | None) -> None:
 
 
 @command.command()
+@click.pass_obj
+def members(obj: tuple[str, int, bool]) -> None:
+    """The brokers of a high-availability cluster, as the shared store knows them."""
+    host, port, as_json = obj
+    answer = _run(admin_client.members(host, port))
+    if as_json:
+        _print_json(answer)
+        return
+    print(f"cluster {answer['cluster-id']}, asked at broker {answer['broker-id']}")
+    _print_table(
+        ("BROKER ID", "ADDRESS", "STATE", "MESSAGES", "TAKEN OVER BY", "LAST TIMESTAMP"),
+        [
+            (
+                member["broker-id"],
+                member["address"],
+                member["state"],
+                member["messages"],
+                member["taker"] or "-",
+                f"{member['silence-ms'] / 1000:.0f} s ago",
+            )
+            for member in answer["members"]
+        ],
+    )
+
+
+@command.command()
+@click.option("--undo", is_flag=True, help="Take in clients again.")
+@click.pass_obj
+def quiesce(obj: tuple[str, int, bool], undo: bool) -> None:
+    """Take in no new clients and serve the old ones; no other broker takes over."""
+    host, port, as_json = obj
+    answer = _run(admin_client.quiesce(host, port, undo=undo))
+    if as_json:
+        _print_json(answer)
+    elif undo:
+        print(f"the broker at {host}:{port} takes in clients again")
+    else:
+        print(f"the broker at {host}:{port} takes in no new clients; {answer['connections']} are connected")
+
+
+@command.command()
+@click.option("-n", "broker_id", required=True, metavar="ID", help="The broker to take over from.")
+@click.option("-f", "force", is_flag=True, help="Ask nothing, however alive it seems.")
+@click.pass_obj
+def takeover(obj: tuple[str, int, bool], broker_id: str, force: bool) -> int:
+    """Let this broker take over from another one; for a takeover that failed."""
+    host, port, as_json = obj
+    answer = _run(admin_client.takeover(host, port, broker_id, force=force))
+    if "confirm" in answer:
+        print(answer["confirm"], file=sys.stderr)
+        if not click.confirm("Do you want to take over for this broker?", default=False, err=True):
+            return EXIT_REFUSED
+        answer = _run(admin_client.takeover(host, port, broker_id, force=True))
+    if as_json:
+        _print_json(answer)
+    else:
+        print(f"{broker_id}: {answer['state']}, by {answer['taker']}")
+    return 0
+
+
+@command.command()
 @click.argument("queue")
 @click.pass_obj
 def purge(obj: tuple[str, int, bool], queue: str) -> None:
@@ -295,6 +356,8 @@ def _run(question: Coroutine[Any, Any, _T]) -> _T:
 
 
 def _replication(answer: dict[str, Any]) -> str:
+    if answer.get("policy") == "ha-database":
+        return "not needed: messages are in the database"
     if answer["role"] in ("live", "voting", "stopping"):
         if answer["replicating"]:
             return f"yes, to {answer['backup']}"

@@ -6,7 +6,8 @@ Why a protocol: the daemon knows nothing of roles, the policies nothing of signa
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from broker.core.engine import Engine
 
@@ -18,6 +19,20 @@ class StartError(Exception):
     """The broker cannot start or go on: one line for the log, saying what is wrong, where, and what would be right. ``status`` is the process's exit status."""
 
     status = 1
+
+
+class RequestRefusedError(Exception):
+    """What an administrator asked for is not done; the text says why."""
+
+
+@runtime_checkable
+class Steered(Protocol):
+    """A policy with commands of its own on the admin port."""
+
+    @property
+    def commands(self) -> Mapping[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]]:
+        """By name: takes the request, gives the answer's fields. Raises RequestRefusedError."""
+        ...
 
 
 class Policy(Protocol):

@@ -17,6 +17,7 @@ from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.policies.ha_database.life import RETRY_S, Life, LifeEnd
+from broker.policies.ha_database.steering import Steering
 from broker.policies.policy import StartError
 from broker.seams import Seams
 from broker.storage.database import Database, DatabaseError
@@ -60,6 +61,7 @@ class HaDatabasePolicy:
             timeout_s=self.store.network_timeout / 1000,
         )
         self.node_id: str | None = str(uuid.uuid5(_NAMESPACE, f"{self.section.cluster_id}/{self.broker_id}"))
+        self.commands = Steering(self).commands
         self._failover: bool | None = None
         self._role = "starting"
         self._seams = seams

@@ -1,0 +1,143 @@
+"""What an administrator may ask of a broker in a high-availability cluster: list, quiesce, unquiesce, takeover (Sun 4.1, chapter 8).
+
+Why the broker asks for confirmation and not the tool: only the store knows how long ago the other one last showed life, and only at the moment of
+the question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from broker.core.message import MESSAGE
+from broker.policies.policy import RequestRefusedError
+from broker.storage.database import DatabaseError
+from broker.storage.database.registry import RefusedError, ReplacedError
+from broker.storage.database.schema import OPERATING, QUIESCE_COMPLETE, QUIESCING, RUNNING, TAKEOVER_STARTED
+
+if TYPE_CHECKING:
+    from broker.policies.ha_database.life import Life
+    from broker.policies.ha_database.policy import HaDatabasePolicy
+
+POLL_S: Final = 0.1
+"""How often it is looked whether something has come to its end."""
+TAKEOVER_PATIENCE_S: Final = 60.0
+
+Command = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+
+class Steering:
+    """The commands of one broker, by their names on the admin port. Raise RequestRefusedError, which says why."""
+
+    def __init__(self, policy: HaDatabasePolicy) -> None:
+        self._policy = policy
+        self._emptying: asyncio.Task[None] | None = None
+        self.commands: Mapping[str, Command] = {
+            "members": self._asked(self._members),
+            "quiesce": self._asked(self._quiesce),
+            "unquiesce": self._asked(self._unquiesce),
+            "takeover": self._asked(self._takeover),
+        }
+
+    def _asked(self, command: Command) -> Command:
+        async def answered(arguments: Mapping[str, Any]) -> dict[str, Any]:
+            try:
+                return await command(arguments)
+            except DatabaseError as error:
+                raise RequestRefusedError(f"the database cannot be used now: {error}") from None
+            except ReplacedError as error:
+                raise RequestRefusedError(str(error)) from None
+
+        return answered
+
+    def _life(self) -> Life:
+        life = self._policy.life
+        if life is None:
+            raise RequestRefusedError(
+                f"{self._policy.broker_id} does not serve now (role {self._policy.role})"
+            )
+        return life
+
+    async def _members(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        """All brokers that the store knows, whatever became of them (example 8-2)."""
+        rows = await self._policy.registry.rows(count_messages=MESSAGE)
+        return {
+            "cluster-id": self._policy.section.cluster_id,
+            "broker-id": self._policy.broker_id,
+            "members": [
+                {
+                    "broker-id": row.broker_id,
+                    "address": row.address,
+                    "state": row.state,
+                    "messages": row.messages,
+                    "taker": row.taker or None,
+                    "silence-ms": row.silence_ms,
+                }
+                for row in rows
+            ],
+        }
+
+    async def _quiesce(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        """Take in no new client and serve the old ones; nobody takes over, since we go on proving that we live."""
+        life = self._life()
+        life.homes.closed = f"{self._policy.broker_id} is quiescing: it takes no new connections"
+        await self._policy.registry.become(life.registered, QUIESCING)
+        if self._emptying is None or self._emptying.done():
+            self._emptying = asyncio.create_task(self._until_empty(life), name="ha-database quiesces")
+        return {"connections": len(life.live.server.connections)}
+
+    async def _until_empty(self, life: Life) -> None:
+        while self._policy.life is life and life.homes.closed:
+            if not life.live.server.connections:
+                try:
+                    await self._policy.registry.become(life.registered, QUIESCE_COMPLETE)
+                except (DatabaseError, ReplacedError):
+                    await asyncio.sleep(POLL_S)
+                    continue
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def _unquiesce(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        life = self._life()
+        life.homes.closed = ""
+        if self._emptying is not None:
+            self._emptying.cancel()
+            await asyncio.gather(self._emptying, return_exceptions=True)
+        await self._policy.registry.become(life.registered, OPERATING)
+        return {}
+
+    async def _takeover(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Take over by hand: what seems to live must be confirmed, what was shut down need not."""
+        life = self._life()
+        registry = self._policy.registry
+        broker_id, force = arguments.get("broker-id"), arguments.get("force", False)
+        if not isinstance(broker_id, str) or not isinstance(force, bool):
+            raise RequestRefusedError('takeover wants {"broker-id": "...", "force": true or false}')
+        if broker_id == self._policy.broker_id:
+            raise RequestRefusedError(f"{broker_id} is this very broker")
+        row = await registry.row(broker_id)
+        if row is None:
+            raise RequestRefusedError(
+                f"no broker {broker_id!r} in cluster {self._policy.section.cluster_id!r}"
+            )
+        if row.state in RUNNING and row.silence_ms < registry.expiration_ms and not force:
+            return {
+                "confirm": f"The broker associated with {broker_id} last accessed the database {row.silence_ms / 1000:.0f} seconds ago."
+            }
+        try:
+            epoch = await registry.begin_takeover(life.registered, row, forced=True)
+        except RefusedError as error:
+            raise RequestRefusedError(f"not taken over: {error}") from None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + TAKEOVER_PATIENCE_S
+        while loop.time() < deadline:
+            # The watch completes what has begun, as it does for a takeover of its own.
+            now = await registry.row(broker_id)
+            if now is None or now.epoch != epoch or now.state != TAKEOVER_STARTED:
+                return {
+                    "state": None if now is None else now.state,
+                    "taker": None if now is None else now.taker,
+                }
+            await asyncio.sleep(POLL_S)
+        raise RequestRefusedError(f"the takeover of {broker_id} has begun and is not complete yet")
