@@ -15,13 +15,13 @@ from typing import Final
 
 import msgspec
 
+from harness import delta, reproduction, shrink
 from harness import judge as judging
-from harness import reproduction, shrink
 from harness import store as stores
+from harness.case import RUNS, Attempts, Budget, Case, describe
 from harness.compose import compose
 from harness.interface import InfrastructureError, UsageError
 from harness.reproduction import Reproduction
-from harness.shrink import Budget, Case
 from harness.simulate import simulate
 
 SIMULATED: Final = "simulation"
@@ -64,7 +64,7 @@ def run(request: Request) -> int:
     spec = msgspec.structs.replace(kept.spec, environment=environment)
     anomaly = kept.findings[0]
     start = Case(spec, kept.schedule)
-    _tell(f"shrink: {anomaly} with {shrink.describe(start)}, environment {environment}")
+    _tell(f"shrink: {anomaly} with {describe(start)}, environment {environment}")
     if environment == SIMULATED:
         return _simulated(request, start, anomaly)
     return _real(request, kept, start, anomaly)
@@ -74,7 +74,7 @@ def _simulated(request: Request, start: Case, anomaly: str) -> int:
     first = simulate(start.spec, start.schedule)
     if anomaly not in first.grave:
         return _gone(anomaly)
-    budget = Budget(runs=request.runs or shrink.RUNS, seconds=request.time_limit_s)
+    budget = Budget(runs=request.runs or RUNS, seconds=request.time_limit_s)
     result = shrink.shrink(first, anomaly, budget=budget, tell=lambda text: _tell(f"  {text}"))
     store = stores.create(request.root, f"{start.spec.name}-shrunk")
     path = reproduction.keep(store, result.evidence, f"shrink of {request.path}")
@@ -112,15 +112,16 @@ def _real(request: Request, kept: Reproduction, start: Case, anomaly: str) -> in
     _tell(f"at most {left[0]} runs; a schedule counts with {request.need} of {request.times}")
     if find(start) is None:
         return _gone(anomaly)
-    result = shrink.reduce(
+    attempts = Attempts(
         start,
         True,
         find,
-        [shrink.fewer_faults],
         seeds=1,
         budget=Budget(seconds=max(0.0, deadline - time.monotonic())),
         tell=lambda text: _tell(f"  {text}"),
     )
+    delta.fewer_faults(attempts)
+    result = attempts.ended()
     store = stores.create(request.root, f"{start.spec.name}-shrunk")
     smaller = msgspec.structs.replace(
         kept,
@@ -147,7 +148,7 @@ def _gone(anomaly: str) -> int:
 
 def _kept(case: Case, path: Path, *, complete: bool) -> int:
     why = "nothing more can be taken away" if complete else "the budget ended it"
-    _tell(f"SHRUNK  {shrink.describe(case)}: {why}")
+    _tell(f"SHRUNK  {describe(case)}: {why}")
     for fault in case.schedule.faults:
         _tell(f"Fault    {msgspec.json.encode(fault).decode()}")
     _tell(f"Again    {reproduction.line(path)}")

@@ -17,15 +17,18 @@ from mutants.tree import ROOT, grow
 
 
 class Workshop:
-    """One process; a context manager. ``ask`` raises RuntimeError with its last words when it ends instead of answering."""
+    """One process; a context manager. ``ask`` raises RuntimeError with its last words when it ends instead of answering.
 
-    def __init__(self, replacements: Sequence[Replacement]) -> None:
+    ``module`` is what runs there: it answers each line of JSON with one.
+    """
+
+    def __init__(self, replacements: Sequence[Replacement], module: str = "mutants.worker") -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="mutant-")
         tree = grow(Path(self._directory.name), replacements)
         self._errors = (tree / "stderr").open("w+")
         self._process = subprocess.Popen(
             # -P: nothing but PYTHONPATH decides where the product comes from.
-            [sys.executable, "-P", "-m", "mutants.worker"],
+            [sys.executable, "-P", "-m", module],
             env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(ROOT / "tests"), str(ROOT)))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

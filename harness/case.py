@@ -1,0 +1,178 @@
+"""A failing test while it is made smaller: the smallest case so far, what may still be spent, and the runs that were made.
+
+Why apart from the ways of choosing what to try next: delta debugging and Hypothesis both ask "does this simpler case still fail?", and the rules for an answer must be the
+same for both: nothing is run twice, nothing that leaves the bounds is run at all, what takes away something large is tried with several seeds, and the budget
+ends every way alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from harness.interface import Schedule, TestSpec, UsageError
+
+T = TypeVar("T")
+
+RUNS: Final = 300
+SECONDS: Final = 180.0
+SEEDS: Final = 3
+"""Seeds that are tried for what takes away something large, the run's own first: a smaller run interleaves otherwise and may need other luck."""
+COUNTS: Final = ("groups", "queues", "producers", "consumers")
+"""Fields of a spec that count what the clients are and use."""
+_FEW: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A test and its faults: what becomes smaller."""
+
+    spec: TestSpec
+    schedule: Schedule
+
+
+@dataclass(slots=True)
+class Budget:
+    """How much may be spent: runs, and seconds of real time."""
+
+    runs: int = RUNS
+    seconds: float = SECONDS
+    spent: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def over(self) -> bool:
+        """Whether no run may be begun any more."""
+        return self.spent >= self.runs or time.monotonic() - self.began >= self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk(Generic[T]):
+    """The smallest case that was found, what running it gave, and what it took. ``complete`` is False where the budget ended it."""
+
+    case: Case
+    evidence: T
+    runs: int
+    seconds: float
+    complete: bool
+
+
+class Attempts(Generic[T]):
+    """What was tried: ``best`` is the smallest case that failed, ``evidence`` what running it gave."""
+
+    def __init__(
+        self,
+        start: Case,
+        evidence: T,
+        find: Callable[[Case], T | None],
+        *,
+        allowed: Callable[[Case], bool] = lambda _: True,
+        seeds: int = SEEDS,
+        budget: Budget | None = None,
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        """Begin with a case that fails.
+
+        Args:
+            start: that case.
+            evidence: what running it gave.
+            find: runs a case; None if it does not fail. UsageError says that there is no such case.
+            allowed: which cases may be run at all.
+            seeds: tried for a large step.
+            budget: runs of ``find``, and seconds.
+            tell: told of each success.
+        """
+        self.best = start
+        self.evidence = evidence
+        self.budget = budget or Budget()
+        self._find = find
+        self._allowed = allowed
+        self._seeds = seeds
+        self._tell = tell
+        self._failed_to: set[bytes] = set()
+
+    def fails(self, case: Case) -> bool:
+        """Whether a simpler case fails with any of the seeds that it is worth; if so, it is the best. False when the budget is over.
+
+        The case's own seed says nothing: the best one's is tried first.
+        """
+        for seeded in self._seeded(case):
+            if self.budget.over:
+                return False
+            key = msgspec.json.encode((seeded.spec, seeded.schedule))
+            if key in self._failed_to:
+                continue
+            self._failed_to.add(key)
+            if not self._possible(seeded):
+                continue
+            self.budget.spent += 1
+            try:
+                found = self._find(seeded)
+            except UsageError:
+                continue
+            if found is not None:
+                self.best, self.evidence = seeded, found
+                if self._tell is not None:
+                    self._tell(f"{describe(seeded)}, after {self.budget.spent} runs")
+                return True
+        return False
+
+    def ended(self) -> Shrunk[T]:
+        """What it came to."""
+        budget = self.budget
+        return Shrunk(
+            self.best,
+            self.evidence,
+            budget.spent,
+            time.monotonic() - budget.began,
+            complete=not budget.over,
+        )
+
+    def _seeded(self, case: Case) -> Iterator[Case]:
+        own = self.best.spec.seed
+        yield _with_seed(case, own)
+        if large(case, self.best):
+            for seed in range(self._seeds - 1):
+                yield _with_seed(case, seed)
+
+    def _possible(self, case: Case) -> bool:
+        try:
+            return self._allowed(case)
+        except UsageError:
+            return False
+
+
+def large(case: Case, best: Case) -> bool:
+    """Whether the step to ``case`` takes away so much that it is worth several seeds: faults, pairs, time, or all but a few clients or groups."""
+    new, old = case.spec, best.spec
+    return (
+        len(case.schedule.faults) < len(best.schedule.faults)
+        or new.pairs < old.pairs
+        or new.time_limit_s < old.time_limit_s
+        or any(getattr(new, name) < getattr(old, name) and getattr(new, name) <= _FEW for name in COUNTS)
+    )
+
+
+def describe(case: Case) -> str:
+    """ "2 faults, 1 property, 1 pair, 6 groups, 8 s"."""
+    properties = sum(len(values) for values in case.spec.properties.values())
+    return (
+        f"{_counted(len(case.schedule.faults), 'fault')}, {_counted(properties, 'property')}, "
+        f"{_counted(case.spec.pairs, 'pair')}, {_counted(case.spec.groups, 'group')}, {case.spec.time_limit_s:g} s"
+    )
+
+
+def _counted(number: int, thing: str) -> str:
+    many = thing[:-1] + "ies" if thing.endswith("y") else thing + "s"
+    return f"{number} {thing if number == 1 else many}"
+
+
+def _with_seed(case: Case, seed: int) -> Case:
+    return Case(msgspec.structs.replace(case.spec, seed=seed), case.schedule)
+
+
+__all__ = ["COUNTS", "RUNS", "SECONDS", "SEEDS", "Attempts", "Budget", "Case", "Shrunk", "describe", "large"]
