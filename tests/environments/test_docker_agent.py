@@ -1,0 +1,178 @@
+"""The parts of the agent that runs in each container, as processes of this machine."""
+
+import asyncio
+import signal
+
+import pytest
+
+from environments.docker import control
+from environments.docker.agent import Agent, clear
+from environments.docker.child import Child
+from environments.docker.control import AgentError
+from environments.docker.firewall import NodeFault
+
+BOUND_S = 60.0
+"""Bounds every wait of a test; reached only when the test fails."""
+
+
+async def until(condition, bound_s=BOUND_S):
+    async with asyncio.timeout(bound_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def run_with_child(tmp_path, test):
+    async def main():
+        child = Child(tmp_path / "broker.log")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, child.reap)
+        try:
+            await test(child)
+        finally:
+            child.signal(signal.SIGKILL)
+            await child.exited.wait()
+
+    asyncio.run(main())
+
+
+def test_a_childs_exit_status_and_output_are_kept(tmp_path):
+    async def test(child):
+        child.start(["python", "-c", "print('said', flush=True); raise SystemExit(3)"], {}, str(tmp_path))
+        await asyncio.wait_for(child.exited.wait(), BOUND_S)
+        assert (child.state(), child.status) == ("gone", 3)
+        assert (tmp_path / "broker.log").read_text() == "said\n"
+
+    run_with_child(tmp_path, test)
+
+
+def test_a_stopped_child_is_paused_and_a_killed_one_has_its_signals_number(tmp_path):
+    async def test(child):
+        child.start(["sleep", "60"], {}, str(tmp_path))
+        with pytest.raises(RuntimeError, match="runs already"):
+            child.start(["sleep", "60"], {}, str(tmp_path))
+        child.signal(signal.SIGSTOP)
+        await until(lambda: child.state() == "paused")
+        child.signal(signal.SIGCONT)
+        await until(lambda: child.state() == "running")
+        child.signal(signal.SIGKILL)
+        await asyncio.wait_for(child.exited.wait(), BOUND_S)
+        assert child.status == -9
+
+    run_with_child(tmp_path, test)
+
+
+def test_a_program_that_does_not_exist_leaves_no_child(tmp_path):
+    async def test(child):
+        with pytest.raises(FileNotFoundError):
+            child.start(["/nonexistent/broker"], {}, str(tmp_path))
+        assert child.pid is None
+
+    run_with_child(tmp_path, test)
+
+
+def test_clearing_a_directory_keeps_it_and_does_not_follow_links(tmp_path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_text("")
+    data = tmp_path / "data"
+    (data / "journal" / "old").mkdir(parents=True)
+    (data / "lock").write_text("")
+    (data / "link").symlink_to(precious)
+    assert clear(data) == 3
+    assert list(data.iterdir()) == []
+    assert (precious / "file").exists()
+
+
+async def ask(agent, operation, token="secret", **arguments):  # noqa: S107
+    server = await asyncio.start_server(agent._answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server:
+        return await control.call("127.0.0.1", port, token, operation, timeout_s=BOUND_S, **arguments)
+
+
+def test_an_agent_obeys_only_who_has_its_token(monkeypatch):
+    with pytest.raises(AgentError, match="another deployment"):
+        asyncio.run(ask(Agent("secret"), "state", token="guess"))
+
+
+def test_an_agent_forgets_a_request_whose_asker_hung_up(monkeypatch):
+    async def main():
+        agent = Agent("secret")
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def wait():
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        monkeypatch.setattr(agent, "do_wait", wait, raising=False)
+        asking = asyncio.create_task(ask(agent, "wait"))
+        await asyncio.wait_for(begun.wait(), BOUND_S)
+        asking.cancel()
+        await asyncio.wait_for(ended.wait(), BOUND_S)
+
+    asyncio.run(main())
+
+
+def test_an_agent_tells_an_ended_lease_from_other_errors(monkeypatch):
+    async def main():
+        agent = Agent("secret")
+        monkeypatch.setattr(agent._firewall, "apply", lambda faults: None)
+        lease = (await ask(agent, "inject", fault={"cut": ["10.0.0.2"]}, lease_s=60.0))["lease"]
+        await ask(agent, "renew", lease=lease)
+        await ask(agent, "heal", lease=lease)
+        with pytest.raises(AgentError) as ended:
+            await ask(agent, "renew", lease=lease)
+        assert ended.value.kind == control.ENDED
+        with pytest.raises(AgentError) as unknown:
+            await ask(agent, "dance")
+        assert unknown.value.kind == ""
+
+    asyncio.run(main())
+
+
+def test_a_fault_that_the_kernel_refuses_is_not_in_force_afterwards(monkeypatch):
+    async def main():
+        agent = Agent("secret")
+        applied = []
+
+        def apply(faults):
+            applied.append(list(faults))
+            if faults:
+                raise OSError("nft: no")
+
+        monkeypatch.setattr(agent._firewall, "apply", apply)
+        with pytest.raises(AgentError, match="nft: no"):
+            await ask(agent, "inject", fault={"cut": ["10.0.0.2"]}, lease_s=60.0)
+        assert applied == [[NodeFault(cut=("10.0.0.2",))], []]
+
+    asyncio.run(main())
+
+
+def test_a_fault_nobody_renews_is_healed_by_the_agent(monkeypatch):
+    async def main():
+        agent = Agent("secret")
+        applied = []
+        monkeypatch.setattr(agent._firewall, "apply", lambda faults: applied.append(len(faults)))
+        await ask(agent, "inject", fault={"cut": ["10.0.0.2"]}, lease_s=0.05)
+        await until(lambda: applied == [1, 0])
+
+    asyncio.run(main())
+
+
+def test_the_agents_lines_survive_a_peer_that_says_nonsense():
+    async def main():
+        agent = Agent("secret")
+        server = await asyncio.start_server(agent._answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        async with server:
+            for nonsense in (b"\n", b"{}\n", b"[1]\n", b"\xff\xfe\n"):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(nonsense)
+                assert await asyncio.wait_for(reader.read(), BOUND_S) == b""
+                writer.close()
+            answer = await control.call("127.0.0.1", port, "secret", "state", timeout_s=BOUND_S)
+        assert answer == {"state": "gone", "status": None}
+
+    asyncio.run(main())
