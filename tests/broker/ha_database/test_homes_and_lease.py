@@ -1,0 +1,155 @@
+"""Where a client belongs, who must not be answered, and what a configuration may say."""
+
+import asyncio
+
+import pytest
+
+from broker import config
+from broker.ha_policy import DatabaseStoreSection
+from broker.policies.ha_database.homes import Homes
+from broker.policies.ha_database.lease import LeaseGate
+from environments.simulation.world import World
+
+
+def test_a_client_is_taken_in_where_its_session_is_served_and_told_where_else():
+    homes = Homes(3, (1, 3))
+    homes.learn({5: "b1:61613"})
+    assert homes.objection(None) == ("", "")
+    assert homes.objection("1") == ("", "")
+    assert homes.objection("5") == ("store session 5 is not served here", "b1:61613")
+    assert homes.objection("6") == ("store session 6 is not served here", "")
+    assert homes.current == 3
+
+
+@pytest.mark.parametrize("named", ["", "x", "-1", "1.5", "٣", "9" * 40])
+def test_a_session_that_is_no_number_is_refused(named):
+    reason, address = Homes(1, (1,)).objection(named)
+    assert "is not a number" in reason
+    assert not address
+
+
+def test_after_a_takeover_the_victims_sessions_are_served_here_under_a_new_one():
+    homes = Homes(3, (3,))
+    homes.adopt(9, (5, 6))
+    assert homes.sessions == (3, 5, 6, 9)
+    assert homes.current == 9
+    assert homes.objection("5") == ("", "")
+
+
+def test_a_closed_broker_takes_in_nobody_not_even_its_own():
+    homes = Homes(3, (3,))
+    homes.closed = "quiescing"
+    assert homes.objection("3") == ("quiescing", "")
+    assert homes.objection(None) == ("quiescing", "")
+
+
+def in_a_world(test):
+    World(1).run(test)
+
+
+def test_a_gate_is_held_by_the_clock_itself_from_half_of_the_lease_on():
+    async def test():
+        loop = asyncio.get_running_loop()
+        gate = LeaseGate(4.0, loop.time())
+        ran = []
+        gate.when_durable(1, lambda: ran.append("answered"))
+        await asyncio.sleep(1.9)
+        assert not gate.held
+        await asyncio.sleep(0.2)
+        assert gate.held
+        gate.local = 1  # confirmed too late: nobody knows who owns the store now
+        await asyncio.sleep(0.1)
+        assert ran == []
+        gate.renew(loop.time())
+        assert ran == ["answered"]
+        assert not gate.held
+
+    in_a_world(test)
+
+
+def test_a_lease_counts_from_the_sending_and_an_older_proof_does_not_shorten_it():
+    async def test():
+        loop = asyncio.get_running_loop()
+        gate = LeaseGate(4.0, loop.time())
+        sent = loop.time() + 1.0
+        await asyncio.sleep(1.5)
+        gate.renew(sent)
+        gate.renew(sent - 0.5)
+        await asyncio.sleep(1.4)
+        assert not gate.held
+        await asyncio.sleep(0.2)
+        assert gate.held
+
+    in_a_world(test)
+
+
+def test_a_gate_that_its_owner_holds_is_held_whatever_the_clock_says():
+    async def test():
+        gate = LeaseGate(4.0, asyncio.get_running_loop().time())
+        gate.hold()
+        assert gate.held
+        gate.release()
+        assert not gate.held
+        gate.abandon()
+        assert gate.abandoned
+
+    in_a_world(test)
+
+
+# ---------------------------------------------------------------------------------------------------- configuration
+
+STORE = {"url": "postgresql://db:5432/store", "user": "u", "password": "pass-word"}
+
+
+def table(store=STORE, ha=None, **cluster):
+    return {
+        "broker": {"name": "a1"},
+        "cluster": {
+            "connector": "a1:61616",
+            "stomp-connector": "a1:61613",
+            "message-load-balancing": "OFF",
+            **cluster,
+        },
+        "ha-policy": {"ha-database": {"cluster-id": "c"} if ha is None else ha},
+        "database-store": store,
+    }
+
+
+def refused(given):
+    with pytest.raises(config.ConfigurationError) as caught:
+        config.validate(given, "broker.toml")
+    said = str(caught.value)
+    assert "\n" not in said
+    assert "pass-word" not in said
+    return said
+
+
+def test_a_password_is_in_no_representation_of_a_configuration():
+    settings = config.validate(table())
+    assert settings.database_store == DatabaseStoreSection(**STORE)
+    assert "pass-word" not in repr(settings)
+    assert "pass-word" not in str(settings.database_store)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (table(ha={}), "ha-policy.ha-database.cluster-id"),
+        (table(ha={"cluster-id": "c", "heartbeat-intervall": 1}), "heartbeat-interval"),
+        (table(**{"message-load-balancing": "ON_DEMAND"}), "message-load-balancing must be OFF"),
+        (table({**STORE, "url": "oracle:x"}), "postgresql://host:port/name or sqlite:path"),
+        (table({**STORE, "url": "postgresql://u:pass-word@db/x"}), "must not hold credentials"),
+        (table({**STORE, "lock-expiration": 7000}), "at least four times"),
+        (table({**STORE, "network-timeout": 0}), "database-store.network-timeout"),
+        (table({**STORE, "password": 5}), "database-store.password"),
+        ({key: value for key, value in table().items() if key != "cluster"}, "wants a [cluster] section"),
+        ({key: value for key, value in table().items() if key != "database-store"}, "belong together"),
+        ({key: value for key, value in table().items() if key != "ha-policy"}, "belong together"),
+    ],
+)
+def test_what_a_configuration_lacks_is_said_in_one_line(given, words):
+    assert words in refused(given)
+
+
+def test_a_password_of_the_wrong_type_is_not_repeated():
+    assert "90210" not in refused(table({**STORE, "password": 90210}))
