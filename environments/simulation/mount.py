@@ -54,7 +54,7 @@ class Mount(Kernel):
         await self.call(lambda: self._move(beside, path), new_state=False, changes=True)
 
     async def remove(self, path: str) -> None:
-        await self.call(lambda: self.server.files.pop(path, None), changes=True)
+        await self.call(lambda: self.server.remove(path), changes=True)
 
     async def remove_tree(self, path: str) -> None:
         def work() -> None:

@@ -136,8 +136,7 @@ class LiveRole:
     async def _activate(self) -> Journal:
         """Take the store's data over, and begin to serve them."""
         config, lease, store = self._config, self.lease, self._store
-        mark = await self._file.read()
-        node_id = mark.node_id or new_node_id(self._seams, config.broker.name)
+        node_id = (await self._file.read()).node_id or await self._without_a_mark()
         lease.require()
         await self._file.begin(lease.lock, node_id, config.broker.name)
         life = self.life = await lives.begin(store, lease.require)
@@ -147,7 +146,7 @@ class LiveRole:
             raise StartError(f"{config.data_path}: {error}") from error
         self._journal = journal
         lease.require()
-        await lives.complete(store, life)
+        await lives.complete(store, life, node_id)
         lease.require()
         gate = DurabilityGate(journal.synced)
         gate.look = lambda: None if lease.certain() else gate.hold()
@@ -164,6 +163,19 @@ class LiveRole:
         if self._granted.waiting is not None:
             await self._granted.waiting.release()
         return journal
+
+    async def _without_a_mark(self) -> str:
+        """The node ID where the lock file tells none: a new store, or one whose lock file was lost.
+
+        Then somebody may still hold the lock of the lost file, and learns of the loss when he next asks (AMQ-4705): his lease is waited for.
+        """
+        known = await lives.node_id_of(self._store, await lives.latest(self._store))
+        if known is None:
+            return new_node_id(self._seams, self._config.broker.name)
+        wait_s = self._section.lock_expiration / 1000
+        _log.warning("the store's lock file was lost: waiting %g s for whoever may hold the old one", wait_s)
+        await asyncio.sleep(wait_s)
+        return known
 
     async def _master_is_back(self) -> None:
         """Return when a master waits for its place and nobody else waits for ours (AMQ 17.3.2.2: no failback with several backups)."""

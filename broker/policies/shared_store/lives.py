@@ -71,9 +71,14 @@ async def begin(store: SharedDirectory, certain: Callable[[], None]) -> int:
     raise AssertionError("unreachable")
 
 
-async def complete(store: SharedDirectory, life: int) -> None:
-    """From now on the store's data are this life's."""
-    await store.write_atomic(f"{directory(life)}/{COMPLETE}", b"")
+async def complete(store: SharedDirectory, life: int, node_id: str) -> None:
+    """From now on the store's data are this life's, and of this node."""
+    await store.write_atomic(f"{directory(life)}/{COMPLETE}", node_id.encode())
+
+
+async def node_id_of(store: SharedDirectory, life: int) -> str | None:
+    """The node ID with which a life was completed; None for the life 0 of a new store."""
+    return (await store.read(f"{directory(life)}/{COMPLETE}")).decode() if life else None
 
 
 async def remove_older(store: SharedDirectory, life: int) -> None:

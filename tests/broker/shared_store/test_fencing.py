@@ -5,8 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from broker.policies.shared_store import EXIT_FENCED
+from broker.policies.shared_store import EXIT_FENCED, lockfile
 from broker.policies.shared_store.lease import Lease
+from environments.simulation.kernel import Kernel
 from environments.simulation.mount import Mount
 from harness.interface import Fault, Schedule
 from harness.scenarios import named
@@ -128,3 +129,40 @@ def test_a_broker_calls_itself_live_before_it_serves_however_slow_its_store_is()
     served = [row["time"] for row in result.rows if row["broker"] == "a2" and row["type"] == "ok"]
     live = [row["time_high"] for row in result.rows if (row["broker"], row["role"]) == ("a2", "live")]
     assert min(served) > live[0] - 70_000_000  # the monitor looks every 70 ms
+
+
+def test_a_live_whose_lock_file_is_deleted_ends_itself(monkeypatch):
+    """AMQ-4705: whoever comes next locks another file; the live learns of it when it has its lock confirmed."""
+
+    def delete(kernel, cut):
+        if cut:
+            kernel.server.remove(lockfile.PATH)
+
+    monkeypatch.setattr(Kernel, "set_cut", delete)
+    result = run()
+    assert not result.grave
+    changes = lives(result)
+    assert ("a1", "stopped") in changes
+    assert ("a2", "live") not in changes  # nothing says that anybody was ever live here
+    again = [line for line in result.logs["a1"] if "the store's lock file was lost" in line]
+    assert len(again) == 1
+    assert changes.count(("a1", "live")) == 2
+    assert len({row["node_id"] for row in result.rows if row["f"] == "role" and row["role"] == "live"}) == 1
+
+
+def test_after_the_loss_of_the_lock_file_the_lease_of_whoever_held_it_is_waited_for(monkeypatch):
+    """A master that is started at once would be live beside the old one, until that one asks again."""
+    end = Kernel.process_ended
+
+    def lose_the_file(kernel, chance):
+        kernel.server.remove(lockfile.PATH)
+        end(kernel, chance)
+
+    monkeypatch.setattr(Kernel, "process_ended", lose_the_file)
+    result = run(Schedule(faults=(Fault(kind="kill", start_s=3.0, duration_s=1.0, target="a1"),)))
+    assert result.valid is True
+    started, live = (
+        max(row["time_high"] for row in result.rows if (row["broker"], row["role"]) == ("a1", role))
+        for role in ("starting", "live")
+    )
+    assert live - started > 3_500_000_000

@@ -9,6 +9,7 @@ from shared import in_world
 from broker.policies.shared_store import lives, lockfile
 from broker.storage import ADD, DELETE, Journal, JournalOptions, Operation
 
+NODE_ID = "41c7157e-8ae5-5545-b0b5-dbe72403a0dc"
 SMALL = JournalOptions(segment_size=1024, compact_min_files=2, compact_percentage=60)
 
 
@@ -24,7 +25,7 @@ async def reign(store, check=certain):
     """A new life, recovered and complete."""
     life = await lives.begin(store, check)
     journal, recovered = await Journal.open(store, lives.directory(life), SMALL)
-    await lives.complete(store, life)
+    await lives.complete(store, life, NODE_ID)
     return life, journal, {record.data for record in recovered.records}
 
 
@@ -127,7 +128,7 @@ def test_who_was_overtaken_while_it_took_over_means_nothing_however_late_it_ends
         life, new, found = await reign(mounts["a2"])
         assert life > overtaken
         await add(new, b"more")
-        await lives.complete(mounts["a1"], overtaken)
+        await lives.complete(mounts["a1"], overtaken, "another")
         assert await lives.latest(mounts["a2"]) == life
         _, _, found = await reign(mounts["a2"])
         assert found == {b"data", b"more"}
@@ -215,7 +216,9 @@ def test_an_incomplete_life_is_nobodys_data():
         assert await lives.latest(mounts["a1"]) == 0
         first = await lives.begin(mounts["a1"], certain)
         assert await lives.latest(mounts["a1"]) == 0
-        await lives.complete(mounts["a1"], first)
+        await lives.complete(mounts["a1"], first, NODE_ID)
         assert await lives.latest(mounts["a2"]) == first == 1
+        assert await lives.node_id_of(mounts["a2"], first) == NODE_ID
+        assert await lives.node_id_of(mounts["a2"], 0) is None
 
     in_world(main)
