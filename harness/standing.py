@@ -236,7 +236,8 @@ class Standing:
         said = [f"{words} at {self.seconds(at)}" for at, words in self.changes(brokers, low, high)]
         if len(said) > most:
             half = most // 2
-            said[half:-half] = [f"{len(said) - 2 * half} changes more"]
+            hidden = len(said) - 2 * half
+            said[half:-half] = [f"{hidden} change{'s' if hidden > 1 else ''} more"]
         return f"{opening} {_listed(said)}." if said else ""
 
 

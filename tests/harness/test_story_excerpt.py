@@ -7,6 +7,7 @@ from test_story_picture import stored
 
 from checkers.verdict import CheckOptions, Verdict
 from harness import excerpt, partition, telling
+from harness.standing import Standing
 
 
 def busy():
@@ -157,6 +158,10 @@ def test_a_terminal_that_is_too_small_for_all_changes_gets_the_first_and_the_las
     directory = stored(tmp_path, scene, finding)
     whole, brief = (telling.of_gravest(directory, verdict, length) for length in (1_000, 500))
     assert "a2 was seen live at 3.000 s" in whole
+    standing = Standing(scene.rows, ns(0))
+    assert "2.000 s, 1 change more and a2 was seen voting" in standing.meanwhile(
+        ["a2"], ns(1), ns(4.5), "So:", 2
+    )
     assert (
         "In between: a2 was seen voting at 2.000 s, 2 changes more and a2 was seen backup at 5.000 s."
         in brief
