@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -204,6 +205,26 @@ def test_an_interrupt_says_what_was_seen_until_then(monkeypatch, kept, capsys):
     said = capsys.readouterr()
     assert said.out.endswith("interrupted after 2 of 5 runs: 1 reproduced, 1 not reproduced\n")
     assert not said.err
+
+
+@pytest.mark.cluster
+@pytest.mark.spark
+def test_on_processes_the_same_faults_are_done_to_real_brokers_and_then_in_the_simulation(
+    kept, tmp_path, capsys
+):
+    changed(kept, environment="local", digest="", spec=msgspec.structs.replace(SPEC, environment="local"))
+    _, said = answer(capsys, kept, "--times", "1", "--store", tmp_path / "again")
+    assert (said["environment"], said["of"]) == ("local", 1)
+    (attempt,) = said["attempts"]
+    store = Path(attempt["store"])
+    assert stores.load_run(store).environment == "local"
+    assert stores.load_schedule(store) == CUT
+    verdict = json.loads((store / stores.FINDINGS).read_bytes())
+    grave = {found["name"] for found in verdict["findings"] if found["severity"] == "grave"}
+    assert set(said["found"]) == grave
+    assert said["reproduced"] == bool(grave & set(said["wanted"]))
+    exact = said["simulated"].split()[-1]
+    assert answer(capsys, exact)[1]["exact"]
 
 
 @pytest.mark.spark
