@@ -94,6 +94,17 @@ _PROPERTIES_REPLICATED: Final[Mapping[str, tuple[Any, ...]]] = {
     f"{_HA}retry-replication-wait": (100, 500),
     f"{_HA}replication-patience": (1000, 4000),
 }
+_PROPERTIES_OF: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
+    "replication": _PROPERTIES_REPLICATED,
+    "ha-database": {
+        "ha-policy.ha-database.monitor-interval": (50, 500),
+        "ha-policy.ha-database.takeover-wait": (0, 1000),
+        "database-store.network-timeout": (300, 2000),
+        "database-store.lock-expiration": (2800, 5000),
+        "database-store.journal-sync-period": (0, 50),
+    },
+}
+"""Policy -> properties that only it has."""
 _CLIENTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "prefetch": (1, 2, 10, 1000),
     "hold_s": (0.0, 0.1, 0.5),
@@ -233,8 +244,8 @@ def _properties(
 ) -> dict[str, dict[str, Any]]:
     """Those of the base, and about a quarter of the drawn ones, for every node alike."""
     table = dict(_PROPERTIES)
-    if any(node.configured != "standalone" for node in nodes):
-        table |= _PROPERTIES_REPLICATED
+    if base.policy in _PROPERTIES_OF:
+        table |= _PROPERTIES_OF[base.policy]
     elif len(nodes) == 1:
         table = {name: choices for name, choices in table.items() if not name.startswith("cluster.")}
     drawn: dict[str, Any] = {}
