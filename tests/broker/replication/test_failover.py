@@ -6,7 +6,8 @@ import shutil
 import signal
 
 import pytest
-from replicated import Load, LostError, cluster_test, nothing_lost, until
+from plain_client import LostError
+from replicated import Load, cluster_test, nothing_lost, until
 
 from environments.link_proxy import Condition
 

@@ -1,6 +1,7 @@
 """Brokers without backups in one cluster: forwarding, and what waits for a broker that is away."""
 
-from replicated import Client, Cluster, Load, cluster_test, until
+from plain_client import Client
+from replicated import Cluster, Load, cluster_test, until
 
 
 class Alone:
