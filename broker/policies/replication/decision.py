@@ -21,6 +21,9 @@ _log = logging.getLogger(__name__)
 ROUND_S: Final = 0.1
 """Between two rounds of a live vote."""
 
+POLL_S: Final = 0.05
+"""Between two questions to a backup whose vote is under way."""
+
 
 class LiveVote:
     """The live vote about one interruption (``vote-on-replication-failure``): rounds within ``quorum-vote-wait``.
@@ -70,18 +73,15 @@ class LiveVote:
         withdraw(self._membership, self._node_id, self._session, self._round)
 
 
-async def partner_took_over(
-    membership: Membership, seams: Seams, section: ReplicationRole, node_id: str, feed: ReplicaFeed
-) -> bool:
-    """We did not run for a while: does the backup say that it is live in our place? Waits for the end of its vote."""
+async def partner_took_over(membership: Membership, seams: Seams, node_id: str, feed: ReplicaFeed) -> bool:
+    """We did not run for a while: does the backup say that it is live in our place? Waits for the end of its vote.
+
+    However long that takes: its rounds are bounded, and one that has won says "voting" until its journal is open, which a slow disk makes long.
+    """
     member = feed.link.member
     assert member is not None
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + section.quorum_vote_wait / 1000
     while True:
         answer = await probe(membership, seams, member.connector, stalled=True)
         if answer is None or answer.node_id != node_id or answer.role != "voting":
             return answer is not None and answer.node_id == node_id and answer.role == "live"
-        if loop.time() > deadline:
-            return False
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(POLL_S)

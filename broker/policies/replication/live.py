@@ -257,9 +257,7 @@ class LiveRole:
             self.live.abandon()
             vote.give_up()
             self._end("vote-lost")
-        elif feed.link.stalled and await partner_took_over(
-            membership, self._seams, section, self.node_id, feed
-        ):
+        elif feed.link.stalled and await partner_took_over(membership, self._seams, self.node_id, feed):
             _log.error("%s took over while this broker did not run: it stops", feed.backup)
             self.live.abandon()
             self._end("vote-lost")

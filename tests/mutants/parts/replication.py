@@ -129,8 +129,7 @@ MUTANTS: Final = (
         (
             Replacement(
                 _LIVE,
-                "        elif feed.link.stalled and await partner_took_over(\n"
-                "            membership, self._seams, section, self.node_id, feed\n        ):\n",
+                "        elif feed.link.stalled and await partner_took_over(membership, self._seams, self.node_id, feed):\n",
                 "        elif False:\n",
             ),
         ),
