@@ -192,7 +192,7 @@ class Life:
                 self._become("live")
             next_s = renewed + (0.75 if now >= renewed + whole_s / 2 else 0.5) * whole_s - now
             # In doubt it looks more often: a lease that is renewed after all is to be used at once.
-            await asyncio.sleep(min(next_s, RETRY_S) if self.gate.lapsed else max(next_s, TICK_S))
+            await asyncio.sleep(max(TICK_S, min(next_s, RETRY_S) if self.gate.lapsed else next_s))
 
     def _failed(self, error: JournalFailedError) -> None:
         if isinstance(error, JournalReplacedError):
