@@ -23,6 +23,7 @@ from broker.filesystem_check.calls import Calls
 from broker.filesystem_check.concurrent import ConcurrentCheck
 from broker.filesystem_check.lock_wait import lock_wait
 from broker.filesystem_check.mounts import MOUNTS
+from broker.masking import mask
 
 EXIT_REFUSED: Final = 1
 EXIT_NOBODY: Final = 2
@@ -174,6 +175,18 @@ def stop(obj: tuple[str, int, bool], failover: bool | None) -> None:
     host, port, as_json = obj
     _run(admin_client.stop(host, port, failover=failover))
     _print_json({}) if as_json else print(f"the broker at {host}:{port} stops")
+
+
+@command.command(name="mask")
+def mask_() -> None:
+    """Print a password, read from a prompt or standard input, as ENC(...) for broker.toml."""
+    if sys.stdin.isatty():
+        text = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        text = sys.stdin.readline().rstrip("\n")
+    if not text:
+        raise click.UsageError("no password was given")
+    print(mask(text, os.environ))
 
 
 @command.command()

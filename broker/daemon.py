@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
 import time
@@ -19,6 +20,7 @@ from typing import TextIO, cast
 from broker import config as configuration
 from broker.admin import AdminServer
 from broker.config import BrokerConfig
+from broker.masking import MaskError
 from broker.policies.policy import Policy, StartError
 from broker.seams import Seams, real_seams
 from broker.storage.database.opening import Database, open_database
@@ -118,7 +120,14 @@ async def _serve_as_process(config: BrokerConfig) -> int:
             "data directory %s cannot be used: %s (broker.data-directory)", config.data_path, error.strerror
         )
         return StartError.status
-    database = None if config.database_store is None else open_database(config.database_store, config.path)
+    database = None
+    if config.database_store is not None:
+        try:
+            database = open_database(config.database_store, config.path, os.environ)
+        except MaskError as error:
+            _log.error("database-store: %s", error)
+            await volume.close()
+            return StartError.status
     try:
         return await serve(config, real_seams(config.resolved_hosts()), volume, stopping, database=database)
     finally:

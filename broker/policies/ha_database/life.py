@@ -234,7 +234,7 @@ class Life:
                 gained = [session for session in owned if session not in self.homes.sessions]
                 if not gained:
                     return
-                records = await self.registry.load(gained)
+                records = await self.registry.load(self.registered, gained)
                 break
             except DatabaseError as error:
                 _log.warning("ha-database: cannot read what was taken over: %s", error)

@@ -168,7 +168,7 @@ class HaDatabasePolicy:
                 await self.registry.create()
                 sent = loop.time()
                 registered = await self.registry.register(self.membership.section.connector)
-                records = await self.registry.load(registered.sessions)
+                records = await self.registry.load(registered, registered.sessions)
                 if loop.time() - sent > self.store.lock_renew_period / 1000:
                     sent = loop.time()
                     await self.registry.renew(registered)

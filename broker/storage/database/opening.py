@@ -5,14 +5,21 @@ Drivers are imported where they are needed: a broker that keeps its messages on 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from broker.ha_policy import DatabaseStoreSection
+from broker.masking import unmask
 from broker.storage.database.seam import Database
 
 
-def open_database(section: DatabaseStoreSection, configuration: str = "") -> Database:
-    """The database of a validated section; no connection is made yet. ``configuration`` is the path of the file a relative path counts from."""
+def open_database(
+    section: DatabaseStoreSection, configuration: str = "", environment: Mapping[str, str] | None = None
+) -> Database:
+    """The database of a validated section; no connection is made yet.
+
+    ``configuration`` is the path of the file a relative path counts from, ``environment`` has the key of masked credentials. Raises MaskError.
+    """
     kind, _, rest = section.url.partition(":")
     if kind == "sqlite":
         from broker.storage.database.sqlite import SqliteDatabase  # noqa: PLC0415 - see above
@@ -21,7 +28,10 @@ def open_database(section: DatabaseStoreSection, configuration: str = "") -> Dat
     from broker.storage.database.postgresql import PostgresqlDatabase  # noqa: PLC0415 - see above
 
     return PostgresqlDatabase(
-        section.url, section.user, section.password, network_timeout_s=section.network_timeout / 1000
+        section.url,
+        unmask(section.user, environment or {}),
+        unmask(section.password, environment or {}),
+        network_timeout_s=section.network_timeout / 1000,
     )
 
 

@@ -52,6 +52,10 @@ class BrokerRow:
     messages: int = -1
 
 
+PAGE: Final = 2000
+"""Records read in one transaction."""
+
+
 class ReplacedError(Exception):
     """Somebody else owns what this broker owned: it has been taken over, or another process has registered under its id. Stop serving at once."""
 
@@ -292,20 +296,29 @@ class Registry:
         [result] = await self._owned(registered, [s.sessions_of(self.cluster_id, self.broker_id)])
         return tuple(_integer(row[0]) for row in result.rows)
 
-    async def load(self, sessions: Sequence[int]) -> list[Record]:
-        """The records of sessions that are ours, in order of their ids. Nobody else can change them now."""
+    async def load(self, registered: Registered, sessions: Sequence[int]) -> list[Record]:
+        """The records of sessions that are ours, in order of their ids. Nobody else can change them now.
+
+        Read in pages, each of which is a proof and a heartbeat too, so that a large store takes no longer than a transaction may. Raises ReplacedError,
+        DatabaseError.
+        """
         records: list[Record] = []
         for session in sorted(sessions):
-            found, changed = await self._transact(
-                [s.records_of(self.cluster_id, session), s.updates_of(self.cluster_id, session)]
-            )
-            updates: dict[int, list[Update]] = {}
-            for id_, kind, data in cast("list[tuple[int, int, bytes]]", changed.rows):
-                updates.setdefault(id_, []).append(Update(kind, bytes(data)))
-            records += [
-                Record(id_, kind, bytes(data), updates.get(id_, []))
-                for id_, kind, data in cast("list[tuple[int, int, bytes]]", found.rows)
-            ]
+            after = -1
+            while True:
+                [found] = await self._owned(registered, [s.records_of(self.cluster_id, session, after, PAGE)])
+                page = cast("list[tuple[int, int, bytes]]", found.rows)
+                if not page:
+                    break
+                last = page[-1][0]
+                [changed] = await self._owned(
+                    registered, [s.updates_of(self.cluster_id, session, after, last)]
+                )
+                updates: dict[int, list[Update]] = {}
+                for id_, kind, data in cast("list[tuple[int, int, bytes]]", changed.rows):
+                    updates.setdefault(id_, []).append(Update(kind, bytes(data)))
+                records += [Record(id_, kind, bytes(data), updates.get(id_, [])) for id_, kind, data in page]
+                after = last
         return records
 
     # ---- inside

@@ -126,19 +126,19 @@ def sessions_of(cluster_id: str, broker_id: str) -> Statement:
     )
 
 
-def records_of(cluster_id: str, session: int) -> Statement:
-    """Rows (id, kind, data), oldest first."""
+def records_of(cluster_id: str, session: int, after: int, most: int) -> Statement:
+    """Rows (id, kind, data) of the oldest ``most`` records younger than ``after``, oldest first."""
     return Statement(
-        "SELECT id, kind, data FROM store_record WHERE cluster_id = ? AND session = ? ORDER BY id",
-        (cluster_id, session),
+        "SELECT id, kind, data FROM store_record WHERE cluster_id = ? AND session = ? AND id > ? ORDER BY id LIMIT ?",
+        (cluster_id, session, after, most),
     )
 
 
-def updates_of(cluster_id: str, session: int) -> Statement:
-    """Rows (id, kind, data), in order of ids."""
+def updates_of(cluster_id: str, session: int, after: int, last: int) -> Statement:
+    """Rows (id, kind, data) of the records after ``after`` up to ``last``, in order of ids."""
     return Statement(
-        "SELECT id, kind, data FROM store_update WHERE cluster_id = ? AND session = ? ORDER BY id, kind",
-        (cluster_id, session),
+        "SELECT id, kind, data FROM store_update WHERE cluster_id = ? AND session = ? AND id > ? AND id <= ? ORDER BY id, kind",
+        (cluster_id, session, after, last),
     )
 
 

@@ -59,7 +59,7 @@ class Cluster:
         return registry, await registry.register(f"{name}:61616")
 
     async def journal(self, registry, registered, sync_period_s=0.0):
-        records = await registry.load(registered.sessions)
+        records = await registry.load(registered, registered.sessions)
         journal = DatabaseJournal(
             registry.database, registered, records, sync_period_s=sync_period_s, timeout_s=TIMEOUT_S
         )
@@ -130,7 +130,7 @@ def test_a_broker_that_starts_again_fences_its_former_life(place):
             await journal.flush()
         with pytest.raises(ReplacedError):
             await registry.renew(before)
-        assert shown(await again.load(after.sessions)) == [(first, MESSAGE, b"kept", [])]
+        assert shown(await again.load(after, after.sessions)) == [(first, MESSAGE, b"kept", [])]
 
     run_on(place, test)
 
@@ -210,7 +210,7 @@ def test_confirmed_entries_move_to_the_taker_and_the_victim_writes_nothing_more(
         session, moved = await taker.complete_takeover(b, "a1", epoch)
         assert moved == a.sessions
         assert session > max(*moved, b.session)
-        assert shown(await taker.load(moved)) == [
+        assert shown(await taker.load(b, moved)) == [
             (ids[0], MESSAGE, b"%d" % ids[0], []),
             (ids[1], MESSAGE, b"%d" % ids[1], [(5, b"two")]),
             (ids[3], MESSAGE, b"%d" % ids[3], []),
@@ -330,7 +330,7 @@ def test_a_restarted_broker_finds_what_its_journal_said_was_durable(place):
         assert confirmed[-1] == journal.synced == journal.last_sequence == 40
         again, after = await cluster.broker("a1")
         left = [id_ for id_ in ids if id_ not in ids[::3]]
-        assert [record.id for record in await again.load(after.sessions)] == left
+        assert [record.id for record in await again.load(after, after.sessions)] == left
 
     run_on(place, test)
 
@@ -352,7 +352,24 @@ def test_the_journal_refuses_what_a_journal_on_disk_refuses(place):
         journal.append([add(id_), update(id_, b"x"), delete(id_)])
         assert journal.live == 0
         await journal.flush()
-        assert await registry.load(a.sessions) == []
+        assert await registry.load(a, a.sessions) == []
+
+    run_on(place, test)
+
+
+def test_a_store_larger_than_a_page_is_read_whole(place, monkeypatch):
+    monkeypatch.setattr("broker.storage.database.registry.PAGE", 3)
+
+    async def test(cluster):
+        registry, a = await cluster.broker("a1")
+        journal = await cluster.journal(registry, a)
+        ids = [journal.next_id() for _ in range(10)]
+        for id_ in ids:
+            journal.append([add(id_, b"%d" % id_), update(id_, b"u%d" % id_)])
+        await journal.flush()
+        assert shown(await registry.load(a, a.sessions)) == [
+            (id_, MESSAGE, b"%d" % id_, [(5, b"u%d" % id_)]) for id_ in ids
+        ]
 
     run_on(place, test)
 
@@ -379,7 +396,7 @@ def test_adopted_records_are_younger_than_all_there_are_and_are_deleted_where_th
         mine.append([add(own, b"own")])
         epoch = await taker.begin_takeover(b, await registry.row("a1"))
         session, moved = await taker.complete_takeover(b, "a1", epoch)
-        adopted = mine.adopt(session, await taker.load(moved), keep=frozenset({1}))
+        adopted = mine.adopt(session, await taker.load(b, moved), keep=frozenset({1}))
         assert [(record.kind, record.data) for record in adopted] == [
             (1, b"q"),
             (MESSAGE, b"1"),
@@ -389,7 +406,7 @@ def test_adopted_records_are_younger_than_all_there_are_and_are_deleted_where_th
         assert own < adopted[1].id < adopted[2].id < mine.next_id()
         mine.append([delete(adopted[1].id), update(adopted[2].id, b"seen")])
         await mine.flush()
-        left = shown(await taker.load(await taker.owned_sessions(b)))
+        left = shown(await taker.load(b, await taker.owned_sessions(b)))
         assert sorted(left) == sorted(
             [(queue, 1, b"q", []), (two, MESSAGE, b"2", [(5, b"seen")]), (own, MESSAGE, b"own", [])]
         )
@@ -432,7 +449,7 @@ def test_random_entries_over_a_connection_that_breaks_are_each_there_once(seed):
         await journal.flush()
         assert place.server.committed_unanswered > 0
         place.server.sever({})
-        found = shown(await registry.load(a.sessions))
+        found = shown(await registry.load(a, a.sessions))
         assert found == [(id_, MESSAGE, data, updates) for id_, (data, updates) in sorted(model.items())]
 
     run_on(place, test)
@@ -473,7 +490,7 @@ def test_a_stalled_database_delays_the_confirmation_and_loses_nothing():
         assert journal.synced == 0
         place.server.resume()
         await journal.flush()
-        assert len(await registry.load(a.sessions)) == 1
+        assert len(await registry.load(a, a.sessions)) == 1
 
     run_on(place, test)
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from database_places import PASSWORD
 
 from broker import config
+from broker.masking import mask
 from environments.link_proxy import reserve_port
 from harness.interface import Address
 from harness.systems.own import OwnDialect
@@ -193,7 +195,7 @@ async def kill_one_and_read_at_the_other(directory, store):
 
 @pytest.mark.cluster
 def test_on_postgresql_another_broker_serves_what_a_killed_one_had_confirmed(postgresql, tmp_path):
-    store = {"url": postgresql.url, "user": "tester", "password": PASSWORD}
+    store = {"url": postgresql.url, "user": "tester", "password": mask(PASSWORD, os.environ)}
     logs, status = asyncio.run(kill_one_and_read_at_the_other(tmp_path, store))
     for said in (*logs, status):
         assert PASSWORD not in said
