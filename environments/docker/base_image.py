@@ -12,7 +12,7 @@ import io
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from environments import scratch
@@ -95,6 +95,14 @@ def _pull(client: Any) -> None:
 
 
 def _from_debian(client: Any, tag: str, problem: str) -> None:
+    import_debian(client, tag, (*PYTHON_PACKAGES, *PACKAGES), problem)
+
+
+def import_debian(client: Any, tag: str, packages: Sequence[str], problem: str) -> None:
+    """Make an image of a minimal Debian with these packages, on this host and without an image to begin with.
+
+    ``problem`` is why it is made so. Raises InfrastructureError.
+    """
     if shutil.which("mmdebstrap") is None:
         raise InfrastructureError(
             f"no base image: {problem}, and mmdebstrap, which makes one from Debian's packages, is not installed; "
@@ -106,7 +114,7 @@ def _from_debian(client: Any, tag: str, problem: str) -> None:
         command = [
             "mmdebstrap",
             "--variant=minbase",
-            f"--include={','.join((*PYTHON_PACKAGES, *PACKAGES))}",
+            f"--include={','.join(packages)}",
             '--dpkgopt=path-exclude="/usr/share/doc/*"',
             '--dpkgopt=path-exclude="/usr/share/man/*"',
             '--dpkgopt=path-exclude="/usr/share/locale/*"',

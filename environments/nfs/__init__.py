@@ -5,3 +5,27 @@ does to its clients: leases that expire, locks that are lost or reclaimed, mount
 that client as a program, ``mounting.py`` chooses between it and the kernel's, ``ganesha.py`` runs the server.
 The modules that a container needs keep to the standard library.
 """
+
+CLIENT_MODULES = (
+    "environments/__init__.py",
+    "environments/nfs/__init__.py",
+    "environments/nfs/attributes.py",
+    "environments/nfs/client.py",
+    "environments/nfs/data.py",
+    "environments/nfs/files.py",
+    "environments/nfs/filesystem.py",
+    "environments/nfs/fuse_device.py",
+    "environments/nfs/fuse_kernel.py",
+    "environments/nfs/locking.py",
+    "environments/nfs/mount.py",
+    "environments/nfs/namespace.py",
+    "environments/nfs/nodes.py",
+    "environments/nfs/open_files.py",
+    "environments/nfs/operations.py",
+    "environments/nfs/options.py",
+    "environments/nfs/requests.py",
+    "environments/nfs/rpc.py",
+    "environments/nfs/status.py",
+    "environments/nfs/xdr.py",
+)
+"""What ``python -m environments.nfs.mount`` consists of: copied into an image it runs there on the standard library alone."""

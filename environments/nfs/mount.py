@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import re
 import signal
 import socket
@@ -76,7 +75,7 @@ async def serve(where: Source, directory: Path, options: MountOptions, name: str
         await connection.ended
         # In a thread: the kernel may ask this file system something before it lets go of it.
         await asyncio.to_thread(fuse_device.unmount, directory)
-        os.close(device)
+        connection.close()
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 await file_system.close()

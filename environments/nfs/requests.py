@@ -72,6 +72,12 @@ class FuseConnection:
         if not self.ended.done():
             self.ended.set_result(None)
 
+    def close(self) -> None:
+        """Give the device back; what is still under way is answered to nobody."""
+        device, self._device = self._device, -1
+        if device >= 0:
+            os.close(device)
+
     def _readable(self) -> None:
         for _ in range(16):  # then others have their turn
             try:
@@ -95,7 +101,12 @@ class FuseConnection:
         else:
             task = asyncio.get_running_loop().create_task(self._answer(request))
             self._waiting[unique] = (task, opcode, pid)
-            task.add_done_callback(lambda _: self._waiting.pop(unique, None))
+            task.add_done_callback(lambda done: self._ended(unique, done))
+
+    def _ended(self, unique: int, task: asyncio.Task[None]) -> None:
+        del self._waiting[unique]
+        if task.cancelled():  # here and not in the task: one that is cancelled before it began never runs
+            self._reply(unique, -errno.EINTR)
 
     def _interrupt(self, unique: int) -> None:
         task, opcode, pid = self._waiting.get(unique, (None, 0, 0))
@@ -109,9 +120,6 @@ class FuseConnection:
     async def _answer(self, request: Request) -> None:
         try:
             answer = await self._serve(request)
-        except asyncio.CancelledError:
-            self._reply(request.unique, -errno.EINTR)
-            return
         except OSError as error:
             self._reply(request.unique, -(error.errno or errno.EIO))
             return
@@ -123,6 +131,8 @@ class FuseConnection:
             self._reply(request.unique, 0, answer)
 
     def _reply(self, unique: int, error: int, body: bytes | list[bytes] = b"") -> None:
+        if self._device < 0:
+            return
         parts = body if isinstance(body, list) else [body]
         size = kernel.OUT_HEADER.size + sum(map(len, parts))
         try:

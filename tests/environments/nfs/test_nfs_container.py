@@ -1,0 +1,112 @@
+"""The server in a container, mounted from this host and from another container."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from nfs_store import SAFE
+
+from environments.docker.engine import connect, labels
+from environments.docker.image import ROOT
+from environments.docker.network import create_network, host_address
+from environments.nfs import CLIENT_MODULES
+from environments.nfs.mounting import mount
+from environments.nfs.options import parse
+from environments.nfs.server_container import (
+    CLIENT_CAPABILITIES,
+    CLIENT_DEVICES,
+    PORT,
+    ServerContainer,
+    server_image,
+)
+from harness.interface import Address
+
+
+def test_the_mount_program_runs_on_the_copied_modules_and_the_standard_library_alone(tmp_path):
+    for path in CLIENT_MODULES:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_bytes((ROOT / path).read_bytes())
+    run = subprocess.run(
+        [
+            sys.executable,
+            "-IS",
+            "-c",
+            f"import sys; sys.path[:0] = [{str(tmp_path)!r}]\nfrom environments.nfs.mount import main\nmain(['-h'])",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "SERVER[:PORT]/EXPORT" in run.stdout
+
+
+@pytest.mark.docker
+@pytest.mark.nfs
+def test_a_server_in_a_container_serves_this_host_and_other_containers_and_outlives_its_kill(tmp_path):
+    run = f"jepsen-run-nfs-test-{os.getpid()}"
+    client = connect()
+    image = server_image(client, lambda line: print(line, file=sys.stderr))
+    network, subnet = create_network(client, run, internal=False)
+    made = []
+    try:
+        server = ServerContainer(
+            client, run, image, network.name, host_address(subnet, 0), lease_s=6, grace_s=6
+        )
+        made.append(server)
+        server.start()
+
+        async def scenario():
+            options = f"hard,{SAFE},timeo=100"
+            here = await mount(
+                Address(server.address, PORT),
+                "/store",
+                tmp_path / "m",
+                parse(options),
+                options,
+                tmp_path / "log",
+            )
+            try:
+                await asyncio.to_thread(with_another_container, here.directory)
+            finally:
+                await here.unmount()
+
+        def with_another_container(directory: Path):
+            (directory / "from-host").write_bytes(b"1")
+            other = client.containers.create(
+                image,
+                [
+                    "sh",
+                    "-c",
+                    f"mkdir /m; exec python3 -m environments.nfs.mount {server.address}/store /m -o {SAFE}",
+                ],
+                network=network.name,
+                labels=labels(run),
+                cap_add=list(CLIENT_CAPABILITIES),
+                devices=list(CLIENT_DEVICES),
+                security_opt=["apparmor:unconfined"],
+            )
+            try:
+                other.start()
+                lines = other.logs(stream=True, follow=True)
+                assert any(line.startswith(b"mounted /m") for line in lines)
+                status, said = other.exec_run(["sh", "-c", "cat /m/from-host; printf 2 > /m/from-container"])
+                assert (status, said) == (0, b"1")
+                assert (directory / "from-container").read_bytes() == b"2"
+                server.kill()
+                server.start()
+                assert (directory / "from-container").read_bytes() == b"2"
+                assert server.run("cat", "/srv/store/from-host") == "1"
+                assert "NFS SERVER INITIALIZED" in server.log()
+            finally:
+                other.remove(force=True)
+
+        asyncio.run(scenario())
+    finally:
+        for server in made:
+            server.remove()
+        network.remove()
+        client.close()
