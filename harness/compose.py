@@ -16,6 +16,7 @@ import nemesis.registry
 import nemesis.schedule
 import workloads.registry
 from harness.interface import Environment, NodePlan, Schedule, System, TestSpec, UsageError, Workload
+from harness.outside import Selective
 from harness.spec import choose
 from harness.systems import registry as systems
 
@@ -64,6 +65,11 @@ def compose(
         nemesis.registry.get(name)
     nodes = system.plan(spec)
     environment, reason = environments.registry.choose(spec.environment)
+    refusal = environment.refuses(nodes) if isinstance(environment, Selective) else ""
+    if refusal and spec.environment == "auto":
+        environment, reason = environments.registry.create("local"), f"environment local: {refusal}"
+    elif refusal:
+        raise UsageError(f"--environment {spec.environment}: {refusal}")
     if schedule is None:
         schedule = nemesis.schedule.generate(spec, nodes, randomness(spec, "schedule"))
     nemesis.schedule.validate(schedule, environment.supports(), nodes)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 import msgspec
 
 if TYPE_CHECKING:
-    from harness.interface import Address, Status
+    from harness.interface import Address, NodePlan, Status
 
 
 class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +93,15 @@ class Outside:
     """Where the database server is, of a broker that keeps its messages in one."""
     store: Any = None
     """The shared directory of a node that has one: what the broker's own seam to such a directory asks for."""
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """An environment that cannot deploy every cluster."""
+
+    def refuses(self, nodes: Sequence[NodePlan]) -> str:
+        """Why it cannot deploy this one, with where that can be done; "" if it can."""
+        ...
 
 
 @runtime_checkable

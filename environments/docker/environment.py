@@ -106,23 +106,24 @@ class DockerEnvironment:
             )
         return answers
 
+    def refuses(self, nodes: Sequence[NodePlan]) -> str:
+        """Why this cluster cannot be deployed here, with where it can be; "" if it can."""
+        elsewhere = "use --environment local or --environment simulation"
+        if any(node.store is not None for node in nodes):
+            return f"brokers of this policy share a directory, which containers here do not have: {elsewhere}"
+        if any(node.database for node in nodes):
+            return f"brokers of this policy share a database, and there is no container with one: {elsewhere}"
+        return ""
+
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
     ) -> None:
         """Make image, network, volumes and containers, all nodes at once, and start the agents. Starts no broker."""
         del directory  # nothing is kept on this host
         assert not self._deployment.nodes, "an environment is one deployment"
-        sharing = [node.name for node in nodes if node.store is not None]
-        if sharing:
-            raise UsageError(
-                f"nodes {', '.join(sharing)} want a shared directory, which containers here do not have:"
-                " use --environment local or --environment simulation"
-            )
-        if any(node.database for node in nodes):
-            raise UsageError(
-                "brokers that keep their messages in a database need a database server, which containers here do not have:"
-                " use --environment local or --environment simulation"
-            )
+        refusal = self.refuses(nodes)
+        if refusal:
+            raise UsageError(refusal)
         taken = [port for node in nodes for port in node.ports.values() if port in (CONTROL_PORT, PROBE_PORT)]
         if taken:
             raise UsageError(
