@@ -114,7 +114,13 @@ class Life:
         self._journal.on_failed = self._failed
         self._journal.on_renewed = self.gate.renew
         self._balancing.attach(self.live.engine)
-        await self.live.open()
+        try:
+            await self.live.open()
+        except BaseException:
+            self._balancing.detach()
+            self.live.abandon()
+            await self._journal.close()
+            raise
         self._become("live")
         _log.info(
             "ha-database: serving as %s, epoch %d, %d store sessions",
