@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import collections
 import platform
+import subprocess
 import sys
 import tempfile
 from datetime import UTC, datetime
@@ -42,6 +43,7 @@ class Measured(msgspec.Struct, rename="kebab"):
     date: str
     command: str
     machine: str
+    commit: str = ""
     shares: dict[str, Share] = {}
 
 
@@ -70,7 +72,8 @@ def measure(scenarios: tuple[Scenario, ...], environment: str, runs: int, kept: 
     """Run each so often, with the seeds 0, 1, ...; how many runs were not as expected. What was seen is kept after each scenario."""
     measured = load(kept, environment) or Measured(environment, "", "", "")
     measured.date = f"{datetime.now(UTC):%-d %B %Y}"
-    measured.command = f"python bench/scenarios.py --environment {environment} --runs {runs}"
+    measured.command = f"python bench/scenarios.py --environment {environment}"
+    measured.commit = _commit()
     measured.machine = f"{platform.machine()}, Python {platform.python_version()}"
     spark = api.start_in_background()
     surprises = 0
@@ -119,7 +122,10 @@ def render(scenarios: tuple[Scenario, ...], measured: list[Measured | None]) -> 
         "k/n: k of n runs were as expected, with the seeds 0, 1, ...; below what they found, and in how many runs. Measured:",
         "",
     ]
-    lines += [f"- {each.environment}: {each.date}, `{each.command}`, {each.machine}" for each in there]
+    lines += [
+        f"- {each.environment}: {each.date}, `{each.command}`, {each.machine}, commit {each.commit or 'unknown'}"
+        for each in there
+    ]
     wrong = [
         f"- {name}, {each.environment}, {count} of {share.runs}: {problem}"
         for each in there
@@ -129,6 +135,15 @@ def render(scenarios: tuple[Scenario, ...], measured: list[Measured | None]) -> 
     if wrong:
         lines += ["", "## Not as expected", "", *wrong]
     return lines
+
+
+def _commit() -> str:
+    """Of what was measured; empty outside a checkout."""
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
 
 
 def _share(share: Share | None) -> str:
