@@ -173,9 +173,12 @@ class Server:
             self._process.kill()
             await self._process.wait()
 
-    def pause(self) -> None:
-        """Stop it from doing anything: its connections stand, nothing answers."""
+    async def pause(self) -> None:
+        """Stop it from doing anything: its connections stand, nothing answers. Returns when the last of its threads has stopped."""
         self._signal(signal.SIGSTOP)
+        process = self._process
+        while process and process.returncode is None and not _stopped(process.pid):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
     def resume(self) -> None:
         """Let it go on."""
@@ -202,3 +205,15 @@ class Server:
             return "it wrote no log"
         serious = [line for line in lines if any(word in line for word in (":CRIT :", ":MAJ :", ":FATAL :"))]
         return " / ".join(line.rpartition("] ")[2] for line in (serious or lines)[-3:])
+
+
+def _stopped(pid: int) -> bool:
+    """Whether every thread of a process is stopped; one that is gone is."""
+    try:
+        states = [
+            (task / "stat").read_text().rpartition(")")[2].split()[0]
+            for task in Path(f"/proc/{pid}/task").iterdir()
+        ]
+    except OSError:  # a thread that ended while we looked: look again, unless all have
+        return not Path(f"/proc/{pid}").exists()
+    return all(state in "TtZX" for state in states)

@@ -202,7 +202,7 @@ def test_a_soft_mount_reports_an_error_after_timeo_times_retrans(tmp_path):
             mounted = await here.host("a", f"soft,{SAFE},timeo=10,retrans=3")
             with (mounted.directory / "journal").open("wb", buffering=0) as file:
                 file.write(b"1")
-                here.server.pause()
+                await here.server.pause()
                 began = time.monotonic()
                 with pytest.raises(OSError, match="Input/output"):
                     await asyncio.to_thread(file.write, b"2")
@@ -212,7 +212,8 @@ def test_a_soft_mount_reports_an_error_after_timeo_times_retrans(tmp_path):
                     with contextlib.suppress(OSError):
                         file.write(b"3")
                         break
-            assert (mounted.directory / "journal").read_bytes()[-1:] == b"3"
+            # The write that was given up may still be carried out, even after the next one: that is the price of soft.
+            assert (mounted.directory / "journal").read_bytes() in (b"12", b"13")
 
     asyncio.run(scenario())
 
@@ -222,7 +223,7 @@ def test_a_hard_mount_waits_and_goes_on(tmp_path):
         async with store(tmp_path) as here:
             mounted = await here.host("a", f"hard,{SAFE},timeo=2,retrans=2")
             with (mounted.directory / "journal").open("wb", buffering=0) as file:
-                here.server.pause()
+                await here.server.pause()
                 writing = asyncio.create_task(asyncio.to_thread(file.write, b"whole"))
                 await here.said("a", "not responding, still trying")
                 assert not writing.done()
@@ -268,7 +269,7 @@ def test_intr_lets_a_signal_end_who_waits_and_without_it_only_sigkill_does(tmp_p
             patient = await here.host("patient", f"hard,{SAFE},timeo=2,retrans=1")
             ready = await here.host("ready", f"hard,intr,{SAFE},timeo=2,retrans=1")
             waiting, _ = writers = [await writer(where.directory / "file") for where in (patient, ready)]
-            here.server.pause()
+            await here.server.pause()
             for process, descriptor in writers:
                 process.stdin.write(b"\n")
                 await in_a_call_on(process.pid, descriptor)
@@ -386,7 +387,7 @@ def test_a_mount_whose_server_never_answers_can_be_ended(tmp_path):
         async with store(tmp_path) as here:
             mounted = await here.host("a")
             process, descriptor = await writer(mounted.directory / "file")
-            here.server.pause()
+            await here.server.pause()
             process.stdin.write(b"\n")
             await in_a_call_on(process.pid, descriptor)
             await mounted.unmount()
