@@ -68,7 +68,9 @@ def _chance(value: Any) -> str:
 
 
 def _share(value: Any) -> str:
-    return "" if (value == 0 and not isinstance(value, bool)) or not _chance(value) else "a number from 0 to 1"
+    return (
+        "" if (value == 0 and not isinstance(value, bool)) or not _chance(value) else "a number from 0 to 1"
+    )
 
 
 class DatabaseDisconnect(DatabaseKind):
