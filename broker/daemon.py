@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TextIO, cast
 
 from broker import config as configuration
@@ -52,7 +53,9 @@ def set_up_logging(broker: str, level: str, stream: TextIO | None = None) -> Non
     logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
-def policy_of(config: BrokerConfig, seams: Seams, volume: Volume, database: Database | None = None) -> Policy:
+def policy_of(
+    config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None = None
+) -> Policy:
     """The policy that the configuration asks for, or none. ``volume`` is a shared directory where [ha-policy.shared-store] is."""
     if config.replication is not None:
         from broker.policies.replication import ReplicationPolicy  # noqa: PLC0415 - a broker starts fast with what it needs
@@ -66,7 +69,10 @@ def policy_of(config: BrokerConfig, seams: Seams, volume: Volume, database: Data
         from broker.policies.ha_database import HaDatabasePolicy  # noqa: PLC0415 - as above
 
         assert database is not None, "a store in a database, and no database"
-        return HaDatabasePolicy(config, seams, database)
+        try:
+            return HaDatabasePolicy(config, seams, database)
+        except MaskError as error:
+            raise StartError(f"database-store: {error}") from None
     from broker.policies.standalone import StandalonePolicy  # noqa: PLC0415 - as above
 
     return StandalonePolicy(config, seams, volume)
@@ -78,7 +84,7 @@ async def serve(
     volume: Volume,
     stopping: asyncio.Event,
     observed: Callable[[Policy], None] | None = None,
-    database: Database | None = None,
+    database: Callable[[], Database] | None = None,
 ) -> int:
     """Run a broker until ``stopping`` is set or its policy ends it; the exit status of its process.
 
@@ -122,18 +128,11 @@ async def _serve_as_process(config: BrokerConfig) -> int:
         return StartError.status
     database = None
     if config.database_store is not None:
-        try:
-            database = open_database(config.database_store, config.path, os.environ)
-        except MaskError as error:
-            _log.error("database-store: %s", error)
-            await volume.close()
-            return StartError.status
+        database = partial(open_database, config.database_store, config.path, os.environ)
     try:
         return await serve(config, real_seams(config.resolved_hosts()), volume, stopping, database=database)
     finally:
         await volume.close()
-        if database is not None:
-            await database.close()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

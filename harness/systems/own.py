@@ -204,7 +204,7 @@ class OwnSystem:
             outside.store if settings.shared_store is not None else _volume(outside.disk),
             outside.stopping,
             lambda policy: outside.observe(partial(_status_of, name, policy)),
-            None if outside.database is None else WorldDatabase(outside.database, name),
+            None if outside.database is None else partial(WorldDatabase, outside.database, name),
         )
 
     async def status(self, admin: Address) -> Status:

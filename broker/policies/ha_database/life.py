@@ -23,7 +23,7 @@ from broker.policies.ha_database.lease import LeaseGate
 from broker.policies.ha_database.watch import Watch
 from broker.policies.live import Live
 from broker.seams import Seams
-from broker.storage.database import DatabaseError
+from broker.storage.database import Database, DatabaseError
 from broker.storage.database.journal import DatabaseJournal, JournalReplacedError
 from broker.storage.database.registry import BrokerRow, RefusedError, Registered, Registry, ReplacedError
 from broker.storage.database.schema import SHUTDOWN_COMPLETE, SHUTDOWN_FAILOVER, SHUTDOWN_STARTED
@@ -52,6 +52,7 @@ class Life:
         seams: the outside.
         membership: our place in the cluster, started.
         registry: the store.
+        database: for the journal.
         registered: who we are in it.
         sent: loop time at which the registration was sent: the lease counts from there.
         records: all we own.
@@ -66,6 +67,7 @@ class Life:
         seams: Seams,
         membership: Membership,
         registry: Registry,
+        database: Database,
         registered: Registered,
         sent: float,
         records: list[Record],
@@ -89,7 +91,7 @@ class Life:
         self._membership = membership
         self._become = become
         self._journal = DatabaseJournal(
-            registry.database,
+            database,
             registered,
             records,
             sync_period_s=store.journal_sync_period / 1000,

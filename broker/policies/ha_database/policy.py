@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -32,9 +33,9 @@ _log = logging.getLogger(__name__)
 
 
 class HaDatabasePolicy:
-    """See ``policy.Policy``."""
+    """See ``policy.Policy``. ``database`` gives a connection of its own at each call."""
 
-    def __init__(self, config: BrokerConfig, seams: Seams, database: Database) -> None:
+    def __init__(self, config: BrokerConfig, seams: Seams, database: Callable[[], Database]) -> None:
         assert config.cluster is not None
         assert config.database_store is not None
         assert config.ha_policy.ha_database is not None
@@ -53,8 +54,10 @@ class HaDatabasePolicy:
         self.membership = Membership(
             config, msgspec.structs.replace(config.cluster, static_connectors=()), seams
         )
+        # Two connections: signs of life must not wait behind a long batch, nor batches behind a takeover that waits for its victim's row.
+        self._databases = (database(), database())
         self.registry = Registry(
-            database,
+            self._databases[0],
             self.section.cluster_id,
             self.broker_id,
             expiration_ms=self.store.lock_expiration,
@@ -122,6 +125,8 @@ class HaDatabasePolicy:
         finally:
             self._become("stopped")
             await self.membership.stop()
+            for database in self._databases:
+                await database.close()
 
     async def _live_once(self, stopping: asyncio.Event) -> LifeEnd:
         stop = asyncio.create_task(stopping.wait(), name="wait for stop")
@@ -140,6 +145,7 @@ class HaDatabasePolicy:
             self._seams,
             self.membership,
             self.registry,
+            self._databases[1],
             registered,
             sent,
             records,

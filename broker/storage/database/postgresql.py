@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,9 +24,13 @@ from broker.storage.database.seam import (
     DatabaseUnavailableError,
     OutcomeUnknownError,
     Result,
+    Row,
     Statement,
     UnexpectedCountError,
 )
+
+ROWS_TOGETHER: Final = 500
+"""Rows in one statement."""
 
 CLOCK: Final = "(extract(epoch from clock_timestamp()) * 1000)::bigint"
 
@@ -153,16 +157,32 @@ class PostgresqlDatabase:
         return words.replace(password, "***") if password else words
 
 
+def _together(sql: str, many: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+    """Many executions as few statements: what follows VALUES is repeated, where the statement has it.
+
+    Not psycopg's ``executemany``: that talks to the server in a pipeline, in which a client that stands still counts as busy, and its locks are never taken away.
+    """
+    head, found, tail = sql.partition("VALUES (")
+    marks, _, tail = tail.partition(")")
+    if not found:
+        yield from ((sql, row) for row in many)
+        return
+    for first in range(0, len(many), ROWS_TOGETHER):
+        rows = many[first : first + ROWS_TOGETHER]
+        values = ", ".join(f"({marks})" for _ in rows)
+        yield f"{head}VALUES {values}{tail}", tuple(value for row in rows for value in row)
+
+
 async def _execute(cursor: psycopg.AsyncCursor[Any], index: int, statement: Statement) -> Result:
-    sql = statement.sql.replace("clock_ms()", CLOCK).replace("?", "%s").encode()
+    sql = statement.sql.replace("clock_ms()", CLOCK).replace("?", "%s")
+    rows: list[Any] = []
+    count = 0
     if statement.many is not None:
-        rows: list[Any] = []
-        count = 0
-        if statement.many:
-            await cursor.executemany(sql, statement.many)
-            count = max(cursor.rowcount, 0)
+        for text, parameters in _together(sql, statement.many):
+            await cursor.execute(text.encode(), parameters)
+            count += max(cursor.rowcount, 0)
     else:
-        await cursor.execute(sql, statement.parameters or None)
+        await cursor.execute(sql.encode(), statement.parameters or None)
         rows = await cursor.fetchall() if cursor.description is not None else []
         count = len(rows) if cursor.description is not None else max(cursor.rowcount, 0)
     if statement.count is not None and count != statement.count:

@@ -251,9 +251,13 @@ class Registry:
             ),
             count=1,
         )
+        # Our own proof comes last: while the victim's row is waited for, our row must be free for our journal.
+        proof = s.prove(self.cluster_id, self.broker_id, registered.epoch)
         try:
-            await self._owned(registered, [take])
-        except UnexpectedCountError:
+            await self._transact([take, proof])
+        except UnexpectedCountError as error:
+            if error.index == 1:
+                raise ReplacedError(f"{self.broker_id} is not the owner of its store any more") from None
             raise RefusedError(await self.row(victim.broker_id)) from None
         return victim.epoch + 1
 

@@ -160,7 +160,7 @@ def put_updates(rows: tuple[Row, ...]) -> Statement:
 
 def delete_records(rows: tuple[Row, ...]) -> list[Statement]:
     """Rows (cluster id, session, id): the records and their updates."""
-    where = "WHERE cluster_id = ? AND session = ? AND id = ?"
+    where = "WHERE (cluster_id, session, id) IN (VALUES (?, ?, ?))"
     return [
         Statement(f"DELETE FROM store_update {where}", many=rows),
         Statement(f"DELETE FROM store_record {where}", many=rows),

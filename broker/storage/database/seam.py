@@ -23,7 +23,8 @@ Row: TypeAlias = tuple[Value, ...]
 class Statement:
     """One statement of a transaction.
 
-    ``many`` has the parameters of as many executions, instead of ``parameters``; an empty one does nothing. ``count``, where given, is the
+    ``many`` has the parameters of as many executions, instead of ``parameters``; an empty one does nothing; where the statement has ``VALUES (?, ...)``, a driver
+    may repeat that instead of the statement. ``count``, where given, is the
     number of rows that must be concerned (all executions together), or the transaction is undone and UnexpectedCountError raised.
     """
 

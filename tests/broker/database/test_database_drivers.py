@@ -17,6 +17,7 @@ from broker.storage.database import (
     Statement,
     UnexpectedCountError,
 )
+from broker.storage.database.postgresql import _execute
 
 TABLE = Statement("CREATE TABLE thing (name TEXT PRIMARY KEY, value BIGINT, data BYTEA)")
 PATIENCE_S = 30.0
@@ -274,6 +275,9 @@ def test_postgresql_ends_a_transaction_in_which_nothing_is_said_and_frees_its_ro
         paused = postgresql.open("b1", network_timeout_s=SOON_S)
         connection = await paused._connected()
         await connection.execute("UPDATE thing SET value = 7 WHERE name = 'a'")
+        many = tuple((f"n{number}", number, b"x") for number in range(1200))
+        async with connection.cursor() as cursor:
+            await _execute(cursor, 1, Statement("INSERT INTO thing VALUES (?, ?, ?)", many=many, count=1200))
         await database.transact(
             [Statement("UPDATE thing SET value = 8 WHERE name = 'a'", count=1)], PATIENCE_S
         )

@@ -47,11 +47,10 @@ class Broker:
         self.stopping = asyncio.Event()
 
     async def run(self):
-        database = SqliteDatabase(self.path)
-        try:
-            return await serve(self.config, real_seams(), MemoryVolume(), self.stopping, database=database)
-        finally:
-            await database.close()
+        def connection():
+            return SqliteDatabase(self.path)
+
+        return await serve(self.config, real_seams(), MemoryVolume(), self.stopping, database=connection)
 
     async def ask(self, question, *arguments, **options):
         return await question("127.0.0.1", self.ports["admin"], *arguments, **options)
