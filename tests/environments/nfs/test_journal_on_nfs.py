@@ -1,0 +1,53 @@
+"""The broker's own volume and journal on real NFS: one host at a time has the lock, and the next finds all that was synced."""
+
+import asyncio
+
+import pytest
+from nfs_store import SAFE, store
+
+from broker.storage.directory import DirectoryVolume
+from broker.storage.entry import Operation
+from broker.storage.journal import Journal
+from broker.storage.options import JournalOptions
+from broker.storage.volume import VolumeLockedError
+
+pytestmark = pytest.mark.nfs
+
+
+async def lock_when_free(volume):
+    while True:
+        try:
+            return await volume.lock("live.lock")
+        except VolumeLockedError:
+            await asyncio.sleep(0.02)
+
+
+def test_a_journal_synced_on_one_host_is_recovered_on_the_other_when_the_lock_has_passed(tmp_path):
+    async def scenario():
+        async with store(tmp_path) as here:
+            first, second = [
+                DirectoryVolume((await here.host(name, f"hard,{SAFE}")).directory) for name in ("a", "b")
+            ]
+            lock = await first.lock("live.lock")
+            with pytest.raises(VolumeLockedError):
+                await second.lock("live.lock")
+            journal, _ = await Journal.open(first, "journal", JournalOptions())
+            synced = asyncio.Event()
+            last = 50
+            journal.on_synced = lambda sequence: synced.set() if sequence >= last else None
+            for number in range(last):
+                journal.append([Operation(1, 1, journal.next_id(), b"%d" % number * 100)])
+            await synced.wait()
+            await lock.release()  # without closing the journal: a live that is gone has not closed it either
+            passed = await lock_when_free(second)
+            again, recovered = await Journal.open(second, "journal", JournalOptions())
+            assert [record.data for record in recovered.records] == [
+                b"%d" % number * 100 for number in range(last)
+            ]
+            await again.close()
+            await passed.release()
+            await journal.close()
+            for volume in (first, second):
+                await volume.close()
+
+    asyncio.run(scenario())
