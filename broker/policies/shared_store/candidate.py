@@ -49,6 +49,8 @@ class Candidate:
         self._seen_live = False
         self._trouble = ""
         self._said = ""
+        self._place = ""
+        self._returns = False
 
     @property
     def _master(self) -> bool:
@@ -79,7 +81,8 @@ class Candidate:
             await waiting.release()
 
     async def _attempt(self) -> Granted | None:
-        granted = await self._try_live() if self._master or self._waiting is not None else None
+        may_try = self._master or self._waiting is not None or self._returns
+        granted = await self._try_live() if may_try else None
         if granted is None:
             await self._queue()
         return granted
@@ -93,6 +96,12 @@ class Candidate:
         self.next_in_line = self._waiting is not None
         mark = await self._file.read()
         self._seen_live |= mark.state in (lockfile.LIVE, lockfile.FAILING_BACK)
+        place = "next in line" if self.next_in_line else "behind another backup"
+        if place != self._place:
+            self._place = place
+            _log.info("waiting for the live lock, %s", place)
+        # Whoever was stopped on purpose and is started again does not wait behind backups that stay passive for its sake.
+        self._returns = mark.state == lockfile.PAUSED and mark.name == self._name and not self._seen_live
         self._waits(mark)
 
     async def _check_place(self, waiting: SharedLock) -> None:

@@ -134,6 +134,18 @@ def test_one_backup_is_next_and_another_moves_up_when_it_is_gone():
     in_world(main, machines=("a1", "a2", "a3"))
 
 
+def test_who_was_stopped_on_purpose_comes_back_past_a_backup_that_stays_passive_for_its_sake():
+    async def main(world, server, mounts):
+        await left_behind(mounts["a2"], lockfile.PAUSED, "a2")
+        passive = asyncio.ensure_future(candidate(mounts["a3"], SLAVE, "a3").run())
+        assert await granted_within(passive, 1) is None
+        back = asyncio.ensure_future(candidate(mounts["a2"], SLAVE, "a2").run())
+        assert await granted_within(back, 2) is not None
+        passive.cancel()
+
+    in_world(main, machines=("a1", "a2", "a3"))
+
+
 def test_a_store_that_cannot_be_reached_is_asked_again():
     async def main(world, server, mounts):
         await left_behind(mounts["a1"], lockfile.LIVE, "a1")

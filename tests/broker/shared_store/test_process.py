@@ -1,0 +1,79 @@
+"""``brokerd`` itself on a directory of this machine: it serves under its lock, leaves its place as it was told, and ends when the lock is gone."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from broker import config
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def start(tmp_path):
+    """Start a broker on the one store; it is returned when its log has said ``until``."""
+    running = []
+
+    def begin(name, role, until, **section):
+        table = {
+            "broker": {"name": name, "data-directory": str(tmp_path / "store")},
+            "acceptor": {"host": "127.0.0.1", "port": 0},
+            "admin": {"host": "127.0.0.1", "port": 0},
+            "cluster": {
+                "host": "127.0.0.1",
+                "port": 0,
+                "connector": f"{name}:1",
+                "stomp-connector": f"{name}:2",
+            },
+            "ha-policy": {
+                "shared-store": {role: {"lock-renew-period": 50, "lock-poll-period": 50, **section}}
+            },
+        }
+        path = tmp_path / f"{name}.toml"
+        path.write_text(config.dumps(table))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "broker.daemon", "--config", str(path)], stderr=subprocess.PIPE, text=True
+        )
+        running.append(process)
+        read_until(process, until)
+        return process
+
+    yield begin
+    for process in running:
+        process.kill()
+        process.communicate()
+
+
+def read_until(process, words):
+    """Lines of the log up to the one with these words; fails when the broker ends without them."""
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if words in line:
+            return lines
+    raise AssertionError(f"{words!r} was never said: {''.join(lines)}")
+
+
+def test_a_broker_whose_lock_file_is_deleted_ends_with_3(start, tmp_path):
+    live = start("a1", "master", "live as node")
+    (tmp_path / "store" / "journal" / "server.lock").unlink()
+    read_until(live, "this broker answers nobody any more")
+    assert live.wait() == 3
+
+
+def test_a_killed_live_is_replaced_and_a_stopped_one_as_it_was_told(start, tmp_path):
+    first = start("a1", "master", "live as node")
+    second = start("a2", "slave", "waiting for the live lock, next in line")
+    first.kill()
+    said = read_until(second, "live as node")
+    assert any("life 2 of the shared store" in line for line in said)
+    second.send_signal(signal.SIGTERM)
+    assert second.wait() == 0
+    state = (tmp_path / "store" / "journal" / "server.lock").read_bytes()[:1]
+    assert state == b"P"  # failover-on-shutdown is off by default: whoever waits stays passive
+    start("a3", "slave", "staying passive: a2 was stopped without failover")
+    again = start("a2", "slave", "life 3 of the shared store")
+    again.send_signal(signal.SIGTERM)
+    assert again.wait() == 0
