@@ -25,8 +25,16 @@ from environments.docker.control import APP, SITE
 from environments.docker.engine import IMAGE_LABEL
 from harness.interface import InfrastructureError
 
-BROKER_REQUIREMENTS: Final = ("click", "google-crc32c", "msgspec", "uvloop")
-"""What ``broker/`` imports besides the standard library; a test compares this with its import statements."""
+BROKER_REQUIREMENTS: Final = (
+    "click",
+    "google-crc32c",
+    "msgspec",
+    "psycopg",
+    "psycopg-binary",
+    "typing-extensions",
+    "uvloop",
+)
+"""What ``broker/`` imports besides the standard library, and what that imports in turn; a test compares this with its import statements."""
 
 AGENT_MODULES: Final = (
     "environments/__init__.py",
