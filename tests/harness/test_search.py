@@ -69,7 +69,10 @@ def test_whatever_is_drawn_can_be_run(fields, bounded):
 
 def test_every_kind_and_every_property_is_there_in_some_runs_and_missing_in_others():
     drawn_from = swarm.swarm(spec(), bounded=False)
-    assert drawn_from.kinds == kinds.names()
+    left_out = set(kinds.names()) - set(drawn_from.kinds)
+    assert left_out == {
+        name for name in kinds.names() if name.startswith(("nfs-", "database-"))
+    }  # it has neither
     runs = draws(drawn_from)
     for kind in drawn_from.kinds:
         having = sum(any(fault.kind == kind for fault in schedule.faults) for _, schedule in runs)
