@@ -7,6 +7,7 @@ ends every way alike.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -93,7 +94,7 @@ class Attempts(Generic[T]):
         self._allowed = allowed
         self._seeds = seeds
         self._tell = tell
-        self._failed_to: set[bytes] = set()
+        self._known: dict[bytes, T | None] = {}
 
     def fails(self, case: Case) -> bool:
         """Whether a simpler case fails with any of the seeds that it is worth; if so, it is the best. False when the budget is over.
@@ -103,23 +104,17 @@ class Attempts(Generic[T]):
         for seeded in self._seeded(case):
             if self.budget.over:
                 return False
-            key = msgspec.json.encode((seeded.spec, seeded.schedule))
-            if key in self._failed_to:
-                continue
-            self._failed_to.add(key)
-            if not self._possible(seeded):
-                continue
-            self.budget.spent += 1
-            try:
-                found = self._find(seeded)
-            except UsageError:
-                continue
+            found = self._found(seeded)
             if found is not None:
                 self.best, self.evidence = seeded, found
                 if self._tell is not None:
                     self._tell(f"{describe(seeded)}, after {self.budget.spent} runs")
                 return True
         return False
+
+    def restart(self, case: Case, evidence: T) -> None:
+        """Go on from another case that fails; what was run is still known, and the budget is what is left of it."""
+        self.best, self.evidence = case, evidence
 
     def ended(self) -> Shrunk[T]:
         """What it came to."""
@@ -131,6 +126,17 @@ class Attempts(Generic[T]):
             time.monotonic() - budget.began,
             complete=not budget.over,
         )
+
+    def _found(self, case: Case) -> T | None:
+        """What running it gave, now or before; None if it does not fail."""
+        key = msgspec.json.encode((case.spec, case.schedule))
+        if key not in self._known:
+            self._known[key] = None
+            if self._possible(case):
+                self.budget.spent += 1
+                with contextlib.suppress(UsageError):
+                    self._known[key] = self._find(case)
+        return self._known[key]
 
     def _seeded(self, case: Case) -> Iterator[Case]:
         own = self.best.spec.seed
@@ -157,6 +163,20 @@ def large(case: Case, best: Case) -> bool:
     )
 
 
+def size(case: Case) -> tuple[float, ...]:
+    """Comparable: what is smaller is easier to read, faults first."""
+    spec, faults = case.spec, case.schedule.faults
+    return (
+        len(faults),
+        sum(len(values) for values in spec.properties.values()),
+        spec.pairs,
+        spec.producers + spec.consumers,
+        spec.groups,
+        spec.time_limit_s,
+        sum(len(fault.options) for fault in faults),
+    )
+
+
 def describe(case: Case) -> str:
     """ "2 faults, 1 property, 1 pair, 6 groups, 8 s"."""
     properties = sum(len(values) for values in case.spec.properties.values())
@@ -175,4 +195,16 @@ def _with_seed(case: Case, seed: int) -> Case:
     return Case(msgspec.structs.replace(case.spec, seed=seed), case.schedule)
 
 
-__all__ = ["COUNTS", "RUNS", "SECONDS", "SEEDS", "Attempts", "Budget", "Case", "Shrunk", "describe", "large"]
+__all__ = [
+    "COUNTS",
+    "RUNS",
+    "SECONDS",
+    "SEEDS",
+    "Attempts",
+    "Budget",
+    "Case",
+    "Shrunk",
+    "describe",
+    "large",
+    "size",
+]

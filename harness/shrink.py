@@ -5,8 +5,9 @@ fraction of a second, so hundreds can be asked.
 
 How: a test is written as a row of numbers (``harness.simpler``), simplest first, and Hypothesis' shrinker lowers each as far as the test goes on failing: what makes runs cheap first, then
 faults by halves, then what describes the faults that are left. This is repeated on what is left until nothing more can be lowered, so no single fault can be taken away from the end
-either. Every step is strictly simpler, so it ends. Nothing is drawn at random: the choices of the run that is known to fail are where the shrinker begins. Only the pass that lowers
-single numbers runs; the others (deleting, sorting, lowering one number while raising another) took twice the runs and left nothing smaller (docs/decisions/0010).
+either. Where two faults or more are left, the other order is tried from the beginning: in a shorter test with fewer clients a fault may be needed that a longer one does without. Then
+delta debugging takes away faults first, the rest follows, and the smaller end counts. Every step is strictly simpler, so it ends. Nothing is drawn at random: the choices of the run that is known to fail are where the shrinker begins. Only the pass that lowers
+single numbers runs; the others (deleting, sorting, lowering one number while raising another) took twice the runs and left nothing smaller (docs/decisions/0012).
 
 Kept while shrinking: the name of the anomaly; and the bounds of ``harness.swarm.promised`` if the run kept them to begin with. Without the
 second, a bug of a vote between three pairs would shrink to the split brain of one pair, which the documents admit.
@@ -21,8 +22,8 @@ from typing import TypeVar
 
 import msgspec
 
-from harness import swarm
-from harness.case import SECONDS, Attempts, Budget, Case, Shrunk, describe
+from harness import delta, swarm
+from harness.case import SECONDS, Attempts, Budget, Case, Shrunk, describe, size
 from harness.simpler import Form, form
 from harness.simulate import Simulated, simulate
 
@@ -56,7 +57,19 @@ def shrink(
 
 
 def reduce(attempts: Attempts[T]) -> None:
-    """Lower what can be lowered until nothing can, or the budget is over."""
+    """Lower what can be lowered until nothing can, or the budget is over; with faults taken away first too, where one is not enough."""
+    start, evidence = attempts.best, attempts.evidence
+    _lower_all(attempts)
+    small, proof = attempts.best, attempts.evidence
+    if len(small.schedule.faults) > 1 and not attempts.budget.over:
+        attempts.restart(start, evidence)
+        delta.fewer_faults(attempts)
+        _lower_all(attempts)
+        if size(small) <= size(attempts.best):
+            attempts.restart(small, proof)
+
+
+def _lower_all(attempts: Attempts[T]) -> None:
     before = None
     while attempts.best != before and not attempts.budget.over:
         before = attempts.best
