@@ -109,6 +109,23 @@ def test_what_slows_lasts_to_the_end_in_some_runs_but_not_beside_what_ends_one_o
     assert any("power-loss" in together for together in lasting(swarm.swarm(alone)))
 
 
+def test_no_link_is_slowed_to_a_trickle_beside_what_ends_one_of_a_pair():
+    """A link without room for what it carries is a cut one: a live loses its vote behind it and ends, and the next blow ends the other (RP13)."""
+    drawn = [
+        schedule.faults
+        for _, schedule in draws(swarm.swarm(spec(nemeses=("slow", "partition", "kill"))), 200)
+    ]
+    trickling = [faults for faults in drawn if any(swarm.RATE in fault.options for fault in faults)]
+    assert trickling
+    assert not any(fault.kind == "kill" for faults in trickling for fault in faults)
+    assert any({"slow", "kill"} <= {fault.kind for fault in faults} for faults in drawn)
+
+
+def test_brokers_that_share_a_store_are_promised_to_survive_cuts_however_few_they_are():
+    assert "partition" in swarm.swarm(spec(policy="shared-store", pairs=1)).kinds
+    assert "partition" not in swarm.swarm(spec(pairs=1)).kinds
+
+
 def test_one_alone_needs_no_rest_between_two_blows_and_no_run_is_mild_only():
     base = spec(policy="standalone", pairs=1, nemeses=("power-loss", "disk-slow"))
     rests = []
