@@ -1,7 +1,7 @@
-"""How small failing runs become, and what that costs: this project's delta debugging beside Hypothesis' shrinker on the same runs.
+"""How small failing runs become, and what that costs: shrinking as the program does it beside delta debugging first and greedy passes, on the same runs.
 
-Three sorts of runs: a known cause among faults that have nothing to do with it, what an unbounded search finds in the broker as it is, and the recorded finds of mutants,
-as they were drawn, in the broken broker. Every way has the same candidates, bounds, seeds and number of runs, and is charged the same CPU time for the same run (see
+Three sorts of runs: a known cause among faults that have nothing to do with it, what an unbounded search finds in the broker as it is, and what it found for bugs that were put in, in the broken broker, both
+as they were drawn (``bench/failing``). Every way has the same candidates, bounds, seeds and number of runs, and is charged the same CPU time for the same run (see
 ``shrinking_worker``). ``python -m bench.shrinking [--all] [--case NAME ...] [--way NAME ...] [--runs 300] [--keep DIR]``; without --all a third of the cases, some of each sort. Exit status 1 if
 the product's own way leaves more faults than another.
 """
@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from mutants.mutant import Replacement  # noqa: E402 - the mutants are part of the tests, not of the product
-from mutants.registry import MUTANTS, NOT_FOUND  # noqa: E402
+from mutants.registry import MUTANTS  # noqa: E402
 from mutants.workshop import Workshop  # noqa: E402
 
 from harness.interface import Fault, Schedule, TestSpec  # noqa: E402
@@ -112,30 +112,17 @@ def scenarios() -> Iterator[Failing]:
     yield hidden("RP14-false", 4)
 
 
-def searched() -> Iterator[Failing]:
-    """What searches without bounds found in the broker as it is, kept as it was drawn."""
-    for path in sorted((ROOT / "bench" / "failing").glob("*.json")):
+def recorded(prefix: str) -> Iterator[Failing]:
+    """What searches found, kept as it was drawn: in the broker as it is, or in one with a bug put in."""
+    for path in sorted((ROOT / "bench" / "failing").glob(f"{prefix}-*.json")):
         kept = json.loads(path.read_bytes())
+        mutant = MUTANTS.get(kept.get("mutant"))
         yield Failing(
-            f"search {path.stem}",
+            path.stem,
             msgspec.convert(kept["spec"], TestSpec),
             msgspec.convert(kept["schedule"], Schedule),
-            (kept["anomaly"],),
-        )
-
-
-def mutated() -> Iterator[Failing]:
-    """The recorded finds, as they were drawn."""
-    for name, mutant in MUTANTS.items():
-        if name in NOT_FOUND:
-            continue
-        kept = json.loads((ROOT / "tests" / "mutants" / "recorded" / f"{name}.json").read_bytes())
-        yield Failing(
-            f"mutant {name}",
-            msgspec.convert(kept["spec"], TestSpec),
-            msgspec.convert(kept["schedule"], Schedule),
-            tuple(sorted(mutant.anomalies)),
-            (*mutant.arena.clients, *mutant.replacements),
+            (kept["anomaly"],) if mutant is None else tuple(sorted(mutant.anomalies)),
+            () if mutant is None else (*mutant.arena.clients, *mutant.replacements),
         )
 
 
@@ -212,7 +199,9 @@ def main() -> int:
     ways = arguments.way or WAYS
     answers = []
     print(f"| run | anomaly | faults | {' | '.join(ways)} |\n|---|---|---|{'---|' * len(ways)}", flush=True)
-    for place, failing in enumerate(case for sort in (scenarios, searched, mutated) for case in sort()):
+    for place, failing in enumerate(
+        case for sort in (scenarios(), recorded("search"), recorded("mutant")) for case in sort
+    ):
         if arguments.case:
             if not any(text in failing.name for text in arguments.case):
                 continue

@@ -15,19 +15,19 @@ from harness.interface import Schedule, TestSpec
 from mutants.registry import MUTANTS
 from mutants.workshop import Workshop
 
-RECORDED = Path(__file__).parent / "recorded"
+DRAWN = Path(__file__).parents[2] / "bench" / "failing"
 TRIES = 10
 UNLIMITED = 1e9
 """Seconds: runs alone are bounded, so that a loaded machine gives the same result."""
 
 
 def drawn(workshop, mutant):
-    """The recorded schedule, or the first of a few others, should a change of the product have turned its history into another one."""
-    known = json.loads((RECORDED / f"{mutant.name}.json").read_bytes())
+    """The schedule that found it, as it was drawn, or the first of a few others, should a change of the product have turned its history into another one."""
+    known = json.loads((DRAWN / f"mutant-{mutant.name}.json").read_bytes())
     answer = workshop.ask(spec=known["spec"], schedule=known["schedule"])
     if not mutant.anomalies & answer["anomalies"].keys():
         answer = workshop.ask(
-            arena=mutant.name, seed=known["seed"], anomalies=sorted(mutant.anomalies), first=0, budget=TRIES
+            arena=mutant.name, seed=0, anomalies=sorted(mutant.anomalies), first=0, budget=TRIES
         )
     (anomaly, *_) = sorted(mutant.anomalies & answer["anomalies"].keys())
     case = Case(msgspec.convert(answer["spec"], TestSpec), msgspec.convert(answer["schedule"], Schedule))
