@@ -16,17 +16,17 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *ha_database.SCENARIOS,
 )
 
-FAMILIES: Final[Mapping[str, str]] = {
-    "SS": "shared store (AMQ 17.3.1.2, 17.3.2)",
-    "RP": "replication and quorum (AMQ 17.3.1.3, 17.3.3)",
-    "LO": "live-only and scale-down (AMQ 17.3.4)",
-    "CO": "colocated (AMQ 17.3.5)",
-    "CL": "cluster (AMQ 17.1, 17.2, 17.4 - 17.6)",
-    "CV": "conventional clusters (SUN, CAPS)",
-    "HA": "high availability on a shared database (SUN)",
-    "MI": "multi-instance (WMQ)",
+FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
+    "SS": (9, "shared store (AMQ 17.3.1.2, 17.3.2)"),
+    "RP": (16, "replication and quorum (AMQ 17.3.1.3, 17.3.3)"),
+    "LO": (6, "live-only and scale-down (AMQ 17.3.4)"),
+    "CO": (2, "colocated (AMQ 17.3.5)"),
+    "CL": (13, "cluster (AMQ 17.1, 17.2, 17.4 - 17.6)"),
+    "CV": (13, "conventional clusters (SUN, CAPS)"),
+    "HA": (11, "high availability on a shared database (SUN)"),
+    "MI": (6, "multi-instance (WMQ)"),
 }
-"""The families of claims, those included that have no scenario yet."""
+"""Each family of claims: how many rows it has, and what they are about."""
 
 
 def named(identifier: str) -> Scenario:
@@ -48,8 +48,10 @@ def chosen(words: Sequence[str]) -> tuple[Scenario, ...]:
             if wanted in (scenario.id.upper(), scenario.row, scenario.row.rstrip("0123456789"))
         ]
         if not mine:
-            if wanted in FAMILIES:
-                raise UsageError(f"{wanted}, {FAMILIES[wanted]}: no scenario exists yet")
+            family = wanted.rstrip("0123456789")
+            count, text = FAMILIES.get(family, (0, ""))
+            if (wanted == family and text) or wanted.removeprefix(family) in map(str, range(1, count + 1)):
+                raise UsageError(f"{wanted}, {text}: no scenario exists yet")
             known = {name for scenario in SCENARIOS for name in (scenario.id, scenario.row)} | set(FAMILIES)
             raise UsageError(f'unknown claim "{word}": {near(word, known)}')
         found.update((scenario.id, scenario) for scenario in mine)
@@ -57,6 +59,12 @@ def chosen(words: Sequence[str]) -> tuple[Scenario, ...]:
 
 
 def missing() -> dict[str, str]:
-    """The families without any scenario, so that nobody takes "all" for more than it is."""
-    there = {scenario.row.rstrip("0123456789") for scenario in SCENARIOS}
-    return {family: text for family, text in FAMILIES.items() if family not in there}
+    """The rows without a scenario, by family, so that nobody takes "all" for more than it is: "SS3, SS8", or the family where none of its rows has one."""
+    there = {scenario.row for scenario in SCENARIOS}
+    found = {}
+    for family, (count, text) in FAMILIES.items():
+        rows = [f"{family}{number}" for number in range(1, count + 1)]
+        absent = [row for row in rows if row not in there]
+        if absent:
+            found[family if absent == rows else ", ".join(absent)] = text
+    return found

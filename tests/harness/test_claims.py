@@ -62,10 +62,24 @@ def test_a_claim_that_does_not_exist_is_refused_with_the_near_one():
         registry.chosen(["RP14-treu"])
 
 
-def test_a_family_without_a_scenario_is_refused_by_its_name():
-    family = next(iter(registry.missing()))
+def test_a_family_or_a_row_without_a_scenario_is_refused_by_its_name():
+    family = next(name for name in registry.missing() if name in registry.FAMILIES)
     with pytest.raises(UsageError, match=f"{family}, .*: no scenario exists yet"):
         registry.chosen([family])
+    with pytest.raises(UsageError, match=f"{family}1, .*: no scenario exists yet"):
+        registry.chosen([f"{family}1"])
+    with pytest.raises(UsageError, match=f'unknown claim "{family}99"'):
+        registry.chosen([f"{family}99"])
+
+
+def test_rows_without_a_scenario_are_named_also_where_their_family_has_some():
+    rows = {each.row for each in SCENARIOS}
+    named_rows = {
+        row for key in registry.missing() for row in key.split(", ") if row not in registry.FAMILIES
+    }
+    assert not rows & named_rows
+    for row in named_rows:
+        assert any(other.startswith(row.rstrip("0123456789")) for other in rows)
 
 
 def test_ids_are_unique_and_every_family_is_known():
