@@ -49,7 +49,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A mutant that cannot be built yet: the feature that it breaks does not exist. ``meanwhile`` names the nearest one that can."""
+    """A mutant that is not built yet: the feature that it breaks does not exist, or is too young. ``meanwhile`` names the nearest one that can."""
 
     name: str
     models: str

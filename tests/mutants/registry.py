@@ -14,27 +14,11 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
     for mutant in part.MUTANTS
 }
 
-NOT_FOUND: Final[Mapping[str, str]] = {
-    "copy-trusted-too-early": (
-        "a live must be cut off in the few hundred milliseconds in which its backup's copy is complete and not yet trusted: no fault is drawn to meet"
-        " a synchronisation"
-    ),
-    "lease-ignored": (
-        "a second guard hides it: receipts wait for the backup all the same until the connection is given up, and the two lives overlap for less than the"
-        " monitor can prove; only schedules with a dozen faults showed a duplicate, which may be the late arrival of an earlier dispatch"
-    ),
-    "torn-record-accepted": (
-        "the power must fail during one write of several entries, and the tear must spare the head of an entry: two kinds of faults that take turns"
-        " seldom meet so closely"
-    ),
-}
-"""Mutants that the search has not found within its budget, and why as far as is known: work for the search, not excuses for it."""
-
 WAITING: Final = (
     Waiting(
         "check-then-insert-fencing",
         "openmq: message inserts of a zombie are fenced by select-then-insert only",
-        "the HA database does not exist yet, so nothing is fenced by a row",
+        "the policy ha-database is new: its epochs and leases have no mutants yet",
         "takeover-not-noticed-after-a-pause",
     ),
     Waiting(

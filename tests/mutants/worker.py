@@ -1,7 +1,7 @@
 """What runs inside a process with a (possibly) mutated product: one JSON job a line in, one JSON answer a line out.
 
-Jobs: {"arena": mutant's name, "seed", "anomalies", "first", "budget"} hunts; {"spec", "schedule"} runs one schedule and says what was found, and with "anomalies"
-shrinks it first. Standard output is for answers only; what the product logs is not shown.
+Jobs: {"arena": mutant's name, "seed", "anomalies", "first", "budget"} hunts; {"spec", "schedule"} runs one schedule and says what was found; with "anomalies"
+it is shrunk first, with "origin" the answer is what ``jepsen-run replay`` takes. Standard output is for answers only; what the product logs is not shown.
 """
 
 from __future__ import annotations
@@ -11,14 +11,21 @@ import logging
 import sys
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from harness import reproduction
+from harness import run as life
 from harness.interface import Schedule, TestSpec
 from harness.simulate import simulate
 from mutants import hunt
 from mutants.registry import MUTANTS
+
+DRAIN_S: Final = 10.0
+"""A message that a mutant made unreadable is delivered again and again: nobody waits here as long for the end of that as a test does."""
+
+UNDRAINED: Final = "could not be drained"
 
 
 def run(spec: TestSpec, schedule: Schedule) -> dict[str, Any]:
@@ -37,6 +44,11 @@ def run(spec: TestSpec, schedule: Schedule) -> dict[str, Any]:
     }
 
 
+def shows(answer: dict[str, Any], wanted: set[str]) -> bool:
+    """Is one of these found, in a run that has an end? One that could not be drained takes whoever replays it minutes."""
+    return UNDRAINED not in (answer["trouble"] or "") and bool(wanted & answer["anomalies"].keys())
+
+
 def search(arena: str, seed: int, anomalies: list[str], first: int, budget: int) -> dict[str, Any]:
     """Schedules of that arena, from number ``first`` on, until one of the anomalies is found: the answer of ``run`` for it, with how many it took.
 
@@ -48,7 +60,7 @@ def search(arena: str, seed: int, anomalies: list[str], first: int, budget: int)
     began = time.perf_counter()
     for number in range(first, budget):
         answer = run(*hunt.attempt(MUTANTS[arena].arena, seed, number))
-        found = bool(wanted & answer["anomalies"].keys())
+        found = shows(answer, wanted)
         also.update(answer["anomalies"].keys())
         also[f"trouble: {answer['trouble']}"] += bool(answer["trouble"])
         if found or number == budget - 1:
@@ -71,7 +83,7 @@ def shrunk(spec: TestSpec, schedule: Schedule, anomalies: list[str]) -> dict[str
         while start < len(faults):
             fewer = faults[:start] + faults[start + size :]
             answer = run(spec, Schedule(faults=fewer))
-            if wanted & answer["anomalies"].keys():
+            if shows(answer, wanted):
                 best, faults = answer, fewer
             else:
                 start += size
@@ -80,20 +92,30 @@ def shrunk(spec: TestSpec, schedule: Schedule, anomalies: list[str]) -> dict[str
         size //= 2
 
 
+def kept(spec: TestSpec, schedule: Schedule, origin: str) -> dict[str, Any]:
+    """The run as a reproduction. Where all that was found is a warning under the guarantee, that is what it names."""
+    simulated = simulate(spec, schedule)
+    found = reproduction.of_simulated(simulated, origin)
+    if not found.findings:
+        names = reproduction.ordered({finding.name for finding in simulated.findings})
+        found = msgspec.structs.replace(found, findings=names)
+    built: dict[str, Any] = msgspec.to_builtins(found)
+    return built
+
+
 def main() -> None:
     """Answer until standard input ends."""
     logging.disable(logging.CRITICAL)
+    life.DRAIN_S = DRAIN_S  # type: ignore[misc] - a constant for everybody else
     answers, sys.stdout = sys.stdout, sys.stderr
     for line in sys.stdin:
         job = json.loads(line)
-        if "spec" in job and "anomalies" in job:
-            answer = shrunk(
-                msgspec.convert(job["spec"], TestSpec),
-                msgspec.convert(job["schedule"], Schedule),
-                job["anomalies"],
-            )
-        elif "spec" in job:
-            answer = run(msgspec.convert(job["spec"], TestSpec), msgspec.convert(job["schedule"], Schedule))
+        if "spec" in job:
+            one = (msgspec.convert(job["spec"], TestSpec), msgspec.convert(job["schedule"], Schedule))
+            if "anomalies" in job:
+                answer = shrunk(*one, job["anomalies"])
+            else:
+                answer = kept(*one, job["origin"]) if "origin" in job else run(*one)
         else:
             answer = search(job["arena"], job["seed"], job["anomalies"], job["first"], job["budget"])
         answers.write(json.dumps(answer) + "\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mutants.mutant import Arena, Mutant, Replacement
-from mutants.parts.arenas import DISK, ONE_PAIR, THREE_PAIRS
+from mutants.parts.arenas import DISK, ONE_PAIR
 
 _ENGINE: Final = "broker/core/engine.py"
 
@@ -35,13 +35,14 @@ TORN: Final = Arena(
         "policy": "standalone",
         "pairs": 1,
         "producers": 3,
-        "consumers": 3,
+        "consumers": 1,
         "groups": 40,
         "rate": 100.0,
         "payload_bytes": 8192,
+        "prefetch": 2,
     },
 )
-"""Messages of many of a disk's sectors each."""
+"""Messages of many of a disk's sectors each; few at a time, for one that no client can read comes again and again with those beside it."""
 
 MUTANTS: Final = (
     Mutant(
@@ -67,7 +68,7 @@ MUTANTS: Final = (
         "own",
         "an acknowledgement is answered when it is taken, not when its deletion is durable",
         frozenset({"duplicate"}),
-        THREE_PAIRS,
+        DISK,
         (
             Replacement(
                 _ENGINE,
