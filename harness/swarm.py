@@ -304,8 +304,9 @@ def _mild(fault: Fault) -> bool:
 
 
 def _brisk(fault: Fault) -> Fault:
-    """The same fault, with as much room on the link as there is."""
-    options = {name: value for name, value in fault.options.items() if name != RATE}
+    """The same fault, with as much room on the link as there is: slow by its delay alone."""
+    dropped = {RATE} if fault.options.get("delay_ms") else {RATE, "delay_ms", "jitter_ms"}
+    options = {name: value for name, value in fault.options.items() if name not in dropped}
     return msgspec.structs.replace(fault, options=options)
 
 
