@@ -203,6 +203,11 @@ def replayed() -> bool:
     return right == len(MUTANTS)
 
 
+def plural(count: float, noun: str) -> str:
+    """ "1 fault", "2 faults"."""
+    return f"{count:g} {noun if count == 1 else f'{noun}s'}"
+
+
 def summary(all_hunted: list[Hunted]) -> str:
     """The medians over all mutants, in a sentence or two."""
     shrunk = [answer["shrunk"] for each in all_hunted for answer in each.answers if "shrunk" in answer]
@@ -214,7 +219,7 @@ def summary(all_hunted: list[Hunted]) -> str:
         f" Half of the mutants need at most {statistics.median(medians):g} schedules (median of their hunts), the hardest {max(medians):g}."
     )
     if shrunk:
-        said += f" After shrinking the median find has {statistics.median(shrunk):g} faults, nine of ten have at most {sorted(shrunk)[math.ceil(0.9 * len(shrunk)) - 1]}, the largest {max(shrunk)}."
+        said += f" After shrinking the median find has {plural(statistics.median(shrunk), 'fault')}, nine of ten have at most {sorted(shrunk)[math.ceil(0.9 * len(shrunk)) - 1]}, the largest {max(shrunk)}."
     return said
 
 
@@ -233,7 +238,7 @@ def page(lines: list[str], said: str, seeds: int, budget: int) -> str:
             "*arena* (cluster, load, kinds of faults, sometimes a property or two: what a person would ask for who suspects the part and not the bug), draws",
             "schedules with what `jepsen-run search` draws with, and knows nothing of the bug. On every schedule that found a bug the broker without it must be clean.",
             "",
-            f"Schedules needed until the first expected anomaly, with {seeds} seeds and at most {budget} schedules each. `python bench/mutants.py --seeds {seeds} --shrink --record --write`",
+            f"Schedules needed until the first expected anomaly, with {plural(seeds, 'seed')} and at most {budget} schedules each. `python bench/mutants.py --seeds {seeds} --shrink --record --write`",
             "made this page and the files in `tests/mutants/recorded`; `python bench/mutants.py --replay` clones the project and has `jepsen-run replay` say of each file",
             "*reproduced* where the bug is and *not reproduced* where it is not.",
             "",
