@@ -101,7 +101,7 @@ def test_where_there_is_no_nfs_its_faults_are_refused_by_name():
 def test_containers_have_no_shared_directory_and_say_so_before_anything_is_made(tmp_path):
     spec = specs.build({"policy": "shared-store"})
     system = OwnSystem()
-    with pytest.raises(UsageError, match="want a shared directory"):
+    with pytest.raises(UsageError, match="share a directory, which containers here do not have"):
         asyncio.run(DockerEnvironment().deploy(system, spec, system.plan(spec), tmp_path))
 
 
