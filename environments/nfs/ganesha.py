@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -125,6 +126,7 @@ class Server:
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
         self._process: asyncio.subprocess.Process | None = None
+        self._up_since_s = 0
 
     async def start(self) -> None:
         """Start, and return when the server accepts connections. Raises InfrastructureError with its last words if it does not come to that."""
@@ -134,6 +136,8 @@ class Server:
         options.directory.mkdir(parents=True, exist_ok=True)
         options.state.mkdir(parents=True, exist_ok=True)
         (options.state / "ganesha.conf").write_text(configuration(options))
+        # Its clients' numbers begin with the second of its start: started twice within one, it would take those of its former life for expired ones of this.
+        await asyncio.sleep(max(0.0, self._up_since_s + 1.01 - time.time()))
         self._process = process = await asyncio.create_subprocess_exec(
             *command(options.state),
             stdin=subprocess.DEVNULL,
@@ -154,6 +158,7 @@ class Server:
             raise InfrastructureError(
                 f"{PROGRAM} did not accept connections within {_START_S:.0f} s: {self._last_words()}"
             ) from error
+        self._up_since_s = int(time.time())
 
     async def stop(self) -> None:
         """End it cleanly; what does not end is killed."""
