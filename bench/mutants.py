@@ -82,13 +82,15 @@ def is_accused(mutant: Mutant, clean: dict[str, Any]) -> bool:
     return clean["valid"] is False or bool(mutant.anomalies & clean["anomalies"].keys())
 
 
+def kept(mutant: Mutant, seeds: int, budget: int, keep: Path) -> tuple[dict[str, Any], ...]:
+    """How those hunts ended that ``keep`` has, by seed."""
+    files = (keep / f"{mutant.name}.{seed}.{budget}.json" for seed in range(seeds))
+    return tuple(json.loads(file.read_bytes()) for file in files if file.exists())
+
+
 def hunted(mutant: Mutant, seeds: int, budget: int, keep: Path, *, shrink: bool) -> Hunted:
     """Hunt with each seed, but not where ``keep`` already has how that ended."""
-    answers = [
-        json.loads(path.read_bytes())
-        for path in (keep / f"{mutant.name}.{seed}.{budget}.json" for seed in range(seeds))
-        if path.exists()
-    ]
+    answers = list(kept(mutant, seeds, budget, keep))
     small = [answer for answer in answers if "reproduction" in answer and ("shrunk" in answer or not shrink)]
     if len(answers) == seeds and small:
         return Hunted(mutant, tuple(answers))
@@ -98,13 +100,13 @@ def hunted(mutant: Mutant, seeds: int, budget: int, keep: Path, *, shrink: bool)
         Workshop(mutant.arena.clients) as sound,
     ):
         for seed in range(seeds):
-            kept = keep / f"{mutant.name}.{seed}.{budget}.json"
-            if kept.exists():
-                answers.append(json.loads(kept.read_bytes()))
+            file = keep / f"{mutant.name}.{seed}.{budget}.json"
+            if file.exists():
+                answers.append(json.loads(file.read_bytes()))
                 continue
             answer = hunt(mutant, broken, sound, seed, budget)
             answers.append(answer)
-            kept.write_text(json.dumps(answer))
+            file.write_text(json.dumps(answer))
             print(
                 f"{mutant.name} seed {seed}: {answer['schedules']} schedules, {answer['hunt-s']:.1f} s, {answer['anomalies']}, accused {answer['accused']}",
                 file=sys.stderr,
@@ -238,7 +240,7 @@ def page(lines: list[str], said: str, seeds: int, budget: int) -> str:
             "*arena* (cluster, load, kinds of faults, sometimes a property or two: what a person would ask for who suspects the part and not the bug), draws",
             "schedules with what `jepsen-run search` draws with, and knows nothing of the bug. On every schedule that found a bug the broker without it must be clean.",
             "",
-            f"Schedules needed until the first expected anomaly, with {plural(seeds, 'seed')} and at most {budget} schedules each. `python bench/mutants.py --seeds {seeds} --shrink --record --write`",
+            f"Schedules needed until the first expected anomaly, with at most {plural(seeds, 'seed')} (those hunted are listed) and at most {budget} schedules each. `python bench/mutants.py --seeds {seeds} --shrink --record --write`",
             "made this page and the files in `tests/mutants/recorded`; `python bench/mutants.py --replay` clones the project and has `jepsen-run replay` say of each file",
             "*reproduced* where the bug is and *not reproduced* where it is not.",
             "",
@@ -280,12 +282,16 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, help="a directory for each hunt's end: a run that was interrupted goes on"
     )
+    parser.add_argument("--kept", action="store_true", help="hunt nothing: the table of what --keep has")
     arguments = parser.parse_args()
     if arguments.replay:
         return 0 if replayed() else 1
     keep = arguments.keep or Path(tempfile.mkdtemp(prefix="mutants-"))
     keep.mkdir(parents=True, exist_ok=True)
     chosen = [MUTANTS[name] for name in arguments.mutant or MUTANTS]
+    if arguments.kept:
+        done = [Hunted(mutant, kept(mutant, arguments.seeds, arguments.budget, keep)) for mutant in chosen]
+        return told(done, arguments)
     with ThreadPoolExecutor(arguments.jobs) as pool:
         done = list(
             pool.map(
@@ -295,6 +301,11 @@ def main() -> int:
                 chosen,
             )
         )
+    return told(done, arguments)
+
+
+def told(done: list[Hunted], arguments: argparse.Namespace) -> int:
+    """Print the table, keep what is to be kept; the exit status."""
     lines = table(done)
     said = summary(done)
     print("\n".join(lines))
