@@ -197,7 +197,7 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
         faults = _lasting(faults, chance)
     faults = [_with_options(fault, nodes, chance) for fault in faults]
     if swarm.bounded and _paired(nodes) and set(chosen) & set(ENDING):
-        faults = [fault if _mild(fault) or fault.kind in ENDING else _brisk(fault) for fault in faults]
+        faults = [_brisk(fault) for fault in faults]
     if chance.random() < 0.5:
         pair = chance.choice(sorted({node.pair for node in nodes}))
         faults = [_focused(fault, pair, nodes) for fault in faults]
@@ -304,7 +304,9 @@ def _mild(fault: Fault) -> bool:
 
 
 def _brisk(fault: Fault) -> Fault:
-    """The same fault, with as much room on the link as there is: slow by its delay alone."""
+    """The same fault; a slow link with as much room as there is: slow by its delay alone."""
+    if RATE not in fault.options:
+        return fault
     dropped = {RATE} if fault.options.get("delay_ms") else {RATE, "delay_ms", "jitter_ms"}
     options = {name: value for name, value in fault.options.items() if name not in dropped}
     return msgspec.structs.replace(fault, options=options)
