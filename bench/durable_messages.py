@@ -35,6 +35,12 @@ class Client(asyncio.Protocol):
 
     def __init__(self, number: int, options: argparse.Namespace) -> None:
         self.window = options.window
+        login = (
+            b"login:%b\npasscode:%b\n" % (options.login.encode(), options.passcode.encode())
+            if options.login
+            else b""
+        )
+        self.connect = b"CONNECT\naccept-version:1.2\nhost:bench\n%b\n\0" % login
         self.connected = asyncio.get_running_loop().create_future()
         body = b"x" * options.bytes
         group = number % options.groups if options.groups else None
@@ -51,7 +57,7 @@ class Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self.transport = transport
-        transport.write(b"CONNECT\naccept-version:1.2\nhost:bench\n\n\0")
+        transport.write(self.connect)
 
     def data_received(self, data: bytes) -> None:
         if not self.connected.done():
@@ -202,6 +208,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=64, help="0: no groups")
     parser.add_argument("--bytes", type=int, default=32, help="of the payload")
     parser.add_argument("--serve-baseline", help=argparse.SUPPRESS)
+    parser.set_defaults(login="", passcode="")
     options = parser.parse_args()
     if options.serve_baseline:
         uvloop.run(baseline(options.serve_baseline))
