@@ -22,9 +22,10 @@ import pyarrow.parquet as pq
 from checkers import api
 from harness import judge as judging
 from harness import partition, session
+from harness import store as stores
 from harness.compose import compose
 from harness.interface import InfrastructureError
-from harness.scenarios import Scenario
+from harness.scenarios import Probe, Scenario
 from harness.scenarios.registry import missing
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ UNKNOWN: Final = "the run ended unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked for. ``runs`` of each scenario, with the seeds 0, 1, ..."""
+    """What was asked for. ``runs`` of each scenario, with the seeds 0, 1, ...; of each probe as many, wherever it takes its steps."""
 
-    scenarios: Sequence[Scenario]
+    scenarios: Sequence[Scenario | Probe]
     environment: str
     runs: int
     root: Path
@@ -57,9 +58,9 @@ class Ran:
 
 @dataclass(slots=True)
 class Row:
-    """A scenario with its runs so far."""
+    """A scenario or probe with its runs so far."""
 
-    scenario: Scenario
+    scenario: Scenario | Probe
     runs: list[Ran] = field(default_factory=list)
 
     @property
@@ -85,7 +86,8 @@ class Row:
 def run(request: Request) -> int:
     """Run them all, print the table as it grows; 1 if a run was not as expected, 2 if one could not be decided."""
     out = sys.stderr if request.as_json else sys.stdout
-    spark = api.start_in_background()
+    judged = any(isinstance(each, Scenario) for each in request.scenarios)
+    spark = api.start_in_background() if judged else None
     rows = []
     width = max(len(scenario.id) for scenario in request.scenarios)
     for scenario in request.scenarios:
@@ -108,8 +110,12 @@ def run(request: Request) -> int:
     return judging.UNKNOWN if wrong else judging.VALID
 
 
-def once(scenario: Scenario, environment: str, seed: int, root: Path, spark: Starting | None = None) -> Ran:
-    """Run a scenario once, in a store of its own, and judge its outcome."""
+def once(
+    scenario: Scenario | Probe, environment: str, seed: int, root: Path, spark: Starting | None = None
+) -> Ran:
+    """Run a scenario or probe once, in a store of its own, and judge its outcome."""
+    if isinstance(scenario, Probe):
+        return _probed(scenario, root)
     spec = msgspec.structs.replace(scenario.spec, environment=environment, seed=seed)
     talk = io.StringIO()
     try:
@@ -129,6 +135,17 @@ def once(scenario: Scenario, environment: str, seed: int, root: Path, spark: Sta
     return Ran(problem=problem, undecided=verdict.valid is None, found=found, store=outcome.store)
 
 
+def _probed(probe: Probe, root: Path) -> Ran:
+    store = stores.create(root, probe.id.lower())
+    try:
+        steps = probe.conduct(store).steps
+    except InfrastructureError as error:
+        return Ran(problem=f"could not be run: {error}", undecided=True, found=frozenset(), store=store)
+    wrong = [str(step) for step in steps if not step.as_expected]
+    found = f"{len(steps) - len(wrong)} of {len(steps)} steps"
+    return Ran(problem="; ".join(wrong), undecided=False, found=frozenset({found}), store=store)
+
+
 def control_rows(store: Path) -> list[dict[str, Any]]:
     """What harness, monitor and nemesis recorded in a run, in order."""
     columns = ["index", "process", "type", "f", "broker", "role", "value"]
@@ -144,7 +161,7 @@ def _told(row: Row, width: int) -> list[str]:
         share = "NOT AS EXPECTED"
     lines = [
         f"{scenario.id:<{width}}  {share}: {row.found}",
-        f"{'':<{width}}    {scenario.claim} ({scenario.source})",
+        f"{'':<{width}}    {scenario.claim} ({scenario.source}{_place(scenario)})",
         f"{'':<{width}}    expected {scenario.expected}",
     ]
     problems = collections.Counter(run.problem for run in row.runs if run.problem)
@@ -155,6 +172,11 @@ def _told(row: Row, width: int) -> list[str]:
     if row.evidence is not None:
         lines.append(f"{'':<{width}}    {os.path.relpath(row.evidence)}")
     return lines
+
+
+def _place(scenario: Scenario | Probe) -> str:
+    """A scenario runs where it was asked to; a probe says where it takes its steps."""
+    return f"; {scenario.place}" if isinstance(scenario, Probe) else ""
 
 
 def _summary(rows: Sequence[Row], request: Request) -> list[str]:
@@ -202,7 +224,7 @@ def write(path: Path, rows: Sequence[Row], request: Request) -> None:
         "|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.scenario.id} | {row.scenario.claim} | {row.scenario.source} | {row.scenario.expected} | {row.found} | {row.as_expected}/{len(row.runs)} |"
+        f"| {row.scenario.id} | {row.scenario.claim} | {row.scenario.source} | {row.scenario.expected} | {row.found}{_place(row.scenario)} | {row.as_expected}/{len(row.runs)} |"
         for row in rows
     ]
     if absent := missing():

@@ -1,4 +1,4 @@
-"""All scenarios, by the row of the claims they belong to; the one place where a family is added."""
+"""All scenarios and probes, by the row of the claims they belong to; the one place where a family is added."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from harness.interface import UsageError
-from harness.scenarios import ha_database, replication, shared_store
+from harness.scenarios import ha_database, ha_database_probes, replication, shared_store
+from harness.scenarios.probe import Probe
 from harness.scenarios.scenario import Scenario
 from harness.spec import near
 
@@ -15,6 +16,8 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *shared_store.SCENARIOS,
     *ha_database.SCENARIOS,
 )
+
+PROBES: Final[tuple[Probe, ...]] = (*ha_database_probes.PROBES,)
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
     "SS": (9, "shared store (AMQ 17.3.1.2, 17.3.2)"),
@@ -37,14 +40,15 @@ def named(identifier: str) -> Scenario:
         raise KeyError(identifier) from None
 
 
-def chosen(words: Sequence[str]) -> tuple[Scenario, ...]:
-    """Those that the words name: a scenario ("RP14-true"), a row ("RP14") or a family ("RP"); all without words. Raises UsageError."""
-    found: dict[str, Scenario] = {}
+def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
+    """Those that the words name: a scenario or probe ("RP14-true"), a row ("RP14") or a family ("RP"); all without words. Raises UsageError."""
+    everything: tuple[Scenario | Probe, ...] = (*SCENARIOS, *PROBES)
+    found: dict[str, Scenario | Probe] = {}
     for word in words:
         wanted = word.upper()
         mine = [
             scenario
-            for scenario in SCENARIOS
+            for scenario in everything
             if wanted in (scenario.id.upper(), scenario.row, scenario.row.rstrip("0123456789"))
         ]
         if not mine:
@@ -52,15 +56,15 @@ def chosen(words: Sequence[str]) -> tuple[Scenario, ...]:
             count, text = FAMILIES.get(family, (0, ""))
             if (wanted == family and text) or wanted.removeprefix(family) in map(str, range(1, count + 1)):
                 raise UsageError(f"{wanted}, {text}: no scenario exists yet")
-            known = {name for scenario in SCENARIOS for name in (scenario.id, scenario.row)} | set(FAMILIES)
+            known = {name for scenario in everything for name in (scenario.id, scenario.row)} | set(FAMILIES)
             raise UsageError(f'unknown claim "{word}": {near(word, known)}')
         found.update((scenario.id, scenario) for scenario in mine)
-    return tuple(found.values()) if words else SCENARIOS
+    return tuple(found.values()) if words else everything
 
 
 def missing() -> dict[str, str]:
-    """The rows without a scenario, by family, so that nobody takes "all" for more than it is: "SS3, SS8", or the family where none of its rows has one."""
-    there = {scenario.row for scenario in SCENARIOS}
+    """The rows without a scenario or probe, by family, so that nobody takes "all" for more than it is: "SS3, SS8", or the family where none of its rows has one."""
+    there = {scenario.row for scenario in SCENARIOS} | {probe.row for probe in PROBES}
     found = {}
     for family, (count, text) in FAMILIES.items():
         rows = [f"{family}{number}" for number in range(1, count + 1)]

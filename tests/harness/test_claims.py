@@ -10,7 +10,7 @@ from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness import claims
 from harness import judge as judging
 from harness.interface import UsageError
-from harness.scenarios import SCENARIOS, Roles, named, registry
+from harness.scenarios import PROBES, SCENARIOS, Roles, named, registry
 
 
 def fault(kind, *nodes, label="1"):
@@ -54,7 +54,7 @@ def test_a_word_chooses_a_scenario_a_row_or_a_family():
     assert [each.id for each in registry.chosen(["RP14"])] == ["RP14-false", "RP14-true"]
     assert [each.id for each in registry.chosen(["RP1", "RP10"])] == ["RP1", "RP10-inside", "RP10-outside"]
     assert {each.row for each in registry.chosen(["RP"])} == {f"RP{number}" for number in range(1, 17)}
-    assert registry.chosen([]) == SCENARIOS
+    assert registry.chosen([]) == (*SCENARIOS, *PROBES)
 
 
 def test_a_claim_that_does_not_exist_is_refused_with_the_near_one():
@@ -73,7 +73,7 @@ def test_a_family_or_a_row_without_a_scenario_is_refused_by_its_name():
 
 
 def test_rows_without_a_scenario_are_named_also_where_their_family_has_some():
-    rows = {each.row for each in SCENARIOS}
+    rows = {each.row for each in (*SCENARIOS, *PROBES)}
     named_rows = {
         row for key in registry.missing() for row in key.split(", ") if row not in registry.FAMILIES
     }
@@ -83,8 +83,8 @@ def test_rows_without_a_scenario_are_named_also_where_their_family_has_some():
 
 
 def test_ids_are_unique_and_every_family_is_known():
-    assert len({each.id for each in SCENARIOS}) == len(SCENARIOS)
-    assert {each.row.rstrip("0123456789") for each in SCENARIOS} <= set(registry.FAMILIES)
+    assert len({each.id for each in (*SCENARIOS, *PROBES)}) == len(SCENARIOS) + len(PROBES)
+    assert {each.row.rstrip("0123456789") for each in (*SCENARIOS, *PROBES)} <= set(registry.FAMILIES)
 
 
 def request(tmp_path, *scenarios, **options):
@@ -128,7 +128,7 @@ def test_a_wrong_role_refutes_a_claim_whose_verdict_is_right(tmp_path):
 
 def test_the_page_of_claims_has_every_scenario_as_it_is_today():
     page = (Path(__file__).parents[2] / "docs" / "claims.md").read_text()
-    for each in SCENARIOS:
+    for each in (*SCENARIOS, *PROBES):
         assert f"| {each.id} | {each.claim} | {each.source} | {each.expected} |" in page, (
             "run: jepsen-run claims --render docs/claims.md"
         )

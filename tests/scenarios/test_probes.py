@@ -1,0 +1,109 @@
+"""A probe's steps come out as the documents say, on real processes; and a step that does not is noticed."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from harness import claims
+from harness import judge as judging
+from harness.interface import InfrastructureError
+from harness.scenarios import PROBES, Probe
+from harness.scenarios.bench import Bench
+from harness.scenarios.probe import STEPS, StepMissedError
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.id)
+def test_the_steps_come_out_as_the_documents_say(probe, tmp_path):
+    ran = claims.once(probe, "local", 0, tmp_path)
+    assert ran.problem == ""
+    assert not ran.undecided
+
+
+def made(take):
+    return Probe(id="HA99-made", claim="a claim", source="a document", expected="two steps", take=take)
+
+
+def request(tmp_path, probe, **options):
+    return claims.Request(
+        scenarios=[probe], environment="simulation", root=tmp_path / "store", runs=1, **options
+    )
+
+
+async def two_steps(notes):
+    notes.compare("the first", 1, 1)
+    notes.compare("the second", "a", "b")
+
+
+def test_a_step_that_comes_out_otherwise_refutes_the_claim_and_is_told(tmp_path, capsys):
+    assert claims.run(request(tmp_path, made(two_steps), as_json=True)) == judging.INVALID
+    said = capsys.readouterr()
+    assert "HA99-made  NOT AS EXPECTED: 1 of 2 steps" in said.err
+    assert "a claim (a document; on local processes)" in said.err
+    (told,) = json.loads(said.out)["scenarios"]
+    assert told["problems"] == ["the second: expected a, found b"]
+    (store,) = told["stores"]
+    steps = json.loads((Path(store) / STEPS).read_text())
+    assert [step["name"] for step in steps] == ["the first", "the second"]
+
+
+def test_steps_behind_a_missed_one_are_not_taken(tmp_path):
+    async def take(notes):
+        notes.require("the first", 1, 2)
+        notes.compare("the second", 1, 1)
+
+    ran = claims.once(made(take), "local", 0, tmp_path)
+    assert ran.problem == "the first: expected 1, found 2"
+
+
+def test_a_machine_that_cannot_take_the_steps_decides_nothing(tmp_path):
+    async def take(notes):
+        raise InfrastructureError("no such tool")
+
+    assert claims.run(request(tmp_path, made(take))) == judging.UNKNOWN
+
+
+def test_a_probe_that_notes_nothing_is_a_mistake(tmp_path):
+    async def take(notes):
+        pass
+
+    with pytest.raises(AssertionError, match="has noted no step"):
+        made(take).conduct(tmp_path)
+
+
+def test_what_a_bench_started_ends_with_it_and_what_was_said_is_kept(tmp_path):
+    processes = []
+
+    async def take(notes):
+        async with Bench(notes) as bench:
+            said = await bench.command("sh", "-c", "echo a line; exit 3")
+            notes.compare("a command", (3, ["a line"]), (said.status, said.lines))
+            processes.append(await bench.start("sleeper", "sh", "-c", "echo begun; exec sleep 600"))
+
+            async def begun():
+                return "begun" in processes[0].output
+
+            await bench.until("it begins", "begun", begun)
+            processes[0].send(signal.SIGSTOP)
+
+    notes = made(take).conduct(tmp_path)
+    assert notes.steps[0].as_expected
+    assert not processes[0].running
+    assert (tmp_path / "transcript.txt").read_text() == "$ sh -c 'echo a line; exit 3'\na line\n[3]\n\n"
+
+
+def test_what_never_comes_is_a_missed_step(tmp_path, monkeypatch):
+    monkeypatch.setattr("harness.scenarios.bench.PATIENCE_S", 0.0)
+
+    async def take(notes):
+        async def never():
+            return False
+
+        async with Bench(notes) as bench:
+            with pytest.raises(StepMissedError):
+                await bench.until("it comes", "it", never)
+
+    notes = made(take).conduct(tmp_path)
+    assert str(notes.steps[0]) == "it comes: expected it, found not within 0 s"
