@@ -18,6 +18,7 @@ import workloads.registry
 from harness.interface import Environment, NodePlan, Schedule, System, TestSpec, UsageError, Workload
 from harness.outside import Selective
 from harness.spec import choose
+from harness.systems import database_plan
 from harness.systems import registry as systems
 
 
@@ -72,6 +73,8 @@ def compose(
         raise UsageError(f"--environment {spec.environment}: {refusal}")
     if schedule is None:
         schedule = nemesis.schedule.generate(spec, nodes, randomness(spec, "schedule"))
+    if not environment.virtual:
+        nodes = database_plan.with_server(nodes, schedule)
     nemesis.schedule.validate(schedule, environment.supports(), nodes)
     for kind in dict.fromkeys(fault.kind for fault in schedule.faults):
         lack = nemesis.registry.get(kind).lacks(nodes)

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from harness.outside import Disk, Outside, StorePlan
+from harness.outside import DatabasePlan, Disk, Outside, StorePlan
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     pair: str
     configured: str  # "master" | "slave" | "standalone" | "member"
     ports: dict[str, int]
-    database: bool = False  # it keeps its messages in the deployment's one database
+    database: DatabasePlan | None = None  # the deployment's one database, where it keeps its messages
     store: StorePlan | None = None  # the directory it shares with others, where its data lies
 
 

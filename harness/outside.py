@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -41,6 +41,21 @@ class StorePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     mount_options: str = "hard"
     lease_ms: Annotated[float, msgspec.Meta(gt=0)] = 4000
     grace_ms: Annotated[float, msgspec.Meta(ge=0)] = 2000
+
+
+class DatabasePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The one database of a test, in which nodes keep their messages, as planned.
+
+    ``type`` "" is what the place has of its own: a simulated server in the simulation, PostgreSQL in docker, on processes of one machine a file of SQLite, or
+    PostgreSQL where a fault is to hit it. "given" is a server of the person's own: no environment makes or breaks it.
+    """
+
+    type: Literal["", "postgresql", "sqlite", "given"] = ""
+
+
+DATABASE: Final = "database:5432"
+"""Among a node's hosts: where it reaches the PostgreSQL server that the environment made. User and password are in its environment (``PGUSER``,
+``PGPASSWORD``), so that no file holds them."""
 
 
 class Disk(Protocol):

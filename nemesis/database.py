@@ -26,13 +26,15 @@ class DatabaseKind(LeasedPart):
     default_target = "all"
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:
-        """There must be a database."""
-        there = any(node.database for node in nodes)
-        return (
-            ""
-            if there
-            else "no broker of this test keeps its messages in a database: use --policy ha-database"
-        )
+        """There must be a database, and one that the environment can break."""
+        types = {node.database.type for node in nodes if node.database is not None}
+        if not types:
+            return "no broker of this test keeps its messages in a database: use --policy ha-database"
+        if "sqlite" in types:
+            return "the database of this test is a file, which no fault can stop: use --set database:type=postgresql"
+        if "given" in types:
+            return "the database of this test is a server of yours, which is not broken: leave database-store.url out"
+        return ""
 
 
 class ServerKind(DatabaseKind):

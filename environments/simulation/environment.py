@@ -82,6 +82,12 @@ class SimulationEnvironment:
         """Everything there is a name for."""
         return dict.fromkeys(faults.PRIMITIVES, "")
 
+    def refuses(self, nodes: Sequence[NodePlan]) -> str:
+        """Why this cluster cannot be deployed here; "" if it can."""
+        if any(node.database is not None and node.database.type in ("postgresql", "sqlite") for node in nodes):
+            return "a simulated world has a database server of its own: leave --set database:type out"
+        return ""
+
     # ---- where the test runs
 
     async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:

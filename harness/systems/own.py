@@ -32,9 +32,9 @@ from harness.interface import (
     TestSpec,
     UsageError,
 )
-from harness.outside import Disk, Outside, StorePlan
+from harness.outside import DATABASE, Disk, Outside, StorePlan
 from harness.spec import near
-from harness.systems import ha_database, store
+from harness.systems import database_plan, ha_database, store
 from harness.systems.admin import AdminClients
 from harness.systems.database import WorldDatabase
 from harness.systems.disk import OwnDisk
@@ -146,6 +146,7 @@ class OwnSystem:
             raise UsageError(f'unknown policy "{spec.policy}": {near(spec.policy, self.policies)}')
         roles: tuple[str, ...] = ("standalone",) if spec.policy == "standalone" else _ROLES
         stores: dict[str, StorePlan] = {}
+        database = database_plan.plan(spec) if spec.policy == "ha-database" else None
         if spec.policy == "ha-database":
             roles = (ha_database.CONFIGURED,)
         if spec.policy == "shared-store":
@@ -158,12 +159,13 @@ class OwnSystem:
                 configured=role,
                 ports=dict(PORTS),
                 store=stores.get(pair),
-                database=spec.policy == "ha-database",
+                database=database,
             )
             for pair in string.ascii_lowercase[: spec.pairs]
             for number, role in enumerate(roles, 1)
         )
         known = ["*", *(node.name for node in nodes), *([store.NAME] if stores else [])]
+        known += [database_plan.NAME] if database is not None else []
         for name in spec.properties:
             if name not in known:
                 raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
@@ -258,7 +260,7 @@ def _table(
             "cluster-user": _CLUSTER_USER,
             "cluster-password": _CLUSTER_PASSWORD,
         },
-        "hosts": {name: str(address) for name, address in hosts.items()},
+        "hosts": {name: str(address) for name, address in hosts.items() if name != DATABASE},
     }
     defaults: dict[str, Any] = dict(TEST_DEFAULTS)
     if spec.policy in _POLICIES:
@@ -267,7 +269,7 @@ def _table(
             section = dict(TEST_SHARED_STORE_DEFAULTS)
         defaults |= {f"{_HA}{spec.policy}.{node.configured}.{name}": value for name, value in section.items()}
     if spec.policy == "ha-database":
-        defaults |= ha_database.TEST_DEFAULTS
+        defaults |= {**ha_database.TEST_DEFAULTS, **database_plan.defaults(hosts)}
     table = config.apply(table, defaults)
     for chosen in ("*", node.name):
         for name, value in _properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"):

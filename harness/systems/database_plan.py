@@ -1,0 +1,60 @@
+"""What a spec says of the database of a test: ``--set database:type=postgresql``.
+
+Why under the name of a node: the database is a machine of the test like a broker, and its properties are given, stored and replayed with theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+import nemesis.registry
+from harness.interface import Address, NodePlan, Schedule, TestSpec, UsageError
+from harness.outside import DATABASE, DatabasePlan
+from harness.spec import near
+from nemesis.database import DatabaseKind
+
+NAME: Final = "database"
+
+TYPE: Final = "type"
+TYPES: Final = ("postgresql", "sqlite")
+"""What a person may ask for; without a word the place chooses."""
+
+URL: Final = "database-store.url"
+
+
+def plan(spec: TestSpec) -> DatabasePlan:
+    """The database of a test whose brokers have one. Raises UsageError naming the property."""
+    given = spec.properties.get(NAME, {})
+    for key in given:
+        if key != TYPE:
+            raise UsageError(f"--set {NAME}:{key}: unknown property: {near(key, (TYPE,))}")
+    chosen = given.get(TYPE, "")
+    if TYPE in given and chosen not in TYPES:
+        raise UsageError(f"--set {NAME}:{TYPE}={chosen}: it must be {' or '.join(TYPES)}")
+    urls = [str(properties[URL]) for name, properties in spec.properties.items() if URL in properties]
+    if not urls:
+        return DatabasePlan(type=chosen)
+    if chosen:
+        raise UsageError(
+            f"--set {NAME}:{TYPE}={chosen}: this test has a {URL} of its own; leave one of them out"
+        )
+    return DatabasePlan(type="sqlite" if all(url.startswith("sqlite:") for url in urls) else "given")
+
+
+def with_server(nodes: Sequence[NodePlan], schedule: Schedule) -> tuple[NodePlan, ...]:
+    """The nodes with a server for a database wherever a fault of the schedule is to hit one and the person left its type open: a file cannot be stopped."""
+    hit = any(isinstance(nemesis.registry.get(fault.kind), DatabaseKind) for fault in schedule.faults)
+    return tuple(
+        msgspec.structs.replace(node, database=DatabasePlan(type="postgresql"))
+        if hit and node.database is not None and not node.database.type
+        else node
+        for node in nodes
+    )
+
+
+def defaults(hosts: Mapping[str, Address]) -> dict[str, str]:
+    """The broker's properties that name the environment's server, where it has made one. Credentials are in the broker's environment."""
+    return {} if DATABASE not in hosts else {URL: f"postgresql://{hosts[DATABASE]}/postgres"}
