@@ -62,9 +62,10 @@ def policy_of(
 
         return ReplicationPolicy(config, seams, volume)
     if config.shared_store is not None:
-        from broker.policies.shared_store import SharedStorePolicy  # noqa: PLC0415 - as above
+        from broker.policies.shared_store import DirectoryStore, SharedStorePolicy  # noqa: PLC0415 - as above
 
-        return SharedStorePolicy(config, seams, cast("SharedDirectory", volume))
+        store = DirectoryStore(config, config.shared_store, seams, cast("SharedDirectory", volume))
+        return SharedStorePolicy(config, seams, store)
     if config.ha_policy.ha_database is not None:
         from broker.policies.ha_database import HaDatabasePolicy  # noqa: PLC0415 - as above
 

@@ -15,9 +15,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
-from broker.policies.shared_store import lockfile
-from broker.policies.shared_store.lockfile import LockFile, Mark
-from broker.storage.shared import SharedLock
+from broker.policies.shared_store import store
+from broker.policies.shared_store.store import HeldLock, Mark, Places
 
 _log = logging.getLogger(__name__)
 
@@ -25,9 +24,9 @@ _log = logging.getLogger(__name__)
 class Granted(NamedTuple):
     """The live lock, confirmed by a question asked at ``asked_s``; ``waiting`` is the candidate's own lock, to be given back once it is live."""
 
-    live: SharedLock
+    live: HeldLock
     asked_s: float
-    waiting: SharedLock | None
+    waiting: HeldLock | None
 
 
 class Candidate:
@@ -35,17 +34,17 @@ class Candidate:
 
     def __init__(
         self,
-        file: LockFile,
+        places: Places,
         section: SharedStoreMaster | SharedStoreSlave,
         name: str,
         waits: Callable[[Mark], None],
     ) -> None:
         self.next_in_line = False
-        self._file = file
+        self._places = places
         self._section = section
         self._name = name
         self._waits = waits
-        self._waiting: SharedLock | None = None
+        self._waiting: HeldLock | None = None
         self._seen_live = False
         self._trouble = ""
         self._said = ""
@@ -62,7 +61,7 @@ class Candidate:
         while True:
             try:
                 if not prepared:
-                    await self._file.prepare()
+                    await self._places.prepare()
                     prepared = True
                 granted = await self._attempt()
             except OSError as error:
@@ -90,21 +89,21 @@ class Candidate:
     async def _queue(self) -> None:
         """Take the place of the next one, if it is free; say that we wait."""
         if self._waiting is None:
-            self._waiting = await (self._file.try_master() if self._master else self._file.try_backup())
+            self._waiting = await (self._places.try_master() if self._master else self._places.try_backup())
         else:
             await self._check_place(self._waiting)
         self.next_in_line = self._waiting is not None
-        mark = await self._file.read()
-        self._seen_live |= mark.state in (lockfile.LIVE, lockfile.FAILING_BACK)
+        mark = await self._places.read()
+        self._seen_live |= mark.state in (store.LIVE, store.FAILING_BACK)
         place = "next in line" if self.next_in_line else "behind another backup"
         if place != self._place:
             self._place = place
             _log.info("waiting for the live lock, %s", place)
         # Whoever was stopped on purpose and is started again does not wait behind backups that stay passive for its sake.
-        self._returns = mark.state == lockfile.PAUSED and mark.name == self._name and not self._seen_live
+        self._returns = mark.state == store.PAUSED and mark.name == self._name and not self._seen_live
         self._waits(mark)
 
-    async def _check_place(self, waiting: SharedLock) -> None:
+    async def _check_place(self, waiting: HeldLock) -> None:
         """A place in the line may be lost like any lock; then we are behind whoever took it."""
         try:
             await waiting.verify()
@@ -113,12 +112,12 @@ class Candidate:
             raise
 
     async def _try_live(self) -> Granted | None:
-        lock = await self._file.try_live()
+        lock = await self._places.try_live()
         if lock is None:
             return None
         kept = False
         try:
-            mark = await self._file.read()
+            mark = await self._places.read()
             if await self._may_take(mark):
                 asked_s = await self._confirm(lock)
                 kept = True
@@ -128,7 +127,7 @@ class Candidate:
                 await lock.release()
         return None
 
-    async def _confirm(self, lock: SharedLock) -> float:
+    async def _confirm(self, lock: HeldLock) -> float:
         """When a question was asked that the store has answered soon: a reign cannot begin with a lease that is half over."""
         loop = asyncio.get_running_loop()
         while True:
@@ -138,14 +137,14 @@ class Candidate:
                 return asked_s
 
     async def _may_take(self, mark: Mark) -> bool:
-        if mark.state == lockfile.PAUSED:
+        if mark.state == store.PAUSED:
             may = not self._seen_live and (self._master or mark.name == self._name)
             why = f"{mark.name} was stopped without failover"
-        elif mark.state == lockfile.FAILING_BACK and not self._master:
-            may = not await self._file.master_waits()
+        elif mark.state == store.FAILING_BACK and not self._master:
+            may = not await self._places.master_waits()
             why = "the master is to have its place back"
         else:
-            may = self._master or mark.state != lockfile.NOT_STARTED
+            may = self._master or mark.state != store.NOT_STARTED
             why = "no master has ever been live here"
         if not may and why != self._said:
             self._said = why

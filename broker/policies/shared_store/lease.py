@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from broker.storage.shared import SharedLock
+from broker.policies.shared_store.store import HeldLock
 
 _log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class Lease:
     ``on_doubt`` is called when certainty ends, ``on_certain`` when it is back. ``run`` keeps asking until it raises.
     """
 
-    def __init__(self, lock: SharedLock, *, asked_s: float, period_s: float, expiration_s: float) -> None:
+    def __init__(self, lock: HeldLock, *, asked_s: float, period_s: float, expiration_s: float) -> None:
         self.lock = lock
         self.on_doubt: Callable[[], None] = lambda: None
         self.on_certain: Callable[[], None] = lambda: None

@@ -1,6 +1,6 @@
 """The live broker on a shared store: from the live lock to its loss, its release, or its hand-over.
 
-It makes a life of its own from the last one's data (`lives`), recovers the journal, and serves. Everything that is answered or
+It inherits what the last life left (`store.Store.inherit`), and serves. Everything that is answered or
 delivered asks the lease first (`lease`): a broker that stood still, or whose store is silent, answers nobody before the store has
 confirmed its lock again. What proves that the lock is lost, or that the store is gone, ends the broker at once: it fences itself.
 """
@@ -17,19 +17,16 @@ from broker.cluster.balancing import Balancing
 from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
-from broker.policies.identity import new_node_id
 from broker.policies.live import Live
 from broker.policies.policy import StartError
-from broker.policies.shared_store import lives, lockfile
 from broker.policies.shared_store.candidate import Granted
 from broker.policies.shared_store.lease import Lease, LockLostError
-from broker.policies.shared_store.lockfile import LockFile
-from broker.policies.standalone import STOP_PATIENCE_S, journal_options
+from broker.policies.shared_store.store import FAILING_BACK, PAUSED, HeldLock, Store
+from broker.policies.standalone import STOP_PATIENCE_S
 from broker.seams import Seams
-from broker.storage.errors import JournalError, JournalFailedError
+from broker.storage.entries import Entries
+from broker.storage.errors import JournalFailedError
 from broker.storage.gate import DurabilityGate
-from broker.storage.journal import Journal
-from broker.storage.shared import SharedDirectory, SharedLock
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +53,7 @@ class LiveRole:
         config: BrokerConfig,
         section: SharedStoreMaster | SharedStoreSlave,
         seams: Seams,
-        store: SharedDirectory,
+        store: Store,
         membership: Membership,
         granted: Granted,
         become: Callable[[str], None],
@@ -77,8 +74,7 @@ class LiveRole:
         self._membership = membership
         self._granted = granted
         self._become = become
-        self._file = LockFile(store)
-        self._journal: Journal | None = None
+        self._journal: Entries | None = None
         self._balancing: Balancing | None = None
         self._serving = False
         self._fenced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -119,35 +115,19 @@ class LiveRole:
             await self._quiesce()
             await tidying
             await journal.close()
-            state = (
-                lockfile.FAILING_BACK
-                if handing_over
-                else ""
-                if self.failover_on_shutdown
-                else lockfile.PAUSED
-            )
+            state = FAILING_BACK if handing_over else "" if self.failover_on_shutdown else PAUSED
             if state:
-                await self._file.leave(self.lease.lock, state)
+                await self._store.leave(self.lease.lock, state)
             return "handed-over" if handing_over else "stopped"
         finally:
             for task in (*waited, tidying):
                 task.cancel()
 
-    async def _activate(self) -> Journal:
+    async def _activate(self) -> Entries:
         """Take the store's data over, and begin to serve them."""
-        config, lease, store = self._config, self.lease, self._store
-        node_id = (await self._file.read()).node_id or await self._without_a_mark()
-        lease.require()
-        await self._file.begin(lease.lock, node_id, config.broker.name)
-        life = self.life = await lives.begin(store, lease.require)
-        try:
-            journal, recovered = await Journal.open(store, lives.directory(life), journal_options(config))
-        except JournalError as error:
-            raise StartError(f"{config.data_path}: {error}") from error
-        self._journal = journal
-        lease.require()
-        await lives.complete(store, life, node_id)
-        lease.require()
+        config, lease = self._config, self.lease
+        life, node_id, journal, recovered = await self._store.inherit(lease.lock, lease.require)
+        self.life, self._journal = life, journal
         gate = DurabilityGate(journal.synced)
         gate.look = lambda: None if lease.certain() else gate.hold()
         balancing = self._balancing = Balancing(self._membership, node_id)
@@ -164,27 +144,14 @@ class LiveRole:
             await self._granted.waiting.release()
         return journal
 
-    async def _without_a_mark(self) -> str:
-        """The node ID where the lock file tells none: a new store, or one whose lock file was lost.
-
-        Then somebody may still hold the lock of the lost file, and learns of the loss when he next asks (AMQ-4705): his lease is waited for.
-        """
-        known = await lives.node_id_of(self._store, await lives.latest(self._store))
-        if known is None:
-            return new_node_id(self._seams, self._config.broker.name)
-        wait_s = self._section.lock_expiration / 1000
-        _log.warning("the store's lock file was lost: waiting %g s for whoever may hold the old one", wait_s)
-        await asyncio.sleep(wait_s)
-        return known
-
     async def _master_is_back(self) -> None:
         """Return when a master waits for its place and nobody else waits for ours (AMQ 17.3.2.2: no failback with several backups)."""
         said = False
         while True:
             await asyncio.sleep(self._section.lock_poll_period / 1000)
-            if not await self._file.master_waits():
+            if not await self._store.places.master_waits():
                 continue
-            if not await self._file.backup_waits():
+            if not await self._store.places.backup_waits():
                 return
             if not said:
                 said = True
@@ -192,7 +159,7 @@ class LiveRole:
 
     async def _remove_older(self) -> None:
         try:
-            await lives.remove_older(self._store, self.life)
+            await self._store.tidy(self.life)
         except OSError as error:
             _log.warning("former lives could not be removed from the store: %s", error)
 
@@ -264,7 +231,7 @@ class LiveRole:
                 await release(lock)
 
 
-async def release(lock: SharedLock) -> None:
+async def release(lock: HeldLock) -> None:
     """Give a lock back, or lose it."""
     with contextlib.suppress(OSError):
         await lock.release()

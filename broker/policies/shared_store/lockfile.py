@@ -16,19 +16,15 @@ holds a lock and leaves no note: a note outlives who wrote it.
 from __future__ import annotations
 
 import uuid
-from typing import Final, NamedTuple
+from typing import Final
 
+from broker.policies.shared_store.store import FAILING_BACK, LIVE, NOT_STARTED, PAUSED, Mark
 from broker.storage.shared import SharedDirectory, SharedLock
 
 DIRECTORIES: Final = ("bindings", "journal", "large-messages", "paging")
 """The layout of a store (AMQ 17.3.2.2). ``large-messages`` and ``paging`` are there, and nothing is in them yet."""
 
 PATH: Final = "journal/server.lock"
-
-LIVE: Final = "L"
-PAUSED: Final = "P"
-FAILING_BACK: Final = "F"
-NOT_STARTED: Final = ""
 
 _STATE_AT: Final = 0
 _LIVE_AT: Final = 1
@@ -37,14 +33,6 @@ _NODE_ID_AT: Final = 3
 _MASTER_AT: Final = 19
 _NAME_AT: Final = 20
 _SIZE: Final = 85
-
-
-class Mark(NamedTuple):
-    """What the last live left: the state, its data's node ID, its own name."""
-
-    state: str
-    node_id: str | None
-    name: str
 
 
 class LockFile:
@@ -109,3 +97,6 @@ async def _held(lock: SharedLock | None) -> bool:
         return True
     await lock.release()
     return False
+
+
+__all__ = ["DIRECTORIES", "FAILING_BACK", "LIVE", "NOT_STARTED", "PATH", "PAUSED", "LockFile", "Mark"]

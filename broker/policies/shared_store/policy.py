@@ -16,9 +16,8 @@ from broker.core.engine import Engine
 from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
 from broker.policies.shared_store.candidate import Candidate, Granted
 from broker.policies.shared_store.live import LiveEnd, LiveRole, bounded
-from broker.policies.shared_store.lockfile import LockFile, Mark
+from broker.policies.shared_store.store import Mark, Store
 from broker.seams import Seams
-from broker.storage.shared import SharedDirectory
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +25,7 @@ _log = logging.getLogger(__name__)
 class SharedStorePolicy:
     """See ``policy.Policy``."""
 
-    def __init__(self, config: BrokerConfig, seams: Seams, store: SharedDirectory) -> None:
+    def __init__(self, config: BrokerConfig, seams: Seams, store: Store) -> None:
         assert config.cluster is not None
         assert config.shared_store is not None
         self.config = config
@@ -97,11 +96,12 @@ class SharedStorePolicy:
         finally:
             self._become("stopped")
             await self.membership.stop()
+            await bounded(self._store.close())
 
     async def _wait(self, stopping: asyncio.Event) -> Granted | None:
         """Until the live lock is ours; None when the broker is to stop."""
         candidate = self.candidate = Candidate(
-            LockFile(self._store), self.section, self.config.broker.name, self._waits
+            self._store.places, self.section, self.config.broker.name, self._waits
         )
         stop = asyncio.create_task(stopping.wait(), name="wait for stop")
         waiting = asyncio.create_task(candidate.run(), name="wait for the live lock")

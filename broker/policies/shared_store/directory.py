@@ -1,0 +1,85 @@
+"""A directory as the store of policy ``shared-store``: a lock file says who is live (``lockfile``), each life has a journal of its own (``lives``)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import cast
+
+from broker.config import BrokerConfig
+from broker.ha_policy import SharedStoreRole
+from broker.policies.identity import new_node_id
+from broker.policies.policy import StartError
+from broker.policies.shared_store import lives
+from broker.policies.shared_store.lockfile import LockFile
+from broker.policies.shared_store.store import HeldLock, Inherited
+from broker.policies.standalone import journal_options
+from broker.seams import Seams
+from broker.storage.errors import JournalError
+from broker.storage.journal import Journal
+from broker.storage.shared import SharedDirectory, SharedLock
+
+_log = logging.getLogger(__name__)
+
+
+class DirectoryStore:
+    """See ``store.Store``. The directory is the caller's to close."""
+
+    def __init__(
+        self, config: BrokerConfig, section: SharedStoreRole, seams: Seams, directory: SharedDirectory
+    ) -> None:
+        self.places = LockFile(directory)
+        self._config = config
+        self._section = section
+        self._seams = seams
+        self._directory = directory
+
+    async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
+        """A directory of a new life, from the latest complete one's; complete itself once its journal could be read."""
+        config, directory = self._config, self._directory
+        node_id = (await self.places.read()).node_id or await self._without_a_mark()
+        require()
+        await self.places.begin(_own(live), node_id, config.broker.name)
+        life = await lives.begin(directory, require)
+        try:
+            journal, recovered = await Journal.open(directory, lives.directory(life), journal_options(config))
+        except JournalError as error:
+            raise StartError(f"{config.data_path}: {error}") from error
+        try:
+            require()
+            await lives.complete(directory, life, node_id)
+            require()
+        except BaseException:
+            await journal.close()
+            raise
+        return Inherited(life, node_id, journal, recovered)
+
+    async def leave(self, live: HeldLock, state: str) -> None:
+        """Into the lock file, under the lock."""
+        await self.places.leave(_own(live), state)
+
+    async def tidy(self, life: int) -> None:
+        """The directories of former lives."""
+        await lives.remove_older(self._directory, life)
+
+    async def close(self) -> None:
+        """Nothing was opened here."""
+
+    async def _without_a_mark(self) -> str:
+        """The node ID where the lock file tells none: a new store, or one whose lock file was lost.
+
+        Then somebody may still hold the lock of the lost file, and learns of the loss when he next asks (AMQ-4705): his lease is waited for.
+        """
+        known = await lives.node_id_of(self._directory, await lives.latest(self._directory))
+        if known is None:
+            return new_node_id(self._seams, self._config.broker.name)
+        wait_s = self._section.lock_expiration / 1000
+        _log.warning("the store's lock file was lost: waiting %g s for whoever may hold the old one", wait_s)
+        await asyncio.sleep(wait_s)
+        return known
+
+
+def _own(lock: HeldLock) -> SharedLock:
+    """A lock that our own lock file has granted."""
+    return cast("SharedLock", lock)

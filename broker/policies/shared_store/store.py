@@ -1,0 +1,110 @@
+"""The seam between policy ``shared-store`` and the store itself: who may be live, what the last live left behind, and the data.
+
+Why a seam: AMQ 17.3.2 promises the same on a directory and on a database (17.3.2.2). Who waits for whom, when a live is certain and what it does when it
+is not any more is the policy's and the same for both; how a lock is held, and how a life that lost it is kept from writing, is the store's.
+
+Every call may hang, or raise OSError where the store fails; deadlines are the caller's. A call that was given up may take effect later, once; a store lets
+none of these reach the data of a later life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from broker.storage.entries import Entries
+from broker.storage.journal import Recovered
+
+LIVE: Final = "L"
+PAUSED: Final = "P"
+FAILING_BACK: Final = "F"
+NOT_STARTED: Final = ""
+
+
+class Mark(NamedTuple):
+    """What the last live left: the state, its data's node ID, its own name."""
+
+    state: str
+    node_id: str | None
+    name: str
+
+
+class HeldLock(Protocol):
+    """A lock of the store that was granted to us; it may be lost at any time."""
+
+    async def verify(self) -> None:
+        """Return when the store has confirmed, after the call, that the lock is ours. Raises OSError when it is lost or the store is gone."""
+        ...
+
+    async def release(self) -> None:
+        """Give it back. Raises OSError."""
+        ...
+
+
+class Places(Protocol):
+    """The places at a store: the live's, the next backup's, a waiting master's."""
+
+    async def prepare(self) -> None:
+        """Make what has to be there before anybody can ask for a place."""
+        ...
+
+    async def try_live(self) -> HeldLock | None:
+        """The live lock, None while somebody has it."""
+        ...
+
+    async def try_backup(self) -> HeldLock | None:
+        """The lock of the backup that is next."""
+        ...
+
+    async def try_master(self) -> HeldLock | None:
+        """The lock of a waiting master."""
+        ...
+
+    async def backup_waits(self) -> bool:
+        """Whether some backup is next."""
+        ...
+
+    async def master_waits(self) -> bool:
+        """Whether a master waits for its place."""
+        ...
+
+    async def read(self) -> Mark:
+        """What the last live left; meaningful for whoever holds the live lock."""
+        ...
+
+
+class Inherited(NamedTuple):
+    """A life that has begun: its number grows from life to life of one store; ``recovered`` is what the lives before it left in ``journal``."""
+
+    life: int
+    node_id: str
+    journal: Entries
+    recovered: Recovered
+
+
+class Store(Protocol):
+    """A store as one broker has it."""
+
+    @property
+    def places(self) -> Places:
+        """Its locks."""
+        ...
+
+    async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
+        """Begin a life with all that is in the store: nothing that an earlier life does from now on changes it.
+
+        ``require`` raises when it is not certain any more that the live lock is ours. Raises StartError for data that cannot be read; OSError.
+        """
+        ...
+
+    async def leave(self, live: HeldLock, state: str) -> None:
+        """Say in which state the holder of the live lock leaves its place."""
+        ...
+
+    async def tidy(self, life: int) -> None:
+        """Remove what lives before this one left and nobody needs."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what was opened here."""
+        ...
