@@ -180,9 +180,21 @@ class BrokerConfig(Section, frozen=True, kw_only=True):
 
     @property
     def shared_store(self) -> SharedStoreMaster | SharedStoreSlave | None:
-        """The configured role of a broker on a shared store, None for any other."""
+        """The configured role of a broker on a shared store, None for any other; its times are those of the store in use."""
         section = self.ha_policy.shared_store
-        return None if section is None else section.master or section.slave
+        role = None if section is None else section.master or section.slave
+        database = self.database_store
+        if section is None or role is None or section.store == "directory" or database is None:
+            return role
+        return msgspec.structs.replace(
+            role, lock_renew_period=database.lock_renew_period, lock_expiration=database.lock_expiration
+        )
+
+    @property
+    def shares_directory(self) -> bool:
+        """Whether ``broker.data-directory`` is shared with other brokers."""
+        section = self.ha_policy.shared_store
+        return section is not None and section.store == "directory"
 
     def resolved_hosts(self) -> dict[str, tuple[str, int]]:
         """The hosts table as ``Seams`` wants it."""
@@ -214,7 +226,11 @@ def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
     except msgspec.ValidationError as error:
         _refuse_unknown(table, BrokerConfig, "", where)
         raise ConfigurationError(f"{where}: {_in_words(str(error), table)}") from None
-    problem = config.ha_policy.problem(clustered=config.cluster is not None) or _store_problem(config)
+    policy = config.ha_policy
+    problem = policy.problem(clustered=config.cluster is not None) or policy.store_problem(
+        config.database_store,
+        "" if config.cluster is None else config.cluster.message_load_balancing,
+    )
     if problem:
         raise ConfigurationError(f"{where}: {problem}")
     config.resolved_hosts()
@@ -222,21 +238,6 @@ def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
         for name in config.cluster.static_connectors:
             _host_port("cluster.static-connectors", name, path)
     return config
-
-
-def _store_problem(config: BrokerConfig) -> str:
-    """What is wrong between policy and store, "" if nothing."""
-    if (config.ha_policy.ha_database is None) != (config.database_store is None):
-        return "ha-policy.ha-database and a [database-store] section belong together: one of them is missing"
-    if config.database_store is None:
-        return ""
-    assert config.cluster is not None, "ha-database without a cluster"
-    if config.cluster.message_load_balancing != "OFF":
-        return (
-            "cluster.message-load-balancing must be OFF under ha-policy.ha-database: a message that was on its way to another"
-            " broker would have no owner to take it over from"
-        )
-    return config.database_store.problem()
 
 
 def apply(table: Mapping[str, Any], properties: Mapping[str, Any], path: str = "") -> dict[str, Any]:

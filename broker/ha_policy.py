@@ -6,7 +6,7 @@ configuration is the same under all of them. Times are milliseconds.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -77,6 +77,9 @@ class DatabaseStoreSection(Section, frozen=True, kw_only=True):
     """How long after its last proof a broker may be replaced (jdbc-lock-expiration). It answers nobody from half of it on."""
     journal_sync_period: Milliseconds = 5
     """The shortest time from one batch of rows to the next (jdbc-journal-sync-period)."""
+    store_name: Annotated[str, Meta(pattern=r"^[\w.-]+\Z", max_length=64)] = "default"
+    """Which of the shared stores in this database, under ha-policy.shared-store: the same for a live and its backups, another for every other group. It
+    stands for the names of tables (message-table-name, node-manager-store-table-name and the like)."""
 
     def __repr__(self) -> str:
         """Without the password: a configuration may end up in a log."""
@@ -91,16 +94,11 @@ class DatabaseStoreSection(Section, frozen=True, kw_only=True):
             return (
                 "database-store.url must not hold credentials: database-store.user and .password are for them"
             )
-        if self.lock_expiration < 4 * self.lock_renew_period:
-            return (
-                f"database-store.lock-expiration is {self.lock_expiration}: it must be at least four times"
-                f" lock-renew-period ({self.lock_renew_period}), since half of it is all that a late renewal may take"
-            )
-        return ""
+        return _too_short("database-store", self.lock_renew_period, self.lock_expiration)
 
 
 class SharedStoreRole(Section, frozen=True, kw_only=True):
-    """What master and slave on a shared store have in common (AMQ 17.3.2). ``broker.data-directory`` is the shared directory."""
+    """What master and slave on a shared store have in common (AMQ 17.3.2). ``broker.data-directory`` is the directory; on a database, [database-store] has the lock's times."""
 
     failover_on_shutdown: bool = False
     """Whether a backup takes over when this broker, being live, is stopped normally."""
@@ -126,10 +124,51 @@ class SharedStoreSlave(SharedStoreRole, frozen=True, kw_only=True):
 
 
 class SharedStoreSection(Section, frozen=True, kw_only=True):
-    """Exactly one of the two."""
+    """Where the shared store is, and exactly one of the two roles."""
 
+    store: Literal["directory", "database"] = "directory"
+    """A directory of a shared file system (broker.data-directory), or a database ([database-store], AMQ 17.3.2.2)."""
     master: SharedStoreMaster | None = None
+    """The section ha-policy.shared-store.master."""
     slave: SharedStoreSlave | None = None
+    """The section ha-policy.shared-store.slave."""
+
+    def problem(self, database: DatabaseStoreSection | None) -> str:
+        """What is wrong between the role and its store, "" if nothing."""
+        name, role = ("master", self.master) if self.master is not None else ("slave", self.slave)
+        assert role is not None, "a shared store without a role"
+        own = f"ha-policy.shared-store.{name}"
+        if self.store == "directory":
+            return _too_short(own, role.lock_renew_period, role.lock_expiration)
+        assert database is not None, "a store in a database without one"
+        for given, default in (
+            ("lock_renew_period", SharedStoreRole().lock_renew_period),
+            ("lock_expiration", SharedStoreRole().lock_expiration),
+        ):
+            if getattr(role, given) != default:
+                shown = given.replace("_", "-")
+                return f"{own}.{shown} is for a directory: on a database it is database-store.{shown}"
+        if database.network_timeout >= database.lock_expiration:
+            return (
+                f"database-store.network-timeout is {database.network_timeout}: it must be shorter than lock-expiration"
+                f" ({database.lock_expiration}), or one connection that hangs costs the live lock"
+            )
+        if role.lock_poll_period > database.lock_expiration // 2:
+            return (
+                f"{own}.lock-poll-period is {role.lock_poll_period}: it must be at most half of database-store.lock-expiration"
+                f" ({database.lock_expiration}), since whoever waits renews its place whenever it looks"
+            )
+        return ""
+
+
+def _too_short(section: str, renew_period: int, expiration: int) -> str:
+    """What is wrong between how often a lease is renewed and how long it lasts."""
+    if expiration >= 4 * renew_period:
+        return ""
+    return (
+        f"{section}.lock-expiration is {expiration}: it must be at least four times"
+        f" lock-renew-period ({renew_period}), since half of it is all that a late renewal may take"
+    )
 
 
 class HaDatabaseSection(Section, frozen=True, kw_only=True):
@@ -155,12 +194,39 @@ class HaDatabaseSection(Section, frozen=True, kw_only=True):
     """Whether others take over when this broker is stopped normally (``shutdown -nofailover`` is false)."""
 
 
+class MultiInstanceSection(SharedStoreRole, frozen=True, kw_only=True):
+    """An instance of a multi-instance queue manager (WebSphere MQ 7.0.1): one is active, one may stand by. ``broker.data-directory`` is the shared file system."""
+
+    queue_manager: Annotated[str, Meta(pattern=r"^\w[\w.%-]*\Z", max_length=48)]
+    """The same for all instances (crtmqm): they are one queue manager."""
+    permit_standby: bool = False
+    """Whether this instance may stand by, and another beside it when it is active (strmqm -x)."""
+    data_directory: Annotated[str, Meta(pattern=r"^\w[\w.-]*\Z")] = "qmgrs"
+    """Where, within the shared file system, the queue managers' data and locks are (crtmqm -md)."""
+    log_directory: Annotated[str, Meta(pattern=r"^\w[\w.-]*\Z")] = "logs"
+    """Where, within it, their logs are (crtmqm -ld)."""
+    failover_on_shutdown: bool = False
+    """What SIGTERM and ``brokerctl stop`` do with the active instance: false ends both instances (endmqm -i), true switches over (endmqm -is)."""
+
+    def problem(self, *, clustered: bool) -> str:
+        """What is wrong with it, "" if nothing."""
+        if not clustered:
+            return "ha-policy.multi-instance wants a [cluster] section: that is where clients learn which instance is active"
+        if self.data_directory == self.log_directory:
+            return (
+                f"ha-policy.multi-instance.data-directory and log-directory are both {self.data_directory!r}:"
+                " they must be two directories"
+            )
+        return ""
+
+
 class HaPolicySection(Section, frozen=True, kw_only=True):
     """How the broker's data survives its end. Nothing here: a standalone broker."""
 
     replication: ReplicationSection | None = None
     shared_store: SharedStoreSection | None = None
     ha_database: HaDatabaseSection | None = None
+    multi_instance: MultiInstanceSection | None = None
 
     def problem(self, *, clustered: bool) -> str:
         """What is wrong with it as a whole, "" if nothing: one policy, one role, and a cluster to find the others in."""
@@ -172,6 +238,8 @@ class HaPolicySection(Section, frozen=True, kw_only=True):
         if len(chosen) > 1:
             return f"ha-policy has {' and '.join(chosen)}: a broker has one policy"
         for name, section in chosen.items():
+            if isinstance(section, MultiInstanceSection):
+                return section.problem(clustered=clustered)
             if name == "ha-database":
                 if not clustered:
                     return (
@@ -183,3 +251,23 @@ class HaPolicySection(Section, frozen=True, kw_only=True):
             if not clustered:
                 return f"ha-policy.{name} wants a [cluster] section: that is where the partner is found"
         return ""
+
+    def store_problem(self, database: DatabaseStoreSection | None, balancing: str) -> str:
+        """What is wrong between policy and store, "" if nothing; ``balancing`` is the cluster's message-load-balancing."""
+        if self.shared_store is not None:
+            if (self.shared_store.store == "database") != (database is not None):
+                return 'ha-policy.shared-store.store = "database" and a [database-store] section belong together: one of them is missing'
+            problem = "" if database is None else database.problem()
+            return problem or self.shared_store.problem(database)
+        if (self.ha_database is None) != (database is None):
+            return (
+                "ha-policy.ha-database and a [database-store] section belong together: one of them is missing"
+            )
+        if database is None:
+            return ""
+        if balancing != "OFF":
+            return (
+                "cluster.message-load-balancing must be OFF under ha-policy.ha-database: a message that was on its way to another"
+                " broker would have no owner to take it over from"
+            )
+        return database.problem()

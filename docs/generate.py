@@ -112,9 +112,11 @@ def broker_properties() -> str:
         "journal": broker.config.JournalSection,
         "ha-policy.replication.master": broker.config.MasterSection,
         "ha-policy.replication.slave": broker.config.SlaveSection,
+        "ha-policy.shared-store": broker.ha_policy.SharedStoreSection,
         "ha-policy.shared-store.master": broker.config.SharedStoreMaster,
         "ha-policy.shared-store.slave": broker.config.SharedStoreSlave,
         "ha-policy.ha-database": broker.ha_policy.HaDatabaseSection,
+        "ha-policy.multi-instance": broker.ha_policy.MultiInstanceSection,
         "database-store": broker.ha_policy.DatabaseStoreSection,
         "address-settings.MATCH": broker.config.AddressSettings,
     }

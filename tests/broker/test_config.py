@@ -135,6 +135,67 @@ def test_every_property_has_a_dotted_name():
         assert "unknown property" not in str(caught.value), name
 
 
+SQLITE = {"url": "sqlite:store.sqlite"}
+
+
+@pytest.mark.parametrize(
+    ("shared", "database", "message"),
+    [
+        ({"store": "database", "master": {}}, None, "a [database-store] section belong together"),
+        ({"master": {}}, SQLITE, "a [database-store] section belong together"),
+        (
+            {"store": "database", "slave": {"lock-expiration": 9000}},
+            SQLITE,
+            "ha-policy.shared-store.slave.lock-expiration is for a directory: on a database it is database-store.lock-expiration",
+        ),
+        (
+            {"store": "database", "master": {}},
+            SQLITE | {"lock-renew-period": 4000},
+            "database-store.lock-expiration is 15000: it must be at least four times lock-renew-period (4000)",
+        ),
+        (
+            {"store": "database", "master": {}},
+            SQLITE | {"network-timeout": 15_000},
+            "database-store.network-timeout is 15000: it must be shorter than lock-expiration",
+        ),
+        (
+            {"store": "database", "master": {"lock-poll-period": 8000}},
+            SQLITE,
+            "ha-policy.shared-store.master.lock-poll-period is 8000: it must be at most half",
+        ),
+        (
+            {"master": {"lock-renew-period": 4000}},
+            None,
+            "ha-policy.shared-store.master.lock-expiration is 15000: it must be at least four times",
+        ),
+        (
+            {"store": "database", "master": {}},
+            {"url": "postgresql://me:secret@db/x"},
+            "database-store.url must not hold credentials",
+        ),
+    ],
+)
+def test_a_shared_store_and_its_times_belong_together(shared, database, message):
+    table = {**BASE, **CLUSTER, "ha-policy": {"shared-store": shared}}
+    with pytest.raises(config.ConfigurationError) as caught:
+        config.validate(table if database is None else {**table, "database-store": database})
+    assert message in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_on_a_database_the_times_of_the_lock_are_the_databases():
+    times = {"lock-renew-period": 300, "lock-expiration": 6000, "network-timeout": 1000}
+    shared = {"store": "database", "slave": {"restart-backup": False}}
+    table = {
+        **BASE,
+        **CLUSTER,
+        "ha-policy": {"shared-store": shared},
+        "database-store": SQLITE | times,
+    }
+    role = config.validate(table).shared_store
+    assert (role.lock_renew_period, role.lock_expiration, role.restart_backup) == (300, 6000, False)
+
+
 @pytest.mark.parametrize(
     ("properties", "message"),
     [
@@ -144,6 +205,18 @@ def test_every_property_has_a_dotted_name():
             "ha-policy has replication and shared-store: a broker has one policy",
         ),
         ({"ha-policy.shared-store": {"slave": {}}, "cluster": None}, "wants a [cluster] section"),
+        (
+            {"ha-policy.multi-instance": {"queue-manager": "QM1"}, "cluster": None},
+            "ha-policy.multi-instance wants a [cluster] section",
+        ),
+        (
+            {"ha-policy.multi-instance": {"queue-manager": "QM1", "log-directory": "qmgrs"}},
+            "ha-policy.multi-instance.data-directory and log-directory are both 'qmgrs'",
+        ),
+        (
+            {"ha-policy.multi-instance": {"queue-manager": "../QM1"}},
+            "'ha-policy.multi-instance.queue-manager'",
+        ),
     ],
 )
 def test_a_broker_has_one_policy_one_role_and_a_cluster(properties, message):
