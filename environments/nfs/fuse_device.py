@@ -39,16 +39,16 @@ def missing() -> str:
     return ""
 
 
-def mount(source: str, directory: Path, *, read_only: bool) -> int:
-    """Mount on a directory; the descriptor that requests are read from. Raises MountError."""
+def mount(source: str, directory: Path, *, read_only: bool, kind: str = KIND) -> int:
+    """Mount on a directory, as a file system of this ``kind``; the descriptor that requests are read from. Raises MountError."""
     if os.geteuid() != 0:
-        return _by_helper(source, directory, read_only=read_only)
+        return _by_helper(source, directory, read_only=read_only, kind=kind)
     device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
     data = f"fd={device},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other"
     libc = ctypes.CDLL(None, use_errno=True)
     flags = _NOSUID_NODEV | (_READ_ONLY if read_only else 0)
     if libc.mount(
-        source.encode(), os.fsencode(directory), KIND.encode(), ctypes.c_ulong(flags), data.encode()
+        source.encode(), os.fsencode(directory), kind.encode(), ctypes.c_ulong(flags), data.encode()
     ):
         number = ctypes.get_errno()
         os.close(device)
@@ -56,10 +56,11 @@ def mount(source: str, directory: Path, *, read_only: bool) -> int:
     return device
 
 
-def _by_helper(source: str, directory: Path, *, read_only: bool) -> int:
+def _by_helper(source: str, directory: Path, *, read_only: bool, kind: str) -> int:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     with ours, theirs:
-        options = f"nosuid,nodev,default_permissions,fsname={source},subtype=nfs4" + (
+        subtype = kind.partition(".")[2]
+        options = f"nosuid,nodev,default_permissions,fsname={source},subtype={subtype}" + (
             ",ro" if read_only else ""
         )
         done = subprocess.run(

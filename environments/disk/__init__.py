@@ -1,0 +1,22 @@
+"""Disks that break, for real processes: a file system behind FUSE that passes everything to a directory, and does to it what a test asks for.
+
+Why: what a broker promises is "on disk", and only a disk that forgets what was not synced, is full, or stands still can show whether it is true
+(LazyFS and CharybdeFS do the same for databases). ``mount.py`` is the file system as a program, ``faulty_disk.py`` whoever runs it.
+The modules that a container needs keep to the standard library.
+"""
+
+DISK_MODULES = (
+    "environments/disk/__init__.py",
+    "environments/disk/condition.py",
+    "environments/disk/inodes.py",
+    "environments/disk/mount.py",
+    "environments/disk/passthrough.py",
+    "environments/disk/unsynced.py",
+    "environments/nfs/__init__.py",
+    "environments/nfs/attributes.py",
+    "environments/nfs/fuse_device.py",
+    "environments/nfs/fuse_kernel.py",
+    "environments/nfs/requests.py",
+    "environments/nfs/xdr.py",
+)
+"""What ``python -m environments.disk.mount`` consists of: copied into an image it runs there on the standard library alone."""
