@@ -443,6 +443,7 @@ class NemesisContext(msgspec.Struct, kw_only=True):
     zones: tuple[str, ...]
     roles: Callable[[], Mapping[str, str]]
     """Latest observed role of each node, from the monitor outside every partition."""
-    stop_cleanly: Callable[[str], Awaitable[None]]
+    stop_cleanly: Callable[[str, bool | None], Awaitable[None]]
+    administer: Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
     in_force: dict[str, str] = msgspec.field(default_factory=dict)
     """lease or fault label -> description, for the live display."""

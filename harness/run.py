@@ -35,6 +35,7 @@ from harness.interface import (
 from harness.monitor import Monitor, Watched
 from harness.outside import Observer
 from harness.progress import Progress, Snapshot
+from harness.steering import Steering
 
 START_S: Final = 60.0
 """How long the brokers may take until every pair has a live and an up-to-date backup."""
@@ -259,6 +260,7 @@ class Run:
     async def _break(self, recorder: HistoryRecorder, monitor: Monitor) -> None:
         """Let the nemesis work for the time of the test, then let it heal what is still in force."""
         spec = self.test.spec
+        steering = Steering(self.test.system, self.test.environment)
         context = NemesisContext(
             spec=spec,
             recorder=recorder,
@@ -267,7 +269,8 @@ class Run:
             nodes=self.test.nodes,
             zones=self.test.environment.zones,
             roles=monitor.roles,
-            stop_cleanly=self._stop_cleanly,
+            stop_cleanly=steering.stop_cleanly,
+            administer=steering.administer,
             in_force=self._in_force,
         )
         conducting = asyncio.create_task(nemesis.conductor.run(self.test.schedule, context), name="nemesis")
@@ -331,9 +334,6 @@ class Run:
 
     async def _ask(self, node: str) -> Status:
         return await self.test.system.status(self.test.environment.resolve("admin", node, "admin"))
-
-    async def _stop_cleanly(self, node: str) -> None:
-        await self.test.system.stop(self.test.environment.resolve("admin", node, "admin"))
 
     async def _heal(self) -> None:
         """Every link open, every node running."""

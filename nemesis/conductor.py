@@ -39,7 +39,7 @@ async def run(schedule: Schedule, context: NemesisContext) -> None:
 
     A fault without a duration lasts until this call is cancelled; cancelling heals whatever is in force before it ends.
     """
-    site = Site(context.environment, context.stop_cleanly)
+    site = Site(context.environment, context.stop_cleanly, context.administer)
     began_s = asyncio.get_running_loop().time()
     async with asyncio.TaskGroup() as group:
         for place, fault in enumerate(schedule.faults, 1):
@@ -160,9 +160,9 @@ class _Life:
         deadline = loop.time() + OBSERVE_S
         while True:
             async with asyncio.timeout(PROBE_PATIENCE_S):
-                effect = await self._site.environment.probe(self._impact.links, self._impact.probed)
-            if seen(effect.observed) or loop.time() >= deadline:
-                return effect.observed
+                observed = await self._kind.look(self._impact, self._site)
+            if seen(observed) or loop.time() >= deadline:
+                return observed
             await asyncio.sleep(OBSERVE_EVERY_S)
 
     def _renewing(self) -> _Renewing:

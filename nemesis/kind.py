@@ -43,6 +43,11 @@ def one_of(*words: str) -> Callable[[Any], str]:
     return lambda value: "" if value in words else f"one of {', '.join(words)}"
 
 
+def truth(value: Any) -> str:
+    """A check for true or false."""
+    return "" if isinstance(value, bool) else "true or false"
+
+
 def some_text(value: Any) -> str:
     """A check for a text with something in it."""
     return "" if isinstance(value, str) and value else "a name"
@@ -78,7 +83,7 @@ class Situation:
 class Impact:
     """What a fault will touch, resolved to names. ``target`` says in words what it was resolved to.
 
-    ``part`` is what of the nodes is looked at: "" their processes, "disk", "clock".
+    ``part`` is what of the nodes is looked at: "" their processes, "disk", "clock". ``by`` is the broker that does it, where one does.
     """
 
     target: str | None
@@ -86,6 +91,7 @@ class Impact:
     links: tuple[Link, ...] = ()
     nodes: tuple[str, ...] = ()
     part: str = ""
+    by: str = ""
 
     @property
     def probed(self) -> tuple[str, ...]:
@@ -102,7 +108,8 @@ class Site:
     """The hands of the nemesis. ``down`` has, for every node that a fault keeps from running, the labels of those faults."""
 
     environment: Environment
-    stop_cleanly: Callable[[str], Awaitable[None]]
+    stop_cleanly: Callable[[str, bool | None], Awaitable[None]]
+    administer: Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
     down: dict[str, set[str]] = field(default_factory=dict)
     _starting: dict[str, asyncio.Lock] = field(default_factory=dict)
 
@@ -171,6 +178,10 @@ class Kind(ABC):
     @abstractmethod
     async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
         """Mend it. Must do no harm when it has healed by itself."""
+
+    async def look(self, impact: Impact, site: Site) -> Mapping[str, str]:
+        """One probe of what was hit, for ``bit`` and ``healed``: what the environment sees, unless a kind looks elsewhere."""
+        return (await site.environment.probe(impact.links, impact.probed)).observed
 
     @abstractmethod
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from harness.interface import Fault, InfrastructureError, NodePlan, UsageError
-from nemesis.kind import PAIR, Impact, Kind, Option, Site, Situation
+from nemesis.kind import PAIR, Impact, Kind, Option, Site, Situation, truth
 from nemesis.target import TARGETS, names_in, resolve_target, validate_target
 
 STOP_PATIENCE_S: Final = 15.0
@@ -95,22 +95,26 @@ class Stop(NodeKind):
     name = "stop"
     description = "brokers are asked to stop cleanly, and are started again at the end"
     primitives = ("stop",)
+    options: ClassVar[Mapping[str, Option]] = {
+        "pair": PAIR,
+        "failover": Option("whether another takes over; the brokers' failover-on-shutdown by default", truth),
+    }
 
     async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
         """Ask all of them, then wait until they are gone."""
-        del fault
+        failover = fault.options.get("failover")
         running = [node for node, state in (await site.states(impact.nodes)).items() if state != "gone"]
         for node in impact.nodes:
             site.down.setdefault(node, set()).add(label)
         async with asyncio.TaskGroup() as group:
             for node in running:
-                group.create_task(self._stop(node, site))
+                group.create_task(self._stop(node, site, failover))
         return None
 
-    async def _stop(self, node: str, site: Site) -> None:
+    async def _stop(self, node: str, site: Site, failover: bool | None) -> None:
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
-                await site.stop_cleanly(node)
+                await site.stop_cleanly(node, failover)
                 await site.environment.wait_exit(node)
         except TimeoutError:
             raise InfrastructureError(

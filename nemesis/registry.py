@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from harness.interface import UsageError
+from nemesis.admin import Quiesce, Takeover
 from nemesis.clock import ClockRate, ClockSkew, ClockStep
 from nemesis.database import DatabaseDisconnect, DatabaseRestart, DatabaseStall
 from nemesis.disk import DiskCorrupt, DiskError, DiskFull, DiskSlow, DiskStall, PowerLoss
@@ -41,6 +42,8 @@ KINDS: Final[Mapping[str, Kind]] = {
         NfsStall(),
         NfsDisconnect(),
         NfsRestart(),
+        Takeover(),
+        Quiesce(),
     )
 }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
@@ -60,11 +61,13 @@ class AdminClients:
 
     async def stop(self, admin: Address, *, failover: bool | None) -> None:
         """Ask for a clean stop; returns when the broker has accepted it."""
+        await self.administer(admin, "stop", {} if failover is None else {"failover": failover})
+
+    async def administer(self, admin: Address, command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a command, over a connection of its own: it may take long, or stop the broker."""
         connection = _Connection(admin)
         try:
-            await connection.request(
-                {"command": "stop", **({} if failover is None else {"failover": failover})}
-            )
+            return await connection.request({**arguments, "command": command})
         finally:
             connection.close()
 

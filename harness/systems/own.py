@@ -221,6 +221,12 @@ class OwnSystem:
         """A clean stop; ``failover`` overrides failover-on-shutdown for this once."""
         await self._admin.stop(admin, failover=failover)
 
+    async def administer(
+        self, admin: Address, command: str, arguments: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The answer to any command of the admin port; OSError with the broker's reason where it refuses."""
+        return await self._admin.administer(admin, command, arguments)
+
 
 def _volume(disk: Disk) -> Volume:
     assert isinstance(disk, OwnDisk), "a disk of another system"

@@ -4,8 +4,8 @@ import pytest
 from virtual_cluster import LEASE_S, Cluster, run_virtually
 
 from checkers import schema
-from harness.interface import Fault, InfrastructureError, Schedule
-from nemesis import conductor
+from harness.interface import Fault, InfrastructureError, Schedule, UsageError
+from nemesis import conductor, registry
 
 
 def conduct(cluster, *faults, cancel_after_s=None):
@@ -350,3 +350,147 @@ def test_the_same_seed_breaks_the_same_things():
     )
     assert conduct(Cluster(seed=5), *faults).recorder.rows == conduct(Cluster(seed=5), *faults).recorder.rows
     assert conduct(Cluster(seed=5), *faults).recorder.rows != conduct(Cluster(seed=6), *faults).recorder.rows
+
+
+# ---------------------------------------------------------------------------------------------------- administrators
+
+
+def members(cluster, **states):
+    """Every broker answers "members" with these states, "takeover" by completing one, "quiesce" and "unquiesce" by becoming so."""
+    rows = {node.name: states.get(node.name, "OPERATING") for node in cluster.nodes}
+    taken = {name: [] for name in rows}
+
+    def listed(node, arguments):
+        return {"members": [{"broker-id": name, "state": state} for name, state in rows.items()]}
+
+    def take(node, arguments):
+        taken[node].append(arguments["broker-id"])
+        rows[arguments["broker-id"]] = "TAKEOVER_COMPLETE"
+        return {"state": "TAKEOVER_COMPLETE", "taker": node}
+
+    def become(state):
+        def act(node, arguments):
+            rows[node] = state
+            return {}
+
+        return act
+
+    cluster.answers = {
+        "members": listed,
+        "takeover": take,
+        "quiesce": become("QUIESCING"),
+        "unquiesce": become("OPERATING"),
+        "status": lambda node, arguments: {"taken-over": taken[node]},
+    }
+    return rows
+
+
+def test_a_takeover_by_hand_is_given_to_another_broker_that_serves_and_read_from_it():
+    cluster = Cluster(backups=False)
+    members(cluster)
+    cluster.roles["b1"] = "stopped"
+    conduct(cluster, Fault(kind="takeover", start_s=0, duration_s=1, target="a1"))
+    [(_, _, taker, arguments)] = cluster.environment.done("takeover")
+    assert (taker, arguments) == ("c1", {"broker-id": "a1", "force": True})
+    _, value, _ = cluster.recorder.only("takeover")
+    assert (value["target"], value["bit"]) == ("a1 by c1", True)
+    assert value["observed"] == {"a1": "taken over by c1, now TAKEOVER_COMPLETE"}
+    assert cluster.recorder.only("heal:takeover")[1]["bit"] is True
+
+
+def test_a_takeover_that_the_taker_refuses_is_without_effect_and_says_why():
+    cluster = Cluster(backups=False)
+    members(cluster)
+    cluster.environment.fails["takeover"] = OSError("a1 is being taken over")
+    fault = Fault(kind="takeover", start_s=0, duration_s=1, target="a1", options={"taker": "b1"})
+    conduct(cluster, fault)
+    _, value, error = cluster.recorder.only("takeover")
+    assert value["bit"] is False
+    assert error == "b1 did not do takeover: a1 is being taken over"
+
+
+def test_a_takeover_half_way_is_not_healed():
+    cluster = Cluster(backups=False)
+    rows = members(cluster)
+
+    def half_way(node, arguments):
+        rows[arguments["broker-id"]] = "TAKEOVER_STARTED"
+        return {}
+
+    cluster.answers["takeover"] = half_way
+    conduct(cluster, Fault(kind="takeover", start_s=0, duration_s=1, target="a1"))
+    assert cluster.recorder.only("takeover")[1]["bit"] is False
+    assert cluster.recorder.only("heal:takeover")[1]["bit"] is False
+
+
+def test_where_nobody_else_serves_nobody_takes_over():
+    cluster = Cluster(backups=False)
+    members(cluster)
+    conduct(cluster, Fault(kind="takeover", start_s=0, duration_s=1, target="all"))
+    assert cluster.recorder.only("takeover")[2].startswith("nobody else serves who could take over from a1")
+
+
+def test_a_quiesced_broker_is_seen_to_be_so_and_opened_again():
+    cluster = Cluster(backups=False)
+    rows = members(cluster)
+    conduct(cluster, Fault(kind="quiesce", start_s=0, duration_s=2, target="a1,b1"))
+    assert cluster.recorder.only("quiesce")[1]["observed"] == {"a1": "QUIESCING", "b1": "QUIESCING"}
+    assert cluster.recorder.only("quiesce")[1]["bit"] is True
+    assert cluster.recorder.only("heal:quiesce")[1]["bit"] is True
+    assert set(rows.values()) == {"OPERATING"}
+
+
+def test_a_quiesced_broker_that_does_not_answer_at_the_end_is_asked_until_it_does():
+    cluster = Cluster(backups=False)
+    rows = members(cluster)
+    listed, answered = cluster.answers["members"], []
+
+    def stalled(node, arguments):
+        answered.append(asyncio.get_running_loop().time() - 1000.0)
+        if 2.0 <= answered[-1] < 6.0:
+            raise OSError("the database cannot be used now")
+        return listed(node, arguments)
+
+    opened = cluster.answers["unquiesce"]
+
+    def refusing(node, arguments):
+        if asyncio.get_running_loop().time() - 1000.0 < 6.0:
+            raise OSError("the database cannot be used now")
+        return opened(node, arguments)
+
+    cluster.answers |= {"members": stalled, "unquiesce": refusing}
+    conduct(cluster, Fault(kind="quiesce", start_s=0, duration_s=2, target="a1"))
+    assert rows["a1"] == "OPERATING"
+    assert cluster.recorder.only("heal:quiesce")[1]["bit"] is True
+
+
+def test_a_quiesced_broker_that_is_gone_at_the_end_is_left_alone():
+    cluster = Cluster(backups=False)
+    members(cluster)
+
+    async def main():
+        asyncio.get_running_loop().call_later(1, cluster.environment.exit, "a1")
+        faults = (Fault(kind="quiesce", start_s=0, duration_s=2, target="a1"),)
+        await conductor.run(Schedule(faults=faults), cluster.context)
+
+    run_virtually(main())
+    assert cluster.environment.done("unquiesce") == []
+
+
+@pytest.mark.parametrize("failover", [True, False])
+def test_a_stop_says_whether_another_takes_over_where_it_is_told(failover):
+    fault = Fault(kind="stop", start_s=0, duration_s=2, target="a1", options={"failover": failover})
+    cluster = conduct(Cluster(), fault)
+    [(_, _, node, said)] = cluster.environment.done("stop")
+    assert (node, said) == ("a1", failover)
+
+
+@pytest.mark.parametrize("kind", ["takeover", "quiesce"])
+def test_a_command_of_brokers_that_share_a_database_is_refused_by_name_elsewhere(kind):
+    assert "use --policy ha-database" in registry.get(kind).lacks(Cluster().nodes)
+
+
+def test_a_taker_that_does_not_exist_is_refused_with_the_near_one():
+    fault = Fault(kind="takeover", start_s=0, options={"taker": "b11"})
+    with pytest.raises(UsageError, match='unknown taker "b11": did you mean "b1"'):
+        registry.get("takeover").validate(fault, Cluster(backups=False).nodes)

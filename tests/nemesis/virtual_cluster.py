@@ -183,6 +183,7 @@ class Cluster:
         self.recorder = Rows()
         self.roles = {node.name: "backup" if node.configured == "slave" else "live" for node in self.nodes}
         self.stop_takes_s = 0.5
+        self.answers = {}
         self.context = NemesisContext(
             spec=TestSpec(name="t"),
             recorder=self.recorder,
@@ -192,8 +193,13 @@ class Cluster:
             zones=self.environment.zones,
             roles=lambda: self.roles,
             stop_cleanly=self.stop_cleanly,
+            administer=self.administer,
         )
 
-    async def stop_cleanly(self, node):
-        await self.environment._did("stop", node)
+    async def stop_cleanly(self, node, failover):
+        await self.environment._did("stop", node, *([] if failover is None else [failover]))
         asyncio.get_running_loop().call_later(self.stop_takes_s, self.environment.exit, node)
+
+    async def administer(self, node, command, arguments):
+        await self.environment._did(command, node, dict(arguments))
+        return self.answers[command](node, arguments)

@@ -24,6 +24,9 @@ POLL_S: Final = 0.1
 """How often it is looked whether something has come to its end."""
 TAKEOVER_PATIENCE_S: Final = 60.0
 
+SERVING: Final = (OPERATING, QUIESCING, QUIESCE_COMPLETE)
+"""States between which an administrator moves a broker; one that shuts down is in none of them."""
+
 Command = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
@@ -46,7 +49,7 @@ class Steering:
                 return await command(arguments)
             except DatabaseError as error:
                 raise RequestRefusedError(f"the database cannot be used now: {error}") from None
-            except ReplacedError as error:
+            except (RefusedError, ReplacedError) as error:
                 raise RequestRefusedError(str(error)) from None
 
         return answered
@@ -81,8 +84,13 @@ class Steering:
     async def _quiesce(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Take in no new client and serve the old ones; nobody takes over, since we go on proving that we live."""
         life = self._life()
+        before = life.homes.closed
         life.homes.closed = f"{self._policy.broker_id} is quiescing: it takes no new connections"
-        await self._policy.registry.become(life.registered, QUIESCING)
+        try:
+            await self._policy.registry.become(life.registered, QUIESCING, since=SERVING)
+        except BaseException:
+            life.homes.closed = before
+            raise
         if self._emptying is None or self._emptying.done():
             self._emptying = asyncio.create_task(self._until_empty(life), name="ha-database quiesces")
         return {"connections": len(life.live.server.connections)}
@@ -91,20 +99,26 @@ class Steering:
         while self._policy.life is life and life.homes.closed:
             if not life.live.server.connections:
                 try:
-                    await self._policy.registry.become(life.registered, QUIESCE_COMPLETE)
-                except (DatabaseError, ReplacedError):
+                    # Only from there: a shutdown that has begun meanwhile has the last word on what others may do with the messages.
+                    await self._policy.registry.become(
+                        life.registered, QUIESCE_COMPLETE, since=(QUIESCING, QUIESCE_COMPLETE)
+                    )
+                except DatabaseError:
                     await asyncio.sleep(POLL_S)
                     continue
+                except (RefusedError, ReplacedError):
+                    return
                 return
             await asyncio.sleep(POLL_S)
 
     async def _unquiesce(self, _: Mapping[str, Any]) -> dict[str, Any]:
         life = self._life()
+        # Before the store says so: if that fails, what the store says is corrected by asking once more.
         life.homes.closed = ""
         if self._emptying is not None:
             self._emptying.cancel()
             await asyncio.gather(self._emptying, return_exceptions=True)
-        await self._policy.registry.become(life.registered, OPERATING)
+        await self._policy.registry.become(life.registered, OPERATING, since=SERVING)
         return {}
 
     async def _takeover(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -151,18 +151,17 @@ class Registry:
         """The heartbeat. Raises ReplacedError, DatabaseError."""
         await self._owned(registered, [])
 
-    async def become(self, registered: Registered, state: str) -> None:
-        """Change our own state. Raises ReplacedError, DatabaseError."""
-        await self._owned(
-            registered,
-            [
-                Statement(
-                    "UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ?",
-                    (state, self.cluster_id, self.broker_id),
-                    count=1,
-                )
-            ],
+    async def become(self, registered: Registered, state: str, *, since: Sequence[str] = s.STATES) -> None:
+        """Change our own state, if it is one of ``since``. Raises RefusedError if it is another one, ReplacedError, DatabaseError."""
+        change = Statement(
+            f"UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ? AND state IN ({_marks(since)})",
+            (state, self.cluster_id, self.broker_id, *since),
+            count=1,
         )
+        try:
+            await self._owned(registered, [change])
+        except UnexpectedCountError:
+            raise RefusedError(await self.row(self.broker_id)) from None
 
     async def rows(self, *, count_messages: int | None = None) -> list[BrokerRow]:
         """All brokers of the cluster by id; with the numbers of records of that kind (the messages), if asked."""
