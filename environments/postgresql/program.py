@@ -1,0 +1,147 @@
+"""PostgreSQL's programs on this machine: where they are, what is missing, how a server's directory is made and how the server is run.
+
+Why an account of its own: PostgreSQL refuses to run as root. Where we are root, Debian's account ``postgres`` runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+PACKAGES: Final = ("postgresql",)
+ACCOUNT: Final = "postgres"
+USER: Final = "broker"
+"""The database's own user, who may do everything in it: it belongs to one run."""
+
+DATABASE: Final = "postgres"
+"""The database that every server begins with."""
+
+_MAKE_S: Final = 120.0
+
+
+class ProgramError(Exception):
+    """A program of PostgreSQL failed; with its last words."""
+
+
+def binaries() -> Path | None:
+    """The directory that has ``initdb`` and ``postgres``: Debian's newest, else that on the path."""
+    found = shutil.which("initdb")
+    candidates = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin"),
+        key=lambda path: int(path.parent.name) if path.parent.name.isdigit() else 0,
+        reverse=True,
+    )
+    for directory in [*candidates, *([Path(found).resolve().parent] if found else [])]:
+        if (directory / "initdb").exists() and (directory / "postgres").exists():
+            return directory
+    return None
+
+
+def missing() -> str:
+    """What this machine lacks to run a server; "" if nothing."""
+    if binaries() is None:
+        return f"PostgreSQL is not installed (sudo apt-get install {' '.join(PACKAGES)})"
+    if os.geteuid() == 0:
+        try:
+            pwd.getpwnam(ACCOUNT)
+        except KeyError:
+            return f"PostgreSQL does not run as root, and there is no account {ACCOUNT} (sudo useradd --system {ACCOUNT})"
+        if shutil.which("setpriv") is None:
+            return "setpriv is not installed (sudo apt-get install util-linux)"
+    return ""
+
+
+def new_password() -> str:
+    """One that nobody knows but the run."""
+    return secrets.token_hex(16)
+
+
+def make(directory: Path, password: str) -> None:
+    """Make a server's files below ``directory``, which others may pass through. Blocks. Raises ProgramError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    secret = directory / "secret"
+    secret.touch(mode=0o600)
+    if os.geteuid() == 0:
+        owner = pwd.getpwnam(ACCOUNT)
+        os.chown(directory, owner.pw_uid, owner.pw_gid)
+        os.chown(secret, owner.pw_uid, owner.pw_gid)
+    try:
+        secret.write_text(password + "\n")
+        _run(
+            "initdb",
+            f"--pgdata={directory / 'data'}",
+            f"--username={USER}",
+            f"--pwfile={secret}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+        )
+    finally:
+        secret.unlink()
+
+
+def made(directory: Path) -> bool:
+    """Whether there is a server in that directory already."""
+    return (directory / "data" / "PG_VERSION").exists()
+
+
+def command(directory: Path, port: int) -> list[str]:
+    """The argument vector that runs the server in the foreground, on the loopback address alone: brokers reach it through the relay.
+
+    It syncs (fsync, full_page_writes and synchronous_commit are as PostgreSQL's own defaults): a receipt means what it says.
+    """
+    settings = {
+        "listen_addresses": "127.0.0.1",
+        "port": str(port),
+        "unix_socket_directories": "",
+        "ssl": "off",
+        "shared_buffers": "32MB",
+        "log_timezone": "UTC",
+        "log_line_prefix": "%m [%p] %a ",
+        "log_parameter_max_length": "0",
+        "log_parameter_max_length_on_error": "0",
+    }
+    return [
+        *_as_account(),
+        str(_program("postgres")),
+        "-D",
+        str(directory / "data"),
+        *(word for name, value in settings.items() for word in ("-c", f"{name}={value}")),
+    ]
+
+
+def _program(name: str) -> Path:
+    directory = binaries()
+    if directory is None:
+        raise ProgramError(missing())
+    return directory / name
+
+
+def _as_account() -> list[str]:
+    if os.geteuid() != 0:
+        return []
+    return ["setpriv", f"--reuid={ACCOUNT}", f"--regid={ACCOUNT}", "--clear-groups"]
+
+
+def _run(name: str, *arguments: str) -> None:
+    try:
+        done = subprocess.run(
+            [*_as_account(), str(_program(name)), *arguments],
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_MAKE_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ProgramError(f"{name} did not end within {_MAKE_S:.0f} s") from error
+    if done.returncode:
+        words = " / ".join(line for line in done.stderr.splitlines() if line.strip())
+        raise ProgramError(f"{name} failed: {words[-300:]}")

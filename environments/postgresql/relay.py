@@ -1,0 +1,207 @@
+"""What stands between brokers and their PostgreSQL server, so that a connection can be lost at the one moment that matters: during a commit.
+
+Why a relay and no packet filter: a filter cannot tell a commit from a question, and whether the server did what was asked would be left to luck. The relay knows
+just enough of the protocol (PostgreSQL manual, 55.7) to see a client's COMMIT. It either passes that on, waits for the answer and keeps it to itself, or never passes it on;
+then it resets the client's connection. All else goes through untouched. The server must not offer TLS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+_CHUNK: Final = 1 << 16
+_COMMIT_BYTES_MAX: Final = 32
+"""A query that is no longer may be a COMMIT; others are passed on in pieces, whatever their length."""
+
+_SESSION: Final = 3
+"""The major version of the protocol in a message that begins a session; others ask for TLS, or to cancel."""
+
+_RESET: Final = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Severance:
+    """Of a client's commits, ``chance`` lose their connection, and ``committed`` is the share of these that happen all the same."""
+
+    chance: float
+    committed: float
+
+
+class Commits:
+    """Cuts what a client says where its commits begin and end."""
+
+    def __init__(self) -> None:
+        self._held = b""
+        self._rest = 0
+        self._begun = False
+
+    def split(self, data: bytes) -> Iterator[tuple[bytes, bool]]:
+        """The pieces in order, with whether each is a COMMIT. Raises ValueError for what is not the protocol."""
+        data = self._held + data
+        start = at = 0
+        while at < len(data):
+            if self._rest:
+                step = min(self._rest, len(data) - at)
+                at += step
+                self._rest -= step
+                continue
+            if len(data) - at < (5 if self._begun else 8):
+                break
+            if not self._begun:
+                self._rest, code = struct.unpack_from("!ii", data, at)
+                self._begun = code >> 16 == _SESSION
+                if self._rest < 8:
+                    raise ValueError(f"a first message of {self._rest} bytes")
+                continue
+            (length,) = struct.unpack_from("!i", data, at + 1)
+            if length < 4:
+                raise ValueError(f"a message of {length} bytes")
+            end = at + 1 + length
+            if data[at : at + 1] == b"Q" and length <= _COMMIT_BYTES_MAX:
+                if len(data) < end:
+                    break
+                if data[at + 5 : end].rstrip(b"\0; \n").upper() == b"COMMIT":
+                    if start < at:
+                        yield data[start:at], False
+                    yield data[at:end], True
+                    start = end
+                at = end
+                continue
+            self._rest = 1 + length
+        if start < at:
+            yield data[start:at], False
+        self._held = data[at:]
+
+
+class _SeveredError(Exception):
+    """This connection is to be lost now."""
+
+
+@dataclass(slots=True)
+class _Passage:
+    """One connection through the relay. Once ``silenced`` the client hears nothing any more; ``answered`` is set by the next word of the server, or its end."""
+
+    client: str
+    silenced: bool = False
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Relay:
+    """Listeners in front of one server. Clients have a name: that of their listener, else the address they come from."""
+
+    def __init__(self, host: str, port: int, chance: random.Random) -> None:
+        self._server = (host, port)
+        self._chance = chance
+        self._severed: dict[str, Severance] = {}
+        self._lost: dict[str, int] = {}
+        self._listeners: list[asyncio.Server] = []
+        self._passages: set[asyncio.Task[None]] = set()
+
+    async def listen(self, host: str, port: int, client: str = "") -> None:
+        """Take in connections there; those of ``client`` where it is given."""
+
+        async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            peer = writer.get_extra_info("peername")
+            task = asyncio.current_task()
+            assert task is not None
+            self._passages.add(task)
+            try:
+                await self._attend(client or (peer[0] if peer else ""), reader, writer)
+            finally:
+                self._passages.discard(task)
+
+        self._listeners.append(await asyncio.start_server(attend, host, port))
+
+    def sever(self, clients: Mapping[str, Severance]) -> None:
+        """From now on exactly these clients lose connections."""
+        for client in clients:
+            if client not in self._severed:
+                self._lost[client] = 0
+        self._severed = dict(clients)
+
+    def severed(self, client: str) -> bool:
+        """Whether that client loses connections, and has lost one already: the proof is in what happened."""
+        return client in self._severed and self._lost[client] > 0
+
+    async def close(self) -> None:
+        """Take in nobody any more, and end every connection."""
+        for listener in self._listeners:
+            listener.close()
+        for task in list(self._passages):
+            task.cancel()
+        await asyncio.gather(*self._passages, return_exceptions=True)
+
+    async def _attend(self, client: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        passage = _Passage(client)
+        behind: asyncio.StreamWriter | None = None
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            # Whoever gives up meanwhile is noticed afterwards: a server that stands still accepts at once, its kernel does.
+            answers, behind = await asyncio.open_connection(*self._server)
+            tasks = [
+                asyncio.create_task(self._requests(passage, reader, behind)),
+                asyncio.create_task(self._answers(passage, answers, writer)),
+            ]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except OSError:
+            pass  # nobody listens: the server is down
+        finally:
+            for task in tasks:
+                task.cancel()
+            for result in await asyncio.gather(*tasks, return_exceptions=True):
+                if isinstance(result, Exception) and not isinstance(
+                    result, OSError | ValueError | _SeveredError
+                ):
+                    asyncio.get_running_loop().call_exception_handler(
+                        {"message": "the relay failed", "exception": result}
+                    )
+            _reset(writer)
+            if behind is not None:
+                behind.transport.abort()
+
+    async def _requests(
+        self, passage: _Passage, reader: asyncio.StreamReader, behind: asyncio.StreamWriter
+    ) -> None:
+        commits = Commits()
+        while data := await reader.read(_CHUNK):
+            for piece, commit in commits.split(data):
+                severance = self._severed.get(passage.client) if commit else None
+                if severance is not None and self._chance.random() < severance.chance:
+                    if self._chance.random() < severance.committed:
+                        passage.silenced = True
+                        behind.write(piece)
+                        await behind.drain()
+                        await passage.answered.wait()
+                    self._lost[passage.client] += 1
+                    raise _SeveredError
+                behind.write(piece)
+            await behind.drain()
+
+    async def _answers(
+        self, passage: _Passage, answers: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            while data := await answers.read(_CHUNK):
+                if passage.silenced:
+                    passage.answered.set()
+                    await asyncio.Event().wait()  # whoever asked ends this connection
+                writer.write(data)
+                await writer.drain()
+        finally:
+            passage.answered.set()
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    """End a connection at once, with RST: what a machine that has lost it says."""
+    with contextlib.suppress(OSError):
+        found = writer.get_extra_info("socket")
+        if found is not None:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    writer.transport.abort()
