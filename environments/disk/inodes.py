@@ -30,7 +30,7 @@ class Inodes:
 
     def __init__(self, root: Path) -> None:
         self._root = os.fsencode(root)
-        found = os.stat(root)
+        found = root.stat()
         first = Inode(ROOT, (found.st_dev, found.st_ino), None, "", lookups=1)
         self._by_number = {ROOT: first}
         self._by_key = {first.key: first}

@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import errno
 import json
-import os
 import random
 import signal
 import sys
@@ -43,18 +42,17 @@ def tell(line: str) -> None:
 
 async def look(disk: Passthrough) -> str:
     """How the disk is: what a write and a sync of its own would meet."""
-    began_s, failed = time.monotonic(), WRITE
+    began_s = time.monotonic()
     try:
         async with asyncio.timeout(PROBE_S):
             disk.state.change(grows=True)
-            failed = SYNC
             await disk.state.settle()
             if disk.state.sync_fails:
-                raise OSError(errno.EIO, "input/output error")
+                return f"failing {SYNC}"
     except TimeoutError:
         return "stalled"
     except OSError as error:
-        return "full" if error.errno == errno.ENOSPC else f"failing {failed}"
+        return "full" if error.errno == errno.ENOSPC else f"failing {WRITE}"
     took_s = time.monotonic() - began_s
     if took_s > SLOW_S and (disk.state.delay_ms or disk.state.jitter_ms):
         return f"slow {took_s * 1000:.0f} ms"
@@ -130,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
     behind, directory = given.behind.absolute(), given.directory.absolute()
     try:
         for place in (behind, directory):
-            os.makedirs(place, exist_ok=True)
+            place.mkdir(parents=True, exist_ok=True)
         asyncio.run(serve(behind, directory))
     except OSError as error:
         print(f"disk: {behind} on {directory}: {error.strerror or error}", file=sys.stderr)

@@ -4,7 +4,6 @@ Names, sizes and directories are durable at once, as on a file system that journ
 kernel's own: this disk belongs to one machine.
 """
 
-# ruff: noqa: ASYNC230, ASYNC240 - the directory behind is this machine's own: a call takes microseconds, and none touches the mount
 from __future__ import annotations
 
 import errno

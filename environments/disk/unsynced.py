@@ -58,10 +58,10 @@ class Unsynced:
         lost += self._tear(descriptor, end, chance)
         end = os.fstat(descriptor).st_size
         for start, stop in self.dropped:
-            stop = min(stop, end)
-            if start < stop:
-                os.pwrite(descriptor, bytes(stop - start), start)
-                lost += stop - start
+            if start < end:
+                gone = min(stop, end) - start
+                os.pwrite(descriptor, bytes(gone), start)
+                lost += gone
         self.size = end
         self.overwritten.clear()
         self.dropped.clear()

@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from environments import disk_condition
+from environments.disk_condition import DISK_LEASES
 from environments.lease import DEFAULT_LEASE_S, LeaseExpiredError, LeaseTable
 from environments.simulation import database, faults
 from environments.simulation.condition import combine
@@ -84,7 +86,9 @@ class SimulationEnvironment:
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why this cluster cannot be deployed here; "" if it can."""
-        if any(node.database is not None and node.database.type in ("postgresql", "sqlite") for node in nodes):
+        if any(
+            node.database is not None and node.database.type in ("postgresql", "sqlite") for node in nodes
+        ):
             return "a simulated world has a database server of its own: leave --set database:type out"
         return ""
 
@@ -345,8 +349,8 @@ class SimulationEnvironment:
             here = [one for one in in_force if node in one.nodes]
             if fault.primitive in faults.STORES:
                 self._stores.apply(node, in_force)
-            elif fault.primitive in faults.DISKS:
-                self._disks[node].condition(faults.combine_disks(one.disk for one in here))
+            elif fault.primitive in DISK_LEASES:
+                self._disks[node].condition(disk_condition.combine(one.disk for one in here))
             elif fault.primitive in ("clock-skew", "clock-step"):
                 world.clock(node).skew_ms += fault.skew_ms if fault in here else -fault.skew_ms
             elif fault.primitive == "clock-rate":

@@ -6,11 +6,12 @@ condition of whatever a fault concerned is computed again from the faults that a
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from environments import disk_condition
+from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, SOUND, number
 from environments.link_condition import condition_of
 from environments.simulation.condition import CLEAR, LinkCondition
 from harness.interface import Link, UsageError
@@ -19,28 +20,23 @@ from harness.outside import DiskCondition
 STREAMS: Final = ("cut", "reset", "slow", "stall")
 DATAGRAMS: Final = ("datagram-loss", "datagram-duplicate", "datagram-reorder")
 PROCESSES: Final = ("pause",)
-DISKS: Final = ("disk-slow", "disk-stall", "disk-full", "disk-error")
 CLOCKS: Final = ("clock-skew", "clock-step", "clock-rate")
 STORES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
 DATABASES: Final = ("database-stall", "database-restart", "database-disconnect")
-MOMENTS: Final = ("disk-corrupt", "power-loss")
-"""Faults that happen at once and have nothing to heal."""
 
 PRIMITIVES: Final = (
     *STREAMS,
     *DATAGRAMS,
     *PROCESSES,
-    *DISKS,
+    *DISK_LEASES,
     *CLOCKS,
     *STORES,
     *DATABASES,
-    *MOMENTS,
+    *DISK_MOMENTS,
     "kill",
     "stop",
     "destroy-data",
 )
-
-SOUND: Final = DiskCondition()
 
 CHANCE_DEFAULT: Final = 0.3
 """Of a datagram to be lost, doubled or overtaken, where the fault says nothing."""
@@ -93,7 +89,7 @@ def translate(
         )
     fault = Injected(primitive, links, nodes)
     if primitive in DATAGRAMS:
-        chance = _number(primitive, given, "chance", CHANCE_DEFAULT)
+        chance = number(primitive, given, "chance", CHANCE_DEFAULT)
         if not 0 < chance <= 1:
             raise UsageError(f"{primitive}: chance must be above 0 and at most 1, not {chance:g}")
         link = {
@@ -103,66 +99,24 @@ def translate(
         }[primitive]
         fault = Injected(primitive, links, nodes, link=link)
     elif primitive == "database-disconnect":
-        severed = _number(primitive, given, "chance", SEVERED_DEFAULT)
+        severed = number(primitive, given, "chance", SEVERED_DEFAULT)
         if not 0 < severed <= 1:
             raise UsageError(f"{primitive}: chance must be above 0 and at most 1, not {severed:g}")
-        committed = _number(primitive, given, "committed", COMMITTED_DEFAULT)
+        committed = number(primitive, given, "committed", COMMITTED_DEFAULT)
         if not 0 <= committed <= 1:
             raise UsageError(f"{primitive}: committed must be from 0 to 1, not {committed:g}")
         fault = Injected(primitive, links, nodes, severed=severed, committed=committed)
-    elif primitive in DISKS:
-        fault = Injected(primitive, links, nodes, disk=_disk(primitive, given))
+    elif primitive in DISK_LEASES:
+        fault = Injected(primitive, links, nodes, disk=disk_condition.condition_of(primitive, given))
     elif primitive == "clock-skew":
-        fault = Injected(primitive, links, nodes, skew_ms=_number(primitive, given, "skew_ms"))
+        fault = Injected(primitive, links, nodes, skew_ms=number(primitive, given, "skew_ms"))
     elif primitive == "clock-step":
-        fault = Injected(primitive, links, nodes, skew_ms=_number(primitive, given, "step_ms"))
+        fault = Injected(primitive, links, nodes, skew_ms=number(primitive, given, "step_ms"))
     elif primitive == "clock-rate":
-        rate = _number(primitive, given, "rate")
+        rate = number(primitive, given, "rate")
         if rate <= 0:
             raise UsageError(f"{primitive}: rate must be above 0, not {rate:g}")
         fault = Injected(primitive, links, nodes, rate=rate)
     if given:
         raise UsageError(f"{primitive}: unknown option {min(given)!r}")
     return fault
-
-
-def _disk(primitive: str, given: dict[str, Any]) -> DiskCondition:
-    if primitive == "disk-stall":
-        return DiskCondition(stalled=True)
-    if primitive == "disk-full":
-        return DiskCondition(full=True)
-    if primitive == "disk-error":
-        operation = given.pop("operation", "sync")
-        if operation not in ("write", "sync"):
-            raise UsageError(f"{primitive}: operation must be write or sync, not {operation!r}")
-        return DiskCondition(failing=(operation,))
-    delay_ms, jitter_ms = (
-        _number(primitive, given, "delay_ms"),
-        _number(primitive, given, "jitter_ms", 0.0),
-    )
-    if delay_ms < 0 or jitter_ms < 0 or not delay_ms + jitter_ms:
-        raise UsageError(f"{primitive}: delay_ms and jitter_ms must be 0 or more, and not both 0")
-    return DiskCondition(delay_ms=delay_ms, jitter_ms=jitter_ms)
-
-
-def _number(primitive: str, given: dict[str, Any], name: str, default: float | None = None) -> float:
-    value = given.pop(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UsageError(f"{primitive}: {name} must be a number, not {value!r}")
-    return float(value)
-
-
-def combine_disks(conditions: Iterable[DiskCondition]) -> DiskCondition:
-    """All at once: delays add up, whatever one refuses is refused."""
-    delay_ms = jitter_ms = 0.0
-    stalled = full = False
-    failing: set[str] = set()
-    for one in conditions:
-        delay_ms += one.delay_ms
-        jitter_ms += one.jitter_ms
-        stalled |= one.stalled
-        full |= one.full
-        failing |= set(one.failing)
-    return DiskCondition(
-        delay_ms=delay_ms, jitter_ms=jitter_ms, stalled=stalled, full=full, failing=tuple(sorted(failing))
-    )

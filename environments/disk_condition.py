@@ -1,0 +1,66 @@
+"""What faults in force mean for one disk together.
+
+Faults overlap: a disk may be slowed by one fault and filled by another, and healing one must leave the other in force. So a disk has no switches; its
+condition is always `combine`d anew from the faults in force.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final
+
+from harness.interface import UsageError
+from harness.outside import DiskCondition
+
+DISK_LEASES: Final = ("disk-slow", "disk-stall", "disk-full", "disk-error")
+"""Disk faults by the names of ``harness.interface.Environment``, each of which lasts."""
+
+DISK_MOMENTS: Final = ("disk-corrupt", "power-loss")
+"""Those that happen at once and have nothing to heal."""
+
+SOUND: Final = DiskCondition()
+
+
+def condition_of(primitive: str, given: dict[str, Any]) -> DiskCondition:
+    """One of DISK_LEASES with its options, which are taken out of ``given``. Raises UsageError, saying what would be right."""
+    if primitive == "disk-stall":
+        return DiskCondition(stalled=True)
+    if primitive == "disk-full":
+        return DiskCondition(full=True)
+    if primitive == "disk-error":
+        operation = given.pop("operation", "sync")
+        if operation not in ("write", "sync"):
+            raise UsageError(f"{primitive}: operation must be write or sync, not {operation!r}")
+        return DiskCondition(failing=(operation,))
+    delay_ms, jitter_ms = (
+        number(primitive, given, "delay_ms"),
+        number(primitive, given, "jitter_ms", 0.0),
+    )
+    if delay_ms < 0 or jitter_ms < 0 or not delay_ms + jitter_ms:
+        raise UsageError(f"{primitive}: delay_ms and jitter_ms must be 0 or more, and not both 0")
+    return DiskCondition(delay_ms=delay_ms, jitter_ms=jitter_ms)
+
+
+def number(primitive: str, given: dict[str, Any], name: str, default: float | None = None) -> float:
+    """Take a number out of the options of a fault. Raises UsageError for what is none."""
+    value = given.pop(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise UsageError(f"{primitive}: {name} must be a number, not {value!r}")
+    return float(value)
+
+
+def combine(conditions: Iterable[DiskCondition]) -> DiskCondition:
+    """All at once: delays add up, whatever one refuses is refused."""
+    delay_ms = jitter_ms = 0.0
+    stalled = full = False
+    failing: set[str] = set()
+    for one in conditions:
+        delay_ms += one.delay_ms
+        jitter_ms += one.jitter_ms
+        stalled |= one.stalled
+        full |= one.full
+        failing |= set(one.failing)
+    return DiskCondition(
+        delay_ms=delay_ms, jitter_ms=jitter_ms, stalled=stalled, full=full, failing=tuple(sorted(failing))
+    )
