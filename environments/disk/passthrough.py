@@ -4,6 +4,7 @@ Names, sizes and directories are durable at once, as on a file system that journ
 kernel's own: this disk belongs to one machine.
 """
 
+# ruff: noqa: PTH101, PTH102, PTH104, PTH106, PTH108, PTH208 - names are bytes here
 from __future__ import annotations
 
 import errno
