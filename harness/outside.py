@@ -34,13 +34,16 @@ class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
 class StorePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A directory that several nodes share, as planned; nodes with equal names share one.
 
-    Where it is a network file system of the environment's own, ``mount_options`` are those of nfs(5), ``lease_ms`` and ``grace_ms`` the server's.
+    Where it is a network file system of the environment's own, ``mount_options`` are those of nfs(5), ``lease_ms`` and ``grace_ms`` the server's;
+    ``uid`` and ``gid`` are who the broker of this very node is in a simulated one.
     """
 
     name: str
     mount_options: str = "hard"
     lease_ms: Annotated[float, msgspec.Meta(gt=0)] = 4000
     grace_ms: Annotated[float, msgspec.Meta(ge=0)] = 2000
+    uid: Annotated[int, msgspec.Meta(ge=0)] = 501
+    gid: Annotated[int, msgspec.Meta(ge=0)] = 501
 
 
 class DatabasePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):

@@ -57,6 +57,14 @@ class StompServer:
         for connection in list(self.connections):
             connection.session.quiesce()
 
+    async def drained(self) -> None:
+        """Accept nobody, serve those who are here, and return when the last of them has left."""
+        if self._listener is not None:
+            self._listener.close()
+        if self.connections:
+            self._all_closed = asyncio.get_running_loop().create_future()
+            await self._all_closed
+
     async def stop(self) -> None:
         """Close every connection when its last bytes are handed over."""
         self.quiesce()

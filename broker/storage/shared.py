@@ -14,6 +14,9 @@ from typing import Protocol
 
 from broker.storage.volume import Volume, VolumeLock
 
+Ids = tuple[int, int]
+"""User and group as numbers: what a file system goes by, whatever they are called on each machine."""
+
 
 class SharedLock(VolumeLock, Protocol):
     """An exclusive lock of one byte; the death of its process releases it, the silence of its machine lets it expire."""
@@ -36,4 +39,16 @@ class SharedDirectory(Volume, Protocol):
 
     async def link(self, old: str, new: str) -> None:
         """Give a file a second name. Raises FileExistsError, FileNotFoundError; OSError where the file system has no links."""
+        ...
+
+    async def locked(self, path: str, offset: int) -> bool:
+        """Whether somebody holds that byte of a file, without taking it: who only looks must be in nobody's way."""
+        ...
+
+    async def owner(self, directory: str) -> Ids:
+        """To whom a directory belongs. Raises FileNotFoundError."""
+        ...
+
+    def ids(self) -> Ids:
+        """Who we are to the file system."""
         ...

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from broker.storage.directory import DirectoryVolume
-from broker.storage.shared import SharedLock
+from broker.storage.shared import Ids, SharedLock
 from broker.storage.volume import VolumeFile, VolumeLock
 
 T = TypeVar("T")
@@ -32,6 +32,8 @@ Ts = TypeVarTuple("Ts")
 
 _LOCK: Final[int] = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
 """Where the system has no locks of file descriptions, those of the process: then no other descriptor of the file may be closed meanwhile."""
+
+_LOOK: Final[int] = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)
 
 CLOSE_PATIENCE_S: Final = 1.0
 
@@ -93,6 +95,15 @@ class SharedDirectoryVolume(DirectoryVolume):
             waiting.add_done_callback(_give_back)
             raise
         return None if descriptor is None else SharedDirectoryLock(self, place, offset, descriptor)
+
+    async def locked(self, path: str, offset: int) -> bool:
+        return await self.call(_locked, self.path(path), offset)
+
+    async def owner(self, directory: str) -> Ids:
+        return await self.call(_owner, self.path(directory))
+
+    def ids(self) -> Ids:
+        return os.geteuid(), os.getegid()
 
     async def lock(self, path: str) -> VolumeLock:
         lock = await self.try_lock(path, 0)
@@ -224,6 +235,24 @@ def _try_lock(path: Path, offset: int) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def _locked(path: Path, offset: int) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
+        kind: int = struct.unpack_from("h", fcntl.fcntl(descriptor, _LOOK, asked))[0]
+    finally:
+        os.close(descriptor)
+    return kind != fcntl.F_UNLCK
+
+
+def _owner(path: Path) -> Ids:
+    found = path.stat()
+    return found.st_uid, found.st_gid
 
 
 def _same(descriptor: int, path: Path) -> bool:

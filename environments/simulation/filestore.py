@@ -104,6 +104,8 @@ class FileServer:
         self.name = name
         self.files: dict[str, StoredFile] = {}
         self.directories: set[str] = set()
+        self.owners: dict[str, tuple[int, int]] = {}
+        """Directory -> user and group of who made it."""
         self.state: State = "up"
         self.locks: dict[tuple[str, int], Lock] = {}
         self._clients: dict[str, Client] = {}

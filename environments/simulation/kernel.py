@@ -61,9 +61,16 @@ class Kernel:
     """The client on ``machine``; also its ``harness.outside.Disk``, for what happens to process and machine."""
 
     def __init__(
-        self, server: FileServer, machine: str, options: MountOptions, chance: random.Random
+        self,
+        server: FileServer,
+        machine: str,
+        options: MountOptions,
+        chance: random.Random,
+        user: tuple[int, int] = (0, 0),
     ) -> None:
         self.server = server
+        self.user = user
+        """User and group of the processes on this machine."""
         self.client = server.client(machine)
         self._patience_s = options.patience_s if options.soft else None
         self._chance = chance

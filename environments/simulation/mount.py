@@ -63,6 +63,7 @@ class Mount(Kernel):
                 del files[inside]
             for inside in [name for name in directories if name == path or name.startswith(path + "/")]:
                 directories.discard(inside)
+                self.server.owners.pop(inside, None)
 
         await self.call(work, changes=True)
 
@@ -74,6 +75,7 @@ class Mount(Kernel):
             parent = path
             while parent:
                 self.server.directories.add(parent)
+                self.server.owners.setdefault(parent, self.user)
                 parent = parent.rpartition("/")[0]
 
         await self.call(work, changes=True, grows=True)
@@ -119,6 +121,22 @@ class Mount(Kernel):
 
         lock: Lock | None = await self.call(take, changes=True, given_up=give_back)
         return None if lock is None else MountedLock(self, lock)
+
+    async def locked(self, path: str, offset: int) -> bool:
+        result: bool = await self.call(lambda: (path, offset) in self.server.locks)
+        return result
+
+    async def owner(self, directory: str) -> tuple[int, int]:
+        def look() -> tuple[int, int]:
+            if directory not in self.server.directories:
+                raise FileNotFoundError(errno.ENOENT, "no such directory", directory)
+            return self.server.owners[directory]
+
+        found: tuple[int, int] = await self.call(look)
+        return found
+
+    def ids(self) -> tuple[int, int]:
+        return self.user
 
     async def lock(self, path: str) -> MountedLock:
         lock = await self.try_lock(path, 0)
@@ -171,6 +189,7 @@ class Mount(Kernel):
             for path in [path for path in directories if path == old or path.startswith(old + "/")]:
                 directories.discard(path)
                 directories.add(new + path[len(old) :])
+                self.server.owners[new + path[len(old) :]] = self.server.owners.pop(path)
             return
         self._require_parent(new)
         stored = self._file(old)

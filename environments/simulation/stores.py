@@ -42,7 +42,7 @@ class Stores:
                 grace_s=plan.grace_ms / 1000,
             )
         mount = self._mounts[node.name] = Mount(
-            server, node.name, options, world.random(f"mount:{node.name}")
+            server, node.name, options, world.random(f"mount:{node.name}"), (plan.uid, plan.gid)
         )
         self._shared[node.name] = plan.name
         return mount

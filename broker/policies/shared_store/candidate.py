@@ -14,8 +14,9 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
+from broker.ha_policy import SharedStoreMaster, SharedStoreRole, SharedStoreSlave
 from broker.policies.shared_store import store
+from broker.policies.shared_store.lease import confirmed
 from broker.policies.shared_store.store import HeldLock, Mark, Places
 
 _log = logging.getLogger(__name__)
@@ -119,22 +120,13 @@ class Candidate:
         try:
             mark = await self._places.read()
             if await self._may_take(mark):
-                asked_s = await self._confirm(lock)
+                asked_s = await confirmed(lock, self._section.lock_expiration)
                 kept = True
                 return Granted(lock, asked_s, self._waiting)
         finally:
             if not kept:
                 await lock.release()
         return None
-
-    async def _confirm(self, lock: HeldLock) -> float:
-        """When a question was asked that the store has answered soon: a reign cannot begin with a lease that is half over."""
-        loop = asyncio.get_running_loop()
-        while True:
-            asked_s = loop.time()
-            await lock.verify()
-            if loop.time() - asked_s < self._section.lock_expiration / 4000:
-                return asked_s
 
     async def _may_take(self, mark: Mark) -> bool:
         if mark.state == store.PAUSED:
@@ -156,3 +148,17 @@ class Candidate:
         if trouble != self._trouble:
             self._trouble = trouble
             _log.warning("%s; trying again", trouble)
+
+
+async def master_is_back(places: Places, section: SharedStoreRole) -> None:
+    """Return when a master waits for its place and nobody else waits for ours (AMQ 17.3.2.2: no failback with several backups)."""
+    said = False
+    while True:
+        await asyncio.sleep(section.lock_poll_period / 1000)
+        if not await places.master_waits():
+            continue
+        if not await places.backup_waits():
+            return
+        if not said:
+            said = True
+            _log.info("no failback: this broker has a backup already")

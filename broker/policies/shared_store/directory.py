@@ -36,24 +36,14 @@ class DirectoryStore:
         self._directory = directory
 
     async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
-        """A directory of a new life, from the latest complete one's; complete itself once its journal could be read."""
-        config, directory = self._config, self._directory
-        node_id = (await self.places.read()).node_id or await self._without_a_mark()
+        """What `begin_life` makes, under the node ID that the lock file tells."""
+        name = self._config.broker.name
+        node_id = (await self.places.read()).node_id
+        if node_id is None:
+            node_id = await without_a_mark(self._directory, self._section) or new_node_id(self._seams, name)
         require()
-        await self.places.begin(_own(live), node_id, config.broker.name)
-        life = await lives.begin(directory, require)
-        try:
-            journal, recovered = await Journal.open(directory, lives.directory(life), journal_options(config))
-        except JournalError as error:
-            raise StartError(f"{config.data_path}: {error}") from error
-        try:
-            require()
-            await lives.complete(directory, life, node_id)
-            require()
-        except BaseException:
-            await journal.close()
-            raise
-        return Inherited(life, node_id, journal, recovered)
+        await self.places.begin(_own(live), node_id, name)
+        return await begin_life(self._config, self._directory, node_id, require)
 
     async def leave(self, live: HeldLock, state: str) -> None:
         """Into the lock file, under the lock."""
@@ -66,18 +56,40 @@ class DirectoryStore:
     async def close(self) -> None:
         """Nothing was opened here."""
 
-    async def _without_a_mark(self) -> str:
-        """The node ID where the lock file tells none: a new store, or one whose lock file was lost.
 
-        Then somebody may still hold the lock of the lost file, and learns of the loss when he next asks (AMQ-4705): his lease is waited for.
-        """
-        known = await lives.node_id_of(self._directory, await lives.latest(self._directory))
-        if known is None:
-            return new_node_id(self._seams, self._config.broker.name)
-        wait_s = self._section.lock_expiration / 1000
+async def begin_life(
+    config: BrokerConfig, directory: SharedDirectory, node_id: str, require: Callable[[], None]
+) -> Inherited:
+    """A directory of a new life, from the latest complete one's; complete itself once its journal could be read.
+
+    Raises StartError for a damaged journal, OSError, and whatever ``require`` raises.
+    """
+    life = await lives.begin(directory, require)
+    try:
+        journal, recovered = await Journal.open(directory, lives.directory(life), journal_options(config))
+    except JournalError as error:
+        raise StartError(f"{config.data_path}: {error}") from error
+    try:
+        require()
+        await lives.complete(directory, life, node_id)
+        require()
+    except BaseException:
+        await journal.close()
+        raise
+    return Inherited(life, node_id, journal, recovered)
+
+
+async def without_a_mark(directory: SharedDirectory, section: SharedStoreRole) -> str | None:
+    """The node ID where the lock file tells none: None for a new store; else the file was lost, and its data tell it.
+
+    Then somebody may still hold the lock of the lost file, and learns of the loss when he next asks (AMQ-4705): his lease is waited for.
+    """
+    known = await lives.node_id_of(directory, await lives.latest(directory))
+    if known is not None:
+        wait_s = section.lock_expiration / 1000
         _log.warning("the store's lock file was lost: waiting %g s for whoever may hold the old one", wait_s)
         await asyncio.sleep(wait_s)
-        return known
+    return known
 
 
 def _own(lock: HeldLock) -> SharedLock:

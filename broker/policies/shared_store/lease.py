@@ -21,6 +21,16 @@ class LockLostError(Exception):
     """The live lock is lost, or nobody can say that it is not: answer nobody, write nothing, end."""
 
 
+async def confirmed(lock: HeldLock, expiration_ms: int) -> float:
+    """When a question was asked that the store has answered soon: a reign cannot begin with a lease that is half over."""
+    loop = asyncio.get_running_loop()
+    while True:
+        asked_s = loop.time()
+        await lock.verify()
+        if loop.time() - asked_s < expiration_ms / 4000:
+            return asked_s
+
+
 class Lease:
     """From the moment the lock was granted; ``asked_s`` is when it was asked for, on the loop's clock.
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final, Literal
 
 from broker.cluster.balancing import Balancing
 from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
-from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
+from broker.ha_policy import SharedStoreRole
 from broker.policies.live import Live
 from broker.policies.policy import StartError
 from broker.policies.shared_store.candidate import Granted
 from broker.policies.shared_store.lease import Lease, LockLostError
-from broker.policies.shared_store.store import FAILING_BACK, PAUSED, HeldLock, Store
+from broker.policies.shared_store.store import FAILING_BACK, LIVE, PAUSED, Data, HeldLock
 from broker.policies.standalone import STOP_PATIENCE_S
 from broker.seams import Seams
 from broker.storage.entries import Entries
@@ -46,17 +46,18 @@ class FencedError(StartError):
 
 
 class LiveRole:
-    """One reign. ``become`` is told each change of role."""
+    """One reign. ``become`` is told each change of role; ``reclaimed`` returns when this place is to be given to whom it belongs."""
 
     def __init__(
         self,
         config: BrokerConfig,
-        section: SharedStoreMaster | SharedStoreSlave,
+        section: SharedStoreRole,
         seams: Seams,
-        store: Store,
+        store: Data,
         membership: Membership,
         granted: Granted,
         become: Callable[[str], None],
+        reclaimed: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         self.live: Live | None = None
         self.life = 0
@@ -74,6 +75,7 @@ class LiveRole:
         self._membership = membership
         self._granted = granted
         self._become = become
+        self._reclaimed = reclaimed
         self._journal: Entries | None = None
         self._balancing: Balancing | None = None
         self._serving = False
@@ -103,8 +105,8 @@ class LiveRole:
         journal = await self._activate()
         stop = asyncio.create_task(stopping.wait(), name="wait for stop")
         waited: list[asyncio.Task[Any]] = [stop]
-        if isinstance(self._section, SharedStoreSlave) and self._section.allow_failback:
-            waited.append(asyncio.create_task(self._master_is_back(), name="look for a master"))
+        if self._reclaimed is not None:
+            waited.append(asyncio.create_task(self._reclaimed(), name="look for a master"))
         tidying = asyncio.create_task(self._remove_older(), name="remove former lives")
         try:
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -115,9 +117,8 @@ class LiveRole:
             await self._quiesce()
             await tidying
             await journal.close()
-            state = FAILING_BACK if handing_over else "" if self.failover_on_shutdown else PAUSED
-            if state:
-                await self._store.leave(self.lease.lock, state)
+            state = FAILING_BACK if handing_over else LIVE if self.failover_on_shutdown else PAUSED
+            await self._store.leave(self.lease.lock, state)
             return "handed-over" if handing_over else "stopped"
         finally:
             for task in (*waited, tidying):
@@ -143,19 +144,6 @@ class LiveRole:
         if self._granted.waiting is not None:
             await self._granted.waiting.release()
         return journal
-
-    async def _master_is_back(self) -> None:
-        """Return when a master waits for its place and nobody else waits for ours (AMQ 17.3.2.2: no failback with several backups)."""
-        said = False
-        while True:
-            await asyncio.sleep(self._section.lock_poll_period / 1000)
-            if not await self._store.places.master_waits():
-                continue
-            if not await self._store.places.backup_waits():
-                return
-            if not said:
-                said = True
-                _log.info("no failback: this broker has a backup already")
 
     async def _remove_older(self) -> None:
         try:

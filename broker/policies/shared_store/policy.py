@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any
 
 from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
-from broker.policies.shared_store.candidate import Candidate, Granted
+from broker.policies.shared_store.candidate import Candidate, Granted, master_is_back
 from broker.policies.shared_store.live import LiveEnd, LiveRole, bounded
 from broker.policies.shared_store.store import Mark, Store
 from broker.seams import Seams
@@ -120,8 +121,16 @@ class SharedStorePolicy:
                 await bounded(candidate.give_up())
 
     async def _reign(self, granted: Granted, stopping: asyncio.Event) -> LiveEnd:
+        failback = isinstance(self.section, SharedStoreSlave) and self.section.allow_failback
         role = self.live = LiveRole(
-            self.config, self.section, self._seams, self._store, self.membership, granted, self._become
+            self.config,
+            self.section,
+            self._seams,
+            self._store,
+            self.membership,
+            granted,
+            self._become,
+            partial(master_is_back, self._store.places, self.section) if failback else None,
         )
         if self.failover is not None:
             role.failover_on_shutdown = self.failover

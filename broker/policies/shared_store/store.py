@@ -82,13 +82,8 @@ class Inherited(NamedTuple):
     recovered: Recovered
 
 
-class Store(Protocol):
-    """A store as one broker has it."""
-
-    @property
-    def places(self) -> Places:
-        """Its locks."""
-        ...
+class Data(Protocol):
+    """What a store keeps, for whoever holds its live lock."""
 
     async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
         """Begin a life with all that is in the store: nothing that an earlier life does from now on changes it.
@@ -98,11 +93,20 @@ class Store(Protocol):
         ...
 
     async def leave(self, live: HeldLock, state: str) -> None:
-        """Say in which state the holder of the live lock leaves its place."""
+        """Say in which state the holder of the live lock leaves its place: LIVE to whoever waits for it."""
         ...
 
     async def tidy(self, life: int) -> None:
         """Remove what lives before this one left and nobody needs."""
+        ...
+
+
+class Store(Data, Protocol):
+    """A store as one broker has it."""
+
+    @property
+    def places(self) -> Places:
+        """Its locks."""
         ...
 
     async def close(self) -> None:
