@@ -34,6 +34,20 @@ def directory(purpose: str) -> Iterator[Path]:
             os.close(claim)
 
 
+def belongs(path: Path) -> bool:
+    """Whether a path is a directory that this module made for this user, and still there."""
+    try:
+        about = path.lstat()
+    except OSError:
+        return False
+    return (
+        path.name.startswith(PREFIX)
+        and about.st_uid == os.getuid()
+        and path.is_dir()
+        and not path.is_symlink()
+    )
+
+
 def leftovers() -> list[str]:
     """What killed processes of this user left, one line each."""
     return [f"scratch directory {path}" for path in _abandoned()]
@@ -71,4 +85,4 @@ def _is_abandoned(path: Path) -> bool:
     return True
 
 
-__all__ = ["PREFIX", "directory", "leftovers", "remove"]
+__all__ = ["PREFIX", "belongs", "directory", "leftovers", "remove"]

@@ -40,7 +40,11 @@ from environments.link_proxy import (
 )
 from environments.local import state
 from environments.local.control import ControlServer
+from environments.local.database import NODE as DATABASE
+from environments.local.database import LocalDatabase
 from environments.local.processes import Brokers
+from environments.postgresql import fault as database_fault
+from environments.postgresql.fault import ServerFault
 from harness.interface import Address, InfrastructureError, Link, UsageError
 
 ORPHAN_S: Final = 600.0
@@ -49,11 +53,17 @@ DESCRIPTORS: Final = 65536
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """One injected fault: a condition of links, or a pause of nodes."""
+    """One injected fault: a condition of links, a pause of nodes, or a fault of their database."""
 
     condition: Condition
     links: tuple[Link, ...]
     nodes: tuple[str, ...]
+    database: ServerFault | None = None
+
+    @property
+    def paused(self) -> tuple[str, ...]:
+        """The nodes whose processes it stops."""
+        return self.nodes if self.database is None else ()
 
 
 class Agent:
@@ -66,6 +76,7 @@ class Agent:
         self._proxy = LinkProxy()
         self._probe: LinkProbe | None = None
         self._brokers = Brokers(self._record)
+        self._database: LocalDatabase | None = None
         self._holders: dict[str, dict[str, Any]] = {}
         self._leases: LeaseTable[_Fault] = LeaseTable(time.monotonic)
         self._expiry: asyncio.TimerHandle | None = None
@@ -75,6 +86,7 @@ class Agent:
         self._server = ControlServer(
             {
                 "plan": self.plan,
+                "database": self.database,
                 "start": self.start,
                 "wait": self.wait,
                 "states": self.states,
@@ -129,6 +141,13 @@ class Agent:
         self._record()
         return {"listen": listen, "routes": routes}
 
+    async def database(self, log: str, nodes: Sequence[str]) -> dict[str, Any]:
+        """Make a PostgreSQL server for these nodes; ``routes`` (node -> address) and ``variables`` of their environment."""
+        if self._database is not None:
+            raise UsageError("the deployment has a database already")
+        self._database = LocalDatabase(Path(log), self._record)
+        return await self._database.begin(nodes)
+
     async def start(
         self, node: str, argv: Sequence[str], cwd: str, log: str, variables: Mapping[str, str]
     ) -> int:
@@ -172,6 +191,8 @@ class Agent:
             if on_links or options or not nodes:
                 raise UsageError("pause: takes nodes, no links and no options")
             fault = _Fault(CLEAR, (), tuple(nodes))
+        elif primitive in database_fault.PRIMITIVES:
+            fault = self._database_fault(primitive, on_links, nodes, options)
         else:
             if nodes or not on_links:
                 raise UsageError(f"{primitive}: takes links, no nodes")
@@ -179,7 +200,8 @@ class Agent:
         lease = self._leases.inject(fault, lease_s)
         self._apply(fault)
         self._schedule()
-        await self._brokers.settle(fault.nodes, "paused")
+        await self._brokers.settle(fault.paused, "paused")
+        await self._obey([fault])
         return lease
 
     async def renew(self, lease: str) -> None:
@@ -215,7 +237,13 @@ class Agent:
             if self._probe is None:
                 raise UsageError("nothing is deployed yet")
             observed = {link_name(link): answer for link, answer in (await self._probe.probe(wanted)).items()}
-        return observed | await self.states(nodes)
+        databases = {name: name.partition("/")[0] for name in nodes if name.endswith(f"/{DATABASE}")}
+        if databases:
+            if self._database is None:
+                raise UsageError("no broker of this test keeps its messages in a server's database")
+            found = await self._database.look(list(databases.values()))
+            observed |= {name: found[node] for name, node in databases.items()}
+        return observed | await self.states([name for name in nodes if name not in databases])
 
     async def shutdown(self) -> None:
         """End the brokers, then the agent. Answered when the brokers are gone."""
@@ -232,18 +260,37 @@ class Agent:
         in_force = self._leases.in_force()
         for link in fault.links:
             self._proxy.set_condition(link, combine(one.condition for one in in_force if link in one.links))
-        paused = {node for one in in_force for node in one.nodes}
-        for node in fault.nodes:
+        paused = {node for one in in_force for node in one.paused}
+        for node in fault.paused:
             self._brokers.signal(node, signal.SIGSTOP if node in paused else signal.SIGCONT)
 
     async def _undo(self, faults: Sequence[_Fault]) -> None:
         for fault in faults:
             self._apply(fault)
         self._schedule()
-        paused = {node for one in self._leases.in_force() for node in one.nodes}
-        await self._brokers.settle({node for fault in faults for node in fault.nodes} - paused, "running")
+        paused = {node for one in self._leases.in_force() for node in one.paused}
+        await self._brokers.settle({node for fault in faults for node in fault.paused} - paused, "running")
+        await self._obey(faults)
         if self._probe is not None and any(fault.condition.reset for fault in faults):
             await self._probe.mend()
+
+    async def _obey(self, changed: Sequence[_Fault]) -> None:
+        """Bring the database into the state that all faults in force ask for, if one of its faults began or ended."""
+        if self._database is not None and any(fault.database is not None for fault in changed):
+            in_force = [fault.database for fault in self._leases.in_force() if fault.database is not None]
+            await self._database.obey(in_force)
+
+    def _database_fault(
+        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
+    ) -> _Fault:
+        if self._database is None:
+            raise UsageError(f"{primitive}: no broker of this test keeps its messages in a server's database")
+        if links or not nodes:
+            raise UsageError(f"{primitive}: takes nodes, no links")
+        try:
+            return _Fault(CLEAR, (), tuple(nodes), ServerFault.of(primitive, nodes, options))
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
     def _schedule(self) -> None:
         if self._expiry is not None:
@@ -284,8 +331,14 @@ class Agent:
             node: {port: holder.getsockname()[1] for port, holder in holders.items()}
             for node, holders in self._holders.items()
         }
+        brokers = self._brokers.identities()
+        scratch = ""
+        if self._database is not None:
+            server, directory = self._database.identity, self._database.directory
+            brokers |= {} if server is None else {DATABASE: server}
+            scratch = "" if directory is None else str(directory)
         record = state.AgentState(
-            run_id=os.environ.get(RUN_ID, ""), agent=me, brokers=self._brokers.identities(), ports=ports
+            run_id=os.environ.get(RUN_ID, ""), agent=me, brokers=brokers, ports=ports, scratch=scratch
         )
         try:
             state.write(self._directory, record)
@@ -294,6 +347,8 @@ class Agent:
 
     async def _end(self) -> None:
         await self._brokers.kill_all()
+        if self._database is not None:
+            await self._database.close()
         if self._probe is not None:
             await self._probe.close()
         await self._proxy.close()

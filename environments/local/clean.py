@@ -18,6 +18,7 @@ from typing import Final
 
 import psutil
 
+from environments import scratch
 from environments.labels import NOTE, RUN_ID, STATE_DIR, Process, identify, judge
 from environments.local import state
 from harness.interface import InfrastructureError
@@ -41,7 +42,11 @@ def end_deployment(directory: Path, *, keep_logs: bool) -> list[str]:
 
     Raises InfrastructureError naming a process that SIGKILL does not end.
     """
+    agent = state.read(directory, state.AgentState)
     done = _end_processes(_processes_of(directory))
+    if agent is not None and agent.scratch and scratch.belongs(Path(agent.scratch)):
+        shutil.rmtree(agent.scratch)
+        done.append(f"database {agent.scratch}")
     harness = state.read(directory, state.HarnessState)
     if harness is not None:
         done += _remove_nodes(Path(harness.directory) / "nodes", harness.run_id, keep_logs=keep_logs)
@@ -98,7 +103,10 @@ def _processes_of(directory: Path) -> list[psutil.Process]:
     for known in recorded:
         if judge(known) == "alive":
             with contextlib.suppress(psutil.Error):
-                found.setdefault(known.pid, psutil.Process(known.pid))
+                process = psutil.Process(known.pid)
+                # A server's own children write their titles over the environment that would tell whose they are.
+                for one in (process, *process.children(recursive=True)):
+                    found.setdefault(one.pid, one)
     first = agent.agent.pid if agent is not None else None
     return sorted(found.values(), key=lambda process: (process.pid != first, process.pid))
 

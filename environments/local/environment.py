@@ -25,6 +25,9 @@ from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES
 from environments.local import clean, state
 from environments.local.control import ControlClient
+from environments.local.database import NODE as DATABASE_NODE
+from environments.postgresql import program
+from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from environments.unsupported import SIMULATED_ONLY
 from harness.interface import (
     Address,
@@ -38,6 +41,7 @@ from harness.interface import (
     TestSpec,
     UsageError,
 )
+from harness.outside import DATABASE
 
 DIRECT_PORTS: Final = ("admin",)
 """Ports that the harness reaches outside every partition, and nobody else needs."""
@@ -46,6 +50,8 @@ _PROJECT: Final = str(Path(__file__).resolve().parents[2])
 
 AGENT_PATIENCE_S: Final = 30.0
 TEARDOWN_PATIENCE_S: Final = 15.0
+DATABASE_PATIENCE_S: Final = 180.0
+"""For a server to be made and started; on an idle machine it takes two seconds."""
 
 
 class _Plan(msgspec.Struct):
@@ -73,6 +79,8 @@ class LocalEnvironment:
         self._control: ControlClient | None = None
         self._plan = _Plan({}, {})
         self._stores: dict[str, str] = {}
+        self._databases: dict[str, Address] = {}
+        self._variables: dict[str, str] = {}
 
     async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
         """On the running loop; the chance of a real machine takes no seed."""
@@ -86,7 +94,12 @@ class LocalEnvironment:
     def supports(self) -> Mapping[str, str]:
         """All primitives, without conditions; a link can hold, delay or reset a stream, but not lose single packets."""
         can = dict.fromkeys((*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data"), "")
-        return {**can, **SIMULATED_ONLY}
+        return {**can, **SIMULATED_ONLY, **dict.fromkeys(DATABASE_PRIMITIVES, program.missing())}
+
+    def refuses(self, nodes: Sequence[NodePlan]) -> str:
+        """Why this cluster cannot be deployed here; "" if it can."""
+        server = any(node.database is not None and node.database.type == "postgresql" for node in nodes)
+        return program.missing() if server else ""
 
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
@@ -116,6 +129,7 @@ class LocalEnvironment:
             )
             self._plan = msgspec.convert(answer, _Plan)
             self._stores = {node.name: node.store.name for node in nodes if node.store is not None}
+            await self._make_database(nodes)
             for node in nodes:
                 self._write_etc(spec, node, nodes)
         except BaseException:
@@ -146,7 +160,7 @@ class LocalEnvironment:
             argv=argv,
             cwd=str(home),
             log=str(home / "logs" / "broker.log"),
-            variables={"PYTHONUNBUFFERED": "1"},
+            variables={"PYTHONUNBUFFERED": "1", **self._variables},
         )
 
     async def wait_exit(self, node: str) -> int | None:
@@ -216,6 +230,8 @@ class LocalEnvironment:
     async def collect(self, destination: Path) -> None:
         """Copy the nodes' logs to ``destination/<node>/``, and the agent's to ``destination/agent.log`` if it said anything."""
         homes = {node: self._home(node) / "logs" for node in self._plan.listen}
+        if self._databases and self._nodes is not None:
+            homes[DATABASE_NODE] = self._nodes / DATABASE_NODE / "logs"
         agent_log = None if self._state is None else self._state / state.LOG_FILE
 
         def copy() -> None:
@@ -316,6 +332,20 @@ class LocalEnvironment:
             raise InfrastructureError(f"the local agent ended while starting: {last or 'it said nothing'}")
         return await ControlClient.connect(self._state / state.SOCKET_FILE)
 
+    async def _make_database(self, nodes: Sequence[NodePlan]) -> None:
+        """A PostgreSQL server, where the test has one; how its nodes reach it is kept for their files and their environment."""
+        wanting = [
+            node.name for node in nodes if node.database is not None and node.database.type == "postgresql"
+        ]
+        if wanting and self._nodes is not None:
+            logs = self._nodes / DATABASE_NODE / "logs"
+            logs.mkdir(parents=True)
+            answer = await self._call(
+                "database", timeout_s=DATABASE_PATIENCE_S, log=str(logs / "postgresql.log"), nodes=wanting
+            )
+            self._databases = msgspec.convert(answer["routes"], dict[str, Address])
+            self._variables = answer["variables"]
+
     def _write_etc(self, spec: TestSpec, node: NodePlan, nodes: Sequence[NodePlan]) -> None:
         layout = self._layout(node.name)
         for part in (layout.etc, layout.data, layout.logs):
@@ -327,6 +357,8 @@ class LocalEnvironment:
             for port, number in other.ports.items()
             if port not in DIRECT_PORTS
         }
+        if node.name in self._databases:
+            hosts[DATABASE] = self._databases[node.name]
         files = self._system.files(spec, node, nodes, layout, self._plan.listen[node.name], hosts)
         for name, content in files.items():
             path = Path(layout.etc) / name

@@ -31,12 +31,13 @@ class HarnessState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent and the brokers that run (node -> process), and each node's own ports."""
+    """The agent and what it runs (node -> process, the database's server as one of them), each node's own ports, and the server's directory."""
 
     run_id: str
     agent: Process
     brokers: dict[str, Process]
     ports: dict[str, dict[str, int]]
+    scratch: str = ""
 
 
 S = TypeVar("S", HarnessState, AgentState)

@@ -22,13 +22,18 @@ State = Literal["running", "paused", "gone"]
 
 def members(postmaster: int) -> list[int]:
     """The postmaster and its children that live, the postmaster first."""
-    found = [postmaster] if _look(postmaster)[0] not in "ZX" else []
+    found = [postmaster] if lives(postmaster) else []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             code, parent = _look(int(entry.name))
             if parent == postmaster and code not in "ZX":
                 found.append(int(entry.name))
     return found
+
+
+def lives(pid: int) -> bool:
+    """Whether it is a process that has not ended."""
+    return _look(pid)[0] not in "ZX"
 
 
 def state(postmaster: int) -> State:
@@ -39,29 +44,32 @@ def state(postmaster: int) -> State:
     return "paused" if all(code in "Tt" for code in codes) else "running"
 
 
+def tell(postmaster: int, number: signal.Signals) -> list[int]:
+    """Send a signal to all, in the order that leaves nobody time to make another; whom it was sent to.
+
+    One that was just being made may have been missed by SIGSTOP: send it again until `state` is "paused".
+    """
+    if number == signal.SIGKILL:
+        _signal(postmaster, signal.SIGSTOP)  # or it would end its children its own way, and begin anew
+    told = members(postmaster)
+    for pid in told if number == signal.SIGSTOP else reversed(told):
+        _signal(pid, number)
+    return told
+
+
 async def pause(postmaster: int) -> None:
     """Stop all; returns when all have stopped. What waits within the kernel may take longer: it is for a probe to say what is."""
     deadline = time.monotonic() + SETTLE_S
     while state(postmaster) == "running" and time.monotonic() < deadline:
-        for pid in members(postmaster):
-            _signal(pid, signal.SIGSTOP)
+        tell(postmaster, signal.SIGSTOP)
         await asyncio.sleep(_EVERY_S)
-
-
-def resume(postmaster: int) -> None:
-    """Let all go on."""
-    for pid in reversed(members(postmaster)):
-        _signal(pid, signal.SIGCONT)
 
 
 async def kill(postmaster: int) -> None:
     """SIGKILL to all; returns when none is left. Raises OSError naming one that does not end."""
-    _signal(postmaster, signal.SIGSTOP)  # or it would end its children its own way, and begin anew
-    victims = members(postmaster)
-    for pid in reversed(victims):
-        _signal(pid, signal.SIGKILL)
+    victims = tell(postmaster, signal.SIGKILL)
     deadline = time.monotonic() + END_S
-    while left := [pid for pid in victims if _look(pid)[0] not in "ZX"]:
+    while left := [pid for pid in victims if lives(pid)]:
         if time.monotonic() > deadline:
             raise OSError(f"process {left[0]} of the database does not end: it waits within the kernel")
         await asyncio.sleep(_EVERY_S)

@@ -1,0 +1,143 @@
+"""The PostgreSQL server of one local deployment: a process of the agent's, so that it outlives the harness and heals by itself.
+
+Why a relay with a listener for each node: on one machine all brokers have one address, and a fault must be able to hit one of them. Its files lie in a scratch
+directory, because PostgreSQL's own account must be able to reach them, whoever runs the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+import subprocess
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from environments import scratch
+from environments.labels import Process, identify
+from environments.link_proxy import reserve_port
+from environments.postgresql import program, question, tree
+from environments.postgresql.fault import ServerFault, phrase
+from environments.postgresql.relay import Relay
+from harness.interface import Address, InfrastructureError
+
+NODE: Final = "database"
+HOST: Final = "127.0.0.1"
+START_S: Final = 60.0
+
+
+class LocalDatabase:
+    """Made by `begin`. ``log`` gets what the server says; ``on_change`` is called when its process starts or ends."""
+
+    def __init__(self, log: Path, on_change: Callable[[], None]) -> None:
+        self._log = log
+        self._on_change = on_change
+        self._kept = contextlib.ExitStack()
+        self._directory = Path()
+        self._port = 0
+        self._relay: Relay | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def directory(self) -> Path | None:
+        """The scratch directory, while there is one."""
+        return None if self._relay is None else self._directory
+
+    @property
+    def identity(self) -> Process | None:
+        """The postmaster, while it runs."""
+        return None if self._process is None else identify(self._process.pid)
+
+    async def begin(self, nodes: Iterable[str]) -> dict[str, Any]:
+        """Make the server and start it; "routes" (node -> address) and "variables", which a broker's environment must have.
+
+        Raises InfrastructureError.
+        """
+        if lack := program.missing():
+            raise InfrastructureError(lack)
+        self._directory = self._kept.enter_context(scratch.directory(NODE))
+        self._directory.chmod(0o711)
+        password = program.new_password()
+        try:
+            await asyncio.to_thread(program.make, self._directory / "server", password)
+        except program.ProgramError as error:
+            raise InfrastructureError(str(error)) from error
+        self._port = self._reserve()
+        self._relay = relay = Relay(HOST, self._port, random.Random())
+        routes = {}
+        for node in nodes:
+            port = self._reserve()
+            await relay.listen(HOST, port, node)
+            routes[node] = Address(HOST, port)
+        await self.obey(())
+        return {"routes": routes, "variables": {"PGUSER": program.USER, "PGPASSWORD": password}}
+
+    async def obey(self, faults: Sequence[ServerFault]) -> None:
+        """Be as all faults in force together want it; returns when it is."""
+        assert self._relay is not None, "it has begun"
+        async with self._turn:
+            wanted = ServerFault.together(faults)
+            self._relay.sever(wanted.severed)
+            if wanted.down:
+                await self._kill()
+                return
+            if self._process is None or self._process.poll() is not None:
+                await self._start()
+            if self._process is not None and wanted.stall:
+                await tree.pause(self._process.pid)
+            elif self._process is not None:
+                tree.tell(self._process.pid, signal.SIGCONT)
+
+    async def look(self, nodes: Sequence[str]) -> dict[str, str]:
+        """The database as a probe finds it: "serving", "stalled", "down", or "severed" for a node that has lost a connection to the fault in force."""
+        if not nodes:
+            return {}
+        if self._relay is None:
+            return dict.fromkeys(nodes, "absent")
+        answer = await question.ask(HOST, self._port)
+        paused = self._process is not None and tree.state(self._process.pid) == "paused"
+        return {node: phrase(answer, paused=paused, severed=self._relay.severed(node)) for node in nodes}
+
+    async def close(self) -> None:
+        """End it, and remove its files."""
+        if self._relay is not None:
+            await self._relay.close()
+        with contextlib.suppress(OSError):  # `clean` names it
+            await self._kill()
+        await asyncio.to_thread(self._kept.close)
+
+    def _reserve(self) -> int:
+        holder = reserve_port()
+        self._kept.callback(holder.close)
+        port: int = holder.getsockname()[1]
+        return port
+
+    async def _start(self) -> None:
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - a fork, not a wait
+                program.command(self._directory / "server", self._port),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._on_change()
+        if not await question.serves(HOST, self._port, START_S):
+            raise InfrastructureError(
+                f"PostgreSQL does not serve after {START_S:.0f} s: {self._last_words()}"
+            )
+
+    async def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            await tree.kill(process.pid)
+            process.wait()
+            self._on_change()
+
+    def _last_words(self) -> str:
+        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1] if lines else "it wrote no log"
