@@ -1,4 +1,4 @@
-"""PID 1 of a broker's container: starts the broker, breaks what it is told to break, and heals it when nobody renews.
+"""PID 1 of a container: starts its program (a broker, or a server that brokers need), breaks what it is told to break, and heals it when nobody renews.
 
 Why an agent inside: a fault must end by itself when the harness is killed, and only something that lives on the node can see to
 that. The broker is a child, so the container outlives its broker: its logs, its address and the faults in force stay.
@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
-from environments.docker.child import Child
+from environments.docker.child import Child, reap
 from environments.docker.control import (
     CONTROL_PORT,
     DATA,
@@ -33,10 +33,14 @@ from environments.docker.control import (
 )
 from environments.docker.firewall import Firewall, NodeFault, missing
 from environments.docker.prober import Prober
+from environments.docker.store_client import StoreClient
 from environments.lease import LeaseExpiredError, LeaseTable
+from environments.nfs import asking
 
 _REQUEST_TIMEOUT_S: Final = 10.0
 _STOP_PATIENCE_S: Final = 2.0
+_RESTART_GAP_S: Final = 1.01
+"""From the second of a program's start to its next: file servers number their lives by that second, and would take one for the other."""
 
 
 class Agent:
@@ -48,8 +52,11 @@ class Agent:
         self._leases: LeaseTable[NodeFault] = LeaseTable(time.monotonic, prefix=os.urandom(4).hex())
         self._firewall = Firewall()
         self._child = Child(Path(LOGS) / "broker.log")
+        self._store = StoreClient(Path(LOGS) / "nfs-client.log", say)
         self._prober = Prober()
         self._paused = False
+        self._down = False
+        self._returning: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._missing: dict[str, str] = {}
 
@@ -57,7 +64,7 @@ class Agent:
         """Answer until a SIGTERM (``docker stop``), which ends the container and with it everything in it."""
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
-        loop.add_signal_handler(signal.SIGCHLD, self._child.reap)
+        loop.add_signal_handler(signal.SIGCHLD, reap, (self._child, self._store.child))
         loop.add_signal_handler(signal.SIGTERM, stop.set)
         self._missing = missing()
         await self._prober.listen()
@@ -129,7 +136,7 @@ class Agent:
 
     async def do_state(self) -> dict[str, Any]:
         """The broker's state as the kernel sees it."""
-        self._child.reap()
+        reap((self._child, self._store.child))
         return {"state": self._child.state(), "status": self._child.status}
 
     async def do_wait(self) -> dict[str, Any]:
@@ -147,6 +154,17 @@ class Agent:
         say(f"data destroyed, {removed} entries")
         return {"removed": removed}
 
+    # ---- a shared directory
+
+    async def do_mount(self, source: str, directory: str, options: str) -> dict[str, Any]:
+        """Mount it from now on; whoever needs it waits (``environments.nfs.await_mount``)."""
+        self._store.begin(source, directory, options)
+        return {}
+
+    async def do_ask_store(self, server: str, server_port: int, patience_s: float) -> dict[str, Any]:
+        """Whether a file server answers this machine."""
+        return {"seen": await asking.ask(server, server_port, patience_s)}
+
     # ---- faults
 
     async def do_inject(self, fault: dict[str, Any], lease_s: float) -> dict[str, Any]:
@@ -158,7 +176,7 @@ class Agent:
             self._leases.heal(lease)
             self._enforce()
             raise
-        if self._paused:
+        if self._paused or self._down:
             await self._stopped()
         return {"lease": lease}
 
@@ -172,12 +190,14 @@ class Agent:
         """End a fault; fine if it has ended already."""
         self._leases.heal(lease)
         self._enforce()
+        await self._returned()
         return {}
 
     async def do_heal_all(self) -> dict[str, Any]:
         """End every fault of this node."""
         self._leases.heal_all()
         self._enforce()
+        await self._returned()
         return {}
 
     async def do_probe(self, targets: dict[str, str], patience_s: float) -> dict[str, Any]:
@@ -198,10 +218,29 @@ class Agent:
         elif self._paused and not pause:
             self._child.signal(signal.SIGCONT)
         self._paused = pause
+        down = any(fault.down for fault in faults)
+        if down and not self._down:
+            self._child.signal(signal.SIGKILL)
+        elif self._down and not down:
+            self._returning = asyncio.get_running_loop().create_task(self._return())
+        self._down = down
         self._firewall.apply(faults)
 
+    async def _return(self) -> None:
+        """Start what a fault has ended, unless the next such fault is in force by then."""
+        await self._child.exited.wait()
+        await asyncio.sleep(max(0.0, int(self._child.began_s) + _RESTART_GAP_S - time.time()))
+        if not self._down:
+            self._child.again()
+            if self._paused:
+                self._child.signal(signal.SIGSTOP)
+
+    async def _returned(self) -> None:
+        if self._returning is not None:
+            await asyncio.shield(self._returning)
+
     async def _stopped(self) -> None:
-        """A signal takes effect when its target is next scheduled; who asked for a pause wants to see one."""
+        """A signal takes effect when its target is next scheduled; who asked for a pause, or an end, wants to see it."""
         deadline = time.monotonic() + _STOP_PATIENCE_S
         while self._child.state() == "running" and time.monotonic() < deadline:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.002)

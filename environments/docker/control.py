@@ -20,6 +20,9 @@ PROBE_PORT: Final = 61991
 ETC: Final = "/jepsen-run/etc"
 DATA: Final = "/jepsen-run/data"
 LOGS: Final = "/jepsen-run/logs"
+STORE: Final = "/jepsen-run/store"
+"""Where a shared directory is mounted, in the containers of brokers that have one."""
+
 APP: Final = "/opt/jepsen-run/app"
 SITE: Final = "/opt/jepsen-run/site"
 

@@ -11,8 +11,9 @@ import contextlib
 import functools
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from environments.docker.base_image import Tell
@@ -34,12 +35,26 @@ _LOCAL: Final = ("http+unix://", "http+docker://", "http://127.0.0.1", "http://l
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """A machine of a run that is no broker: a server that brokers need. Its container has an agent as theirs have, so faults of it are leases, too.
+
+    ``image`` makes the image if it is not there, and gives its tag. ``options`` are what its container needs beyond a broker's, as the engine's SDK names it.
+    """
+
+    name: str
+    image: Callable[[Any, Tell], str]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Deployment:
-    """The engine's part of one run; ``nodes`` by name, in the order of their plans."""
+    """The engine's part of one run; ``nodes`` by name, in the order of their plans, ``services`` likewise. ``machines`` are both."""
 
     def __init__(self, run: str) -> None:
         self.run = run
         self.nodes: dict[str, Node] = {}
+        self.services: dict[str, Node] = {}
+        self.machines: dict[str, Node] = {}
         self._client: Any = None
         self._threads = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix=run)
 
@@ -49,14 +64,28 @@ class Deployment:
             self._threads, functools.partial(function, *arguments)
         )
 
-    async def prepare(self, plans: Sequence[NodePlan], publish: bool | None, tell: Tell) -> None:
-        """Image and network, and the nodes in memory: their addresses are known now, their containers are made by `create`.
+    async def prepare(
+        self,
+        plans: Sequence[NodePlan],
+        publish: bool | None,
+        tell: Tell,
+        *,
+        services: Sequence[Service] = (),
+        options: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Image and network, and the machines in memory: their addresses are known now, their containers are made by `create`.
 
-        ``publish`` None finds out whether containers can be reached only through ports of this host.
+        ``publish`` None finds out whether containers can be reached only through ports of this host. ``options`` are what the containers of
+        single nodes need beyond the others', as the engine's SDK names it.
         """
         loop = asyncio.get_running_loop()
         await self.in_thread(
-            self._prepare, plans, publish, lambda line: loop.call_soon_threadsafe(tell, line)
+            self._prepare,
+            plans,
+            publish,
+            lambda line: loop.call_soon_threadsafe(tell, line),
+            services,
+            options or {},
         )
 
     async def create(self, node: Node, directory: str, files: dict[str, bytes]) -> None:
@@ -66,7 +95,7 @@ class Deployment:
 
     async def remove(self) -> None:
         """Remove everything. Safe to repeat. Raises InfrastructureError naming what the engine did not remove in time."""
-        for node in self.nodes.values():
+        for node in self.machines.values():
             node.abandon()
         try:
             async with asyncio.timeout(TEARDOWN_PATIENCE_S):
@@ -80,23 +109,45 @@ class Deployment:
                 f"the engine did not remove {self.run} within {TEARDOWN_PATIENCE_S:.0f} s; `jepsen-run clean` tries again"
             ) from None
 
-    def _prepare(self, plans: Sequence[NodePlan], publish: bool | None, tell: Tell) -> None:
+    def _prepare(
+        self,
+        plans: Sequence[NodePlan],
+        publish: bool | None,
+        tell: Tell,
+        services: Sequence[Service],
+        options: Mapping[str, Mapping[str, Any]],
+    ) -> None:
         self._client = client = connect()
         image = node_image(client, tell)
+        images = {service.name: service.image(client, tell) for service in services}
         if publish is None:
             publish = _must_publish(client)
         network, subnet = create_network(client, self.run, internal=not publish)
         token = secrets.token_hex(16)
-        for number, plan in enumerate(plans):
+        wanted = {plan.name: (plan, image, options.get(plan.name, {})) for plan in plans}
+        for service in services:
+            plan = NodePlan(name=service.name, pair="", configured="service", ports={})
+            wanted[service.name] = (plan, images[service.name], service.options)
+        for number, (name, (plan, chosen, special)) in enumerate(wanted.items()):
             published: dict[int, int] = {}
             with contextlib.ExitStack() as reserved:  # until all are known, so that none is given twice
                 for port in (CONTROL_PORT, *plan.ports.values()) if publish else ():
                     published[port] = reserved.enter_context(reserve_port()).getsockname()[1]
             address = host_address(subnet, number)
             make = functools.partial(
-                _make_container, client, self.run, image, plan.name, network.name, address, token, published
+                _make_container,
+                client,
+                self.run,
+                chosen,
+                name,
+                network.name,
+                address,
+                token,
+                published,
+                special,
             )
-            self.nodes[plan.name] = Node(plan, make, address, token, published)
+            among = self.nodes if name not in images else self.services
+            among[name] = self.machines[name] = Node(plan, make, address, token, published)
 
 
 def _make_container(
@@ -108,6 +159,7 @@ def _make_container(
     address: str,
     token: str,
     published: dict[int, int],
+    special: Mapping[str, Any],
 ) -> Any:
     from docker.types import LogConfig  # noqa: PLC0415
 
@@ -121,11 +173,15 @@ def _make_container(
         network=network,
         networking_config={network: endpoint},
         volumes={name: {"bind": DATA, "mode": "rw"}},
-        environment={TOKEN_VARIABLE: token},
         labels=labels(run),
-        cap_add=["NET_ADMIN"],  # packet filters and queueing disciplines of its own network namespace
         ports={f"{inside}/tcp": ("127.0.0.1", outside) for inside, outside in published.items()},
         log_config=LogConfig(type=LogConfig.types.JSON, config={"max-size": _LOG_BYTES_MAX}),
+        **{
+            **special,
+            "environment": {TOKEN_VARIABLE: token, **special.get("environment", {})},
+            # NET_ADMIN: packet filters and queueing disciplines of its own network namespace
+            "cap_add": ["NET_ADMIN", *special.get("cap_add", ())],
+        },
     )
 
 

@@ -20,10 +20,11 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from environments.docker import kernel, probes
+from environments.docker import file_store, kernel, probes
 from environments.docker.control import APP, CONTROL_PORT, DATA, ETC, LOGS, PROBE_PORT
 from environments.docker.deployment import Deployment
 from environments.docker.faults import Faults, at_once, link_faults
+from environments.docker.file_store import FileStores
 from environments.docker.node import Node, NodeDownError
 from environments.docker.zone_links import ZoneLinks
 from environments.labels import new_run_id
@@ -80,7 +81,8 @@ class DockerEnvironment:
         self._deployment = Deployment(self.run)
         self._system: System
         self._links: ZoneLinks | None = None
-        self._faults = Faults(self._deployment.nodes, lease_s)
+        self._stores = FileStores(self._deployment)
+        self._faults = Faults(self._deployment.machines, lease_s)
         self._missing: dict[str, str] | None = None
 
     # ---- life of a deployment
@@ -100,6 +102,8 @@ class DockerEnvironment:
         answers = {**dict.fromkeys((*LINK_PRIMITIVES, *NODE_PRIMITIVES), ""), **SIMULATED_ONLY}
         for primitive in ("cut", "reset", "stall"):
             answers[primitive] = missing.get("cut", "")
+        answers |= dict.fromkeys(file_store.PRIMITIVES, file_store.missing())
+        answers["nfs-disconnect"] = answers["nfs-disconnect"] or missing.get("cut", "")
         if missing.get("slow"):
             answers["slow"] = (
                 f"{missing['slow']}: links between brokers cannot be slowed, only those of client zones"
@@ -109,8 +113,8 @@ class DockerEnvironment:
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why this cluster cannot be deployed here, with where it can be; "" if it can."""
         elsewhere = "use --environment local or --environment simulation"
-        if any(node.store is not None for node in nodes):
-            return f"brokers of this policy share a directory, which containers here do not have: {elsewhere}"
+        if lack := file_store.refuses(nodes):
+            return lack
         if any(node.database for node in nodes):
             return f"brokers of this policy share a database, and there is no container with one: {elsewhere}"
         return ""
@@ -136,7 +140,15 @@ class DockerEnvironment:
             )
         self._system = system
         try:
-            await self._deployment.prepare(nodes, self._publish, self.tell)
+            self._stores.plan(nodes)
+            await self._deployment.prepare(
+                nodes,
+                self._publish,
+                self.tell,
+                services=self._stores.services(),
+                options=self._stores.options(),
+            )
+            await self._stores.serve()
             await at_once(self._deploy_node(spec, node, nodes) for node in nodes)
             self._missing = (await self._deployment.nodes[nodes[0].name].ask("hello"))["missing"]
             self._links = self._faults.links = await ZoneLinks.open(
@@ -171,7 +183,7 @@ class DockerEnvironment:
 
     async def collect(self, destination: Path) -> None:
         """Copy every node's logs to ``destination/<node>/``, the agent's beside the broker's; dead nodes' as well."""
-        await at_once(node.collect(destination / name) for name, node in self._deployment.nodes.items())
+        await at_once(node.collect(destination / name) for name, node in self._deployment.machines.items())
 
     async def teardown(self) -> None:
         """Remove containers, then network and volumes, whatever state they are in. Safe to repeat; bounded."""
@@ -190,8 +202,9 @@ class DockerEnvironment:
         target = self._node(node)
         async with target.lock:
             await self._faults.boot(target)
-            command = self._system.command(LAYOUT)
+            command = self._stores.command(node, self._system.command(self._layout(node)))
             try:
+                await self._stores.mount(target)
                 await target.ask("start", command=command, environment={}, directory=APP)
             except NodeDownError as error:
                 raise InfrastructureError(
@@ -215,7 +228,7 @@ class DockerEnvironment:
     async def destroy_data(self, node: str) -> None:
         """Empty the node's volume. UsageError while its broker runs: that would be another fault.
 
-        A killed container is started for it; only its agent runs then.
+        A killed container is started for it; only its agent runs then. What a shared directory holds is not the node's own.
         """
         target = self._node(node)
         async with target.lock:
@@ -232,13 +245,16 @@ class DockerEnvironment:
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin "cut", "reset", "slow", "stall" on links or "pause" on nodes; the lease to `renew` and `heal`.
+        """Begin "cut", "reset", "slow", "stall" on links, "pause" or a fault of their shared directory on nodes; the lease to `renew` and `heal`.
 
         UsageError for what makes no sense, InfrastructureError for what this kernel cannot do; nothing is in force then.
         """
         between, of_zones = self._split(primitive, links, nodes)
         if primitive == "pause":
             at_nodes: dict[str, dict[str, Any]] = {node: {"pause": True} for node in nodes}
+        elif primitive in file_store.PRIMITIVES:
+            at_nodes = self._stores.faults(primitive, nodes, options)
+            options = {}
         else:
             if between and self.supports()[primitive]:
                 raise InfrastructureError(f"{primitive}: {self.supports()[primitive]}")
@@ -270,7 +286,8 @@ class DockerEnvironment:
             observed.update(await probes.probe(self._deployment.nodes, between))
 
         async def probe_node(name: str) -> None:
-            observed[name] = await self._state(name)
+            node, _, part = name.partition("/")
+            observed[name] = await (self._stores.look(node) if part == "store" else self._state(name))
 
         tasks = [probe_node(name) for name in nodes]
         if of_zones:
@@ -293,9 +310,12 @@ class DockerEnvironment:
             for port, number in other.ports.items()
             if port not in DIRECT_PORTS
         }
-        files = self._system.files(spec, plan, nodes, LAYOUT, listen, hosts)
+        files = self._system.files(spec, plan, nodes, self._layout(plan.name), listen, hosts)
         await self._deployment.create(node, ETC, files)
         await node.boot()
+
+    def _layout(self, node: str) -> Layout:
+        return self._stores.layout(node) or LAYOUT
 
     def _node(self, name: str) -> Node:
         if name not in self._deployment.nodes:
@@ -311,9 +331,9 @@ class DockerEnvironment:
 
     def _split(self, what: str, links: Sequence[Link], nodes: Sequence[str]) -> tuple[list[Link], list[Link]]:
         """The links between nodes and those of zones. UsageError for ends that do not exist and for faults of the wrong kind."""
-        if what == "pause":
+        if what == "pause" or what in file_store.PRIMITIVES:
             if links or not nodes:
-                raise UsageError("pause: takes nodes, no links")
+                raise UsageError(f"{what}: takes nodes, no links")
         elif what in LINK_PRIMITIVES:
             if nodes or not links:
                 raise UsageError(f"{what}: takes links, no nodes")

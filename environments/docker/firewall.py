@@ -36,13 +36,17 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class NodeFault:
-    """What one fault does at one node. ``cut``, ``reset`` and ``stall`` name the addresses whose packets suffer here."""
+    """What one fault does at one node. ``cut``, ``reset`` and ``stall`` name the addresses whose packets suffer here.
+
+    ``pause`` stops the node's program, ``down`` ends it and starts it again when the fault does.
+    """
 
     cut: tuple[str, ...] = ()
     reset: tuple[str, ...] = ()
     stall: tuple[str, ...] = ()
     slow: tuple[Slow, ...] = ()
     pause: bool = False
+    down: bool = False
 
     @classmethod
     def read(cls, data: dict[str, Any]) -> NodeFault:
@@ -53,6 +57,7 @@ class NodeFault:
             stall=tuple(data.get("stall", ())),
             slow=tuple(Slow(**one) for one in data.get("slow", ())),
             pause=bool(data.get("pause", False)),
+            down=bool(data.get("down", False)),
         )
 
 

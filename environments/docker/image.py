@@ -23,6 +23,7 @@ from environments import scratch
 from environments.docker.base_image import PYTHON_LABEL, REPOSITORY, Tell, base_image, build
 from environments.docker.control import APP, SITE
 from environments.docker.engine import IMAGE_LABEL
+from environments.nfs import CLIENT_MODULES
 from harness.interface import InfrastructureError
 
 BROKER_REQUIREMENTS: Final = (
@@ -45,6 +46,8 @@ AGENT_MODULES: Final = (
     "environments/docker/control.py",
     "environments/docker/firewall.py",
     "environments/docker/prober.py",
+    "environments/docker/store_client.py",
+    *CLIENT_MODULES[1:],
 )
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -158,7 +158,9 @@ class Node:
         await asyncio.to_thread(self._kill)
 
     async def collect(self, destination: Path) -> None:
-        """Copy the logs, and what the agent said as ``agent.log``; works for a container that does not run, too."""
+        """Copy the logs, and what the agent said as ``agent.log``; works for a container that does not run, too. Nothing where none was made."""
+        if self._container is None:
+            return
         await asyncio.to_thread(self._collect, destination)
 
     def put(self, directory: str, files: Mapping[str, bytes]) -> None:

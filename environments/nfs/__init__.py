@@ -9,7 +9,9 @@ The modules that a container needs keep to the standard library.
 CLIENT_MODULES = (
     "environments/__init__.py",
     "environments/nfs/__init__.py",
+    "environments/nfs/asking.py",
     "environments/nfs/attributes.py",
+    "environments/nfs/await_mount.py",
     "environments/nfs/client.py",
     "environments/nfs/data.py",
     "environments/nfs/files.py",

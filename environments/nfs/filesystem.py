@@ -12,7 +12,7 @@ from environments.nfs import attributes
 from environments.nfs import fuse_kernel as kernel
 from environments.nfs.client import NfsClient
 from environments.nfs.data import Data
-from environments.nfs.files import READ, WRITE, FileState
+from environments.nfs.files import POSIX, READ, WRITE, FileState
 from environments.nfs.fuse_kernel import Opcode
 from environments.nfs.locking import Locking
 from environments.nfs.namespace import Namespace
@@ -36,6 +36,7 @@ class FileSystem:
         self._data = Data(client, self._files)
         self._locking = Locking(self._files)
         self._handles: dict[int, tuple[Node, FileState | None, list[bytes]]] = {}
+        self._lockers: dict[int, dict[int, None]] = {}
         self._numbers = itertools.count(1)
         self._lookup_s = client.options.lookup_cache_s
         self._attribute_s = client.options.attribute_cache_s
@@ -149,17 +150,17 @@ class FileSystem:
 
     async def _read(self, request: Request) -> Answer:
         handle, offset, size, flags, owner, _, _ = kernel.READ_IN.unpack_from(request.body)
-        process = owner if flags & kernel.READ_LOCKOWNER else None
+        holder = self._holder(handle, owner if flags & kernel.READ_LOCKOWNER else None)
         return await self._data.read(
-            self._client.identity(request.uid, request.gid), self._handle(handle), process, offset, size
+            self._client.identity(request.uid, request.gid), self._handle(handle), holder, offset, size
         )
 
     async def _write(self, request: Request) -> Answer:
         handle, offset, size, flags, owner, file_flags, _ = kernel.WRITE_IN.unpack_from(request.body)
         data = request.body[kernel.WRITE_IN.size : kernel.WRITE_IN.size + size]
-        process = owner if flags & kernel.WRITE_LOCKOWNER else None
+        holder = self._holder(handle, owner if flags & kernel.WRITE_LOCKOWNER else None)
         taken = await self._data.write(
-            self._client.identity(request.uid, request.gid), self._handle(handle), process, offset, data,
+            self._client.identity(request.uid, request.gid), self._handle(handle), holder, offset, data,
             append=bool(file_flags & os.O_APPEND),
         )  # fmt: skip
         return kernel.WRITE_OUT.pack(taken, 0)
@@ -175,6 +176,7 @@ class FileSystem:
         try:  # what close() returns without an error for is on the server's disk
             await self._data.sync(self._client.identity(request.uid, request.gid), node)
         finally:
+            self._lockers.get(handle, {}).pop(owner, None)
             await self._locking.closed(node, state, owner)
         return b""
 
@@ -182,6 +184,9 @@ class FileSystem:
         handle, _, flags, owner = kernel.RELEASE_IN.unpack_from(request.body)
         node, state = self._handle(handle)
         del self._handles[handle]
+        for left in self._lockers.pop(handle, {}):  # no process': each has closed its own
+            await self._locking.closed(node, state, left)
+            state.holders.pop((POSIX, left), None)
         if flags & kernel.RELEASE_FLOCK_UNLOCK:
             await self._locking.released(node, state, owner)
         if node.hidden and state.openings == 1 and node.parent is not None:
@@ -194,8 +199,21 @@ class FileSystem:
     async def _getlk(self, request: Request) -> Answer:
         return await self._locking.test(request, self._handle)
 
+    def _holder(self, handle: int, process: int | None) -> int | None:
+        """Whose locks stand for reading and writing here: the process', or those of the opening itself (``F_OFD_SETLK``)."""
+        lockers = self._lockers.get(handle)
+        return process if not lockers or process in lockers else next(iter(lockers))
+
+    def _locks(self, request: Request) -> None:
+        """Remember who locks through which opening. The kernel says at a close which process' locks go, and of an opening's own locks nothing."""
+        handle, owner, _, _, _, _, flags, _ = kernel.LK_IN.unpack_from(request.body)
+        if not flags & kernel.LK_FLOCK:
+            self._lockers.setdefault(handle, {})[owner] = None
+
     async def _setlk(self, request: Request) -> Answer:
+        self._locks(request)
         return await self._locking.set(request, self._handle, wait=False)
 
     async def _setlkw(self, request: Request) -> Answer:
+        self._locks(request)
         return await self._locking.set(request, self._handle, wait=True)

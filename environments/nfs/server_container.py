@@ -1,7 +1,8 @@
 """The NFSv4 server as a container: nfs-ganesha in an image of its own, with an address that containers and this host reach.
 
 Why a container of its own: a partition must be able to cut a broker from its store alone, and to kill the server's machine is to kill its container.
-The image also holds Python and the mount program, so that the same image shows that both ends work in containers.
+The image also holds Python, the agent (under which a run's file server is started and broken, see ``environments.docker.file_store``) and the mount
+program, so that the same image shows that both ends work in containers.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from environments.docker.base_image import (
     import_debian,
 )
 from environments.docker.engine import labels
-from environments.docker.image import ROOT, content_hash
-from environments.nfs import CLIENT_MODULES, ganesha
+from environments.docker.image import AGENT_MODULES, ROOT, content_hash
+from environments.nfs import ganesha
 from environments.nfs.ganesha import ServerOptions, configuration
 from harness.interface import InfrastructureError
 
@@ -49,7 +50,7 @@ CLIENT_DEVICES: Final = ("/dev/fuse:/dev/fuse:rwm",)
 def server_image(client: Any, tell: Callable[[str], object]) -> str:
     """The tag of the server's image, made if it is not there yet. Raises InfrastructureError if it cannot be made."""
     base = _base(client, tell)
-    files = {f"app/{path}": (ROOT / path).read_bytes() for path in CLIENT_MODULES}
+    files = {f"app/{path}": (ROOT / path).read_bytes() for path in AGENT_MODULES}
     files["Dockerfile"] = (
         f"FROM {base}\nCOPY app {APP}\nWORKDIR {APP}\nENV PYTHONPATH={APP} PYTHONUNBUFFERED=1\n"
         f"VOLUME {VOLUME}\nCMD {_json(ganesha.command(Path(STATE)))}\n"

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import os
 import signal
+import struct
 import sys
 import time
 from pathlib import Path
@@ -129,6 +130,61 @@ def test_byte_ranges_are_locked_apart_and_shared_locks_are_shared(tmp_path):
                 fcntl.lockf(other, fcntl.LOCK_SH | fcntl.LOCK_NB, 10, 100)
                 with pytest.raises(BlockingIOError):
                     fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 105)
+
+    asyncio.run(scenario())
+
+
+def by_opening(path):
+    """Lock one byte for an opening and not for a process, as brokers do; the descriptor. Raises BlockingIOError if somebody else has it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 1, 1, 0)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, asked)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+async def once_free(path):
+    while True:
+        try:
+            return await asyncio.to_thread(by_opening, path)
+        except BlockingIOError:
+            await asyncio.sleep(0.02)
+
+
+def test_a_lock_of_an_opening_outlives_other_openings_and_goes_with_its_own(tmp_path):
+    async def scenario():
+        async with store(tmp_path) as here:
+            a, b = (await here.host("a")).directory, (await here.host("b")).directory
+            held = by_opening(a / "lock")
+            os.close(os.open(a / "lock", os.O_RDONLY))
+            with pytest.raises(BlockingIOError):
+                by_opening(a / "lock")
+            with pytest.raises(BlockingIOError):
+                by_opening(b / "lock")
+            os.close(held)
+            # Nobody says at a close which locks of an opening go with it: if the mount forgot them, this would never end.
+            os.close(await once_free(b / "lock"))
+            os.close(await once_free(a / "lock"))
+
+    asyncio.run(scenario())
+
+
+def test_who_writes_through_an_opening_whose_lock_was_lost_is_told(tmp_path):
+    async def scenario():
+        async with store(tmp_path) as here:
+            silent, other = await here.host("silent"), await here.host("other")
+            held = by_opening(silent.directory / "lock")
+            os.write(held, b"mine")
+            os.kill(silent.pid, signal.SIGSTOP)
+            taken = await once_free(other.directory / "lock")
+            os.kill(silent.pid, signal.SIGCONT)
+            with pytest.raises(OSError, match="Input/output"):
+                os.write(held, b"MINE")
+            os.close(held)
+            os.close(taken)
 
     asyncio.run(scenario())
 

@@ -1,0 +1,219 @@
+"""The shared directories of a deployment: a container with a real NFSv4 server for each, and a client in every container that mounts it.
+
+Why the server's container has an agent: a file server that stands still must go on by itself when the harness is killed, as everything else that is broken does.
+Why each container has a client of its own: to the server they are machines, each with a lease of its own, and that is what a shared store is about.
+
+The three faults: "nfs-stall" is SIGSTOP to the server (its machine still acknowledges what comes), "nfs-restart" its SIGKILL, and its start at the end, "nfs-disconnect"
+drops the packets between one broker's container and its server's, both ways, and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from environments.docker.control import DATA, ETC, LOGS, STORE
+from environments.docker.deployment import Deployment, Service
+from environments.docker.faults import at_once
+from environments.docker.node import Node, NodeDownError
+from environments.nfs import asking, fuse_device
+from environments.nfs.ganesha import PROGRAM, ServerOptions, configuration
+from environments.nfs.mounting import FUSE
+from environments.nfs.server_container import (
+    CAPABILITIES,
+    CLIENT_CAPABILITIES,
+    CLIENT_DEVICES,
+    PORT,
+    SECURITY,
+    server_image,
+)
+from harness.interface import InfrastructureError, Layout, NodePlan, UsageError
+from harness.outside import StorePlan
+
+PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
+
+LAYOUT: Final = Layout(etc=ETC, data=f"{STORE}/data", logs=LOGS)
+
+_EXPORT: Final = "/store"
+_EXPORTED: Final = Path(DATA) / "store"
+_STATE: Final = Path(DATA) / "state"
+_CONFIGURATION: Final = "ganesha.conf"
+_START_S: Final = 30.0
+_AGAIN_S: Final = 0.05
+_PATIENCE_S: Final = 0.8
+"""Of a question to the server. Lost packets of a handshake are sent again after a second, so waiting longer is no use."""
+
+
+def missing(device: Path = fuse_device.DEVICE) -> str:
+    """What this host lacks for containers that mount; "" if nothing, or if the engine's host is another machine."""
+    if not sys.platform.startswith("linux") or device.exists():
+        return ""
+    return f"{device} is missing on this host, and containers mount NFS through it: load the kernel module (sudo modprobe fuse), or use --environment simulation"
+
+
+def refuses(nodes: Sequence[NodePlan]) -> str:
+    """Why the shared directories of these nodes cannot be had here; "" if they can."""
+    for node in nodes:
+        if node.store is not None:
+            try:
+                server_options(node.store)
+            except UsageError as error:
+                return str(error)
+            if lack := missing():
+                return lack
+    return ""
+
+
+def server_options(plan: StorePlan) -> ServerOptions:
+    """The server for a plan, times in whole seconds as a server has them. Raises UsageError."""
+    lease_s = plan.lease_ms / 1000
+    if lease_s != int(lease_s):
+        raise UsageError(
+            f"--set store:lease-ms={plan.lease_ms:g}: a real server's lease is whole seconds, {math.ceil(lease_s) * 1000} for one; "
+            "others only in --environment simulation"
+        )
+    return ServerOptions(
+        directory=_EXPORTED,
+        state=_STATE,
+        port=PORT,
+        export=_EXPORT,
+        host="0.0.0.0",
+        lease_s=int(lease_s),
+        # A client that renews in time may come as late as that to reclaim.
+        grace_s=max(math.ceil(plan.grace_ms / 1000), int(lease_s)),
+    )
+
+
+class FileStores:
+    """Empty where no node shares a directory."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._plans: dict[str, StorePlan] = {}
+        self._of: dict[str, str] = {}
+
+    def plan(self, nodes: Sequence[NodePlan]) -> None:
+        """Take note of who shares what. Raises UsageError for a store that cannot be had here."""
+        for node in nodes:
+            if node.store is not None:
+                server_options(node.store)
+                self._of[node.name] = _machine(node.store)
+                self._plans[_machine(node.store)] = node.store
+
+    def services(self) -> list[Service]:
+        """The servers."""
+        options = {
+            "command": ["python3", "-m", "environments.docker.agent"],
+            "cap_add": list(CAPABILITIES),
+            "security_opt": list(SECURITY),
+        }
+        return [Service(name=name, image=server_image, options=options) for name in self._plans]
+
+    def options(self) -> dict[str, dict[str, Any]]:
+        """What the containers of brokers need to mount."""
+        return {
+            name: {
+                "cap_add": list(CLIENT_CAPABILITIES),
+                "devices": list(CLIENT_DEVICES),
+                "security_opt": ["apparmor:unconfined"],
+            }
+            for name in self._of
+        }
+
+    def layout(self, node: str) -> Layout | None:
+        """Where its broker has its directories; None for one whose data is its own."""
+        return LAYOUT if node in self._of else None
+
+    def command(self, node: str, command: list[str]) -> list[str]:
+        """What starts its broker: not before the directory is mounted."""
+        return (
+            ["python", "-m", "environments.nfs.await_mount", STORE, *command] if node in self._of else command
+        )
+
+    def furnishings(self) -> dict[str, str]:
+        """Store -> what it is and how it is mounted, for the report."""
+        found = {}
+        for name, plan in self._plans.items():
+            options = server_options(plan)
+            found[name] = (
+                f"{FUSE}, nfs-ganesha in a container, lease {options.lease_s} s, grace {options.grace_s} s, mounted {plan.mount_options}"
+            )
+        return found
+
+    async def serve(self) -> None:
+        """Start all servers; they answer when this returns."""
+        await at_once(self._serve(name) for name in self._plans)
+
+    async def mount(self, node: Node) -> None:
+        """Let a container mount its directory, however long that takes, unless it has it."""
+        name = self._of.get(node.plan.name)
+        if name is not None:
+            source = f"{self._deployment.services[name].address}:{PORT}{_EXPORT}"
+            await node.ask("mount", source=source, directory=STORE, options=self._plans[name].mount_options)
+
+    def faults(
+        self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any] | None
+    ) -> dict[str, dict[str, Any]]:
+        """What each agent has to do. Raises UsageError for a node without a shared directory, and for options."""
+        if options:
+            raise UsageError(f"{primitive}: takes no options, not {', '.join(options)}")
+        for node in nodes:
+            if node not in self._of:
+                raise UsageError(f"{primitive}: {node} has no shared directory; use --policy shared-store")
+        if primitive == "nfs-stall":
+            return {self._of[node]: {"pause": True} for node in nodes}
+        if primitive == "nfs-restart":
+            return {self._of[node]: {"down": True} for node in nodes}
+        found: dict[str, dict[str, Any]] = {}
+        for node in nodes:
+            server = self._of[node]
+            found[node] = {"cut": [self._deployment.services[server].address]}
+            found.setdefault(server, {"cut": []})["cut"].append(self._deployment.nodes[node].address)
+        return found
+
+    async def look(self, node: str) -> str:
+        """The store as the node's machine finds it: "answers" or "silent"; "none" for a node without one."""
+        name = self._of.get(node)
+        if name is None:
+            return "none"
+        server = self._deployment.services[name]
+        try:
+            seen = await _ask(self._deployment.nodes[node], server.address)
+        except NodeDownError:  # its machine sees nothing: then whether there is anything to be seen
+            seen = await _ask(server, "127.0.0.1")
+        return seen
+
+    async def _serve(self, name: str) -> None:
+        options = server_options(self._plans[name])
+        server = self._deployment.services[name]
+        await self._deployment.create(server, ETC, {_CONFIGURATION: configuration(options).encode()})
+        await server.boot()
+        program = f"{PROGRAM} -F -f {ETC}/{_CONFIGURATION} -L {LOGS}/ganesha.log -p /run/ganesha.pid"
+        command = ["sh", "-c", f"mkdir -p {options.directory}/data {options.state} && exec {program}"]
+        await server.ask("start", command=command, environment={}, directory="/")
+        await _until_it_answers(server)
+
+
+def _machine(plan: StorePlan) -> str:
+    return f"store-{plan.name}"
+
+
+async def _ask(asked: Node, host: str) -> str:
+    answer = await asked.ask("ask_store", server=host, server_port=PORT, patience_s=_PATIENCE_S)
+    return str(answer["seen"])
+
+
+async def _until_it_answers(server: Node) -> None:
+    deadline = time.monotonic() + _START_S
+    while await _ask(server, "127.0.0.1") != asking.ANSWERS:
+        found = await server.ask("state")
+        if found["state"] == "gone":
+            raise InfrastructureError(f"{server.plan.name}: {PROGRAM} ended with status {found['status']}")
+        if time.monotonic() > deadline:
+            raise InfrastructureError(f"{server.plan.name}: {PROGRAM} does not answer after {_START_S:.0f} s")
+        await asyncio.sleep(_AGAIN_S)
