@@ -194,7 +194,9 @@ class BrokerConfig(Section, frozen=True, kw_only=True):
     def shares_directory(self) -> bool:
         """Whether ``broker.data-directory`` is shared with other brokers."""
         section = self.ha_policy.shared_store
-        return section is not None and section.store == "directory"
+        return self.ha_policy.multi_instance is not None or (
+            section is not None and section.store == "directory"
+        )
 
     def resolved_hosts(self) -> dict[str, tuple[str, int]]:
         """The hosts table as ``Seams`` wants it."""

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 from broker import config as configuration
 from broker.admin import AdminServer
@@ -29,6 +29,9 @@ from broker.storage.directory import DirectoryVolume
 from broker.storage.shared import SharedDirectory
 from broker.storage.shared_directory import SharedDirectoryVolume
 from broker.storage.volume import Volume
+
+if TYPE_CHECKING:
+    from broker.policies.shared_store.store import Store
 
 _log = logging.getLogger("broker")
 
@@ -62,21 +65,32 @@ def policy_of(
 
         return ReplicationPolicy(config, seams, volume)
     if config.shared_store is not None:
-        from broker.policies.shared_store import DirectoryStore, SharedStorePolicy  # noqa: PLC0415 - as above
+        from broker.policies.shared_store import SharedStorePolicy  # noqa: PLC0415 - as above
 
-        store = DirectoryStore(config, config.shared_store, seams, cast("SharedDirectory", volume))
-        return SharedStorePolicy(config, seams, store)
+        return SharedStorePolicy(config, seams, _shared_store(config, seams, volume, database))
     if config.ha_policy.ha_database is not None:
         from broker.policies.ha_database import HaDatabasePolicy  # noqa: PLC0415 - as above
 
         assert database is not None, "a store in a database, and no database"
-        try:
-            return HaDatabasePolicy(config, seams, database)
-        except MaskError as error:
-            raise StartError(f"database-store: {error}") from None
+        return HaDatabasePolicy(config, seams, database)
     from broker.policies.standalone import StandalonePolicy  # noqa: PLC0415 - as above
 
     return StandalonePolicy(config, seams, volume)
+
+
+def _shared_store(
+    config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None
+) -> Store:
+    """The store of policy ``shared-store``, where the configuration says that it is."""
+    assert config.shared_store is not None, "no shared store"
+    if not config.shares_directory:
+        from broker.policies.shared_store.database import DatabaseStore  # noqa: PLC0415 - as above
+
+        assert database is not None, "a store in a database, and no database"
+        return DatabaseStore(config, seams, database)
+    from broker.policies.shared_store.directory import DirectoryStore  # noqa: PLC0415 - as above
+
+    return DirectoryStore(config, config.shared_store, seams, cast("SharedDirectory", volume))
 
 
 async def serve(
@@ -103,6 +117,9 @@ async def serve(
             await policy.run(stopping)
         finally:
             await admin.stop()
+    except MaskError as error:
+        _log.error("database-store: %s", error)
+        return StartError.status
     except StartError as error:
         _log.error("%s", error)
         return error.status
@@ -118,7 +135,7 @@ async def _serve_as_process(config: BrokerConfig) -> int:
         loop.add_signal_handler(number, _stop, number, stopping)
     volume: DirectoryVolume
     try:
-        if config.shared_store is not None:
+        if config.shares_directory:
             volume = SharedDirectoryVolume(config.data_path)
         else:
             volume = DirectoryVolume(config.data_path)

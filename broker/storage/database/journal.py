@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.storage.database import schema as s
-from broker.storage.database.registry import Registered
+from broker.storage.database.owner import Owner
 from broker.storage.database.seam import (
     Database,
     DatabaseError,
@@ -71,8 +71,8 @@ class DatabaseJournal:
 
     Args:
         database: where the rows are.
-        registered: who we are; every batch proves it.
-        records: what lives in our sessions, from ``Registry.load``.
+        owner: who we are; every batch proves it.
+        records: what lives in the store that is ours.
         sync_period_s: the shortest time from one batch to the next.
         timeout_s: for each batch.
     """
@@ -80,7 +80,7 @@ class DatabaseJournal:
     def __init__(
         self,
         database: Database,
-        registered: Registered,
+        owner: Owner,
         records: Sequence[Record],
         *,
         sync_period_s: float,
@@ -93,10 +93,10 @@ class DatabaseJournal:
         self.on_failed: Callable[[JournalFailedError], None] | None = None
         self.on_renewed: Callable[[float], None] | None = None
         self._database = database
-        self._registered = registered
+        self._owner = owner
         self._sync_period_s = sync_period_s
         self._timeout_s = timeout_s
-        self._last_id = registered.session << s.SESSION_SHIFT
+        self._last_id = owner.session << s.SESSION_SHIFT
         self._live: dict[int, None] = {record.id: None for record in records}
         self._stored: dict[int, int] = {}
         """The ids in the store of records that were adopted, by the ids that the engine knows them by."""
@@ -245,31 +245,26 @@ class DatabaseJournal:
 
     async def _settle(self, batch: _Batch, *, in_doubt: bool) -> None:
         """No row was found: either this very batch has happened, unheard, or we are replaced. Raises JournalReplacedError."""
-        registered = self._registered
+        owner = self._owner
         while True:
             try:
-                [result] = await self._database.transact(
-                    [s.position(registered.cluster_id, registered.broker_id)], self._timeout_s
-                )
+                [result] = await self._database.transact([owner.position()], self._timeout_s)
                 break
             except (DatabaseUnavailableError, OutcomeUnknownError) as error:
                 _log.warning("database: cannot see what became of entry %d: %s", batch.after, error)
                 await asyncio.sleep(RETRY_S)
-        if result.rows != [(registered.epoch, batch.after)] or not in_doubt:
+        if result.rows != [(owner.epoch, batch.after)] or not in_doubt:
             raise JournalReplacedError(
-                f"{registered.broker_id} (epoch {registered.epoch}) is not the owner of its store any more"
+                f"{owner.name} (epoch {owner.epoch}) is not the owner of its store any more"
             )
 
     def _statements(self, batch: _Batch) -> list[Statement]:
-        registered = self._registered
-        cluster = registered.cluster_id
+        cluster = self._owner.cluster_id
 
         def key(id_: int) -> tuple[str, int, int]:
             return cluster, id_ >> s.SESSION_SHIFT, id_
 
-        statements = [
-            s.prove_batch(cluster, registered.broker_id, registered.epoch, batch.before, batch.after)
-        ]
+        statements = [self._owner.prove_batch(batch.before, batch.after)]
         added: tuple[Row, ...] = tuple((*key(id_), kind, data) for id_, (kind, data) in batch.added.items())
         updated: tuple[Row, ...] = tuple(
             (*key(id_), kind, data) for id_, kinds in batch.updated.items() for kind, data in kinds.items()

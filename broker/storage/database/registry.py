@@ -36,6 +36,19 @@ class Registered:
     sessions: tuple[int, ...]
     """All it owns, oldest first, the new one last."""
 
+    @property
+    def name(self) -> str:
+        """See ``owner.Owner``."""
+        return self.broker_id
+
+    def prove_batch(self, before: int, after: int) -> Statement:
+        """See ``owner.Owner``: the heartbeat of the broker's row."""
+        return s.prove_batch(self.cluster_id, self.broker_id, self.epoch, before, after)
+
+    def position(self) -> Statement:
+        """See ``owner.Owner``."""
+        return s.position(self.cluster_id, self.broker_id)
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:

@@ -1,0 +1,195 @@
+"""A database as the store of policy ``shared-store``: its locks are rows that expire, its journal is rows that only the live's statements change (AMQ 17.3.2.2).
+
+Why a life needs no data of its own here, as it does in a directory: the live lock's epoch stands in every statement that writes. Once somebody else has been given the lock no
+statement of an earlier life concerns any row, however late it arrives, so all lives go on in the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, cast
+
+from broker.config import BrokerConfig
+from broker.policies.identity import new_node_id
+from broker.policies.shared_store.store import LIVE, HeldLock, Inherited, Mark
+from broker.seams import Seams
+from broker.storage.database import Database, Statement
+from broker.storage.database.journal import DatabaseJournal
+from broker.storage.database.locks import BACKUP, MASTER, Holding, LiveOwner, Locks
+from broker.storage.database.locks import LIVE as LIVE_PLACE
+from broker.storage.database.schema import SESSION_MAX, SESSION_SHIFT
+from broker.storage.journal import Recovered
+from broker.storage.recovery import Record, Update
+
+PAGE: Final = 2000
+"""Records read in one transaction."""
+
+
+class DatabaseLock:
+    """See ``store.HeldLock``; each confirmation is a renewal."""
+
+    def __init__(self, locks: Locks, holding: Holding) -> None:
+        self.holding = holding
+        self._locks = locks
+
+    async def verify(self) -> None:
+        """A database that cannot be reached is asked again: only its answer says that the lock is lost."""
+        await self._locks.hold(self.holding)
+
+    async def release(self) -> None:
+        """In the row, if it is still ours."""
+        await self._locks.release(self.holding)
+
+
+class LockRows:
+    """See ``store.Places``."""
+
+    def __init__(self, locks: Locks) -> None:
+        self._locks = locks
+
+    async def prepare(self) -> None:
+        """The tables, and this store's rows."""
+        await self._locks.create()
+
+    async def try_live(self) -> DatabaseLock | None:
+        """The live lock, None while somebody has it."""
+        return await self._try(LIVE_PLACE)
+
+    async def try_backup(self) -> DatabaseLock | None:
+        """The lock of the backup that is next."""
+        return await self._try(BACKUP)
+
+    async def try_master(self) -> DatabaseLock | None:
+        """The lock of a waiting master."""
+        return await self._try(MASTER)
+
+    async def backup_waits(self) -> bool:
+        """Whether some backup is next."""
+        return await self._locks.held(BACKUP)
+
+    async def master_waits(self) -> bool:
+        """Whether a master waits for its place."""
+        return await self._locks.held(MASTER)
+
+    async def read(self) -> Mark:
+        """What the last live left."""
+        state, node_id, name, _ = await self._locks.mark()
+        return Mark(str(state), str(node_id) or None, str(name))
+
+    async def _try(self, place: str) -> DatabaseLock | None:
+        holding = await self._locks.acquire(place)
+        return None if holding is None else DatabaseLock(self._locks, holding)
+
+
+class DatabaseStore:
+    """See ``store.Store``. ``database`` gives a connection of its own at each call; both are closed here."""
+
+    def __init__(self, config: BrokerConfig, seams: Seams, database: Callable[[], Database]) -> None:
+        assert config.database_store is not None, "a store in a database without one"
+        self._section = config.database_store
+        self._name = config.broker.name
+        self._seams = seams
+        # Two connections: a renewal must not wait behind a long batch.
+        self._for_locks, self._for_journal = database(), database()
+        self._cluster_id = f"shared-store/{self._section.store_name}"
+        self._locks = Locks(
+            self._for_locks,
+            self._cluster_id,
+            f"{self._name}/{seams.random.getrandbits(64):016x}",
+            expiration_ms=self._section.lock_expiration,
+            timeout_s=self._section.network_timeout / 1000,
+        )
+        self.places = LockRows(self._locks)
+
+    async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
+        """All rows of the store, under a new number. Batches of the journal renew the lock too."""
+        holding = _holding(live)
+        life, node_id = await self._begin(holding)
+        require()
+        records = await self._load(holding, require)
+        journal = DatabaseJournal(
+            self._for_journal,
+            LiveOwner(holding, self._name, life),
+            records,
+            sync_period_s=self._section.journal_sync_period / 1000,
+            timeout_s=self._section.network_timeout / 1000,
+        )
+        return Inherited(life, node_id, journal, Recovered(records))
+
+    async def leave(self, live: HeldLock, state: str) -> None:
+        """Into the store's row, behind the proof."""
+        await self._locks.hold(
+            _holding(live),
+            [
+                Statement(
+                    "UPDATE store_mark SET state = ? WHERE cluster_id = ?",
+                    (state, self._cluster_id),
+                    count=1,
+                )
+            ],
+        )
+
+    async def tidy(self, life: int) -> None:
+        """Nothing is left behind: what is deleted is deleted."""
+
+    async def close(self) -> None:
+        """The connections."""
+        await self._for_locks.close()
+        await self._for_journal.close()
+
+    async def _begin(self, holding: Holding) -> tuple[int, str]:
+        """The number of the new life, and the node ID of the data. An attempt of which nobody heard only leaves a number out."""
+        begin = Statement(
+            "UPDATE store_mark SET life = life + 1, state = ?, broker = ?, node_id = CASE WHEN node_id = '' THEN ? ELSE node_id END"
+            " WHERE cluster_id = ? RETURNING life, node_id",
+            (LIVE, self._name, new_node_id(self._seams, self._name), self._cluster_id),
+            count=1,
+        )
+        [begun] = await self._locks.hold(holding, [begin])
+        life, node_id = cast("tuple[int, str]", begun.rows[0])
+        assert life <= SESSION_MAX, "the numbers of lives are used up"
+        return life, node_id
+
+    async def _load(self, holding: Holding, require: Callable[[], None]) -> list[Record]:
+        """Every record, in order of its id. In pages, each of which is a renewal too, so that a large store takes no longer than a transaction may."""
+        records: list[Record] = []
+        after = -1
+        while True:
+            session = after >> SESSION_SHIFT
+            [found] = await self._locks.hold(
+                holding,
+                [
+                    Statement(
+                        "SELECT id, kind, data FROM store_record WHERE cluster_id = ? AND session >= ? AND id > ?"
+                        " ORDER BY session, id LIMIT ?",
+                        (self._cluster_id, session, after, PAGE),
+                    )
+                ],
+            )
+            require()
+            page = cast("list[tuple[int, int, bytes]]", found.rows)
+            if not page:
+                return records
+            last = page[-1][0]
+            [changed] = await self._locks.hold(
+                holding,
+                [
+                    Statement(
+                        "SELECT id, kind, data FROM store_update WHERE cluster_id = ? AND session >= ? AND session <= ? AND id > ? AND id <= ?"
+                        " ORDER BY session, id, kind",
+                        (self._cluster_id, session, last >> SESSION_SHIFT, after, last),
+                    )
+                ],
+            )
+            require()
+            updates: dict[int, list[Update]] = {}
+            for id_, kind, data in cast("list[tuple[int, int, bytes]]", changed.rows):
+                updates.setdefault(id_, []).append(Update(kind, bytes(data)))
+            records += [Record(id_, kind, bytes(data), updates.get(id_, [])) for id_, kind, data in page]
+            after = last
+
+
+def _holding(lock: HeldLock) -> Holding:
+    """That of a lock which our own rows have granted."""
+    assert isinstance(lock, DatabaseLock), "a lock of another store"
+    return lock.holding

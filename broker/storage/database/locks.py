@@ -1,0 +1,260 @@
+"""The locks of a shared store in a database: who is live, who is next, who waits for its place (AMQ 17.3.2.2, the node manager's table).
+
+A lock is a row with an ``epoch``, which grows whenever the lock is given to somebody, and a time until which it is kept, by the database's clock: a holder that says nothing
+for ``lock-expiration`` has lost it to whoever asks next. Giving, renewing, and giving back are one UPDATE each, which names the epoch: of several
+candidates only the first finds a row, and what was sent long ago and arrives late finds none.
+
+Whatever the live writes begins with the renewal of its lock in the same transaction. The row stays locked until the commit, so nobody can be given the lock
+between that proof and what it protects. There is no check followed by an act.
+
+    store_lock   one row a place of a store: holder, epoch, the last journal entry of the holder, until when it is kept
+    store_mark   one row a store: the state in which the last live left it, its node ID, the last live's name, the number of the last life
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from broker.storage.database import schema as s
+from broker.storage.database.seam import (
+    ConstraintError,
+    Database,
+    DatabaseError,
+    DatabaseUnavailableError,
+    OutcomeUnknownError,
+    Result,
+    Row,
+    Statement,
+    UnexpectedCountError,
+)
+
+LIVE: Final = "live"
+BACKUP: Final = "backup"
+MASTER: Final = "master"
+
+RETRY_S: Final = 0.05
+"""From a transaction that failed to its next try."""
+
+TABLES: Final = (
+    """CREATE TABLE IF NOT EXISTS store_lock (
+        cluster_id TEXT NOT NULL, place TEXT NOT NULL, holder TEXT NOT NULL, epoch BIGINT NOT NULL, entry BIGINT NOT NULL,
+        expires BIGINT NOT NULL, PRIMARY KEY (cluster_id, place))""",
+    """CREATE TABLE IF NOT EXISTS store_mark (
+        cluster_id TEXT NOT NULL, state TEXT NOT NULL, node_id TEXT NOT NULL, broker TEXT NOT NULL, life BIGINT NOT NULL,
+        PRIMARY KEY (cluster_id))""",
+)
+
+_log = logging.getLogger(__name__)
+
+
+class LockGoneError(OSError):
+    """Somebody else has been given the lock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A place of a store as it was given to us: nothing we write counts once ``epoch`` is not its row's any more."""
+
+    cluster_id: str
+    place: str
+    epoch: int
+    expiration_ms: int
+
+    def prove(self) -> Statement:
+        """The proof that goes before everything, and the renewal."""
+        return Statement(
+            "UPDATE store_lock SET expires = clock_ms() + ? WHERE cluster_id = ? AND place = ? AND epoch = ?",
+            (self.expiration_ms, self.cluster_id, self.place, self.epoch),
+            count=1,
+        )
+
+    def give_back(self) -> Statement:
+        """Whoever asks next is given it; nothing where it is not ours any more. A renewal of ours that is still on its way then finds no row."""
+        return Statement(
+            "UPDATE store_lock SET holder = '', epoch = epoch + 1, expires = 0 WHERE cluster_id = ? AND place = ? AND epoch = ?",
+            (self.cluster_id, self.place, self.epoch),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOwner:
+    """The live as the owner of a journal; see ``owner.Owner``. ``session`` is the number of its life."""
+
+    holding: Holding
+    name: str
+    session: int
+
+    @property
+    def cluster_id(self) -> str:
+        """That of the store."""
+        return self.holding.cluster_id
+
+    @property
+    def epoch(self) -> int:
+        """That of the live lock."""
+        return self.holding.epoch
+
+    def prove_batch(self, before: int, after: int) -> Statement:
+        """The renewal of the live lock, which also counts the entries."""
+        held = self.holding
+        return Statement(
+            "UPDATE store_lock SET expires = clock_ms() + ?, entry = ?"
+            " WHERE cluster_id = ? AND place = ? AND epoch = ? AND entry = ?",
+            (held.expiration_ms, after, held.cluster_id, held.place, held.epoch, before),
+            count=1,
+        )
+
+    def position(self) -> Statement:
+        """Of the live lock's row."""
+        return Statement(
+            "SELECT epoch, entry FROM store_lock WHERE cluster_id = ? AND place = ?",
+            (self.cluster_id, self.holding.place),
+        )
+
+
+class Locks:
+    """The locks of one store as one broker asks for them.
+
+    Args:
+        database: a connection for this alone, so that a renewal waits for no batch of the journal.
+        cluster_id: which of the stores in the database.
+        holder: this very process; nobody else may ever have the same.
+        expiration_ms: how long a lock is kept for a holder that says nothing (``lock-expiration``).
+        timeout_s: for each transaction (``network-timeout``).
+    """
+
+    def __init__(
+        self, database: Database, cluster_id: str, holder: str, *, expiration_ms: int, timeout_s: float
+    ) -> None:
+        self.cluster_id = cluster_id
+        self._database = database
+        self._holder = holder
+        self._expiration_ms = expiration_ms
+        self._timeout_s = timeout_s
+
+    async def create(self) -> None:
+        """Make the tables where there are none, and the rows of this store. Raises OSError."""
+        statements = [
+            *(Statement(table) for table in (*s.TABLES, *TABLES)),
+            Statement(
+                "INSERT INTO store_lock (cluster_id, place, holder, epoch, entry, expires) VALUES (?, ?, '', 0, 0, 0) ON CONFLICT DO NOTHING",
+                many=tuple((self.cluster_id, place) for place in (LIVE, BACKUP, MASTER)),
+            ),
+            Statement(
+                "INSERT INTO store_mark (cluster_id, state, node_id, broker, life) VALUES (?, '', '', '', 0) ON CONFLICT DO NOTHING",
+                (self.cluster_id,),
+            ),
+        ]
+        try:
+            await self._database.transact(statements, self._timeout_s)
+        except ConstraintError:
+            # PostgreSQL: two brokers that create one table at the same moment; the other has done it now.
+            await self.ask(statements)
+        except DatabaseError as error:
+            raise _failed(error) from error
+
+    async def acquire(self, place: str) -> Holding | None:
+        """A place, None while somebody else has it. Raises OSError.
+
+        The epoch is the one that was read, so that an attempt which was given up and takes effect later takes nothing from anybody. What an earlier attempt of
+        this process was given without hearing of it is given to it again.
+        """
+        [found] = await self.ask(
+            [
+                Statement(
+                    "SELECT holder, epoch, CASE WHEN expires >= clock_ms() THEN 1 ELSE 0 END FROM store_lock WHERE cluster_id = ? AND place = ?",
+                    (self.cluster_id, place),
+                    count=1,
+                )
+            ]
+        )
+        holder, epoch, kept = found.rows[0]
+        assert isinstance(epoch, int), "an epoch is a number"
+        if kept and holder != self._holder:
+            return None
+        take = Statement(
+            "UPDATE store_lock SET holder = ?, epoch = epoch + 1, entry = 0, expires = clock_ms() + ?"
+            " WHERE cluster_id = ? AND place = ? AND epoch = ? AND (expires < clock_ms() OR holder = ?)",
+            (self._holder, self._expiration_ms, self.cluster_id, place, epoch, self._holder),
+            count=1,
+        )
+        try:
+            await self._database.transact([take], self._timeout_s)
+        except UnexpectedCountError:
+            return None
+        except DatabaseError as error:
+            raise _failed(error) from error
+        return Holding(self.cluster_id, place, epoch + 1, self._expiration_ms)
+
+    async def held(self, place: str) -> bool:
+        """Whether somebody has a place. Raises OSError."""
+        [found] = await self.ask(
+            [
+                Statement(
+                    "SELECT 1 FROM store_lock WHERE cluster_id = ? AND place = ? AND expires >= clock_ms()",
+                    (self.cluster_id, place),
+                )
+            ]
+        )
+        return bool(found.rows)
+
+    async def release(self, holding: Holding) -> None:
+        """Give a place back. Raises OSError; the place is then free after ``lock-expiration``."""
+        await self.ask([holding.give_back()])
+
+    async def mark(self) -> Row:
+        """One row (state, node ID, name of the last live, number of the last life). Raises OSError."""
+        [found] = await self.ask(
+            [
+                Statement(
+                    "SELECT state, node_id, broker, life FROM store_mark WHERE cluster_id = ?",
+                    (self.cluster_id,),
+                    count=1,
+                )
+            ]
+        )
+        return found.rows[0]
+
+    async def hold(self, holding: Holding, statements: Sequence[Statement] = ()) -> list[Result]:
+        """A transaction behind the proof that the place is ours, or only the proof, tried again for as long as the database cannot be reached.
+
+        Whoever calls it sets the deadline. Raises LockGoneError when it is not ours any more, OSError for what trying again cannot mend.
+        """
+        told = ""
+        while True:
+            try:
+                results = await self._database.transact([holding.prove(), *statements], self._timeout_s)
+            except UnexpectedCountError as error:
+                if error.index != 0:
+                    raise
+                raise LockGoneError(
+                    errno.ENOLCK, f"somebody else has been given the {holding.place} lock"
+                ) from None
+            except (DatabaseUnavailableError, OutcomeUnknownError) as error:
+                if str(error) != told:
+                    told = str(error)
+                    _log.warning(
+                        "database: the %s lock is not confirmed: %s; trying again", holding.place, error
+                    )
+                await asyncio.sleep(RETRY_S)
+            except DatabaseError as error:
+                raise _failed(error) from error
+            else:
+                return results[1:]
+
+    async def ask(self, statements: Sequence[Statement]) -> list[Result]:
+        """One transaction without a proof, for what needs none. Raises OSError."""
+        try:
+            return await self._database.transact(statements, self._timeout_s)
+        except DatabaseError as error:
+            raise _failed(error) from error
+
+
+def _failed(error: DatabaseError) -> OSError:
+    """Trouble with the database as that of any store."""
+    return OSError(errno.EIO, str(error))
