@@ -30,6 +30,7 @@ SIMULATED_ONLY: Final[Mapping[str, str]] = MappingProxyType(
         "clock-skew": _CLOCK,
         "clock-step": _CLOCK,
         "clock-rate": _CLOCK,
+        "clock-strobe": _CLOCK,
         "nfs-stall": _NFS,
         "nfs-disconnect": _NFS,
         "nfs-restart": _NFS,

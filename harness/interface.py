@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from harness.outside import DatabasePlan, Disk, Outside, StorePlan
+from harness.status import Status as Status  # noqa: PLC0414 - whoever imports this module finds it here
 
 T = TypeVar("T")
 
@@ -34,10 +35,12 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     pair: str
-    configured: str  # "master" | "slave" | "standalone" | "member"
+    configured: str  # "master" | "slave" | "standalone" | "member" | "instance"
     ports: dict[str, int]
     database: DatabasePlan | None = None  # the deployment's one database, where it keeps its messages
     store: StorePlan | None = None  # the directory it shares with others, where its data lies
+    after: str | None = None  # the node that must be live before this one is started for the first time
+    disk: bool = False  # its data lies on a disk of its own that can break, where the place has to make one
 
 
 class TestSpec(
@@ -138,17 +141,6 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     group: str | None
     body: bytes
-
-
-class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker says of itself. ``epoch`` grows with each change of role, so that equal epochs of two samples prove no change between."""
-
-    name: str
-    node_id: str | None
-    role: str  # "live" | "backup" | "voting" | "verifying" | "synchronizing" | "starting" | "stopping" | "stopped"
-    epoch: int
-    replicating: bool = False  # a live: its backup is up to date; a backup: it is up to date
-    details: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class InfrastructureError(Exception):
@@ -315,6 +307,10 @@ class System(Protocol):
         """All messages in all stores of a live broker."""
         ...
 
+    async def views(self, admin: Address) -> Mapping[str, Mapping[str, str]]:
+        """What a live broker takes for true of the cluster: kind -> key -> value; without the kinds of which brokers need not agree or that it cannot tell."""
+        ...
+
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
         """Ask for a clean stop; returns when the broker has accepted it."""
         ...
@@ -337,7 +333,7 @@ class Environment(Protocol):
     killed harness leaves nothing broken. ``supports`` maps each fault primitive to "" (can) or the reason it cannot.
     Primitives: "cut" "reset" "slow" "stall" "datagram-loss" "datagram-duplicate" "datagram-reorder" (links), "pause" "kill" "stop"
     "destroy-data" "power-loss" (nodes), "disk-slow" "disk-stall" "disk-full" "disk-error" "disk-corrupt" (their disks),
-    "clock-skew" "clock-step" "clock-rate" (their clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared directories),
+    "clock-skew" "clock-step" "clock-rate" "clock-strobe" (their clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared directories),
     "database-stall" "database-restart" "database-disconnect" (their database).
     """
 

@@ -46,7 +46,7 @@ ENDING: Final = (
 )
 """Kinds after which a broker must start again; the others silence or disturb it."""
 
-MILD: Final = ("disk-slow", "slow", "clock-skew", "clock-step")
+MILD: Final = ("disk-slow", "slow", "clock-skew", "clock-step", "clock-strobe", "takeover", "quiesce")
 """Kinds that every promise covers beside any other; but a link slowed to a trickle is a cut one (``_mild``)."""
 
 BEYOND: Final[Mapping[str, str]] = {
@@ -124,8 +124,12 @@ _OPTIONS: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
     "clock-skew": {"skew_ms": (-60_000.0, 1000.0, 3_600_000.0)},
     "clock-step": {"step_ms": (-60_000.0, -500.0, 60_000.0)},
     "clock-rate": {"rate": (0.7, 0.9, 1.1, 1.5)},
+    "clock-strobe": {"step_ms": (-60_000.0, -500.0, 60_000.0), "period_ms": (20.0, 200.0)},
 }
 """Option of a kind -> what is drawn from, where it is drawn at all."""
+
+_OPTIONS_SHARED: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {"stop": {"failover": (True, False)}}
+"""Besides, where brokers share a database: each of them may be left to its restart."""
 
 
 _ALWAYS_DRAWN: Final = frozenset({"seed", "nemeses", "properties", "duration_s", "interval_s", "targets"})
@@ -290,7 +294,10 @@ def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
 def _with_options(fault: Fault, nodes: Sequence[NodePlan], chance: random.Random) -> Fault:
     """The same fault, some of its options drawn."""
     options = dict(fault.options)
-    for name, choices in _OPTIONS.get(fault.kind, {}).items():
+    table = dict(_OPTIONS.get(fault.kind, {}))
+    if any(node.database for node in nodes):
+        table |= _OPTIONS_SHARED.get(fault.kind, {})
+    for name, choices in table.items():
         value = chance.choice(choices)
         if chance.random() < 0.7:
             options[name] = value

@@ -1,6 +1,6 @@
-"""Faults of clocks: clock-skew, clock-step, clock-rate.
+"""Faults of clocks: clock-skew, clock-step, clock-strobe, clock-rate.
 
-Why three: a wrong clock confuses who compares times of different machines, a jump confuses who measures with it, and a clock that runs at
+Why four: a wrong clock confuses who compares times of different machines, a jump confuses who measures with it, one that jumps to and fro lets no two readings agree, and a clock that runs at
 another speed makes every time-out early or late without anybody noticing. At the end of each the wall clock is true again, in one jump, as NTP sets a
 clock that is too wrong to be led back slowly: what is healed must not make the next fault look as if it had bitten.
 """
@@ -16,6 +16,8 @@ from nemesis.kind import PAIR, Option, number
 CLOCK: Final = "clock"
 SKEW_MS_DEFAULT: Final = 60_000.0
 RATE_DEFAULT: Final = 1.5
+STROBE_STEP_MS_DEFAULT: Final = 5_000.0
+STROBE_PERIOD_MS_DEFAULT: Final = 50.0
 
 
 def _any_number(value: Any) -> str:
@@ -53,6 +55,37 @@ class ClockStep(LeasedPart):
         ),
     }
     defaults: ClassVar[Mapping[str, Any]] = {"step_ms": -SKEW_MS_DEFAULT}
+
+
+class ClockStrobe(LeasedPart):
+    """A clock that two masters pull at: it jumps ahead and back again and again, many times within one time-out."""
+
+    name = "clock-strobe"
+    description = "wall clocks jump to and fro, many times a second"
+    primitives = ("clock-strobe",)
+    part = CLOCK
+    seen_as = "strobing"
+    options: ClassVar[Mapping[str, Option]] = {
+        "pair": PAIR,
+        "step_ms": Option(f"of each jump, {STROBE_STEP_MS_DEFAULT:g} by default", _any_number),
+        "period_ms": Option(
+            f"from one jump ahead to the next, {STROBE_PERIOD_MS_DEFAULT:g} by default",
+            number(0, above=True),
+        ),
+    }
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "step_ms": STROBE_STEP_MS_DEFAULT,
+        "period_ms": STROBE_PERIOD_MS_DEFAULT,
+    }
+
+    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
+        """Every one jumps, whatever else is wrong with it."""
+        del before
+        return bool(observed) and all("strobing" in phrase for phrase in observed.values())
+
+    def healed(self, observed: Mapping[str, str]) -> bool:
+        """None jumps any more."""
+        return not any("strobing" in phrase for phrase in observed.values())
 
 
 class ClockRate(LeasedPart):

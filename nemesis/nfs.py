@@ -27,7 +27,7 @@ class StoreKind(LeasedPart):
         """A shared directory, where there is none."""
         if any(node.store is not None for node in nodes):
             return ""
-        return "no broker of this test has its data in a shared directory: use --policy shared-store"
+        return "no broker of this test has its data in a shared directory: use --policy shared-store or multi-instance"
 
 
 class ServerKind(StoreKind):

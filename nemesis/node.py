@@ -114,12 +114,16 @@ class Stop(NodeKind):
     async def _stop(self, node: str, site: Site, failover: bool | None) -> None:
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
-                await site.stop_cleanly(node, failover)
+                await self.ask(node, site, failover)
                 await site.environment.wait_exit(node)
         except TimeoutError:
             raise InfrastructureError(
                 f"{node} was asked to stop and still runs after {STOP_PATIENCE_S:g} s"
             ) from None
+
+    async def ask(self, node: str, site: Site, failover: bool | None) -> None:
+        """Say so to one of them; it may take its time."""
+        await site.stop_cleanly(node, failover)
 
 
 class LateStart(NodeKind):

@@ -7,7 +7,7 @@ from typing import Final
 
 from harness.interface import UsageError
 from nemesis.admin import Quiesce, Takeover
-from nemesis.clock import ClockRate, ClockSkew, ClockStep
+from nemesis.clock import ClockRate, ClockSkew, ClockStep, ClockStrobe
 from nemesis.database import DatabaseDisconnect, DatabaseRestart, DatabaseStall
 from nemesis.disk import DiskCorrupt, DiskError, DiskFull, DiskSlow, DiskStall, PowerLoss
 from nemesis.kind import Kind
@@ -15,6 +15,7 @@ from nemesis.link import Partition, Slow, Stall
 from nemesis.near import near
 from nemesis.nfs import NfsDisconnect, NfsRestart, NfsStall
 from nemesis.node import Destroy, Kill, LateStart, Pause, Stop
+from nemesis.switch_over import SwitchOver
 
 KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
@@ -36,6 +37,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         ClockSkew(),
         ClockStep(),
         ClockRate(),
+        ClockStrobe(),
         DatabaseStall(),
         DatabaseRestart(),
         DatabaseDisconnect(),
@@ -44,6 +46,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         NfsRestart(),
         Takeover(),
         Quiesce(),
+        SwitchOver(),
     )
 }
 

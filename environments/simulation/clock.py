@@ -17,7 +17,16 @@ EPOCH_S: Final = 1_767_225_600
 class Clock:
     """One machine's idea of time. ``boot_s`` is its monotonic clock at virtual time 0."""
 
-    __slots__ = ("_anchor_ns", "_changed", "_monotonic_s", "_now_ns", "_rate", "_wall_s", "skew_ms")
+    __slots__ = (
+        "_anchor_ns",
+        "_changed",
+        "_monotonic_s",
+        "_now_ns",
+        "_rate",
+        "_wall_s",
+        "skew_ms",
+        "strobes",
+    )
 
     def __init__(self, now_ns: Callable[[], int], changed: Callable[[], None], boot_s: float = 0.0) -> None:
         self._now_ns = now_ns
@@ -28,6 +37,8 @@ class Clock:
         self._rate = 1.0
         self.skew_ms = 0.0
         """How far the wall clock is ahead (or, negative, behind), besides what a wrong rate has made of it."""
+        self.strobes: tuple[tuple[float, float], ...] = ()
+        """(step in ms, period in ms): the wall clock jumps by each step at the begin of every period, and back in its middle."""
 
     @property
     def rate(self) -> float:
@@ -50,7 +61,9 @@ class Clock:
 
     def wall_s(self) -> float:
         """Seconds since the epoch, as this machine believes."""
-        return self._wall_s + self._elapsed_s(self._now_ns()) + self.skew_ms / 1000
+        now = self._now_ns()
+        jumped_ms = sum(step for step, period in self.strobes if now / 1e6 % period < period / 2)
+        return self._wall_s + self._elapsed_s(now) + (self.skew_ms + jumped_ms) / 1000
 
     def monotonic_s(self) -> float:
         """``loop.time()`` of this machine's processes."""

@@ -353,6 +353,10 @@ class SimulationEnvironment:
                 self._disks[node].condition(disk_condition.combine(one.disk for one in here))
             elif fault.primitive in ("clock-skew", "clock-step"):
                 world.clock(node).skew_ms += fault.skew_ms if fault in here else -fault.skew_ms
+            elif fault.primitive == "clock-strobe":
+                world.clock(node).strobes = tuple(
+                    (one.skew_ms, one.strobe_ms) for one in here if one.strobe_ms is not None
+                )
             elif fault.primitive == "clock-rate":
                 rate = 1.0
                 for one in here:

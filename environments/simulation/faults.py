@@ -20,7 +20,7 @@ from harness.outside import DiskCondition
 STREAMS: Final = ("cut", "reset", "slow", "stall")
 DATAGRAMS: Final = ("datagram-loss", "datagram-duplicate", "datagram-reorder")
 PROCESSES: Final = ("pause",)
-CLOCKS: Final = ("clock-skew", "clock-step", "clock-rate")
+CLOCKS: Final = ("clock-skew", "clock-step", "clock-rate", "clock-strobe")
 STORES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
 DATABASES: Final = ("database-stall", "database-restart", "database-disconnect")
 
@@ -64,6 +64,8 @@ class Injected:
     """The share of these that is committed all the same."""
     skew_ms: float = 0.0
     rate: float = 1.0
+    strobe_ms: float | None = None
+    """The period in which the clock jumps by ``skew_ms`` and back."""
 
 
 def translate(
@@ -117,6 +119,12 @@ def translate(
         if rate <= 0:
             raise UsageError(f"{primitive}: rate must be above 0, not {rate:g}")
         fault = Injected(primitive, links, nodes, rate=rate)
+    elif primitive == "clock-strobe":
+        period_ms = number(primitive, given, "period_ms")
+        if period_ms <= 0:
+            raise UsageError(f"{primitive}: period_ms must be above 0, not {period_ms:g}")
+        step_ms = number(primitive, given, "step_ms")
+        fault = Injected(primitive, links, nodes, skew_ms=step_ms, strobe_ms=period_ms)
     if given:
         raise UsageError(f"{primitive}: unknown option {min(given)!r}")
     return fault

@@ -26,7 +26,10 @@ def plan_of(identifier):
         "stall": {"shape": "pair-link"},
         **{kind: {"target": "a2"} for kind in ("kill", "disk-stall", "destroy", "disk-corrupt")},
         **{kind: {"target": "b1"} for kind in ("pause", "stop", "power-loss", "disk-error", "disk-full")},
-        **{kind: {"target": "a1"} for kind in ("disk-slow", "clock-skew", "clock-step", "clock-rate")},
+        **{
+            kind: {"target": "a1"}
+            for kind in ("disk-slow", "clock-skew", "clock-step", "clock-strobe", "clock-rate")
+        },
     }
     # Time enough between them for brokers that ended themselves to be started again.
     faults = tuple(

@@ -1,10 +1,12 @@
 """The simulation as an environment: every fault it says it can do is seen to bite, and to be over when it is healed."""
 
 import asyncio
+import itertools
 import threading
 
 import pytest
 
+from environments.simulation.clock import EPOCH_S
 from environments.simulation.environment import SimulationEnvironment
 from environments.simulation.faults import PRIMITIVES
 from harness.interface import InfrastructureError, Link, TestSpec, UsageError
@@ -67,6 +69,7 @@ LEASED = [
     ("disk-error", {"operation": "write"}, "a1/disk", "failing write"),
     ("clock-skew", {"skew_ms": -5000}, "a1/clock", "skewed -5000 ms"),
     ("clock-step", {"step_ms": -5000}, "a1/clock", "skewed -5000 ms"),
+    ("clock-strobe", {"step_ms": -5000, "period_ms": 50}, "a1/clock", "true, strobing 5000 ms"),
     ("clock-rate", {"rate": 2}, "a1/clock", "rate 2.000"),
 ]
 
@@ -304,6 +307,23 @@ def test_a_clock_step_moves_the_wall_clock_and_not_the_monotonic_one():
     assert phrase == "skewed -30000 ms"
 
 
+def test_a_strobe_moves_the_wall_clock_to_and_fro_whatever_else_is_wrong_with_it():
+    async def main(environment):
+        clock = environment.world.clock("a1")
+        await environment.inject("clock-skew", nodes=["a1"], options={"skew_ms": 1000})
+        await environment.inject("clock-strobe", nodes=["a1"], options={"step_ms": 5000, "period_ms": 20})
+        errors = []
+        for _ in range(40):
+            await asyncio.sleep(0.005)
+            errors.append(round(clock.wall_s() - EPOCH_S - environment.world.now_ns / 1e9, 3))
+        return errors, await seen(environment, "a1/clock")
+
+    errors, phrase = within(main)
+    assert set(errors) == {1.0, 6.0}
+    assert sum(one != other for one, other in itertools.pairwise(errors)) > 10
+    assert phrase == "skewed 1000 ms, strobing 5000 ms"
+
+
 @pytest.mark.parametrize(
     ("primitive", "options", "message"),
     [
@@ -313,6 +333,7 @@ def test_a_clock_step_moves_the_wall_clock_and_not_the_monotonic_one():
         ("disk-error", {"operation": "read"}, "must be write or sync"),
         ("clock-rate", {"rate": 0}, "rate must be above 0"),
         ("clock-skew", {"skew": 1}, "skew_ms must be a number"),
+        ("clock-strobe", {"step_ms": 5, "period_ms": 0}, "period_ms must be above 0"),
         ("disk-full", {"bytes": 1}, "unknown option 'bytes'"),
         ("datagram-loss", {"chance": 2}, "chance must be above 0 and at most 1"),
     ],
