@@ -1,0 +1,34 @@
+"""The controlled switch-over of a multi-instance queue manager (MI5): its active instance is ended so that the standby instance becomes active.
+
+Why beside ``stop``: a switch-over is refused where nobody stands by, so it never ends a service; a stop ends both instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from harness.interface import NodePlan
+from nemesis.kind import PAIR, Option, Site
+from nemesis.node import Stop
+
+COMMAND = "end"
+
+
+class SwitchOver(Stop):
+    """Without a standby instance nothing happens, and the fault says why it had no effect."""
+
+    name = "switch-over"
+    description = "the active instance of a queue manager ends and lets the standby instance take over; it is started again at the end"
+    options: ClassVar[Mapping[str, Option]] = {"pair": PAIR}
+
+    def lacks(self, nodes: Sequence[NodePlan]) -> str:
+        """Instances of a queue manager."""
+        if any(node.configured == "instance" for node in nodes):
+            return ""
+        return "only an instance of a queue manager can be told to switch over: use --policy multi-instance"
+
+    async def ask(self, node: str, site: Site, failover: bool | None) -> None:
+        """At once, whoever is connected."""
+        del failover
+        await site.administer(node, COMMAND, {"immediate": True, "switch-over": True})
