@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from broker import admin_client
+from broker import admin_client, queue_manager_ctl
 from broker.config import EXIT_USAGE, AdminSection, ConfigurationError, load
 from broker.filesystem_check.basic import BasicCheck
 from broker.filesystem_check.calls import Calls
@@ -323,6 +323,10 @@ def check_filesystem(
         else "The tests on the directory completed successfully."
     )
     return EXIT_REFUSED if failed else 0
+
+
+command.add_command(queue_manager_ctl.display)
+command.add_command(queue_manager_ctl.end)
 
 
 async def _enter() -> None:

@@ -68,6 +68,10 @@ def policy_of(
         from broker.policies.shared_store import SharedStorePolicy  # noqa: PLC0415 - as above
 
         return SharedStorePolicy(config, seams, _shared_store(config, seams, volume, database))
+    if config.ha_policy.multi_instance is not None:
+        from broker.policies.multi_instance import MultiInstancePolicy  # noqa: PLC0415 - as above
+
+        return MultiInstancePolicy(config, seams, cast("SharedDirectory", volume))
     if config.ha_policy.ha_database is not None:
         from broker.policies.ha_database import HaDatabasePolicy  # noqa: PLC0415 - as above
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, Self
@@ -193,7 +193,7 @@ class Run:
         starting = [node.name for node in self.test.nodes if node.name not in held]
         async with asyncio.TaskGroup() as group:
             for name in starting:
-                group.create_task(self.test.environment.start(name))
+                group.create_task(self._start(name, starting, monitor))
 
         def planned(statuses: Mapping[str, Status]) -> bool:
             return not self._lacking(statuses, set(starting))
@@ -221,6 +221,19 @@ class Run:
             for task in (ready, *ends):
                 task.cancel()
             await asyncio.gather(ready, *ends, return_exceptions=True)
+
+    async def _start(self, name: str, starting: Sequence[str], monitor: Monitor) -> None:
+        """Start a node, behind the one that is to be live before it."""
+        environment = self.test.environment
+        before = next(node.after for node in self.test.nodes if node.name == name)
+        if before in starting:
+            assert before is not None
+
+            def live(statuses: Mapping[str, Status]) -> bool:
+                return before in statuses and statuses[before].role == "live"
+
+            await monitor.until(live, START_S)
+        await environment.start(name)
 
     def _lacking(self, statuses: Mapping[str, Status], started: set[str]) -> dict[str, str]:
         """What is missing of the planned cluster, by the node whose log may say why."""

@@ -1,0 +1,241 @@
+"""What an instance becomes: active, standby, or nothing (strmqm, with and without -x), and when a standby instance takes over.
+
+the active instance         the standby instance   started with permit-standby        started without
+none runs                   none runs              active                             active
+none runs                   runs                   waits: it is about to take over    waits, as left
+runs, permits a standby     none runs              standby                            refused, status 31
+runs, permits a standby     runs                   refused, status 47                 refused, status 31
+runs, permits none          none can               refused, status 43                 refused, status 43
+
+The statuses and the sentences are those of strmqm. Decisions are made under the master lock: then whoever holds a place has said who it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from broker.ha_policy import MultiInstanceSection
+from broker.policies.multi_instance.places import ActiveLocks, Places, Said, say
+from broker.policies.policy import StartError
+from broker.policies.shared_store.candidate import Granted
+from broker.policies.shared_store.lease import confirmed
+from broker.storage.shared import SharedLock
+
+_log = logging.getLogger(__name__)
+
+EXIT_STANDBY_PERMITTED: Final = 31
+"""An active instance runs already; it permits a standby, and this one was not started as one."""
+EXIT_NO_STANDBY: Final = 43
+"""An active instance runs already and permits no standby."""
+EXIT_STANDBY_THERE: Final = 47
+"""The queue manager has the greatest number of standby instances already: one."""
+
+
+class StartRefusedError(StartError):
+    """This instance has no place beside those that run."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class _EndedError(Exception):
+    """The queue manager was ended, and with it the instance that stood by."""
+
+
+class Candidate:
+    """From the start of an instance, or of its standing by, to the locks of the active one. ``stands_by`` says that it waits as the standby instance."""
+
+    def __init__(
+        self, places: Places, section: MultiInstanceSection, name: str, waits: Callable[[Said], None]
+    ) -> None:
+        self.stands_by = False
+        self._places = places
+        self._section = section
+        self._name = name
+        self._waits = waits
+        self._standby: SharedLock | None = None
+        self._stood_by = False
+        self._trouble = ""
+        self._said = ""
+
+    async def run(self) -> Granted | None:
+        """The locks of the active instance, or None: the queue manager was ended while this instance stood by.
+
+        Raises StartRefusedError where there is no place for it, StartError where the data are another user's. A file system that fails is asked again.
+        """
+        created = False
+        while True:
+            try:
+                if not created:
+                    await self._create()
+                    created = True
+                granted = await (self._stand_by() if self._standby is not None else self._decide())
+            except OSError as error:
+                self._tell(logging.WARNING, f"the shared file system cannot be used: {error}; trying again")
+            except _EndedError:
+                return None
+            else:
+                if granted is not None:
+                    return granted
+            await asyncio.sleep(self._section.lock_poll_period / 1000)
+
+    async def give_up(self) -> None:
+        """Stand by no more. Raises OSError."""
+        standby, self._standby = self._standby, None
+        self.stands_by = False
+        if standby is not None:
+            await standby.release()
+
+    # ---------------------------------------------------------------------------------------------- at the start
+
+    async def _create(self) -> None:
+        """Make the directories, unless they are there and another user's: with other numbers nothing here could be shared, and half of it be damaged."""
+        places = self._places
+        if await places.owner() is None:
+            await places.create()
+        owner, ours = await places.owner(), places.ids()
+        if owner is not None and owner != ours:
+            raise StartError(
+                f"{places.data} belongs to uid {owner[0]}, gid {owner[1]}, and this instance runs as uid {ours[0]}, gid {ours[1]}:"
+                " both must have the same numbers on all machines (usermod -u, groupmod -g); nothing was changed"
+            )
+        await places.create()
+
+    async def _decide(self) -> Granted | None:
+        master = await self._places.try_master()
+        if master is None:
+            self._tell(logging.INFO, "another instance is just starting: waiting for it")
+            return None
+        try:
+            return await self._take_a_place()
+        finally:
+            await master.release()
+
+    async def _take_a_place(self) -> Granted | None:
+        places, section = self._places, self._section
+        name = f"queue manager {section.queue_manager!r}"
+        if not await places.active_runs():
+            if await places.standby_runs():
+                self._tell(
+                    logging.INFO, f"{name}: the standby instance is about to take over: waiting for it"
+                )
+                return None
+            return await self._take_over()
+        active = await places.active_said()
+        if (
+            active is None
+        ):  # nobody can take its place without saying so under the master lock: the file was lost
+            self._tell(logging.WARNING, f"{name}: the active instance does not say who it is: trying again")
+            return None
+        if not active.permit_standby:
+            raise StartRefusedError(
+                f"{name} already has an active instance, {active.instance}, which does not permit standby instances",
+                EXIT_NO_STANDBY,
+            )
+        if not section.permit_standby:
+            raise StartRefusedError(
+                f"{name} already has an active instance, {active.instance}, which permits standby instances:"
+                " start this one with permit-standby = true (strmqm -x)",
+                EXIT_STANDBY_PERMITTED,
+            )
+        standby = await places.try_standby()
+        if standby is None:
+            there = await places.standby_said()
+            raise StartRefusedError(
+                f"{name} already has the maximum number of standby instances, which is 1"
+                + (f": {there.instance}" if there is not None else ""),
+                EXIT_STANDBY_THERE,
+            )
+        await self._begin_to_stand_by(standby, active)
+        return None
+
+    async def _begin_to_stand_by(self, standby: SharedLock, active: Said) -> None:
+        kept = False
+        try:
+            await say(standby, Said(instance=self._name, permit_standby=True))
+            kept = True
+        finally:
+            if not kept:
+                await standby.release()
+        self._standby = standby
+        self.stands_by = self._stood_by = True
+        _log.info(
+            "a standby instance of queue manager %r has been started: the active instance is running elsewhere (%s)",
+            self._section.queue_manager,
+            active.instance,
+        )
+        self._waits(active)
+
+    # ---------------------------------------------------------------------------------------------- standing by
+
+    async def _stand_by(self) -> Granted | None:
+        """Look whether the active instance still runs; take its place if it does not."""
+        assert self._standby is not None
+        try:
+            await self._standby.verify()
+        except OSError:
+            # The place is lost, as a silent machine's is: begin anew, behind whoever took it.
+            self._standby, self.stands_by = None, False
+            raise
+        places = self._places
+        if await places.active_runs():
+            active = await places.active_said()
+            if active is not None:
+                self._trouble = ""
+                self._waits(active)
+            return None
+        master = await places.try_master()
+        if master is None:
+            return None
+        try:
+            granted = await self._take_over()
+            if granted is not None:
+                await self.give_up()
+            return granted
+        finally:
+            await master.release()
+
+    async def _take_over(self) -> Granted | None:
+        """The locks over data and logs, if both are free; who we are is said before the master lock is given back."""
+        data = await self._places.try_active()
+        if data is None:
+            return None
+        logs: SharedLock | None = None
+        kept = False
+        try:
+            logs = await self._places.try_logs()
+            if logs is None:
+                self._tell(
+                    logging.WARNING, "the data are free and the logs are not: waiting for whoever holds them"
+                )
+                return None
+            before = await self._places.active_said()
+            if self._stood_by and before is not None and before.ended:
+                raise _EndedError
+            await say(
+                data,
+                Said(
+                    instance=self._name,
+                    node_id=before.node_id if before is not None else None,
+                    permit_standby=self._section.permit_standby,
+                ),
+            )
+            locks = ActiveLocks(data, logs)
+            asked_s = await confirmed(locks, self._section.lock_expiration)
+            kept = True
+            return Granted(locks, asked_s, None)
+        finally:
+            if not kept:
+                if logs is not None:
+                    await logs.release()
+                await data.release()
+
+    def _tell(self, level: int, text: str) -> None:
+        """One line per news, not one per attempt."""
+        if text != self._trouble:
+            self._trouble = text
+            _log.log(level, "%s", text)

@@ -1,0 +1,137 @@
+"""The locks of a queue manager on the shared file system, and what each instance says of itself under its own.
+
+Data and logs have locks of their own, as a queue manager's have (crtmqm -md, -ld)::
+
+    qmgrs/QM1/master.lock      held while an instance decides what it becomes: what it then reads is true
+    qmgrs/QM1/active.lock      held by the active instance, with what it says of itself
+    qmgrs/QM1/standby.lock     the same of the standby instance
+    logs/QM1/log.lock          held by the active instance over the logs
+    logs/QM1/journal/          the logs, a directory for each life
+
+Byte 0 of each file is what is locked; behind it comes one line of JSON. It is written under the lock only, so that whoever lost
+the lock cannot overwrite its successor's word.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from broker.ha_policy import MultiInstanceSection
+from broker.storage.shared import Ids, SharedDirectory, SharedLock
+
+_LOCKED: Final = 0
+_SAID_AT: Final = 1
+_SAID_SIZE: Final = 511
+
+State = Literal["starting", "running", "switched-over", "ended-normally", "ended-immediately"]
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What an instance said last under its lock; of a standby instance ``state`` means nothing."""
+
+    instance: str
+    node_id: str | None = None
+    permit_standby: bool = False
+    state: State = "starting"
+
+    @property
+    def ended(self) -> bool:
+        """The queue manager was ended, all its instances with it."""
+        return self.state in ("ended-normally", "ended-immediately")
+
+
+class ActiveLocks:
+    """The locks of an active instance, over data and logs: it holds both, or it is not active."""
+
+    def __init__(self, data: SharedLock, logs: SharedLock) -> None:
+        self.data = data
+        self.logs = logs
+
+    async def verify(self) -> None:
+        """Return when the file system has confirmed both. Raises OSError."""
+        await self.data.verify()
+        await self.logs.verify()
+
+    async def release(self) -> None:
+        """The logs first: who finds the data free finds the logs free too. Raises OSError."""
+        try:
+            await self.logs.release()
+        finally:
+            await self.data.release()
+
+
+class Places:
+    """The locks of one queue manager. Every call may hang or raise OSError, as the file system does."""
+
+    def __init__(self, section: MultiInstanceSection, directory: SharedDirectory) -> None:
+        self.data = f"{section.data_directory}/{section.queue_manager}"
+        self.logs = f"{section.log_directory}/{section.queue_manager}"
+        self._directory = directory
+        self._active = f"{self.data}/active.lock"
+        self._standby = f"{self.data}/standby.lock"
+
+    async def owner(self) -> Ids | None:
+        """To whom the queue manager's data belong, None while there are none."""
+        try:
+            return await self._directory.owner(self.data)
+        except FileNotFoundError:
+            return None
+
+    def ids(self) -> Ids:
+        """Who we are to the file system."""
+        return self._directory.ids()
+
+    async def create(self) -> None:
+        """Make the directories of data and logs, if they are not there."""
+        await self._directory.mkdir(self.data)
+        await self._directory.mkdir(self.logs)
+
+    async def try_master(self) -> SharedLock | None:
+        """The lock under which instances decide what they become, None while another decides."""
+        return await self._directory.try_lock(f"{self.data}/master.lock", _LOCKED)
+
+    async def try_active(self) -> SharedLock | None:
+        """The lock of the active instance over the data."""
+        return await self._directory.try_lock(self._active, _LOCKED)
+
+    async def try_logs(self) -> SharedLock | None:
+        """The lock of the active instance over the logs."""
+        return await self._directory.try_lock(f"{self.logs}/log.lock", _LOCKED)
+
+    async def try_standby(self) -> SharedLock | None:
+        """The lock of the standby instance."""
+        return await self._directory.try_lock(self._standby, _LOCKED)
+
+    async def active_runs(self) -> bool:
+        """Whether an instance is active."""
+        return await self._directory.locked(self._active, _LOCKED)
+
+    async def standby_runs(self) -> bool:
+        """Whether an instance stands by."""
+        return await self._directory.locked(self._standby, _LOCKED)
+
+    async def active_said(self) -> Said | None:
+        """What the last active instance said; None if there was none, or its file was lost."""
+        return await self._said(self._active)
+
+    async def standby_said(self) -> Said | None:
+        """What the last standby instance said."""
+        return await self._said(self._standby)
+
+    async def _said(self, path: str) -> Said | None:
+        if not await self._directory.exists(path):
+            return None
+        line = (await self._directory.read(path, _SAID_AT, _SAID_SIZE)).partition(b"\n")[0]
+        try:
+            return msgspec.json.decode(line, type=Said)
+        except msgspec.MsgspecError:  # locked for the first time, and nothing said yet
+            return None
+
+
+async def say(lock: SharedLock, said: Said) -> None:
+    """Say it under a lock of ours. Raises OSError where the lock is lost."""
+    line = msgspec.json.encode(said) + b"\n"
+    assert len(line) <= _SAID_SIZE, "names are at most 64 characters"
+    await lock.write(_SAID_AT, line.ljust(_SAID_SIZE, b"\n"))

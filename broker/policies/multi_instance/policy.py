@@ -1,0 +1,163 @@
+"""The life of one instance of a multi-instance queue manager: it finds its place, stands by, is active, and ends (WebSphere MQ 7.0.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from broker.cluster.membership import Membership
+from broker.config import BrokerConfig
+from broker.core.engine import Engine
+from broker.policies.multi_instance.candidate import Candidate
+from broker.policies.multi_instance.places import Said
+from broker.policies.multi_instance.steering import Steering
+from broker.policies.multi_instance.store import QueueManagerStore
+from broker.policies.shared_store.candidate import Granted
+from broker.policies.shared_store.live import LiveRole, bounded
+from broker.seams import Seams
+from broker.storage.shared import SharedDirectory
+
+_log = logging.getLogger(__name__)
+
+
+class MultiInstancePolicy:
+    """See ``policy.Policy``. An active instance has the role "live", a standby instance "backup"."""
+
+    def __init__(self, config: BrokerConfig, seams: Seams, directory: SharedDirectory) -> None:
+        assert config.cluster is not None
+        assert config.ha_policy.multi_instance is not None
+        self.config = config
+        self.section = config.ha_policy.multi_instance
+        self.store = QueueManagerStore(config, self.section, seams, directory)
+        self.epoch = int(seams.wall_clock() * 1000)
+        """Begins with the clock, so that two lives of one broker never show the same number."""
+        self.live: LiveRole | None = None
+        self.candidate: Candidate | None = None
+        self.membership = Membership(config, config.cluster, seams)
+        self.failover_on_shutdown = self.section.failover_on_shutdown
+        """What the end of this instance, being active, does: true switches over, false ends both."""
+        self._steering = Steering(self)
+        self._role = "starting"
+        self._seams = seams
+        self._stopping: asyncio.Event | None = None
+
+    @property
+    def role(self) -> str:
+        """The role at this moment: an active instance that may have lost its locks while it did not run says "verifying", not "live"."""
+        if self._role == "live" and self.live is not None:
+            self.live.lease.certain()  # becomes "verifying" when the clock says so
+        return self._role
+
+    @property
+    def node_id(self) -> str | None:
+        """That of the queue manager's data, once they have been seen."""
+        return self.membership.own.node_id
+
+    @property
+    def engine(self) -> Engine | None:
+        """None unless active."""
+        role = self.live
+        return role.live.engine if role is not None and role.live is not None else None
+
+    @property
+    def replicating(self) -> bool:
+        """A standby instance lacks nothing; an active one has all its data in one place."""
+        return self.candidate is not None and self.candidate.stands_by
+
+    @property
+    def commands(self) -> Mapping[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]]:
+        """See ``policy.Steered``."""
+        return self._steering.commands
+
+    def request_stop(self, *, failover: bool | None = None) -> None:
+        """What the stop to come shall do, should this instance be active."""
+        if failover is not None:
+            self.failover_on_shutdown = failover
+        if self.live is not None:
+            self.live.failover_on_shutdown = self.failover_on_shutdown
+
+    def end(self) -> None:
+        """Begin the stop that was asked for."""
+        if self._stopping is not None:
+            self._stopping.set()
+
+    def details(self) -> dict[str, Any]:
+        """Nothing secret: names and counts."""
+        shown: dict[str, Any] = {
+            "policy": "multi-instance",
+            "configured": "instance",
+            "queue-manager": self.section.queue_manager,
+            "status": self._steering.status,
+            "permit-standby": self.section.permit_standby,
+        }
+        if self.live is not None:
+            shown |= {"life": self.live.life, "lock-confirmed-ms-ago": round(self.live.lease.age_s * 1000)}
+            if self.store.replay is not None:
+                shown["log-replay"] = msgspec.to_builtins(self.store.replay)
+        return shown
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """See ``policy.Policy``. Raises StartRefusedError, FencedError when the locks or the file system are lost."""
+        self._stopping = stopping
+        name = self.section.queue_manager
+        await self.membership.start()
+        try:
+            _log.info("queue manager %r starting", name)
+            granted = await self._wait(stopping)
+            if granted is None:
+                _log.info("standby queue manager instance %r ended", name)
+                return
+            role = self.live = LiveRole(
+                self.config, self.section, self._seams, self.store, self.membership, granted, self._become
+            )
+            role.failover_on_shutdown = self.failover_on_shutdown
+            try:
+                await role.run(stopping)
+            finally:
+                self.live = None
+        finally:
+            self._become("stopped")
+            self._steering.close()
+            await self.membership.stop()
+
+    async def _wait(self, stopping: asyncio.Event) -> Granted | None:
+        """Until the locks of the active instance are ours; None when this one is to end."""
+        candidate = self.candidate = Candidate(
+            self.store.places, self.section, self.config.broker.name, self._stands_by
+        )
+        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
+        waiting = asyncio.create_task(candidate.run(), name="wait for a place")
+        granted: Granted | None = None
+        try:
+            await asyncio.wait({stop, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if waiting.done():
+                granted = waiting.result()
+            return granted
+        finally:
+            self.candidate = None
+            for task in (stop, waiting):
+                task.cancel()
+            await bounded(asyncio.gather(stop, waiting, return_exceptions=True))
+            if granted is None:
+                await bounded(candidate.give_up())
+
+    def _stands_by(self, active: Said) -> None:
+        if active.node_id is not None and active.node_id != self.membership.own.node_id:
+            self.membership.announce(node_id=active.node_id)
+        self._become("backup")
+
+    def _become(self, role: str) -> None:
+        if role == self._role:
+            return
+        if role == "live" and self._role in ("starting", "backup"):
+            _log.info("queue manager %r started", self.section.queue_manager)
+        self._role = role
+        self.epoch += 1
+        self.membership.announce(role=role)
+
+
+__all__ = ["MultiInstancePolicy"]

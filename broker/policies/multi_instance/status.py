@@ -1,0 +1,87 @@
+"""What ``dspmq`` says of a queue manager and its instances, in its words.
+
+Why apart from the policy: an instance that runs answers for itself, and where none runs the locks and what the last active instance left tell the same
+to whoever can read the file system.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from broker.policies.multi_instance.places import Places, Said
+
+STARTING: Final = "Starting"
+RUNNING: Final = "Running"
+RUNNING_AS_STANDBY: Final = "Running as standby"
+RUNNING_ELSEWHERE: Final = "Running elsewhere"
+QUIESCING: Final = "Quiescing"
+ENDING_IMMEDIATELY: Final = "Ending immediately"
+ENDED_NORMALLY: Final = "Ended normally"
+ENDED_IMMEDIATELY: Final = "Ended immediately"
+ENDED_UNEXPECTEDLY: Final = "Ended unexpectedly"
+NOT_AVAILABLE: Final = "Status not available"
+
+PERMITTED: Final = "Permitted"
+NOT_PERMITTED: Final = "Not permitted"
+NOT_APPLICABLE: Final = "Not applicable"
+
+Mode = Literal["Active", "Standby"]
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """One instance that runs, by its broker's name."""
+
+    name: str
+    mode: Mode
+
+
+class Display(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A queue manager as one machine sees it."""
+
+    queue_manager: str
+    status: str
+    standby: str
+    instances: tuple[Instance, ...] = ()
+
+    def lines(self, *, instances: bool, standby: bool) -> list[str]:
+        """As ``dspmq`` prints it: with ``-o standby`` whether a standby is permitted instead of the status, with ``-x`` the instances below."""
+        shown = f"STANDBY({self.standby})" if standby else f"STATUS({self.status})"
+        lines = [f"QMNAME({self.queue_manager}) {shown}"]
+        if instances:
+            lines += [f"    INSTANCE({each.name}) MODE({each.mode})" for each in self.instances]
+        return lines
+
+
+async def look(places: Places, queue_manager: str, own: str | None = None) -> Display:
+    """The queue manager now. ``own`` is the status of the instance that asks; None where none runs that could.
+
+    Raises FileNotFoundError for a queue manager that is not there, OSError.
+    """
+    if await places.owner() is None:
+        raise FileNotFoundError(
+            f"no queue manager {queue_manager!r} has been started here: there is no {places.data}"
+        )
+    last = await places.active_said()
+    active = last if await places.active_runs() else None
+    standby = await places.standby_said() if await places.standby_runs() else None
+    instances: list[Instance] = []
+    if active is not None:
+        instances.append(Instance(name=active.instance, mode="Active"))
+    if standby is not None:
+        instances.append(Instance(name=standby.instance, mode="Standby"))
+    permitted = NOT_APPLICABLE if active is None else PERMITTED if active.permit_standby else NOT_PERMITTED
+    return Display(
+        queue_manager=queue_manager,
+        status=own or (RUNNING_ELSEWHERE if instances else _ended(last)),
+        standby=permitted,
+        instances=tuple(instances),
+    )
+
+
+def _ended(last: Said | None) -> str:
+    """How a queue manager ended that runs nowhere."""
+    if last is None or last.state in ("starting", "running"):
+        return ENDED_UNEXPECTEDLY
+    return ENDED_IMMEDIATELY if last.state == "ended-immediately" else ENDED_NORMALLY

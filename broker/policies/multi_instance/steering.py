@@ -1,0 +1,130 @@
+"""What an administrator may ask of an instance: ``end`` (endmqm) and ``display`` (dspmq).
+
+end            all instances, when the last client has left ("Quiescing"); with ``immediate`` now
+  switch-over  only this one, being active: the standby instance takes over. Refused where none runs
+  standby-only only this one, standing by. Refused where it is active
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from broker.policies.multi_instance import status
+from broker.policies.policy import RequestRefusedError
+
+if TYPE_CHECKING:
+    from broker.policies.multi_instance.policy import MultiInstancePolicy
+
+_log = logging.getLogger(__name__)
+
+Command = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
+
+_OPTIONS: Final = ("immediate", "switch-over", "standby-only")
+
+_STATUS: Final[Mapping[str, str]] = {
+    "starting": status.STARTING,
+    "live": status.RUNNING,
+    "verifying": status.RUNNING,
+    "backup": status.RUNNING_AS_STANDBY,
+    "stopping": status.ENDING_IMMEDIATELY,
+    "stopped": status.ENDED_IMMEDIATELY,
+}
+
+
+class Steering:
+    """The commands of one instance, by their names on the admin port. Raise RequestRefusedError, which says why."""
+
+    def __init__(self, policy: MultiInstancePolicy) -> None:
+        self._policy = policy
+        self._quiescing: asyncio.Task[None] | None = None
+        self._name = policy.section.queue_manager
+        self.commands: Mapping[str, Command] = {"end": self._end, "display": self._display}
+
+    @property
+    def status(self) -> str:
+        """Of this instance, in the words of dspmq."""
+        role = self._policy.role
+        return status.QUIESCING if self._quiescing is not None and role == "live" else _STATUS[role]
+
+    def close(self) -> None:
+        """Wait for no client any more."""
+        if self._quiescing is not None:
+            self._quiescing.cancel()
+
+    async def _display(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        policy = self._policy
+        try:
+            shown = await status.look(policy.store.places, self._name, self.status)
+        except OSError as error:
+            raise RequestRefusedError(f"the shared file system cannot be used now: {error}") from None
+        found: dict[str, Any] = msgspec.to_builtins(shown)
+        return found
+
+    async def _end(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        immediate, switch_over, standby_only = (arguments.get(name, False) for name in _OPTIONS)
+        if not all(isinstance(each, bool) for each in (immediate, switch_over, standby_only)):
+            raise RequestRefusedError(f"end wants {', '.join(_OPTIONS)} to be true or false")
+        policy, name = self._policy, self._name
+        role = policy.role
+        if role in ("stopping", "stopped"):
+            raise RequestRefusedError(f"queue manager {name!r} is ending already")
+        if standby_only:
+            if role != "backup":
+                raise RequestRefusedError(
+                    f"standby instance of queue manager {name!r} not ended: this instance is {self._word(role)}"
+                )
+            _log.info("standby queue manager instance %r ending", name)
+            policy.end()
+            return {"said": f"standby queue manager instance {name!r} ending"}
+        if policy.live is None:
+            raise RequestRefusedError(
+                f"active instance of queue manager {name!r} not ended: this instance is {self._word(role)};"
+                " end the active one where it runs, or this one alone with -x"
+            )
+        if switch_over:
+            await self._require_standby()
+        return self._begin_to_end(immediate=immediate, switch_over=switch_over)
+
+    def _begin_to_end(self, *, immediate: bool, switch_over: bool) -> dict[str, Any]:
+        policy, name = self._policy, self._name
+        _log.info(
+            "queue manager %r %s%s",
+            name,
+            "ending" if immediate else "quiescing",
+            ", permitting switchover" if switch_over else "",
+        )
+        policy.request_stop(failover=switch_over)
+        policy.store.ends = "ended-immediately" if immediate else "ended-normally"
+        self.close()
+        if immediate:
+            policy.end()
+        else:
+            self._quiescing = asyncio.create_task(self._until_empty(), name="wait for clients to leave")
+        return {
+            "said": f"queue manager {name!r} {'ending' if immediate else 'quiescing'}"
+            + (", permitting switchover to a standby instance" if switch_over else "")
+        }
+
+    async def _until_empty(self) -> None:
+        role = self._policy.live
+        if role is not None and role.live is not None:
+            await role.live.server.drained()
+        self._policy.end()
+
+    async def _require_standby(self) -> None:
+        try:
+            there = await self._policy.store.places.standby_runs()
+        except OSError as error:
+            raise RequestRefusedError(f"the shared file system cannot be used now: {error}") from None
+        if not there:
+            raise RequestRefusedError(
+                f"queue manager {self._name!r} cannot switch over: no standby instance runs (permit-standby)"
+            )
+
+    def _word(self, role: str) -> str:
+        return {"backup": "the standby one", "starting": "just starting"}.get(role, "the active one")
