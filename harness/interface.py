@@ -253,7 +253,8 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
     """(zone, node name) -> where a client of that zone reaches that node's STOMP port."""
     stopping: Any  # asyncio.Event, set when the load must end
     counters: dict[str, int] = msgspec.field(default_factory=dict)
-    """ok / fail / info / deliver totals for the live display."""
+    """ok / fail / info totals of sends and acknowledgements, and "deliver", for the live display and to see a recovery: a broker that takes subscriptions and
+    no message has not recovered."""
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -293,7 +293,8 @@ class Consumer:
         """The broker has answered an acknowledgement, or never will."""
         self.acks_open -= 1
         self._row(ack, type, error)
-        self.count(ack.process, type)
+        self.give_process(ack.process, type)
+        self._counters[type] = self._counters.get(type, 0) + 1
 
     def row(self, operation: SessionOperation, type: str, error: str | None) -> None:  # noqa: A002 - as above
         """Record a subscribe or unsubscribe."""
@@ -312,10 +313,9 @@ class Consumer:
         """A process for one operation."""
         return self._processes.take()
 
-    def count(self, process: int, type: str) -> None:  # noqa: A002 - as above
-        """An operation has completed."""
+    def give_process(self, process: int, type: str) -> None:  # noqa: A002 - as above
+        """Its operation has completed."""
         self._processes.give(process, type)
-        self._counters[type] = self._counters.get(type, 0) + 1
 
     def subscribe_head(self, session: Session) -> bytes:
         """The SUBSCRIBE frame of a session."""

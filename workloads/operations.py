@@ -56,7 +56,7 @@ class SessionOperation(abc.ABC):
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - Operation's
         """See ``workloads.connection.Operation``."""
         self._consumer.row(self, type, error)
-        self._consumer.count(self.process, type)
+        self._consumer.give_process(self.process, type)
         self._completed(type)
 
     @abc.abstractmethod
