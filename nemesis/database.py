@@ -29,7 +29,10 @@ class DatabaseKind(LeasedPart):
         """There must be a database, and one that the environment can break."""
         types = {node.database.type for node in nodes if node.database is not None}
         if not types:
-            return "no broker of this test keeps its messages in a database: use --policy ha-database"
+            return (
+                "no broker of this test keeps its messages in a database: use --policy ha-database,"
+                " or --policy shared-store --set store:type=database"
+            )
         if "sqlite" in types:
             return "the database of this test is a file, which no fault can stop: use --set database:type=postgresql"
         if "given" in types:

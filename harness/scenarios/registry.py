@@ -6,7 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from harness.interface import UsageError
-from harness.scenarios import ha_database, ha_database_probes, replication, shared_store
+from harness.scenarios import (
+    ha_database,
+    ha_database_probes,
+    replication,
+    shared_store,
+    shared_store_database,
+)
 from harness.scenarios.probe import Probe
 from harness.scenarios.scenario import Scenario
 from harness.spec import near
@@ -14,6 +20,7 @@ from harness.spec import near
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     *replication.SCENARIOS,
     *shared_store.SCENARIOS,
+    *shared_store_database.SCENARIOS,
     *ha_database.SCENARIOS,
 )
 
@@ -63,7 +70,7 @@ def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
 
 
 def missing() -> dict[str, str]:
-    """The rows without a scenario or probe, by family, so that nobody takes "all" for more than it is: "SS3, SS8", or the family where none of its rows has one."""
+    """The rows without a scenario or probe, by family, so that nobody takes "all" for more than it is: "SS8", or the family where none of its rows has one."""
     there = {scenario.row for scenario in SCENARIOS} | {probe.row for probe in PROBES}
     found = {}
     for family, (count, text) in FAMILIES.items():

@@ -34,7 +34,7 @@ from harness.interface import (
 )
 from harness.outside import DATABASE, Disk, Outside, StorePlan
 from harness.spec import near
-from harness.systems import database_plan, ha_database, store
+from harness.systems import database_plan, ha_database, store, store_database
 from harness.systems.admin import AdminClients
 from harness.systems.database import WorldDatabase
 from harness.systems.disk import OwnDisk
@@ -130,7 +130,7 @@ class OwnSystem:
     policies: Mapping[str, str] = MappingProxyType(
         {
             "replication": "live-backup pairs; the backup has what the live acknowledged, quorum votes decide (AMQ 17.3.3)",
-            "shared-store": "live-backup pairs, or one live and several backups, on a shared directory; whoever has its lock is live (AMQ 17.3.2)",
+            "shared-store": "live-backup pairs, or one live and several backups, on a shared directory or database; whoever has its lock is live (AMQ 17.3.2)",
             "ha-database": ha_database.DESCRIPTION,
             "standalone": "brokers without a backup, clustered; what one holds waits for its restart",
         }
@@ -146,12 +146,14 @@ class OwnSystem:
             raise UsageError(f'unknown policy "{spec.policy}": {near(spec.policy, self.policies)}')
         roles: tuple[str, ...] = ("standalone",) if spec.policy == "standalone" else _ROLES
         stores: dict[str, StorePlan] = {}
-        database = database_plan.plan(spec) if spec.policy == "ha-database" else None
+        in_database = spec.policy == "ha-database" or store.in_database(spec)
+        database = database_plan.plan(spec) if in_database else None
         if spec.policy == "ha-database":
             roles = (ha_database.CONFIGURED,)
         if spec.policy == "shared-store":
             roles = ("master", *("slave" for _ in range(store.backups(spec))))
-            stores = {pair: store.plan(spec, pair) for pair in string.ascii_lowercase[: spec.pairs]}
+            if not in_database:
+                stores = {pair: store.plan(spec, pair) for pair in string.ascii_lowercase[: spec.pairs]}
         nodes = tuple(
             NodePlan(
                 name=f"{pair}{number}",
@@ -164,7 +166,11 @@ class OwnSystem:
             for pair in string.ascii_lowercase[: spec.pairs]
             for number, role in enumerate(roles, 1)
         )
-        known = ["*", *(node.name for node in nodes), *([store.NAME] if stores else [])]
+        known = [
+            "*",
+            *(node.name for node in nodes),
+            *([store.NAME] if spec.policy == "shared-store" else []),
+        ]
         known += [database_plan.NAME] if database is not None else []
         for name in spec.properties:
             if name not in known:
@@ -203,7 +209,7 @@ class OwnSystem:
         return await serve(
             settings,
             seams,
-            outside.store if settings.shared_store is not None else _volume(outside.disk),
+            _volume(outside.disk) if outside.store is None else outside.store,
             outside.stopping,
             lambda policy: outside.observe(partial(_status_of, name, policy)),
             None if outside.database is None else partial(WorldDatabase, outside.database, name),
@@ -269,7 +275,9 @@ def _table(
         "hosts": {name: str(address) for name, address in hosts.items() if name != DATABASE},
     }
     defaults: dict[str, Any] = dict(TEST_DEFAULTS)
-    if spec.policy in _POLICIES:
+    if spec.policy == "shared-store" and node.database is not None:
+        defaults |= store_database.defaults(node, hosts)
+    elif spec.policy in _POLICIES:
         section = {**TEST_REPLICATION_DEFAULTS, **_ROLE_DEFAULTS[node.configured], "group-name": node.pair}
         if spec.policy == "shared-store":
             section = dict(TEST_SHARED_STORE_DEFAULTS)
@@ -293,6 +301,10 @@ def _properties(given: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -
         if not name.startswith(_HA) or policy not in _POLICIES or not dot:
             yield name, value
             continue
+        if name == store_database.STORE:
+            raise UsageError(
+                f"--set {name}: where the store is, says --set {store.NAME}:{store.TYPE}=database"
+            )
         role, dot, _ = rest.partition(".")
         if not dot and node.configured in _ROLES:
             yield f"{_HA}{policy}.{node.configured}.{role}", value

@@ -21,6 +21,10 @@ BACKUPS: Final = "backups"
 
 BACKUPS_MAX: Final = 8
 
+TYPE: Final = "type"
+TYPES: Final = ("directory", "database")
+"""Where the store of policy ``shared-store`` is; a directory, without a word."""
+
 
 def backups(spec: TestSpec) -> int:
     """Backups of each live. Raises UsageError."""
@@ -30,6 +34,24 @@ def backups(spec: TestSpec) -> int:
     return value
 
 
+def in_database(spec: TestSpec) -> bool:
+    """Whether brokers share a database and no directory. Raises UsageError."""
+    given = spec.properties.get(NAME, {})
+    chosen = given.get(TYPE, TYPES[0])
+    if spec.policy != "shared-store" or TYPE not in given:
+        return False
+    if chosen not in TYPES:
+        raise UsageError(f"--set {NAME}:{TYPE}={chosen}: it must be {' or '.join(TYPES)}")
+    if chosen == "directory":
+        return False
+    for name in given:
+        if name not in (TYPE, BACKUPS):
+            raise UsageError(
+                f"--set {NAME}:{name} is for a directory, and the store of this test is a database"
+            )
+    return True
+
+
 def plan(spec: TestSpec, name: str) -> StorePlan:
     """The store of one pair. Raises UsageError naming the property."""
     fields = {
@@ -37,10 +59,10 @@ def plan(spec: TestSpec, name: str) -> StorePlan:
     }
     given: dict[str, Any] = {}
     for key, value in spec.properties.get(NAME, {}).items():
-        if key == BACKUPS:
+        if key in (BACKUPS, TYPE):
             continue
         if key not in fields:
-            raise UsageError(f"--set {NAME}:{key}: unknown property: {near(key, (BACKUPS, *fields))}")
+            raise UsageError(f"--set {NAME}:{key}: unknown property: {near(key, (BACKUPS, TYPE, *fields))}")
         given[key] = value
     try:
         store = msgspec.convert({"name": name, **given}, StorePlan)

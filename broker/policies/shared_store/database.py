@@ -138,16 +138,21 @@ class DatabaseStore:
         await self._for_journal.close()
 
     async def _begin(self, holding: Holding) -> tuple[int, str]:
-        """The number of the new life, and the node ID of the data. An attempt of which nobody heard only leaves a number out."""
+        """The number of the new life, and the node ID of the data. What is written names the number, so that an attempt of which nobody heard is simply repeated."""
+        [found] = await self._locks.hold(
+            holding,
+            [Statement("SELECT life FROM store_mark WHERE cluster_id = ?", (self._cluster_id,), count=1)],
+        )
+        life = cast("int", found.rows[0][0]) + 1
+        assert life <= SESSION_MAX, "the numbers of lives are used up"
         begin = Statement(
-            "UPDATE store_mark SET life = life + 1, state = ?, broker = ?, node_id = CASE WHEN node_id = '' THEN ? ELSE node_id END"
-            " WHERE cluster_id = ? RETURNING life, node_id",
-            (LIVE, self._name, new_node_id(self._seams, self._name), self._cluster_id),
+            "UPDATE store_mark SET life = ?, state = ?, broker = ?, node_id = CASE WHEN node_id = '' THEN ? ELSE node_id END"
+            " WHERE cluster_id = ? RETURNING node_id",
+            (life, LIVE, self._name, new_node_id(self._seams, self._name), self._cluster_id),
             count=1,
         )
         [begun] = await self._locks.hold(holding, [begin])
-        life, node_id = cast("tuple[int, str]", begun.rows[0])
-        assert life <= SESSION_MAX, "the numbers of lives are used up"
+        node_id = cast("str", begun.rows[0][0])
         return life, node_id
 
     async def _load(self, holding: Holding, require: Callable[[], None]) -> list[Record]:
