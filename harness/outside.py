@@ -35,7 +35,8 @@ class StorePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A directory that several nodes share, as planned; nodes with equal names share one.
 
     Where it is a network file system of the environment's own, ``mount_options`` are those of nfs(5), ``lease_ms`` and ``grace_ms`` the server's;
-    ``uid`` and ``gid`` are who the broker of this very node is in a simulated one.
+    ``uid`` and ``gid`` are who the broker of this very node is in a simulated one. ``nfs`` insists on such a file system where a plain directory of the machine
+    would do.
     """
 
     name: str
@@ -44,6 +45,7 @@ class StorePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     grace_ms: Annotated[float, msgspec.Meta(ge=0)] = 2000
     uid: Annotated[int, msgspec.Meta(ge=0)] = 501
     gid: Annotated[int, msgspec.Meta(ge=0)] = 501
+    nfs: bool = False
 
 
 class DatabasePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -119,6 +121,15 @@ class Selective(Protocol):
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why it cannot deploy this one, with where that can be done; "" if it can."""
+        ...
+
+
+@runtime_checkable
+class Furnished(Protocol):
+    """An environment that has more than brokers and links, and says what that is once it is deployed."""
+
+    def furnishings(self) -> dict[str, str]:
+        """What brokers were given -> what it really is: "store-a" -> "NFSv4 through FUSE, lease 4 s"; for the report."""
         ...
 
 

@@ -178,6 +178,7 @@ def _figures(verdict: Verdict, spec: TestSpec, run: store.RunRecord) -> list[tup
     rows = [
         ("guarantee", f"{spec.guarantee}, {'ordered' if spec.ordered else 'unordered'}"),
         ("environment", f"{run.environment} {run.environment_reason}".strip()),
+        *run.furnishings.items(),
         ("history", f"{statistics.rows:,} rows over {statistics.duration_s:.1f} s"),
     ]
     for f, types in sorted(statistics.operations.items()):

@@ -35,6 +35,7 @@ from harness import store as stores
 from harness.compose import Composition, compose
 from harness.history import StreamRecorder
 from harness.interface import Environment, InfrastructureError, TestSpec, UsageError
+from harness.outside import Furnished
 from harness.progress import Lines, Progress, choose
 from harness.rows import MemoryRecorder, RowRecorder
 from harness.run import Run
@@ -281,6 +282,8 @@ class _Attempt:
 
     def _save(self, state: str) -> None:
         self.record.state = state
+        if isinstance(self.test.environment, Furnished):
+            self.record.furnishings = self.test.environment.furnishings()
         with contextlib.suppress(OSError):  # a full disk has been told already
             stores.save(self.store, stores.RUN, self.record)
 

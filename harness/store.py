@@ -39,6 +39,7 @@ class RunRecord(msgspec.Struct, kw_only=True, rename="kebab"):
     """How a run went, apart from its history: ``run.json``, rewritten as the run goes on.
 
     ``state`` is "running" until the run ends by itself: a directory that still says so after its process is gone was killed.
+    ``furnishings`` are what brokers were given beside machines and links, and what that really was.
     ``again`` is the line that runs it again. ``zero`` is the wall clock at the history's time 0 (ISO 8601), by which log lines are put beside rows. ``trouble`` is why the machine, not the broker, spoiled the run; the verdict is then unknown for this reason first.
     """
 
@@ -46,6 +47,7 @@ class RunRecord(msgspec.Struct, kw_only=True, rename="kebab"):
     trouble: str | None = None
     environment: str = ""
     environment_reason: str = ""
+    furnishings: dict[str, str] = msgspec.field(default_factory=dict)
     versions: dict[str, str] = msgspec.field(default_factory=dict)
     started: str = ""
     again: str = ""

@@ -10,7 +10,6 @@ drops the packets between one broker's container and its server's, both ways, an
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from environments.docker.deployment import Deployment, Service
 from environments.docker.faults import at_once
 from environments.docker.node import Node, NodeDownError
 from environments.nfs import asking, fuse_device
-from environments.nfs.ganesha import PROGRAM, ServerOptions, configuration
+from environments.nfs.ganesha import PROGRAM, ServerOptions, configuration, times_s
 from environments.nfs.mounting import FUSE
 from environments.nfs.server_container import (
     CAPABILITIES,
@@ -70,22 +69,16 @@ def refuses(nodes: Sequence[NodePlan]) -> str:
 
 
 def server_options(plan: StorePlan) -> ServerOptions:
-    """The server for a plan, times in whole seconds as a server has them. Raises UsageError."""
-    lease_s = plan.lease_ms / 1000
-    if lease_s != int(lease_s):
-        raise UsageError(
-            f"--set store:lease-ms={plan.lease_ms:g}: a real server's lease is whole seconds, {math.ceil(lease_s) * 1000} for one; "
-            "others only in --environment simulation"
-        )
+    """The server for a plan. Raises UsageError for times that no real server has."""
+    lease_s, grace_s = times_s(plan)
     return ServerOptions(
         directory=_EXPORTED,
         state=_STATE,
         port=PORT,
         export=_EXPORT,
         host="0.0.0.0",
-        lease_s=int(lease_s),
-        # A client that renews in time may come as late as that to reclaim.
-        grace_s=max(math.ceil(plan.grace_ms / 1000), int(lease_s)),
+        lease_s=lease_s,
+        grace_s=grace_s,
     )
 
 
@@ -139,9 +132,9 @@ class FileStores:
         """Store -> what it is and how it is mounted, for the report."""
         found = {}
         for name, plan in self._plans.items():
-            options = server_options(plan)
+            lease_s, grace_s = times_s(plan)
             found[name] = (
-                f"{FUSE}, nfs-ganesha in a container, lease {options.lease_s} s, grace {options.grace_s} s, mounted {plan.mount_options}"
+                f"{FUSE}, nfs-ganesha in a container, lease {lease_s} s, grace {grace_s} s, mounted {plan.mount_options}"
             )
         return found
 

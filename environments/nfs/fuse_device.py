@@ -75,8 +75,8 @@ def _by_helper(source: str, directory: Path, *, read_only: bool, kind: str) -> i
             raise MountError(1, f"mounting {directory} failed: {' '.join(done.stderr.split())}")
         descriptors = array.array("i")
         _, ancillary, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(descriptors.itemsize))
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+    for level, message, data in ancillary:
+        if level == socket.SOL_SOCKET and message == socket.SCM_RIGHTS:
             descriptors.frombytes(data[: descriptors.itemsize])
             os.set_inheritable(descriptors[0], False)
             return descriptors[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.interface import InfrastructureError, UsageError
+from harness.outside import StorePlan
 
 PROGRAM: Final = "ganesha.nfsd"
 PACKAGES: Final = ("nfs-ganesha", "nfs-ganesha-vfs")
@@ -59,6 +61,25 @@ class ServerOptions:
                 )
         if not self.export.startswith("/") or len(self.export) == 1:
             raise UsageError(f"NFS server: the export's name must be /NAME, not {self.export!r}")
+
+
+def times_s(plan: StorePlan) -> tuple[int, int]:
+    """Lease and grace of a store's server, in the whole seconds that it has. Raises UsageError for a lease that is none.
+
+    The grace is as long as the lease at least: a client that renews in time may come as late as that to reclaim.
+    """
+    lease_s, rest = divmod(plan.lease_ms, 1000)
+    if rest:
+        raise UsageError(
+            f"--set store:lease-ms={plan.lease_ms:g}: the lease of a real server is whole seconds, {math.ceil(plan.lease_ms / 1000) * 1000} for one; "
+            "others only with --environment simulation"
+        )
+    lease, grace = int(lease_s), max(math.ceil(plan.grace_ms / 1000), int(lease_s))
+    if lease > LEASE_S_MAX or grace > GRACE_S_MAX:
+        raise UsageError(
+            f"--set store: a real server's lease is {LEASE_S_MAX} s at most and its grace {GRACE_S_MAX} s, not {lease} s and {grace} s"
+        )
+    return lease, grace
 
 
 def configuration(options: ServerOptions) -> str:

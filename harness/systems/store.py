@@ -22,8 +22,11 @@ BACKUPS: Final = "backups"
 BACKUPS_MAX: Final = 8
 
 TYPE: Final = "type"
-TYPES: Final = ("directory", "database")
-"""Where the store of policy ``shared-store`` is; a directory, without a word."""
+TYPES: Final = ("directory", "nfs", "database")
+"""What the store of policy ``shared-store`` is: without a word a directory, wherever the environment has one; one on NFS; a database."""
+
+OWN: Final = ("uid", "gid")
+"""What may be another thing on each machine: ``uid.a2``."""
 
 
 def backups(spec: TestSpec) -> int:
@@ -42,7 +45,7 @@ def in_database(spec: TestSpec) -> bool:
         return False
     if chosen not in TYPES:
         raise UsageError(f"--set {NAME}:{TYPE}={chosen}: it must be {' or '.join(TYPES)}")
-    if chosen == "directory":
+    if chosen != "database":
         return False
     for name in given:
         if name not in (TYPE, BACKUPS):
@@ -52,17 +55,23 @@ def in_database(spec: TestSpec) -> bool:
     return True
 
 
-def plan(spec: TestSpec, name: str) -> StorePlan:
-    """The store of one pair. Raises UsageError naming the property."""
+def plan(spec: TestSpec, name: str, node: str = "") -> StorePlan:
+    """The store of one pair, as ``node`` has it: "uid.a2" is the uid of a2 alone. Raises UsageError naming the property."""
     fields = {
-        field.encode_name: field.name for field in msgspec.structs.fields(StorePlan) if field.name != "name"
+        field.encode_name: field.name
+        for field in msgspec.structs.fields(StorePlan)
+        if field.name not in ("name", "nfs")
     }
     given: dict[str, Any] = {}
-    for key, value in spec.properties.get(NAME, {}).items():
-        if key in (BACKUPS, TYPE):
+    for name_given, value in spec.properties.get(NAME, {}).items():
+        key, dot, whose = name_given.partition(".")
+        if key in (BACKUPS, TYPE) and not dot and spec.policy == "shared-store":
             continue
-        if key not in fields:
-            raise UsageError(f"--set {NAME}:{key}: unknown property: {near(key, (BACKUPS, TYPE, *fields))}")
+        if key not in fields or (dot and key not in OWN):
+            known = (*([BACKUPS, TYPE] if spec.policy == "shared-store" else []), *fields)
+            raise UsageError(f"--set {NAME}:{name_given}: unknown property: {near(name_given, known)}")
+        if dot and whose != node:
+            continue
         given[key] = value
     try:
         store = msgspec.convert({"name": name, **given}, StorePlan)

@@ -1,0 +1,152 @@
+"""The shared directories of one local deployment on a real NFSv4 server: a process of the agent's for each, so that it outlives the harness and heals by itself.
+
+Why a FUSE client for each node even where the kernel has one: the kernel's would make this machine one client with one lease, and the brokers must be machines
+to the server. Why a proxy between them: on one machine all clients have one address, and "nfs-disconnect" must hit one of them. As in every cut here
+bytes come late instead of being lost, which is what TCP makes of lost packets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from environments.link_condition import CLEAR, Condition
+from environments.link_proxy import LinkProxy, reserve_port
+from environments.nfs import asking, fuse_device, ganesha
+from environments.nfs.ganesha import Server, ServerOptions
+from environments.nfs.mounting import FUSE, Mount, mount
+from environments.nfs.options import parse
+from harness.interface import Address, Link, UsageError
+
+PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
+HOST: Final = "127.0.0.1"
+_PATIENCE_S: Final = 0.8
+"""Of a question to the server. Both ends are on this machine: an answer takes a millisecond."""
+
+_CUT: Final = Condition(cut=True)
+
+Injected = tuple[str, tuple[str, ...]]
+"""A fault's primitive, and its nodes."""
+
+
+def missing() -> str:
+    """What this machine lacks for brokers on NFS; "" if nothing."""
+    lack = ganesha.missing() or fuse_device.missing()
+    return f"{lack}; or use --environment docker or simulation" if lack else ""
+
+
+class Stores:
+    """A ``part.Part``: servers by the name of their store, mounts by node."""
+
+    name = "store"
+    primitives = PRIMITIVES
+    momentary = ()
+
+    def __init__(self) -> None:
+        self._proxy = LinkProxy()
+        self._servers: dict[str, Server] = {}
+        self._down: dict[str, None] = {}
+        self._mounts: dict[str, Mount] = {}
+        self._routes: dict[str, tuple[Link, Address]] = {}
+        self._holders: list[Any] = []
+        self._turn = asyncio.Lock()
+
+    async def serve(self, store: str, directory: str, state: str, lease_s: int, grace_s: int) -> None:
+        """Start a store's server, which exports the directory. Raises InfrastructureError."""
+        holder = reserve_port()
+        self._holders.append(holder)
+        server = self._servers[store] = Server(
+            ServerOptions(
+                directory=Path(directory),
+                state=Path(state),
+                port=holder.getsockname()[1],
+                host=HOST,
+                lease_s=lease_s,
+                grace_s=grace_s,
+            )
+        )
+        await server.start()
+
+    async def mount(self, node: str, store: str, directory: str, options: str, log: str) -> str:
+        """Mount a store for a node, and say how. Raises InfrastructureError with the client's words."""
+        link, server = Link(node, f"store-{store}"), self._servers[store].options
+        address = await self._proxy.add_route(link, Address(HOST, server.port))
+        self._routes[node] = link, address
+        self._mounts[node] = mounted = await mount(
+            address, server.export, Path(directory), parse(options), options, Path(log), kind=FUSE
+        )
+        return mounted.kind
+
+    def fault(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> Injected:
+        """As it was asked for. Raises UsageError."""
+        if options:
+            raise UsageError(f"{primitive}: takes no options, not {', '.join(options)}")
+        for node in nodes:
+            if node not in self._routes:
+                raise UsageError(f"{primitive}: {node} has no directory on NFS")
+        return primitive, tuple(nodes)
+
+    async def strike(self, primitive: str, nodes: Sequence[str]) -> None:
+        """There is nothing of a store that happens at once."""
+        raise UsageError(f"{primitive}: no such fault of the store of {', '.join(nodes)}")
+
+    async def obey(self, in_force: Sequence[Injected]) -> None:
+        """Be as all faults in force together want it; returns when it is."""
+        async with self._turn:
+            hit = {
+                primitive: {node for one, nodes in in_force if one == primitive for node in nodes}
+                for primitive in PRIMITIVES
+            }
+            for node, (link, _) in self._routes.items():
+                condition = _CUT if node in hit["nfs-disconnect"] else CLEAR
+                for one in (link, Link(link.target, link.source)):
+                    self._proxy.set_condition(one, condition)
+            for name, server in self._servers.items():
+                await self._bring(
+                    name,
+                    server,
+                    down=self._any(name, hit["nfs-restart"]),
+                    paused=self._any(name, hit["nfs-stall"]),
+                )
+
+    async def look(self, nodes: Sequence[str]) -> dict[str, str]:
+        """The store as the node finds it: "answers" or "silent"; "none" for a node without one."""
+        answers = await asyncio.gather(*(self._ask(node) for node in nodes))
+        return dict(zip(nodes, answers, strict=True))
+
+    def abandon(self) -> None:
+        """End the clients without a word to the server: whoever waits in a mount, and could not even be killed, gets an error."""
+        for mounted in self._mounts.values():
+            if mounted.process is not None and mounted.process.returncode is None:
+                mounted.process.kill()
+
+    async def close(self) -> None:
+        """End all mounts, whether or not their servers answer, then the servers. Brokers have ended, or wait for a store that will not answer."""
+        mounts, self._mounts = list(self._mounts.values()), {}
+        await asyncio.gather(*(mounted.unmount() for mounted in mounts))
+        await asyncio.gather(*(server.kill() for server in self._servers.values()))
+        await self._proxy.close()
+        for holder in self._holders:
+            holder.close()
+
+    async def _bring(self, name: str, server: Server, *, down: bool, paused: bool) -> None:
+        if down:
+            self._down[name] = None
+            await server.kill()
+            return
+        if name in self._down:
+            del self._down[name]
+            await server.start()
+        if paused:
+            await server.pause()
+        else:
+            server.resume()
+
+    def _any(self, store: str, nodes: set[str]) -> bool:
+        return any(self._routes[node][0].target == f"store-{store}" for node in nodes)
+
+    async def _ask(self, node: str) -> str:
+        route = self._routes.get(node)
+        return "none" if route is None else await asking.ask(route[1].host, route[1].port, _PATIENCE_S)
