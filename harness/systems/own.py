@@ -32,9 +32,9 @@ from harness.interface import (
     TestSpec,
     UsageError,
 )
-from harness.outside import DATABASE, Disk, Outside, StorePlan
+from harness.outside import DATABASE, Disk, Outside
 from harness.spec import near
-from harness.systems import database_plan, ha_database, store, store_database
+from harness.systems import database_plan, ha_database, multi_instance, store, store_database
 from harness.systems.admin import AdminClients
 from harness.systems.database import WorldDatabase
 from harness.systems.disk import OwnDisk
@@ -94,6 +94,7 @@ _HA: Final = "ha-policy."
 _POLICIES: Final = ("replication", "shared-store")
 """Those with a master and a slave."""
 _ROLES: Final = ("master", "slave")
+_ON_STORES: Final = ("shared-store", "multi-instance")
 
 
 class OwnDialect:
@@ -132,6 +133,7 @@ class OwnSystem:
             "replication": "live-backup pairs; the backup has what the live acknowledged, quorum votes decide (AMQ 17.3.3)",
             "shared-store": "live-backup pairs, or one live and several backups, on a shared directory or database; whoever has its lock is live (AMQ 17.3.2)",
             "ha-database": ha_database.DESCRIPTION,
+            "multi-instance": multi_instance.DESCRIPTION,
             "standalone": "brokers without a backup, clustered; what one holds waits for its restart",
         }
     )
@@ -145,32 +147,29 @@ class OwnSystem:
         if spec.policy not in self.policies:
             raise UsageError(f'unknown policy "{spec.policy}": {near(spec.policy, self.policies)}')
         roles: tuple[str, ...] = ("standalone",) if spec.policy == "standalone" else _ROLES
-        stores: dict[str, StorePlan] = {}
         in_database = spec.policy == "ha-database" or store.in_database(spec)
         database = database_plan.plan(spec) if in_database else None
         if spec.policy == "ha-database":
             roles = (ha_database.CONFIGURED,)
         if spec.policy == "shared-store":
             roles = ("master", *("slave" for _ in range(store.backups(spec))))
-            if not in_database:
-                stores = {pair: store.plan(spec, pair) for pair in string.ascii_lowercase[: spec.pairs]}
+        if spec.policy == "multi-instance":
+            roles = (multi_instance.CONFIGURED,) * multi_instance.INSTANCES
+        shared = spec.policy in _ON_STORES
         nodes = tuple(
             NodePlan(
                 name=f"{pair}{number}",
                 pair=pair,
                 configured=role,
                 ports=dict(PORTS),
-                store=stores.get(pair),
+                store=store.plan(spec, pair, f"{pair}{number}") if shared and not in_database else None,
+                after=f"{pair}1" if spec.policy == "multi-instance" and number > 1 else None,
                 database=database,
             )
             for pair in string.ascii_lowercase[: spec.pairs]
             for number, role in enumerate(roles, 1)
         )
-        known = [
-            "*",
-            *(node.name for node in nodes),
-            *([store.NAME] if spec.policy == "shared-store" else []),
-        ]
+        known = ["*", *(node.name for node in nodes), *([store.NAME] if shared else [])]
         known += [database_plan.NAME] if database is not None else []
         for name in spec.properties:
             if name not in known:
@@ -282,6 +281,8 @@ def _table(
         if spec.policy == "shared-store":
             section = dict(TEST_SHARED_STORE_DEFAULTS)
         defaults |= {f"{_HA}{spec.policy}.{node.configured}.{name}": value for name, value in section.items()}
+    if spec.policy == "multi-instance":
+        defaults |= multi_instance.defaults(node)
     if spec.policy == "ha-database":
         defaults |= {**ha_database.TEST_DEFAULTS, **database_plan.defaults(hosts)}
     table = config.apply(table, defaults)
