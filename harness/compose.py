@@ -18,7 +18,7 @@ import workloads.registry
 from harness.interface import Environment, NodePlan, Schedule, System, TestSpec, UsageError, Workload
 from harness.outside import Selective
 from harness.spec import choose
-from harness.systems import database_plan
+from harness.systems import database_plan, disk_plan, file_server
 from harness.systems import registry as systems
 
 
@@ -76,6 +76,11 @@ def compose(
     if not environment.virtual:
         nodes = database_plan.with_server(nodes, schedule)
     nemesis.schedule.validate(schedule, environment.supports(), nodes)
+    if not environment.virtual:
+        nodes = disk_plan.with_disks(nodes, schedule)
+        nodes = file_server.with_server(spec, nodes, schedule)
+        if isinstance(environment, Selective) and (refusal := environment.refuses(nodes)):
+            raise UsageError(f"--environment {environment.name}: {refusal}")
     for kind in dict.fromkeys(fault.kind for fault in schedule.faults):
         lack = nemesis.registry.get(kind).lacks(nodes)
         if lack:

@@ -42,28 +42,41 @@ from environments.local import state
 from environments.local.control import ControlServer
 from environments.local.database import NODE as DATABASE
 from environments.local.database import LocalDatabase
+from environments.local.disks import Disks
+from environments.local.part import Part
 from environments.local.processes import Brokers
-from environments.postgresql import fault as database_fault
-from environments.postgresql.fault import ServerFault
+from environments.local.stores import Stores
 from harness.interface import Address, InfrastructureError, Link, UsageError
+
+PART_PRIMITIVES: Final = {
+    **dict.fromkeys(
+        LocalDatabase.primitives, "no broker of this test keeps its messages in a server's database"
+    ),
+    **dict.fromkeys(Disks.primitives, "no broker of this test has a disk that can break"),
+    **dict.fromkeys(Stores.primitives, "no broker of this test has its data on NFS"),
+}
+"""Fault of a part -> why there is none where nobody has that part."""
 
 ORPHAN_S: Final = 600.0
 DESCRIPTORS: Final = 65536
+STUCK_S: Final = 2.0
+"""A killed broker that is not gone by then waits for a file server that does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """One injected fault: a condition of links, a pause of nodes, or a fault of their database."""
+    """One injected fault: a condition of links, a pause of nodes, or a fault of a part, in that part's own words."""
 
     condition: Condition
     links: tuple[Link, ...]
     nodes: tuple[str, ...]
-    database: ServerFault | None = None
+    part: Part | None = None
+    of_part: Any = None
 
     @property
     def paused(self) -> tuple[str, ...]:
         """The nodes whose processes it stops."""
-        return self.nodes if self.database is None else ()
+        return self.nodes if self.part is None else ()
 
 
 class Agent:
@@ -77,6 +90,8 @@ class Agent:
         self._probe: LinkProbe | None = None
         self._brokers = Brokers(self._record)
         self._database: LocalDatabase | None = None
+        self._disks: Disks | None = None
+        self._stores: Stores | None = None
         self._holders: dict[str, dict[str, Any]] = {}
         self._leases: LeaseTable[_Fault] = LeaseTable(time.monotonic)
         self._expiry: asyncio.TimerHandle | None = None
@@ -87,6 +102,9 @@ class Agent:
             {
                 "plan": self.plan,
                 "database": self.database,
+                "disk": self.disk,
+                "store": self.store,
+                "mount": self.mount,
                 "start": self.start,
                 "wait": self.wait,
                 "states": self.states,
@@ -148,6 +166,23 @@ class Agent:
         self._database = LocalDatabase(Path(log), self._record)
         return await self._database.begin(nodes)
 
+    async def disk(self, node: str, behind: str, directory: str, log: str) -> None:
+        """Put a node's directory onto a disk that can break."""
+        self._ports(node)
+        self._disks = self._disks or Disks()
+        await self._disks.mount(node, Path(behind), Path(directory), Path(log))
+
+    async def store(self, store: str, directory: str, state: str, lease_s: int, grace_s: int) -> None:
+        """Start a file server that exports a directory."""
+        self._stores = self._stores or Stores()
+        await self._stores.serve(store, directory, state, lease_s, grace_s)
+
+    async def mount(self, node: str, store: str, directory: str, options: str, log: str) -> str:
+        """Mount what such a server exports for a node; how it was mounted."""
+        assert self._stores is not None, "its server was started"
+        self._ports(node)
+        return await self._stores.mount(node, store, directory, options, log)
+
     async def start(
         self, node: str, argv: Sequence[str], cwd: str, log: str, variables: Mapping[str, str]
     ) -> int:
@@ -191,8 +226,8 @@ class Agent:
             if on_links or options or not nodes:
                 raise UsageError("pause: takes nodes, no links and no options")
             fault = _Fault(CLEAR, (), tuple(nodes))
-        elif primitive in database_fault.PRIMITIVES:
-            fault = self._database_fault(primitive, on_links, nodes, options)
+        elif primitive in PART_PRIMITIVES:
+            fault = await self._part_fault(primitive, on_links, nodes, options)
         else:
             if nodes or not on_links:
                 raise UsageError(f"{primitive}: takes links, no nodes")
@@ -237,17 +272,15 @@ class Agent:
             if self._probe is None:
                 raise UsageError("nothing is deployed yet")
             observed = {link_name(link): answer for link, answer in (await self._probe.probe(wanted)).items()}
-        databases = {name: name.partition("/")[0] for name in nodes if name.endswith(f"/{DATABASE}")}
-        if databases:
-            if self._database is None:
-                raise UsageError("no broker of this test keeps its messages in a server's database")
-            found = await self._database.look(list(databases.values()))
-            observed |= {name: found[node] for name, node in databases.items()}
-        return observed | await self.states([name for name in nodes if name not in databases])
+        for part in self._parts():
+            mine = {name: name.partition("/")[0] for name in nodes if name.endswith(f"/{part.name}")}
+            found = await part.look(list(mine.values())) if mine else {}
+            observed |= {name: found[node] for name, node in mine.items()}
+        return observed | await self.states([name for name in nodes if name not in observed])
 
     async def shutdown(self) -> None:
         """End the brokers, then the agent. Answered when the brokers are gone."""
-        await self._brokers.kill_all()
+        await self._kill_brokers()
         self.ended.set()
 
     def _ports(self, node: str) -> dict[str, Any]:
@@ -275,22 +308,30 @@ class Agent:
             await self._probe.mend()
 
     async def _obey(self, changed: Sequence[_Fault]) -> None:
-        """Bring the database into the state that all faults in force ask for, if one of its faults began or ended."""
-        if self._database is not None and any(fault.database is not None for fault in changed):
-            in_force = [fault.database for fault in self._leases.in_force() if fault.database is not None]
-            await self._database.obey(in_force)
+        """Bring the parts that faults began or ended of into the state that all faults in force ask for."""
+        in_force = self._leases.in_force()
+        for part in self._parts():
+            if any(fault.part is part for fault in changed):
+                await part.obey([fault.of_part for fault in in_force if fault.part is part])
 
-    def _database_fault(
+    def _parts(self) -> list[Part]:
+        return [part for part in (self._database, self._disks, self._stores) if part is not None]
+
+    async def _part_fault(
         self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
     ) -> _Fault:
-        if self._database is None:
-            raise UsageError(f"{primitive}: no broker of this test keeps its messages in a server's database")
+        part = next((part for part in self._parts() if primitive in part.primitives), None)
+        if part is None:
+            raise UsageError(f"{primitive}: {PART_PRIMITIVES[primitive]}")
         if links or not nodes:
             raise UsageError(f"{primitive}: takes nodes, no links")
-        try:
-            return _Fault(CLEAR, (), tuple(nodes), ServerFault.of(primitive, nodes, options))
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+        asked = part.fault(primitive, nodes, options)
+        if primitive in part.momentary:
+            running = [node for node in nodes if self._brokers.state(node) != "gone"]
+            if running:
+                raise UsageError(f"{primitive}: {running[0]} is running: kill it before")
+            await part.strike(primitive, nodes)
+        return _Fault(CLEAR, (), tuple(nodes), part, asked)
 
     def _schedule(self) -> None:
         if self._expiry is not None:
@@ -345,10 +386,16 @@ class Agent:
         except OSError as error:
             print(f"cannot record the state: {error}", file=sys.stderr, flush=True)
 
+    async def _kill_brokers(self) -> None:
+        killing = self._loop.create_task(self._brokers.kill_all())
+        if self._stores is not None and not (await asyncio.wait((killing,), timeout=STUCK_S))[0]:
+            self._stores.abandon()
+        await killing
+
     async def _end(self) -> None:
-        await self._brokers.kill_all()
-        if self._database is not None:
-            await self._database.close()
+        await self._kill_brokers()
+        for part in self._parts():
+            await part.close()
         if self._probe is not None:
             await self._probe.close()
         await self._proxy.close()

@@ -21,6 +21,7 @@ import psutil
 from environments import scratch
 from environments.labels import NOTE, RUN_ID, STATE_DIR, Process, identify, judge
 from environments.local import state
+from environments.nfs import fuse_device
 from harness.interface import InfrastructureError
 
 END_PATIENCE_S: Final = 10.0
@@ -180,11 +181,14 @@ def _remove_nodes(nodes: Path, run_id: str, *, keep_logs: bool) -> list[str]:
             return []
     except OSError:
         return []
+    for node in nodes.iterdir():  # a disk that was killed leaves its dead mount behind
+        if fuse_device.connection(node / "data") is not None:
+            fuse_device.unmount(node / "data")
     if not keep_logs:
         shutil.rmtree(nodes)
         return [f"nodes {nodes}"]
     for node in sorted(path for path in nodes.iterdir() if path.is_dir()):
-        for part in ("etc", "data"):
+        for part in ("etc", "data", "disk"):
             shutil.rmtree(node / part, ignore_errors=True)
     (nodes / state.MARKER_FILE).unlink()
     return [f"data of {nodes} (logs stay)"]

@@ -11,7 +11,7 @@ import contextlib
 import random
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,9 +19,9 @@ from environments import scratch
 from environments.labels import Process, identify
 from environments.link_proxy import reserve_port
 from environments.postgresql import program, question, tree
-from environments.postgresql.fault import ServerFault, phrase
+from environments.postgresql.fault import PRIMITIVES, ServerFault, phrase
 from environments.postgresql.relay import Relay
-from harness.interface import Address, InfrastructureError
+from harness.interface import Address, InfrastructureError, UsageError
 
 NODE: Final = "database"
 HOST: Final = "127.0.0.1"
@@ -29,7 +29,11 @@ START_S: Final = 60.0
 
 
 class LocalDatabase:
-    """Made by `begin`. ``log`` gets what the server says; ``on_change`` is called when its process starts or ends."""
+    """Made by `begin`. ``log`` gets what the server says; ``on_change`` is called when its process starts or ends. A ``part.Part``."""
+
+    name = NODE
+    primitives = PRIMITIVES
+    momentary = ()
 
     def __init__(self, log: Path, on_change: Callable[[], None]) -> None:
         self._log = log
@@ -75,11 +79,22 @@ class LocalDatabase:
         await self.obey(())
         return {"routes": routes, "variables": {"PGUSER": program.USER, "PGPASSWORD": password}}
 
-    async def obey(self, faults: Sequence[ServerFault]) -> None:
+    def fault(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> ServerFault:
+        """As `ServerFault.of`. Raises UsageError."""
+        try:
+            return ServerFault.of(primitive, nodes, options)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+
+    async def strike(self, primitive: str, nodes: Sequence[str]) -> None:
+        """There is nothing of a database that happens at once."""
+        raise UsageError(f"{primitive}: no such fault of the database of {', '.join(nodes)}")
+
+    async def obey(self, in_force: Sequence[ServerFault]) -> None:
         """Be as all faults in force together want it; returns when it is."""
         assert self._relay is not None, "it has begun"
         async with self._turn:
-            wanted = ServerFault.together(faults)
+            wanted = ServerFault.together(in_force)
             self._relay.sever(wanted.severed)
             if wanted.down:
                 await self._kill()

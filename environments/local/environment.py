@@ -23,9 +23,10 @@ import msgspec
 from environments.labels import RUN_ID, STATE_DIR, identify, new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES
-from environments.local import clean, state
+from environments.local import clean, disks, file_stores, state, stores
 from environments.local.control import ControlClient
 from environments.local.database import NODE as DATABASE_NODE
+from environments.local.file_stores import FileStores
 from environments.postgresql import program
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from environments.unsupported import SIMULATED_ONLY
@@ -78,7 +79,7 @@ class LocalEnvironment:
         self._agent: subprocess.Popen[bytes] | None = None
         self._control: ControlClient | None = None
         self._plan = _Plan({}, {})
-        self._stores: dict[str, str] = {}
+        self._stores = FileStores()
         self._databases: dict[str, Address] = {}
         self._variables: dict[str, str] = {}
 
@@ -94,12 +95,18 @@ class LocalEnvironment:
     def supports(self) -> Mapping[str, str]:
         """All primitives, without conditions; a link can hold, delay or reset a stream, but not lose single packets."""
         can = dict.fromkeys((*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data"), "")
-        return {**can, **SIMULATED_ONLY, **dict.fromkeys(DATABASE_PRIMITIVES, program.missing())}
+        return {
+            **can,
+            **SIMULATED_ONLY,
+            **dict.fromkeys(DATABASE_PRIMITIVES, program.missing()),
+            **disks.supports(),
+            **dict.fromkeys(stores.PRIMITIVES, stores.missing()),
+        }
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why this cluster cannot be deployed here; "" if it can."""
         server = any(node.database is not None and node.database.type == "postgresql" for node in nodes)
-        return program.missing() if server else ""
+        return (program.missing() if server else "") or file_stores.refuses(nodes)
 
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
@@ -128,8 +135,10 @@ class LocalEnvironment:
                 direct=DIRECT_PORTS,
             )
             self._plan = msgspec.convert(answer, _Plan)
-            self._stores = {node.name: node.store.name for node in nodes if node.store is not None}
+            assert self._nodes is not None, "they are claimed"
+            await self._stores.make(nodes, self._nodes, self._call)
             await self._make_database(nodes)
+            await self._make_disks(nodes)
             for node in nodes:
                 self._write_etc(spec, node, nodes)
         except BaseException:
@@ -186,8 +195,11 @@ class LocalEnvironment:
         data = self._home(node) / "data"
 
         def empty() -> None:
-            shutil.rmtree(data)
-            data.mkdir()
+            for entry in data.iterdir():  # not the directory itself: a disk may be mounted there
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
 
         await asyncio.to_thread(empty)
 
@@ -199,7 +211,9 @@ class LocalEnvironment:
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin "cut", "reset", "slow", "stall" on links or "pause" on nodes; the lease to `renew` and `heal`."""
+        """Begin "cut", "reset", "slow", "stall" on links, "pause" or faults of parts on nodes; the lease to `renew` and `heal`."""
+        if primitive == "power-loss":  # all at once, as one power line
+            await asyncio.gather(*(self.kill(node) for node in nodes))
         lease: str = await self._call(
             "inject",
             primitive=primitive,
@@ -227,11 +241,17 @@ class LocalEnvironment:
         observed = await self._call("probe", links=_ends(links), nodes=list(nodes))
         return Effect(bit=False, observed=observed)
 
+    def furnishings(self) -> dict[str, str]:
+        """Each store, what it is and how it is mounted."""
+        return self._stores.furnishings()
+
     async def collect(self, destination: Path) -> None:
         """Copy the nodes' logs to ``destination/<node>/``, and the agent's to ``destination/agent.log`` if it said anything."""
         homes = {node: self._home(node) / "logs" for node in self._plan.listen}
         if self._databases and self._nodes is not None:
             homes[DATABASE_NODE] = self._nodes / DATABASE_NODE / "logs"
+        if self._nodes is not None:
+            homes |= self._stores.logs(self._nodes)
         agent_log = None if self._state is None else self._state / state.LOG_FILE
 
         def copy() -> None:
@@ -346,6 +366,20 @@ class LocalEnvironment:
             self._databases = msgspec.convert(answer["routes"], dict[str, Address])
             self._variables = answer["variables"]
 
+    async def _make_disks(self, nodes: Sequence[NodePlan]) -> None:
+        """A disk that can break, for every node that is to have one; what it keeps lies beside the node's other directories."""
+        for node in nodes:
+            if node.disk:
+                home = self._home(node.name)
+                (home / "logs").mkdir(parents=True, exist_ok=True)
+                await self._call(
+                    "disk",
+                    node=node.name,
+                    behind=str(home / "disk"),
+                    directory=str(home / "data"),
+                    log=str(home / "logs" / "disk.log"),
+                )
+
     def _write_etc(self, spec: TestSpec, node: NodePlan, nodes: Sequence[NodePlan]) -> None:
         layout = self._layout(node.name)
         for part in (layout.etc, layout.data, layout.logs):
@@ -371,8 +405,8 @@ class LocalEnvironment:
         return self._nodes / node
 
     def _layout(self, node: str) -> Layout:
-        home, store = self._home(node), self._stores.get(node)
-        data = home / "data" if store is None else home.parent / f"store-{store}" / "data"
+        home = self._home(node)
+        data = self._stores.data(node, home.parent) or home / "data"
         return Layout(etc=str(home / "etc"), data=str(data), logs=str(home / "logs"))
 
     async def _call(self, do: str, *, timeout_s: float | None = 30.0, **arguments: Any) -> Any:

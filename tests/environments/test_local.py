@@ -10,8 +10,13 @@ import pytest
 import uvloop
 from echo_system import NODES, PATIENCE_S, SPEC, EchoSystem, connect, echo, node, receive, until
 
+from environments.disk_condition import DISK_LEASES, DISK_MOMENTS
 from environments.labels import STATE_DIR
+from environments.local import stores
 from environments.local.environment import LocalEnvironment
+from environments.nfs import fuse_device
+from environments.postgresql import program
+from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from harness.interface import InfrastructureError, Link, UsageError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("state_home")]
@@ -404,6 +409,10 @@ def test_supports_what_processes_can_be_made_to_suffer_and_says_where_the_rest_c
         "kill",
         "stop",
         "destroy-data",
+        # each of these if the machine has what it needs
+        *(() if fuse_device.missing() else (*DISK_LEASES, *DISK_MOMENTS)),
+        *(() if program.missing() else DATABASE_PRIMITIVES),
+        *(() if stores.missing() else stores.PRIMITIVES),
     }
 
 
