@@ -174,7 +174,7 @@ class Agent:
 
     async def store(self, store: str, directory: str, state: str, lease_s: int, grace_s: int) -> None:
         """Start a file server that exports a directory."""
-        self._stores = self._stores or Stores()
+        self._stores = self._stores or Stores(self._record)
         await self._stores.serve(store, directory, state, lease_s, grace_s)
 
     async def mount(self, node: str, store: str, directory: str, options: str, log: str) -> str:
@@ -373,6 +373,8 @@ class Agent:
             for node, holders in self._holders.items()
         }
         brokers = self._brokers.identities()
+        if self._stores is not None:
+            brokers |= self._stores.identities()
         scratch = ""
         if self._database is not None:
             server, directory = self._database.identity, self._database.directory

@@ -20,8 +20,7 @@ import psutil
 
 from environments import scratch
 from environments.labels import NOTE, RUN_ID, STATE_DIR, Process, identify, judge
-from environments.local import state
-from environments.nfs import fuse_device
+from environments.local import mounts, state
 from harness.interface import InfrastructureError
 
 END_PATIENCE_S: Final = 10.0
@@ -181,14 +180,12 @@ def _remove_nodes(nodes: Path, run_id: str, *, keep_logs: bool) -> list[str]:
             return []
     except OSError:
         return []
-    for node in nodes.iterdir():  # a disk that was killed leaves its dead mount behind
-        if fuse_device.connection(node / "data") is not None:
-            fuse_device.unmount(node / "data")
+    done = mounts.unmount_below(nodes)  # of programs that were killed
     if not keep_logs:
         shutil.rmtree(nodes)
-        return [f"nodes {nodes}"]
+        return [*done, f"nodes {nodes}"]
     for node in sorted(path for path in nodes.iterdir() if path.is_dir()):
-        for part in ("etc", "data", "disk"):
+        for part in ("etc", "data", "disk", "store"):
             shutil.rmtree(node / part, ignore_errors=True)
     (nodes / state.MARKER_FILE).unlink()
-    return [f"data of {nodes} (logs stay)"]
+    return [*done, f"data of {nodes} (logs stay)"]

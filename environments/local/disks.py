@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from environments.disk.faulty_disk import DiskFailedError, FaultyDisk
+from environments.disk.conversation import DiskFailedError
+from environments.disk.faulty_disk import FaultyDisk
 from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, SOUND, combine, condition_of
 from environments.nfs import fuse_device
 from harness.interface import InfrastructureError, UsageError

@@ -8,10 +8,11 @@ bytes come late instead of being lost, which is what TCP makes of lost packets.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from environments.labels import Process, identify
 from environments.link_condition import CLEAR, Condition
 from environments.link_proxy import LinkProxy, reserve_port
 from environments.nfs import asking, fuse_device, ganesha
@@ -38,13 +39,14 @@ def missing() -> str:
 
 
 class Stores:
-    """A ``part.Part``: servers by the name of their store, mounts by node."""
+    """A ``part.Part``: servers by the name of their store, mounts by node. ``on_change`` is called when a process of either starts."""
 
     name = "store"
     primitives = PRIMITIVES
     momentary = ()
 
-    def __init__(self) -> None:
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._on_change = on_change
         self._proxy = LinkProxy()
         self._servers: dict[str, Server] = {}
         self._down: dict[str, None] = {}
@@ -68,6 +70,7 @@ class Stores:
             )
         )
         await server.start()
+        self._on_change()
 
     async def mount(self, node: str, store: str, directory: str, options: str, log: str) -> str:
         """Mount a store for a node, and say how. Raises InfrastructureError with the client's words."""
@@ -77,6 +80,7 @@ class Stores:
         self._mounts[node] = mounted = await mount(
             address, server.export, Path(directory), parse(options), options, Path(log), kind=FUSE
         )
+        self._on_change()
         return mounted.kind
 
     def fault(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> Injected:
@@ -116,6 +120,13 @@ class Stores:
         answers = await asyncio.gather(*(self._ask(node) for node in nodes))
         return dict(zip(nodes, answers, strict=True))
 
+    def identities(self) -> dict[str, Process]:
+        """What runs, for `clean`: servers by their names, clients by their nodes'."""
+        pids = {f"store-{name}": server.pid for name, server in self._servers.items()}
+        pids |= {f"{node}/{self.name}": mounted.pid for node, mounted in self._mounts.items()}
+        known = {name: identify(pid) for name, pid in pids.items() if pid is not None}
+        return {name: process for name, process in known.items() if process is not None}
+
     def abandon(self) -> None:
         """End the clients without a word to the server: whoever waits in a mount, and could not even be killed, gets an error."""
         for mounted in self._mounts.values():
@@ -139,6 +150,7 @@ class Stores:
         if name in self._down:
             del self._down[name]
             await server.start()
+            self._on_change()
         if paused:
             await server.pause()
         else:

@@ -149,6 +149,12 @@ class Server:
         self._process: asyncio.subprocess.Process | None = None
         self._up_since_s = 0
 
+    @property
+    def pid(self) -> int | None:
+        """Of the process, while it runs."""
+        running = self._process is not None and self._process.returncode is None
+        return self._process.pid if running and self._process is not None else None
+
     async def start(self) -> None:
         """Start, and return when the server accepts connections. Raises InfrastructureError with its last words if it does not come to that."""
         if lack := missing():
