@@ -10,6 +10,9 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final
 
+import msgspec
+
+from environments.disk.condition import together
 from harness.interface import UsageError
 from harness.outside import DiskCondition
 
@@ -52,15 +55,4 @@ def number(primitive: str, given: dict[str, Any], name: str, default: float | No
 
 def combine(conditions: Iterable[DiskCondition]) -> DiskCondition:
     """All at once: delays add up, whatever one refuses is refused."""
-    delay_ms = jitter_ms = 0.0
-    stalled = full = False
-    failing: set[str] = set()
-    for one in conditions:
-        delay_ms += one.delay_ms
-        jitter_ms += one.jitter_ms
-        stalled |= one.stalled
-        full |= one.full
-        failing |= set(one.failing)
-    return DiskCondition(
-        delay_ms=delay_ms, jitter_ms=jitter_ms, stalled=stalled, full=full, failing=tuple(sorted(failing))
-    )
+    return DiskCondition(**together(msgspec.structs.asdict(one) for one in conditions))

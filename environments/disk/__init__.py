@@ -8,6 +8,7 @@ The modules that a container needs keep to the standard library.
 DISK_MODULES = (
     "environments/disk/__init__.py",
     "environments/disk/condition.py",
+    "environments/disk/conversation.py",
     "environments/disk/inodes.py",
     "environments/disk/mount.py",
     "environments/disk/passthrough.py",

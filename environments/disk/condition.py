@@ -6,11 +6,32 @@ import asyncio
 import errno
 import os
 import random
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 WRITE: Final = "write"
 SYNC: Final = "sync"
+
+
+def together(conditions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The fields of all conditions at once: delays add up, whatever one refuses is refused."""
+    delay_ms = jitter_ms = 0.0
+    stalled = full = False
+    failing: set[str] = set()
+    for one in conditions:
+        delay_ms += one.get("delay_ms", 0.0)
+        jitter_ms += one.get("jitter_ms", 0.0)
+        stalled |= one.get("stalled", False)
+        full |= one.get("full", False)
+        failing |= set(one.get("failing", ()))
+    return {
+        "delay_ms": delay_ms,
+        "jitter_ms": jitter_ms,
+        "stalled": stalled,
+        "full": full,
+        "failing": tuple(sorted(failing)),
+    }
 
 
 @dataclass(slots=True)

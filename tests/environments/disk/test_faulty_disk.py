@@ -8,7 +8,8 @@ import signal
 
 import pytest
 
-from environments.disk.faulty_disk import DiskFailedError, FaultyDisk
+from environments.disk.conversation import DiskFailedError
+from environments.disk.faulty_disk import FaultyDisk
 from environments.nfs import fuse_device
 
 
