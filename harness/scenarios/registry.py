@@ -7,8 +7,11 @@ from typing import Final
 
 from harness.interface import UsageError
 from harness.scenarios import (
+    file_system_probes,
     ha_database,
     ha_database_probes,
+    multi_instance,
+    multi_instance_probes,
     replication,
     shared_store,
     shared_store_database,
@@ -22,9 +25,14 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     *shared_store.SCENARIOS,
     *shared_store_database.SCENARIOS,
     *ha_database.SCENARIOS,
+    *multi_instance.SCENARIOS,
 )
 
-PROBES: Final[tuple[Probe, ...]] = (*ha_database_probes.PROBES,)
+PROBES: Final[tuple[Probe, ...]] = (
+    *ha_database_probes.PROBES,
+    *multi_instance_probes.PROBES,
+    *file_system_probes.PROBES,
+)
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
     "SS": (9, "shared store (AMQ 17.3.1.2, 17.3.2)"),

@@ -6,7 +6,7 @@ from checkers import api
 from harness.claims import once
 from harness.scenarios import SCENARIOS, named
 
-ON_PROCESSES = ("RP1", "RP4", "RP5", "RP6", "RP11", "RP14-false", "RP14-true", "SS1", "SS5-true")
+ON_PROCESSES = ("RP1", "RP4", "RP5", "RP6", "RP11", "RP14-false", "RP14-true", "SS1", "SS5-true", "MI1")
 """Those that every change is tried with on processes; a nightly run tries all of them (``jepsen-run claims --environment local``)."""
 
 ON_CONTAINERS = ("RP1", "RP4", "RP5", "RP11")

@@ -1,0 +1,257 @@
+"""What the document on multi-instance queue managers says of starting, showing and ending instances, shown on real processes: rows MI1, MI4 and MI5.
+
+The probes of MI3 and MI6 are in ``file_system_probes``: they are about the file system.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Final
+
+from broker import admin_client
+from harness.scenarios.bench import Bench, Broker, Process, Said
+from harness.scenarios.probe import Notes, Probe
+
+_SOURCE: Final = "WMQ"
+_MESSAGES: Final = 3
+
+
+class Host:
+    """One of the hosts of the document: a broker that can be started as an instance of QM1, with and without -x."""
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        self.bench = bench
+        self.name = name
+        self._brokers = {
+            permitted: self._broker(f"{name}{'-x' if permitted else ''}", permitted)
+            for permitted in (False, True)
+        }
+        self.broker = self._brokers[True]
+        self.process: Process | None = None
+
+    def _broker(self, file: str, permitted: bool) -> Broker:
+        """Its log is long-lived, its lease too: no host is taken over from because this machine is slow."""
+        return Broker(
+            self.bench,
+            file,
+            {
+                "broker": {"name": self.name, "data-directory": "ha"},
+                "ha-policy": {
+                    "multi-instance": {
+                        "queue-manager": "QM1",
+                        "permit-standby": permitted,
+                        "lock-poll-period": 50,
+                        "lock-expiration": 60_000,
+                    }
+                },
+            },
+        )
+
+    async def strmqm(self, *, permitted: bool = True) -> None:
+        """``strmqm [-x] QM1``."""
+        self.broker = self._brokers[permitted]
+        self.process = await self.broker.start()
+
+    async def becomes(self, status: str) -> None:
+        """Return when ``dspmq`` here says so. Raises StepMissedError."""
+
+        async def said() -> bool:
+            shown = await self.broker.status()
+            return shown is not None and shown["status"] == status
+
+        await self.bench.until(f"{self.name} becomes {status!r}", status, said)
+
+    async def dspmq(self, *options: str) -> list[str]:
+        """``dspmq`` on this host, whether an instance runs here or not."""
+        said = await self.bench.command("brokerctl", "--config", str(self.broker.path), "display", *options)
+        return [line.strip() for line in said.lines]
+
+    async def endmqm(self, option: str = "") -> Said:
+        """``endmqm [-i|-x|-is] QM1``."""
+        return await self.broker.ctl("end", *([option] if option else []))
+
+    def kill(self) -> None:
+        """The crash of the instance that was started last."""
+        assert self.process is not None
+        self.process.send(signal.SIGKILL)
+
+    async def ended(self) -> int:
+        """The exit status of the instance that was started last."""
+        assert self.process is not None
+        return await self.process.wait()
+
+    @property
+    def output(self) -> list[str]:
+        """What it logged, all instances of this kind of start together."""
+        assert self.process is not None
+        return self.process.output.splitlines()
+
+    @property
+    def errors(self) -> list[str]:
+        """The errors of it."""
+        return [line.partition(f" ERROR {self.name} ")[2] for line in self.output if " ERROR " in line]
+
+
+async def _mi1(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        one, two = Host(bench, "one"), Host(bench, "two")
+        await one.strmqm()
+        await one.becomes("Running")
+        await two.strmqm()
+        await two.becomes("Running as standby")
+        await _send(one.broker.stomp)
+        one.kill()
+        await one.ended()
+        await two.becomes("Running")
+        said = [line for line in two.output if "log re" in line]
+        notes.compare("the new active instance says that it replayed the logs", 2, len(said))
+        status = await two.broker.status()
+        replay = status.get("log-replay", {}) if status is not None else {}
+        notes.compare("its status says how much", _MESSAGES, replay.get("messages"))
+        notes.compare("and how long it took", True, isinstance(replay.get("milliseconds"), int))
+        browsed = await admin_client.browse("127.0.0.1", two.broker.admin, "orders")
+        notes.compare("the messages are there", _MESSAGES, len(browsed))
+
+
+async def _mi4(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        one, two, three = (Host(bench, name) for name in ("one", "two", "three"))
+        await one.strmqm(permitted=False)
+        await one.becomes("Running")
+        notes.compare(
+            "strmqm alone: no standby is permitted",
+            ["QMNAME(QM1) STANDBY(Not permitted)", "INSTANCE(one) MODE(Active)"],
+            await one.dspmq("-x", "-o", "standby"),
+        )
+        await two.strmqm()
+        notes.compare("a second instance then has no place", 43, await two.ended())
+        notes.compare(
+            "and is told so",
+            [
+                "queue manager 'QM1' already has an active instance, one, which does not permit standby instances"
+            ],
+            two.errors,
+        )
+        await one.endmqm("-i")
+        await one.ended()
+        notes.compare(
+            "an ended one runs nowhere", ["QMNAME(QM1) STATUS(Ended immediately)"], await two.dspmq("-x")
+        )
+        await one.strmqm()
+        await one.becomes("Running")
+        await two.strmqm(permitted=False)
+        notes.compare("beside strmqm -x, a second without -x", 31, await two.ended())
+        await two.strmqm()
+        await two.becomes("Running as standby")
+        shown = [
+            "QMNAME(QM1) STANDBY(Permitted)",
+            "INSTANCE(one) MODE(Active)",
+            "INSTANCE(two) MODE(Standby)",
+        ]
+        for host in (one, two):
+            notes.compare(
+                f"with -x it stands by, seen from {host.name}", shown, await host.dspmq("-x", "-o", "standby")
+            )
+        await three.strmqm()
+        notes.compare("a third instance", 47, await three.ended())
+        notes.compare(
+            "is told who stands by",
+            ["queue manager 'QM1' already has the maximum number of standby instances, which is 1: two"],
+            three.errors,
+        )
+        notes.compare(
+            "the statuses, host by host",
+            ["Running", "Running as standby", "Running elsewhere"],
+            [(await host.dspmq())[0].partition("STATUS(")[2][:-1] for host in (one, two, three)],
+        )
+        for host in (two, one):
+            host.kill()
+            await host.ended()
+        notes.compare("when both are killed", ["QMNAME(QM1) STATUS(Ended unexpectedly)"], await three.dspmq())
+
+
+async def _mi5(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        one, two = Host(bench, "one"), Host(bench, "two")
+        await one.strmqm()
+        await one.becomes("Running")
+        said = await one.endmqm("-is")
+        notes.compare(
+            "endmqm -is without a standby instance is refused",
+            (1, True),
+            (said.status, "cannot switch over" in said.output),
+        )
+        await two.strmqm()
+        await two.becomes("Running as standby")
+        said = await two.endmqm("-i")
+        notes.compare(
+            "endmqm -i on the standby instance is refused",
+            (1, True),
+            (said.status, "active instance of queue manager 'QM1' not ended" in said.output),
+        )
+        said = await one.endmqm("-x")
+        notes.compare(
+            "endmqm -x on the active instance is refused",
+            (1, True),
+            (said.status, "standby instance of queue manager 'QM1' not ended" in said.output),
+        )
+        said = await one.endmqm("-is")
+        notes.compare(
+            "endmqm -is",
+            ["queue manager 'QM1' ending, permitting switchover to a standby instance"],
+            said.lines,
+        )
+        notes.compare("the active instance ends", 0, await one.ended())
+        await two.becomes("Running")
+        notes.compare("and runs elsewhere", ["QMNAME(QM1) STATUS(Running elsewhere)"], await one.dspmq())
+        await one.strmqm()
+        await one.becomes("Running as standby")
+        await one.endmqm("-x")
+        notes.compare("endmqm -x on the standby instance ends it", 0, await one.ended())
+        notes.compare("and leaves the active one", ["QMNAME(QM1) STATUS(Running)"], await two.dspmq())
+        await one.strmqm()
+        await one.becomes("Running as standby")
+        await two.endmqm()
+        notes.compare("endmqm ends both", [0, 0], [await one.ended(), await two.ended()])
+        notes.compare(
+            "normally, since nobody was connected", ["QMNAME(QM1) STATUS(Ended normally)"], await one.dspmq()
+        )
+
+
+async def _send(port: int) -> None:
+    """Messages that the broker has acknowledged."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"CONNECT\naccept-version:1.2\nhost:x\nlogin:tester\npasscode:tester-secret\n\n\0")
+        await reader.readuntil(b"\0")
+        for number in range(_MESSAGES):
+            writer.write(f"SEND\ndestination:/queue/orders\nreceipt:{number}\n\nmessage {number}\0".encode())
+            await reader.readuntil(b"\0")
+    finally:
+        writer.close()
+
+
+PROBES: Final = (
+    Probe(
+        id="MI1-replay",
+        claim="the instance that takes over reports the replay of the logs",
+        source=_SOURCE,
+        expected="its log and status tell how many messages were there and how long it took",
+        take=_mi1,
+    ),
+    Probe(
+        id="MI4",
+        claim="a standby instance must be permitted (strmqm -x); dspmq shows active, standby, elsewhere",
+        source=_SOURCE,
+        expected="each start order ends as documented, and each host shows the same instances",
+        take=_mi4,
+    ),
+    Probe(
+        id="MI5-end",
+        claim="endmqm ends both instances, -x only the standby one, -is switches over",
+        source=_SOURCE,
+        expected="each does so, and is refused where it makes no sense",
+        take=_mi5,
+    ),
+)
