@@ -21,8 +21,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
+from broker.cluster.views import views
 from broker.config import AdminSection
-from broker.policies.policy import Policy, RequestRefusedError, StartError, Steered
+from broker.policies.policy import Policy, RequestRefusedError, StartError, Steered, Succeeding, Succession
 from broker.storage.errors import JournalError
 
 _log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class AdminServer:
         self._commands: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
             "status": self._status,
             "brokers": self._brokers,
+            "views": self._views,
             "browse": self._browse,
             "stop": self._stop,
         }
@@ -125,6 +127,7 @@ class AdminServer:
         policy = self._policy
         role = policy.role
         engine = policy.engine
+        succession = policy.succession if isinstance(policy, Succeeding) else Succession()
         return {
             **policy.details(),
             "name": self._name,
@@ -132,6 +135,8 @@ class AdminServer:
             "role": role,
             "epoch": policy.epoch,
             "replicating": policy.replicating,
+            "life": succession.life,
+            "takeovers": [{"node-id": taken.node_id, "life": taken.life} for taken in succession.takeovers],
             "queues": []
             if engine is None
             else [
@@ -170,6 +175,14 @@ class AdminServer:
                 for member in sorted(members.values(), key=lambda member: member.name)
             ]
         }
+
+    def _views(self, _: dict[str, Any]) -> dict[str, Any]:
+        membership = self._policy.membership
+        if self._policy.engine is None:
+            raise RequestError(
+                f"{self._name} is not live (role {self._policy.role}): others need not agree with it"
+            )
+        return {"views": {} if membership is None else views(membership)}
 
     def _browse(self, request: dict[str, Any]) -> dict[str, Any]:
         engine = self._policy.engine

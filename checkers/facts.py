@@ -43,6 +43,8 @@ class Facts:
     phases: list[Row] = field(default_factory=list)
     roles: list[Row] = field(default_factory=list)
     replication: list[Row] = field(default_factory=list)
+    takeovers: list[Row] = field(default_factory=list)
+    views: list[Row] = field(default_factory=list)
     faults: list[Row] = field(default_factory=list)
     closed: list[Row] = field(default_factory=list)
     """Brokers whose stores could not be read."""
@@ -132,11 +134,15 @@ def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
     for row in sorted(own.to_pylist(), key=lambda row: row["index"]):
         facts = found[row["run"]]
         if row["process"] == MONITOR:
-            (facts.replication if row["f"] == "replication" else facts.roles).append(row)
+            {"replication": facts.replication, "takeover": facts.takeovers}.get(row["f"], facts.roles).append(
+                row
+            )
         elif row["process"] == NEMESIS:
             facts.faults.append(row)
         elif row["process"] == HARNESS and row["f"] == "phase":
             facts.phases.append(row)
+        elif row["process"] == HARNESS and row["f"] == "view":
+            facts.views.append(row)
         elif row["f"] == "browse" and row["type"] in ("info", "fail") and row["message"] is None:
             facts.closed.append(row)
     return dict(found)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from checkers import roles, words
+from checkers import roles, takeovers, views, words
 from checkers.availability import Pause
 from checkers.delivery import REDELIVERED
 from checkers.facts import Facts, FaultSpan
@@ -36,6 +36,8 @@ class Discoveries:
     answers: roles.Answered
     pauses: Sequence[Pause]
     kept: Mapping[Place, tuple[int, int]]
+    doubles: Sequence[takeovers.Double] = ()
+    divergences: Sequence[views.Divergence] = ()
 
 
 def compose(
@@ -50,9 +52,9 @@ def compose(
     if options.guarantee != "at-least-once" and REDELIVERED in found and "redelivery" not in kinds:
         kinds["redelivery"] = redelivery(found[REDELIVERED])
     ends = {pause.instance(): pause.end for pause in pauses}
-    ends |= {
-        overlap.instance(0): known.last_ns for overlap in discoveries.overlaps
-    }  # a reign may last to the end
+    # A reign may last to the end.
+    ends |= {overlap.instance(0): known.last_ns for overlap in discoveries.overlaps}
+    ends |= {double.instance(0): known.last_ns for double in discoveries.doubles}
     shown: dict[Instance, Witness] = {}
     if source is not None and kinds:
         shown = witnesses(source, [some.first[0] for some in kinds.values()], options, ends)
@@ -97,6 +99,12 @@ def _details(
         details["unprotected_ns"] = known.unprotected(examples[0].get("broker"))
     if name == "split-brain":
         details |= _overlap(discoveries)
+    if name == takeovers.NAME:
+        details |= _double(discoveries.doubles[0])
+    if name == views.NAME:
+        details |= _divergence(discoveries.divergences)
+    if name == "zombie":
+        details |= _fenced(some.first[0], discoveries, known)
     if name == "unavailable":
         pause = pauses[0]
         spans = [span for span in known.spans() if _touches(span, pause)]
@@ -143,6 +151,60 @@ def _overlap(discoveries: Discoveries) -> dict[str, Any]:
         "begin_ns": overlap.begin, "end_ns": overlap.end, "acknowledged": counts, "messages": messages,
         "both_acknowledged": all(counts.values()),
     }  # fmt: skip
+
+
+def _double(double: takeovers.Double) -> dict[str, Any]:
+    """Of the first pair of takeovers: whose data, who took them when under which number, and how it is known that nothing was released between."""
+    taken = [
+        {"broker": one.broker, "life": one.life, "certain_ns": one.certain, "index": one.index}
+        for one in (double.earlier, double.later)
+    ]
+    details: dict[str, Any] = {"node_id": double.later.node_id, "takeovers": taken, "same_life": double.same}
+    if not double.same:
+        details |= {
+            "begin_ns": max(double.earlier.certain, double.later.certain),
+            "end_ns": min(double.earlier.until, double.later.until),
+        }
+    return details
+
+
+def _divergence(found: Sequence[views.Divergence]) -> dict[str, Any]:
+    """Of the first thing that brokers disagree on: what each of two held for true, and when both did."""
+    first = min(found, key=lambda one: one.later.index)
+    earlier, later = first.earlier, first.later
+    return {
+        "kind": later.kind, "key": later.key, "held": {earlier.broker: earlier.value, later.broker: later.value},
+        "begin_ns": max(earlier.begin, later.begin), "end_ns": min(earlier.end, later.end),
+    }  # fmt: skip
+
+
+def _fenced(first: Instance, discoveries: Discoveries, known: Facts) -> dict[str, Any]:
+    """What replaced the broker of the first zombie's answer, and how that is known; and how much it answered afterwards."""
+    windows = [
+        window
+        for window in discoveries.windows
+        if window.own >= 0
+        and window.broker == first.key
+        and any(row.index == first.index for row in _rows(discoveries, window))
+    ]
+    rows = {row["index"]: row for row in (*known.roles, *known.takeovers)}
+    if not windows or windows[0].own not in rows or windows[0].by not in rows:
+        return {}
+    own, by = rows[windows[0].own], rows[windows[0].by]
+    answers = discoveries.answers[windows[0].run, windows[0].id]
+    return {
+        "fenced": {
+            "by": by["broker"], "how": "takeover" if by["f"] == "takeover" else "live", "node_id": by["node_id"],
+            "life": takeovers.life_of(by), "own_life": takeovers.life_of(own), "low_ns": by["time_low"],
+            "high_ns": by["time_high"], "index": by["index"],
+        },
+        "acknowledged": answers.count,
+    }  # fmt: skip
+
+
+def _rows(discoveries: Discoveries, window: roles.Window) -> Sequence[roles.Answer]:
+    some = discoveries.answers.get((window.run, window.id))
+    return () if some is None else some.rows
 
 
 def _touches(span: FaultSpan, pause: Pause) -> bool:

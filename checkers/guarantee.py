@@ -17,7 +17,9 @@ _ALWAYS: Final = frozenset(
         "double-delivery",
         "group-split",
         "split-brain",
+        "double-takeover",
         "zombie",
+        "diverged",
         "not-recovered",
     }
 )

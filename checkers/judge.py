@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from pyspark.sql import SparkSession
 
-from checkers import availability, ends, facts, part, roles, sessions, statistics
+from checkers import availability, ends, facts, part, roles, sessions, statistics, takeovers, views
 from checkers.facts import Facts
 from checkers.findings import Discoveries, compose
 from checkers.instance import Found, Instance, merged
@@ -99,6 +99,8 @@ class Case:
     reigns: Mapping[int, list[roles.Reign]]
     overlaps: Mapping[int, list[roles.Overlap]]
     windows: Sequence[roles.Window]
+    doubles: Mapping[int, list[takeovers.Double]] = field(default_factory=dict)
+    divergences: Mapping[int, list[views.Divergence]] = field(default_factory=dict)
     found: dict[int, dict[str, Found]] = field(default_factory=dict)
     kept: dict[Place, tuple[int, int]] = field(default_factory=dict)
     pauses: list[availability.Pause] = field(default_factory=list)
@@ -143,7 +145,7 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     figures = statistics.with_counts(figures, found)
     discoveries = Discoveries(
         found=found, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
-        pauses=case.pauses, kept=case.kept,
+        pauses=case.pauses, kept=case.kept, doubles=case.doubles.get(0, []), divergences=case.divergences.get(0, []),
     )  # fmt: skip
     findings = bench.attempt("witnesses", lambda: compose(source, discoveries, options, known))
     if findings is None:  # what was found stands, witness or not
@@ -175,6 +177,8 @@ def examine(bench: Bench) -> Case | None:
     }
     examples = options.examples
     case.add_instances([o.instance(run) for run, some in case.overlaps.items() for o in some], examples)
+    case.add_instances([d.instance(run) for run, some in case.doubles.items() for d in some], examples)
+    case.add_instances([d.instance(run) for run, some in case.divergences.items() for d in some], examples)
     for delivered in given["delivery"]:
         case.kept |= delivered.kept
     case.add(
@@ -212,12 +216,15 @@ def _begin(source: Source) -> tuple[Case, ends.Ends]:
     known = facts.read(source.control, source.last_ns)
     reigns = {run: roles.reigns(some.roles, some.last_ns) for run, some in known.items()}
     overlaps = {run: roles.overlaps(some) for run, some in reigns.items()}
+    taken = {run: takeovers.read(some.takeovers, some.roles, some.last_ns) for run, some in known.items()}
     windows = [
         window
         for run, some in reigns.items()
-        for window in roles.windows_of(run, known[run].roles, some, overlaps[run])
+        for window in roles.windows_of(run, known[run].roles, some, overlaps[run], taken[run])
     ]
-    return Case(known, reigns, overlaps, windows), ends.read(source.control)
+    doubles = {run: list(takeovers.doubles(some)) for run, some in taken.items()}
+    diverged = {run: list(views.divergences(views.read(some.views))) for run, some in known.items()}
+    return Case(known, reigns, overlaps, windows, doubles, diverged), ends.read(source.control)
 
 
 def _control(source: Source) -> tuple[Rows, Places]:

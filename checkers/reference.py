@@ -15,7 +15,7 @@ from typing import Any
 
 from checkers.instance import Instance
 from checkers.reference_liveness import liveness
-from checkers.reference_roles import split_brains, zombies
+from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
 from checkers.schema import HARNESS
 from checkers.verdict import CheckOptions
 
@@ -35,7 +35,9 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *_order(history),
         *_sessions(history),
         *split_brains(history.rows),
+        *double_takeovers(history.rows),
         *zombies(history.rows),
+        *divergences(history.rows),
         *liveness(history.rows, options),
         *_redelivered(history, options),
     ]

@@ -1,14 +1,15 @@
-"""Split-brain and zombie straight from their definitions; see ``checkers.reference``."""
+"""Split-brain, double-takeover, zombie and diverged straight from their definitions; see ``checkers.reference``."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from checkers.instance import Instance
-from checkers.schema import MONITOR
+from checkers.schema import HARNESS, MONITOR
 
 Row = Mapping[str, Any]
 
@@ -23,6 +24,7 @@ class Reign:
     end: int | None
     index: int
     since: int  # the earliest it can have begun
+    life: int | None
 
 
 def reigns(rows: Sequence[Row]) -> list[Reign]:
@@ -33,8 +35,16 @@ def reigns(rows: Sequence[Row]) -> list[Reign]:
         if r.get("role") == "live" and r.get("node_id") is not None:
             later = [s for s in roles[n + 1 :] if s["broker"] == r["broker"]]
             end = later[0]["time_low"] if later else None
-            found.append(Reign(r["broker"], r["node_id"], r["time_high"], end, r["index"], r["time_low"]))
+            found.append(
+                Reign(r["broker"], r["node_id"], r["time_high"], end, r["index"], r["time_low"], _life(r))
+            )
     return found
+
+
+def _life(r: Row) -> int | None:
+    """The number that a row of the monitor tells of."""
+    text = r.get("value") or ""
+    return int(text) if text.isascii() and text.isdigit() else None
 
 
 _NO_PROMISE = ("deliver", "connect")
@@ -65,9 +75,70 @@ def _doubts(rows: Sequence[Row], broker: str) -> Iterator[tuple[int, int]]:
             yield after["time_low"], after["time_high"]
 
 
+def takeovers(rows: Sequence[Row]) -> list[Row]:
+    """All that were seen to be complete."""
+    return [
+        r
+        for r in rows
+        if r["process"] == MONITOR
+        and r["f"] == "takeover"
+        and r.get("broker") is not None
+        and r.get("node_id") is not None
+    ]
+
+
+def _still_live(rows: Sequence[Row], taker: Row, moment: int) -> bool:
+    """Whether it certainly was live with that node ID from its takeover until after ``moment``."""
+    roles = [
+        r for r in rows if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == taker["broker"]
+    ]
+    before = [r for r in roles if r["index"] < taker["index"]]
+    after = [r for r in roles if r["index"] > taker["index"]]
+    if not before or before[-1].get("role") != "live" or before[-1].get("node_id") != taker["node_id"]:
+        return False
+    end: int = after[0]["time_low"] if after else max(r["time"] for r in rows)
+    return moment < end
+
+
+def double_takeovers(rows: Sequence[Row]) -> Iterator[Instance]:
+    """Two brokers, one node's data, and one number, or the first taker certainly live when the second certainly was."""
+    for early, late in itertools.combinations(takeovers(rows), 2):
+        if early["node_id"] != late["node_id"] or early["broker"] == late["broker"]:
+            continue
+        same = _life(early) is not None and _life(early) == _life(late)
+        moment = max(early["time_high"], late["time_high"])
+        if same or (_still_live(rows, early, moment) and _still_live(rows, late, moment)):
+            pair = " ".join(sorted((early["broker"], late["broker"])))
+            key = f"{late['node_id']} {pair} {early['index']}"
+            yield Instance("double-takeover", None, None, None, late["index"], key)
+
+
+def divergences(rows: Sequence[Row]) -> Iterator[Instance]:
+    """Two live brokers that gave different answers about one thing, each more than once and at one time."""
+    views = [
+        (json.loads(r["value"]), r)
+        for r in rows
+        if r["process"] == HARNESS and r["f"] == "view" and r["type"] == "ok"
+        if r.get("broker") is not None and r.get("value") is not None
+    ]
+    named = set()
+    for n, (told, late) in enumerate(views):
+        thing = f"{told['kind']} {told['key']}"
+        for other, early in views[:n]:
+            if (other["kind"], other["key"]) != (told["kind"], told["key"]) or early["broker"] == late[
+                "broker"
+            ]:
+                continue
+            together = max(early["time_low"], late["time_low"]) < min(early["time_high"], late["time_high"])
+            if other["value"] != told["value"] and together and thing not in named:
+                named.add(thing)
+                yield Instance("diverged", None, None, None, late["index"], thing)
+
+
 def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
-    """An operation answered ``ok`` by a broker, invoked after another was certainly live in its place."""
+    """An operation answered ``ok`` by a broker, invoked after another was certainly live in its place, or had certainly taken it over."""
     all_reigns = reigns(rows)
+    taken = takeovers(rows)
     latest: dict[tuple[Any, ...], Row] = {}
     for r in rows:
         if r["type"] == "invoke":
@@ -91,3 +162,31 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
                     "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
                 )
                 break
+        else:
+            if _fenced(rows, own, taken, asked, r):
+                yield Instance(
+                    "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
+                )
+
+
+def _fenced(rows: Sequence[Row], own: Sequence[Reign], taken: Sequence[Row], asked: Row, r: Row) -> bool:
+    """Whether a takeover with a higher number than its own was certain before it was asked, and it cannot have begun a later life before it answered."""
+    for n, reign in enumerate(own):
+        if n + 1 < len(own) and r["time"] >= own[n + 1].since:
+            continue
+        for t in taken:
+            number = _life(t)
+            if (
+                t["broker"] == reign.broker
+                or t["node_id"] != reign.node_id
+                or number is None
+                or reign.life is None
+            ):
+                continue
+            since = max(t["time_high"], reign.begin)
+            if number <= reign.life or asked["time"] <= since:
+                continue
+            doubts = [doubt for doubt in _doubts(rows, reign.broker) if doubt[1] > since]
+            if not any(low <= r["time"] and asked["time"] <= high for low, high in doubts):
+                return True
+    return False

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from checkers.instance import Instance
 from checkers.rows import NONE, Numbers, Places, Rows
 from checkers.schema import MONITOR
+from checkers.takeovers import Takeover, fencing, life_of
 
 Row = Mapping[str, Any]
 
@@ -31,7 +32,7 @@ ANSWERS_KEPT: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """Nanoseconds; ``index`` is the row's, ``since`` the earliest moment at which the reign can have begun."""
+    """Nanoseconds; ``index`` is the row's, ``since`` the earliest moment at which the reign can have begun, ``life`` its number (None: not told)."""
 
     broker: str
     node_id: str
@@ -39,6 +40,7 @@ class Reign:
     end: int
     index: int
     since: int
+    life: int | None
 
 
 class Overlap(NamedTuple):
@@ -59,7 +61,8 @@ class Overlap(NamedTuple):
 class Window(NamedTuple):
     """When a broker must not answer (or, in an overlap, must not answer beside the other): asked after ``begin``, answered before ``end``.
 
-    ``only`` names the one operation that counts; None: all but deliveries and logins, which promise nothing.
+    ``only`` names the one operation that counts; None: all but deliveries and logins, which promise nothing. ``own`` and ``by`` are the rows that
+    prove it of a fallen broker: the one that saw it live, and the one that saw who was in its place.
     """
 
     run: int
@@ -68,6 +71,8 @@ class Window(NamedTuple):
     begin: int
     end: int
     only: str | None = None
+    own: int = -1
+    by: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +110,10 @@ def reigns(roles: Sequence[Row], last_ns: int) -> list[Reign]:
             if row["role"] == "live" and row["node_id"] is not None:
                 end = last_ns if following is None else following["time_low"]
                 found.append(
-                    Reign(broker, row["node_id"], row["time_high"], end, row["index"], row["time_low"])
-                )
+                    Reign(
+                        broker, row["node_id"], row["time_high"], end, row["index"], row["time_low"], life_of(row),
+                    )
+                )  # fmt: skip
     return sorted(found, key=lambda reign: reign.index)
 
 
@@ -136,33 +143,51 @@ def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
     return found
 
 
-def fallen(
-    found: Sequence[Reign], doubtful: Mapping[str, Sequence[tuple[int, int]]]
-) -> list[tuple[str, int, int]]:
-    """(broker, begin, end): it was live, another certainly was in its place before ``begin``, and until ``end`` it cannot have been live again.
+class Fall(NamedTuple):
+    """A broker that was live (row ``own``), was certainly replaced (row ``by``) before ``begin``, and cannot have been live again until ``end`` (ns)."""
 
-    In its place: under the node ID that it had last. A broker that lost its data and began anew is another node, and owes the old one nothing.
-    Nor does one that may have been live once more, for less time than lay between two looks at it.
+    broker: str
+    begin: int
+    end: int
+    own: int
+    by: int
+
+
+def fallen(
+    found: Sequence[Reign],
+    doubtful: Mapping[str, Sequence[tuple[int, int]]],
+    takeovers: Sequence[Takeover] = (),
+) -> list[Fall]:
+    """When which broker was certainly replaced, and by what that is known.
+
+    Another was live in its place: under the node ID that it had last. A broker that lost its data and began anew is another node, and owes the old one nothing.
+    Nor does one that may have been live once more, for less time than lay between two looks at it. Or another had completed a takeover of
+    that node under a higher number than its own life's: that holds whatever node ID the taker is live with, and whichever row came first.
     """
     times = []
     for own in found:
         back = next((r for r in found if r.broker == own.broker and r.index > own.index), None)
         successors = [
-            reign.begin
+            (reign.begin, reign.index)
             for reign in found
             if reign.broker != own.broker
             and reign.node_id == own.node_id
             and reign.index > own.index
             and (back is None or reign.index < back.index)
         ]
+        successors += [
+            (max(takeover.certain, own.begin), takeover.index)
+            for takeover in fencing(takeovers, own.broker, own.node_id, own.life)
+        ]
         if successors:
-            begin, end = min(successors), 2**62 if back is None else back.since
+            begin, by = min(successors)
+            end = 2**62 if back is None else back.since
             for low, high in doubtful.get(own.broker, ()):
                 if high > begin and low < end:
-                    times.append((own.broker, begin, low))
+                    times.append(Fall(own.broker, begin, low, own.index, by))
                     begin = high
-            times.append((own.broker, begin, end))
-    return [time for time in times if time[1] < time[2]]
+            times.append(Fall(own.broker, begin, end, own.index, by))
+    return [time for time in times if time.begin < time.end]
 
 
 def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
@@ -256,10 +281,17 @@ def merged(parts: Sequence[Answered]) -> Answered:
 
 
 def windows_of(
-    run: int, roles: Sequence[Row], found: Sequence[Reign], lapped: Sequence[Overlap]
+    run: int,
+    roles: Sequence[Row],
+    found: Sequence[Reign],
+    lapped: Sequence[Overlap],
+    takeovers: Sequence[Takeover] = (),
 ) -> list[Window]:
     """What must be looked up of one run: windows of the fallen first, then two for each overlap."""
-    fell = [Window(run, number, *times) for number, times in enumerate(fallen(found, doubts(roles)))]
+    fell = [
+        Window(run, number, fall.broker, fall.begin, fall.end, own=fall.own, by=fall.by)
+        for number, fall in enumerate(fallen(found, doubts(roles), takeovers))
+    ]
     beside = [
         Window(run, len(fell) + 2 * number + side, broker, overlap.begin, overlap.end, "send")
         for number, overlap in enumerate(lapped)

@@ -24,9 +24,19 @@ Of the harness
     browse        ``ok`` per message found in a store: queue, group, message, producer, sequence, digest, broker, value = the store
                   ("main", "dead-letter", "store-and-forward"); ``info`` without message: that broker's stores could not be read (error);
                   ``ok`` without message: that broker's stores were read completely
+    view          what a live broker takes for true when the cluster has recovered and had time to agree: broker, time_low, time_high,
+                  value = JSON {"kind", "key", "value"}: of kind "members" or "topology" the key is a node ID, the value who is live with it; of others
+                  what there is to agree on (the owner of a group, a durable subscription). ``ok``: it gave this answer, and no other, to
+                  every question from one that was answered by time_low to one that was asked at time_high, so that time_low is after
+                  time_high where it was asked once. A null value: it knows nothing of what others know. ``info``: it could not be
+                  asked (error)
 Of the monitor
     role          broker, node_id, role, time_low, time_high: the change *to* ``role`` happened within [time_low, time_high]
-                  (ns). Role "unreachable" means nobody answered: no claim is made until the next row.
+                  (ns). Role "unreachable" means nobody answered: no claim is made until the next row. value, of a live that tells: the number
+                  of its life, which grows with each life and each takeover of that node (activation, life of a shared store, epoch in a
+                  database); a takeover with a higher number fences it
+    takeover      broker, node_id, value, time_low, time_high: within [time_low, time_high] that broker completed a takeover of that node's
+                  data; value is the takeover's number in the same count. Only from brokers that tell
     replication     broker, node_id, value "replicated" or "unreplicated", time_low, time_high: from within this interval on, that live had, or
                   had not, an up-to-date backup. Only from brokers that tell; a live without a row makes no claim
 Of the nemesis

@@ -30,6 +30,13 @@ _PAIRED: Final = frozenset(
     {"reordered", "reordered-realtime", "reordered-session", "group-split", "double-delivery"}
 )
 _ENDED: Final = frozenset({"lost", "stuck"})
+_OF_BROKERS: Final = {
+    "split-brain": ("role", "phase"),
+    "double-takeover": ("role", "takeover", "phase"),
+    "zombie": ("role", "takeover", "phase"),
+    "diverged": ("view",),
+}
+"""Of what the monitor and the harness recorded, what can show these."""
 
 
 def witnesses(
@@ -44,7 +51,8 @@ def witnesses(
         return {}
     table = source.control
     f = table["f"].cast(pa.string())
-    own = pc.and_(pc.less(table["process"], 0), pc.is_in(f, pa.array(["phase", "role"])))
+    told = ["phase", "role", "takeover", "view"]
+    own = pc.and_(pc.less(table["process"], 0), pc.is_in(f, pa.array(told)))
     control = control_rows(source, own)
     messages = {i.message for i in instances if i.message is not None}
     paired = [i for i in instances if i.name in _PAIRED]
@@ -218,6 +226,6 @@ def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) 
 def _belongs(i: Instance, r: Row) -> bool:
     if i.name in _ENDED or i.name == "not-recovered":
         return bool(r["f"] == "phase")
-    if i.name in ("split-brain", "zombie"):
-        return r["f"] in ("role", "phase")
+    if i.name in _OF_BROKERS:
+        return r["f"] in _OF_BROKERS[i.name]
     return bool(i.name == "unavailable" and r["process"] >= 0)

@@ -95,14 +95,63 @@ def _first(i: Instance, rows: Sequence[Row], details: Mapping[str, Any]) -> str:
             return f"session {session} at {broker} got {m} ({place(i)}, producer {at.get('producer')}, number {at.get('sequence')}) at {when}, after number {before.get('sequence')} of the same producer"
         case "split-brain":
             return _split_brain(i, details)
+        case "double-takeover":
+            return _double_takeover(i, details)
         case "zombie":
-            return f"{i.key} acknowledged {at.get('f', 'an operation')} of {m if i.message is not None else 'a client'} at {when}, asked after another broker was certainly live in its place"
+            what = f"{at.get('f', 'an operation')} of {m if i.message is not None else 'a client'}"
+            return f"{i.key} acknowledged {what} at {when}, asked after {_fenced(details)}"
+        case "diverged":
+            return _diverged(i, details)
         case "unavailable":
             during = details.get("faults") or "no fault"
             return f"{i.key}: nothing succeeded from {seconds(details.get('begin_ns'))} to {seconds(details.get('end_ns'))} with {during} in force"
         case "not-recovered":
             return f"after everything was healed and the recovery bound had passed, operations still did not succeed (seen at {when})"
     return f"{i.name} at row {i.index}"
+
+
+def _double_takeover(i: Instance, details: Mapping[str, Any]) -> str:
+    node_id, first, second = (i.key or "? ? ?").split(" ")[:3]
+    taken = details.get("takeovers")
+    if not taken:
+        return f"{first} and {second} both completed a takeover of node {node_id} without a release between"
+    told = " and ".join(
+        f"{one['broker']} ({number(one['life'])}, certain from {seconds(one['certain_ns'])} on)"
+        for one in taken
+    )
+    if details.get("same_life"):
+        why = "both were given one number, and a release would have changed it"
+    else:
+        why = f"both were certainly live with its data from {seconds(details.get('begin_ns'))} to {seconds(details.get('end_ns'))}"
+    return f"node {node_id} was taken over twice without a release between, by {told}: {why}"
+
+
+def number(life: int | None) -> str:
+    """Of a life or a takeover."""
+    return "number not told" if life is None else f"number {life}"
+
+
+def _fenced(details: Mapping[str, Any]) -> str:
+    """What had replaced a zombie, and how it is known."""
+    by = details.get("fenced")
+    if not by:
+        return "another broker was certainly live in its place"
+    what = "had completed the takeover of" if by["how"] == "takeover" else "was live in the place of"
+    lives = "" if by["life"] is None else f"; number {by['life']}"
+    if lives and by["own_life"] is not None:
+        lives += f" fences its own, {by['own_life']}"
+    return f"{by['by']} certainly {what} node {by['node_id']} (seen within {seconds(by['low_ns'])} and {seconds(by['high_ns'])}{lives})"
+
+
+def _diverged(i: Instance, details: Mapping[str, Any]) -> str:
+    held = details.get("held")
+    if not held:
+        return f"brokers disagree about {i.key} after recovery"
+    told = " and ".join(
+        f"{broker} knows nothing of it" if value is None else f'{broker} says "{value}"'
+        for broker, value in held.items()
+    )
+    return f"after recovery, from {seconds(details.get('begin_ns'))} to {seconds(details.get('end_ns'))}, brokers disagree about {details['kind']} {details['key']}: {told}"
 
 
 def _split_brain(i: Instance, details: Mapping[str, Any]) -> str:

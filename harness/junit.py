@@ -30,7 +30,9 @@ CHECKED: Final = (
     "reordered-session",
     "group-split",
     "split-brain",
+    "double-takeover",
     "zombie",
+    "diverged",
     "unavailable",
     "not-recovered",
 )

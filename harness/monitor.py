@@ -8,7 +8,7 @@ change is therefore certain to lie within
     [the last request that was answered with the old role was *sent*, the first answer with the new role *arrived*]
 
 Both stamps are taken on the safe side of the wire, so a busy event loop, a slow network or a paused broker widen the
-interval and never make it wrong. Equal roles with different epochs mean that the role changed and came back unseen:
+interval and never make it wrong. Takeovers that brokers tell of are dated in the same way. Equal roles with different epochs mean that the role changed and came back unseen:
 the certainty is broken by an "unreachable" row. "stopped" is claimed only when the process is known to be gone; an
 admin port that refuses while the process exists (it starts, or it hangs) is "unreachable": no claim.
 """
@@ -22,6 +22,7 @@ from typing import Final
 
 from checkers.schema import MONITOR
 from harness.interface import InfrastructureError, Recorder, Status
+from harness.status import Takeover
 
 LIVE: Final = "live"
 UNREACHABLE: Final = "unreachable"
@@ -163,12 +164,16 @@ class Monitor:
             self._notice(name, UNREACHABLE, None)
             return
         same = old is not None and _identity(old) == _identity(new)
+        taken_before = () if old is None else old.takeovers
         if not same and not (old is None and new.role == STOPPED):
             if old is not None and old.role == new.role and new.role != STOPPED:
                 self._record(
                     name, Status(name=name, node_id=None, role=UNREACHABLE, epoch=-1), track.low, arrived
                 )
             self._record(name, new, track.low, arrived)
+        for taken in new.takeovers:
+            if taken not in taken_before:
+                self._record_takeover(name, taken, track.low, arrived)
         was = None if old is None or old.role != LIVE else old.replicating
         if new.role == LIVE and new.replicating is not was:
             self._record_replication(name, new, track.low, arrived)
@@ -186,6 +191,20 @@ class Monitor:
             role=status.role,
             time_low=low,
             time_high=high,
+            value=None if status.life is None or status.role != LIVE else str(status.life),
+        )
+
+    def _record_takeover(self, name: str, taken: Takeover, low: int, high: int) -> None:
+        """Whose data it has from now on: what the old owner does afterwards, and whoever else takes them, is judged by it."""
+        self._recorder.event(
+            MONITOR,
+            "info",
+            "takeover",
+            broker=name,
+            node_id=taken.node_id,
+            time_low=low,
+            time_high=high,
+            value=str(taken.life),
         )
 
     def _record_replication(self, name: str, status: Status, low: int, high: int) -> None:

@@ -5,6 +5,7 @@ Kept apart from the choice of steps so that a change of wording can never change
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Final
 
@@ -42,7 +43,7 @@ def phrase(rows: Sequence[Row], names: Names, standing: Standing) -> tuple[str, 
     if first["process"] == NEMESIS:
         return _of_nemesis(rows)
     if first["process"] == HARNESS and first["f"] != "browse":
-        return _of_harness(first)
+        return _of_harness(first, standing)
     return _of_client(rows, names)
 
 
@@ -54,6 +55,13 @@ def _of_monitor(row: Row, standing: Standing) -> tuple[str, str]:
         if row.get("value") == "unreplicated":
             return "no backup", f"{broker} has no up-to-date backup from here on ({between})."
         return "replicated", f"{broker} has an up-to-date backup from here on ({between})."
+    if row["f"] == "takeover":
+        number = f", number {row['value']}" if "value" in row else ""
+        node = str(row.get("node_id", "a node"))[:8]
+        return (
+            "takeover",
+            f"{broker} has completed the takeover of node {node}{number} (it was complete between {standing.seconds(low)} and {standing.seconds(high)}).",
+        )
     role = str(row.get("role"))
     if role == SILENT:
         return "silent", f"{broker} does not answer any more, so nothing is claimed about it ({between})."
@@ -76,12 +84,26 @@ def _seen(observed: str) -> str:
     return f" ({observed})" if observed else ""
 
 
-def _of_harness(row: Row) -> tuple[str, str]:
+def _of_harness(row: Row, standing: Standing) -> tuple[str, str]:
     if row["f"] == "restart":
         broker = row.get("broker", "A broker")
         return "restarted", f"{broker} had ended by itself and is started again."
+    if row["f"] == "view":
+        return _of_view(row, standing)
     value = str(row.get("value", row["f"]))
     return value, _PHASES.get(value, f"{value}.")
+
+
+def _of_view(row: Row, standing: Standing) -> tuple[str, str]:
+    broker = row.get("broker", "a broker")
+    if row["type"] != "ok":
+        return "not asked", f"{broker} could not be asked what it takes for true{_why(row)}."
+    told = json.loads(row["value"])
+    what = f"{told['kind']} {str(told['key'])[:8]}"
+    held = "knows nothing of it" if told["value"] is None else f"says {told['value']}"
+    low, high = standing.seconds(row.get("time_low")), standing.seconds(row.get("time_high"))
+    span = f" (every time from {low} to {high})" if row.get("time_low", 0) < row.get("time_high", 0) else ""
+    return f"{what}?", f"Asked about {what}, {broker} {held}{span}."
 
 
 def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:

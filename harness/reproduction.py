@@ -33,6 +33,7 @@ WITNESS_ROWS: Final = 8
 
 _CAUSES_FIRST: Final = (
     "split-brain",
+    "double-takeover",
     "phantom",
     "corrupted",
     "aborted-delivery",
@@ -45,6 +46,7 @@ _CAUSES_FIRST: Final = (
     "reordered-realtime",
     "reordered-session",
     "zombie",
+    "diverged",
     "not-recovered",
     "unavailable",
 )

@@ -22,6 +22,7 @@ import nemesis
 import nemesis.conductor
 from checkers.schema import HARNESS
 from harness import store as stores
+from harness import views
 from harness.browse import browse
 from harness.compose import Composition, randomness
 from harness.interface import (
@@ -169,6 +170,7 @@ class Run:
         async with self._loading(workload):
             await self._break(recorder, monitor)
             await self._heal()
+            agree_by = asyncio.get_running_loop().time() + spec.recovery_bound_s
             # A live that lost its vote under the last fault may end only now, and it waits for somebody to start it.
             async with self._supervised(recorder):
                 recovered = await self._recovery(monitor)
@@ -180,6 +182,9 @@ class Run:
         self.ended_s = asyncio.get_running_loop().time() - spec.quiet_period_s
         self._enter(recorder, "browse")
         await browse(self.test, monitor.roles, recorder)
+        if recovered:
+            left_s = agree_by - asyncio.get_running_loop().time()
+            await views.look(self.test, monitor.roles, recorder, left_s)
         self._enter(recorder, "end")
 
     def _enter(self, recorder: HistoryRecorder, phase: str) -> None:

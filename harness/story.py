@@ -169,7 +169,7 @@ def _window(finding: Finding, rows: Sequence[Row], control: Sequence[Row]) -> tu
     core += [row["time"] for row in finding.witness.rows if row["process"] >= 0]
     last = max((row["time"] for row in control), default=0)
     details = finding.details
-    seen = [moment(row) for row in finding.witness.rows if row["f"] in {"role", "phase"}]
+    seen = [moment(row) for row in finding.witness.rows if row["f"] in {"role", "takeover", "view", "phase"}]
     if "begin_ns" in details:
         core.append(details["begin_ns"])
     if finding.name == "unavailable":
@@ -236,7 +236,7 @@ def _of_control(
         if row["index"] in witness and not (row["f"] == "phase" and row.get("value") == "load"):
             found.append(_Candidate((row,), 0))
         elif row["process"] == MONITOR and inside and row["index"] > loaded and row.get("broker") in brokers:
-            found.append(_Candidate((row,), 2 if row["f"] == "role" else 3))
+            found.append(_Candidate((row,), 2 if row["f"] in {"role", "takeover"} else 3))
         elif row["process"] == HARNESS and inside and row["f"] == "restart" and row.get("broker") in brokers:
             restarts.append(row)
         elif row["process"] == HARNESS and inside and row["f"] == "phase" and row.get("value") in _PHASES:
@@ -317,7 +317,7 @@ def _step(candidate: _Candidate, names: Names, standing: Standing, witness: froz
     first, last = rows[0], rows[-1]
     label, words = phrase(rows, names, standing)
     source = target = None
-    if first["process"] == MONITOR or first["f"] in {"browse", "restart"}:
+    if first["process"] == MONITOR or first["f"] in {"browse", "restart", "view"}:
         source = first.get("broker")
     elif first["process"] not in {NEMESIS, HARNESS}:
         client, broker = names.client(first), last.get("broker") or names.asked(first)

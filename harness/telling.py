@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from checkers.schema import HARNESS
 from checkers.verdict import Verdict
-from harness import partition
+from harness import partition, succession
 from harness.clauses import Clauses, capital
 from harness.excerpt import Reader, Row
 from harness.phrase import shortened
-from harness.standing import CHANGES_MAX, moment
+from harness.standing import CHANGES_MAX
 from harness.story import Story, compose
 
 RULES: Final = {
@@ -34,7 +34,9 @@ RULES: Final = {
     "reordered-realtime": "What was certainly sent before another message of its group was begun must be delivered before it.",
     "reordered-session": "Within one session the messages of one producer in a group must not go backwards.",
     "split-brain": "Under one node ID at most one broker may be live at any moment.",
+    "double-takeover": "The data of a broker may be taken over by one other at a time, and by a second only when the first has let go of them.",
     "zombie": "A broker that has been replaced must not answer any more.",
+    "diverged": "When the cluster has recovered and had the recovery bound to agree, its brokers must take the same for true.",
     "unavailable": "Without a fault that explains it, operations must succeed within the bound.",
     "not-recovered": "When everything has been healed, operations must succeed again within the recovery bound.",
 }
@@ -266,64 +268,6 @@ def _out_of_order(of: Clauses) -> list[str]:
 # ------------------------------------------------------------------------------------------------------- of brokers
 
 
-def _split_brain(of: Clauses) -> list[str]:
-    details = of.story.finding.details
-    node_id, *pair = str(of.example.get("key", "?")).split(" ")[:3]
-    begin, end = details.get("begin_ns"), details.get("end_ns")
-    if begin is None or end is None:
-        return [of.story.finding.sentence]
-    told = [of.led_to(begin, "What led to it")]
-    standing = " and ".join(of.standing.role_since(broker, begin) for broker in pair)
-    told.append(
-        f"For {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to {of.standing.seconds(end)}, both were live for certain under node ID {node_id[:8]}: "
-        f"{standing}{of.force(begin)}."
-    )
-    told += _both_sides(of, details, begin)
-    return told
-
-
-def _both_sides(of: Clauses, details: dict[str, Any], begin: int) -> list[str]:
-    counts = details.get("acknowledged") or {}
-    if not counts:
-        return []
-    parts = []
-    for broker, count in counts.items():
-        oks = [row for row in of.rows("send", "ok") if row.get("broker") == broker and row["time"] > begin]
-        first = f" (the first, {of.names.message(oks[0].get('message'))}, at {of.at(oks[0])})" if oks else ""
-        parts.append(f"{broker} acknowledged {_counted(count, 'send')}{first}")
-    both = ": two histories, of which one must be thrown away" if details.get("both_acknowledged") else ""
-    return [f"In that time {' and '.join(parts)}{both}."]
-
-
-def _zombie(of: Clauses) -> list[str]:
-    answer = of.completing()
-    if answer is None:
-        return []
-    broker = answer.get("broker", "a broker")
-    same = ("process", "f", "message")
-    asked = [
-        row
-        for row in (*of.story.finding.witness.rows, *of.story.rows)
-        if row["type"] == "invoke" and all(row.get(name) == answer.get(name) for name in same)
-    ]
-    question = f" at {of.at(asked[-1])}" if asked else ""
-    successor = of.standing.replaced(broker, asked[-1]["time"] if asked else answer["time"])
-    told = [of.led_to(answer["time"], "What led to it")]
-    if successor is not None:
-        told.append(
-            f"From {of.standing.seconds(moment(successor))} on {successor['broker']} was certainly live in the place of {broker}."
-        )
-    who = of.names.client(answer)
-    m = of.named(answer) if "message" in answer else ""
-    verb = {"send": "sent", "ack": "acknowledged", "nack": "refused"}.get(
-        answer["f"], f"asked for {answer['f']}"
-    )
-    told.append(
-        f"Nevertheless, when {who} {verb}{f' {m}' if m else ''}{question}, {broker} answered ok at {of.at(answer)}{of.force(answer['time'])}."
-    )
-    return told
-
-
 def _unavailable(of: Clauses) -> list[str]:
     details = of.story.finding.details
     begin, end = details.get("begin_ns"), details.get("end_ns")
@@ -380,10 +324,6 @@ def _in_general(of: Clauses) -> list[str]:
     return told
 
 
-def _counted(number: int, thing: str) -> str:
-    return f"{number or 'no'} {thing}{'s' if number > 1 else ''}"
-
-
 _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "lost": _lost,
     "stuck": _stuck,
@@ -398,8 +338,10 @@ _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "reordered": _out_of_order,
     "reordered-realtime": _out_of_order,
     "reordered-session": _out_of_order,
-    "split-brain": _split_brain,
-    "zombie": _zombie,
+    "split-brain": succession.split_brain,
+    "double-takeover": succession.double_takeover,
+    "zombie": succession.zombie,
+    "diverged": succession.diverged,
     "unavailable": _unavailable,
     "not-recovered": _not_recovered,
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from broker.core.engine import Engine
 
@@ -23,6 +23,30 @@ class StartError(Exception):
 
 class RequestRefusedError(Exception):
     """What an administrator asked for is not done; the text says why."""
+
+
+class Takeover(NamedTuple):
+    """A takeover of a node's data that is complete. ``life`` counts the lives and the takeovers of that node: every one has a number larger than all before."""
+
+    node_id: str
+    life: int
+
+
+class Succession(NamedTuple):
+    """Under which number a live serves its node's data, and what it has taken over since it became live. A takeover fences all lives with lower numbers."""
+
+    life: int | None = None
+    takeovers: tuple[Takeover, ...] = ()
+
+
+@runtime_checkable
+class Succeeding(Protocol):
+    """A policy whose brokers take over from each other, and can tell which of two came later."""
+
+    @property
+    def succession(self) -> Succession:
+        """At this moment; without a number while nothing is served."""
+        ...
 
 
 @runtime_checkable

@@ -16,7 +16,9 @@ from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness.interface import Schedule, TestSpec
 
 FOLLOWS_TWO_LIVES = (
+    "double-takeover",
     "zombie",
+    "diverged",
     "duplicate",
     "double-delivery",
     "group-split",

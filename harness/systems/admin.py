@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from harness.interface import Address, Status, StoredMessage
+from harness.status import Takeover
 
 LINE_LIMIT: Final = 64 * 1024 * 1024
 """Bytes of one answer; a browse answers one line a message."""
@@ -39,6 +40,11 @@ class AdminClients:
             role=answer["role"],
             epoch=answer["epoch"],
             replicating=answer.get("replicating", False),
+            life=answer.get("life"),
+            takeovers=tuple(
+                Takeover(node_id=taken["node-id"], life=taken["life"])
+                for taken in answer.get("takeovers", ())
+            ),
             details=answer,
         )
 
@@ -58,6 +64,12 @@ class AdminClients:
             )
             for message in answer["messages"]
         ]
+
+    async def views(self, admin: Address) -> dict[str, dict[str, str]]:
+        """What it takes for true of the cluster."""
+        answer = await self._of(admin).request({"command": "views"})
+        found: dict[str, dict[str, str]] = answer["views"]
+        return found
 
     async def stop(self, admin: Address, *, failover: bool | None) -> None:
         """Ask for a clean stop; returns when the broker has accepted it."""

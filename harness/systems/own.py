@@ -34,13 +34,14 @@ from harness.interface import (
 )
 from harness.outside import DATABASE, Disk, Outside
 from harness.spec import near
+from harness.status import Takeover
 from harness.systems import database_plan, ha_database, multi_instance, store, store_database
 from harness.systems.admin import AdminClients
 from harness.systems.database import WorldDatabase
 from harness.systems.disk import OwnDisk
 
 if TYPE_CHECKING:
-    from broker.policies.policy import Policy
+    from broker.policies.policy import Policy, Succeeding
 
 PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 61612}
 
@@ -201,6 +202,7 @@ class OwnSystem:
     async def serve(self, files: Mapping[str, bytes], outside: Outside) -> int:
         """All of ``brokerd`` but its process."""
         from broker.daemon import serve  # noqa: PLC0415 - only who runs brokers in this process needs the whole of one
+        from broker.policies.policy import Succeeding  # noqa: PLC0415 - as above
 
         settings = config.validate(tomllib.loads(files["broker.toml"].decode()), "broker.toml")
         seams = Seams(outside.random, outside.wall_clock, settings.resolved_hosts())
@@ -210,7 +212,9 @@ class OwnSystem:
             seams,
             _volume(outside.disk) if outside.store is None else outside.store,
             outside.stopping,
-            lambda policy: outside.observe(partial(_status_of, name, policy)),
+            lambda policy: outside.observe(
+                partial(_status_of, name, policy, policy if isinstance(policy, Succeeding) else None)
+            ),
             None if outside.database is None else partial(WorldDatabase, outside.database, name),
         )
 
@@ -221,6 +225,10 @@ class OwnSystem:
     async def browse(self, admin: Address) -> list[StoredMessage]:
         """Every message in every store of a live broker."""
         return await self._admin.browse(admin)
+
+    async def views(self, admin: Address) -> dict[str, dict[str, str]]:
+        """The live brokers that it is linked with, and those that it sends clients to."""
+        return await self._admin.views(admin)
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
         """A clean stop; ``failover`` overrides failover-on-shutdown for this once."""
@@ -238,14 +246,17 @@ def _volume(disk: Disk) -> Volume:
     return disk.volume
 
 
-def _status_of(name: str, policy: Policy) -> Status:
+def _status_of(name: str, policy: Policy, succeeding: Succeeding | None) -> Status:
     """What the admin port would answer, without queues and details."""
+    life, takeovers = (None, ()) if succeeding is None else succeeding.succession
     return Status(
         name=name,
         node_id=policy.node_id,
         role=policy.role,
         epoch=policy.epoch,
         replicating=policy.replicating,
+        life=life,
+        takeovers=tuple(Takeover(node_id=node_id, life=number) for node_id, number in takeovers),
     )
 
 

@@ -7,6 +7,7 @@ of the finished rows; deleting any of them leaves a valid list, so that hypothes
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -176,6 +177,34 @@ def _role(rows: list[Row], chance: random.Random) -> None:
     )  # fmt: skip
 
 
+def _succession(rows: list[Row], chance: random.Random) -> None:
+    """Lives of some number, and perhaps takeovers, by one broker or two."""
+    node_id, life = chance.choice(["n", "n", "o"]), chance.choice(["1", "2", "3", None])
+    for broker in chance.sample(["a1", "a2", "b1"], chance.choice([1, 2])):
+        at = chance.randrange(len(rows))
+        low = rows[at]["time"] - chance.choice([0, MS, 60 * MS])
+        told = {"node_id": node_id, "value": life, "time_low": low, "time_high": rows[at]["time"]}
+        if chance.random() < 0.6:
+            rows.insert(at, o(0, -2, "info", "takeover", broker=broker, **told))
+        if chance.random() < 0.8:
+            rows.insert(at, o(0, -2, "info", "role", broker=broker, role="live", **told))
+
+
+def _view(rows: list[Row], chance: random.Random) -> None:
+    """What two brokers say of one thing, which may differ for a while."""
+    for broker in chance.sample(["a1", "a2", "b1"], 2):
+        low = rows[-1]["time"] + chance.choice([0, MS, 60 * MS])
+        value = json.dumps(
+            {
+                "kind": "members",
+                "key": chance.choice(["n", "n", "o"]),
+                "value": chance.choice(["a1", "a2", None]),
+            }
+        )
+        high = low + chance.choice([-MS, 0, MS, 100 * MS])
+        rows.append(o(0, -3, "ok", "view", broker=broker, value=value, time_low=low, time_high=high))
+
+
 def _move(rows: list[Row], chance: random.Random) -> None:
     done = [r for r in rows if r.get("broker") == "a1" and r["process"] >= 0]
     for r in done:
@@ -231,7 +260,7 @@ def _strand(rows: list[Row], chance: random.Random) -> None:
 DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
-        _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _move, _quiet, _slow, _overlap,
+        _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _succession, _view, _move, _quiet, _slow, _overlap,
         _strand,
     )
 }  # fmt: skip

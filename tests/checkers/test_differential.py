@@ -21,7 +21,8 @@ from checkers.verdict import CheckOptions
 OPTIONS = CheckOptions(unavailable_bound_s=2.0, recovery_bound_s=1.0)
 EVERY_KIND = (
     "lost", "stuck", "phantom", "corrupted", "aborted-delivery", "duplicate", "unflagged-redelivery", "double-delivery",
-    "group-split", "reordered", "reordered-realtime", "reordered-session", "split-brain", "zombie", "unavailable",
+    "group-split", "reordered", "reordered-realtime", "reordered-session", "split-brain", "double-takeover", "zombie", "diverged",
+    "unavailable",
     "not-recovered",
 )  # fmt: skip
 

@@ -5,6 +5,8 @@ The names of the cases are what they prove.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from checker_rows import MS, Row, S, finished, o, phase, spark_instances
 
@@ -71,6 +73,24 @@ def role(at: int, broker: str, name: str, low: int, high: int, node_id: str = "n
             time_high=high * MS,
         )
     ]
+
+
+def live(at: int, broker: str, low: int, high: int, life: int, node_id: str = "n") -> list[Row]:
+    return [dict(row, value=str(life)) for row in role(at, broker, "live", low, high, node_id)]
+
+
+def takeover(at: int, broker: str, low: int, high: int, life: int | None, node_id: str = "n") -> list[Row]:
+    number = None if life is None else str(life)
+    return [
+        o(at, -2, "info", "takeover", broker=broker, node_id=node_id, value=number, time_low=low * MS, time_high=high * MS)
+    ]  # fmt: skip
+
+
+def view(
+    at: int, broker: str, value: str | None, low: int, high: int, key: str = "n", kind: str = "members"
+) -> list[Row]:
+    told = json.dumps({"kind": kind, "key": key, "value": value})
+    return [o(at, -3, "ok", "view", broker=broker, value=told, time_low=low * MS, time_high=high * MS)]
 
 
 def kept(at: int, message: int, store: str = "main", **columns: object) -> list[Row]:
@@ -212,6 +232,56 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
          *role(13, "a1", "voting", 12, 13), *role(15, "a1", "backup", 13, 15), *send(16, 1), *role(22, "a1", "voting", 21, 22)], {"zombie"}),
     "a live one that answers beside its successor until it is seen to end is a zombie": (
         [*role(1, "a1", "live", 0, 1), *role(8, "a2", "live", 7, 8), *send(10, 1), *role(14, "a1", "stopped", 9, 14)], {"split-brain", "zombie"}),
+    "a broker that another has taken over under a higher number is a zombie, whatever its taker is called": (
+        [*live(1, "a1", 0, 1, 3), *live(2, "b1", 0, 1, 1, "m"), *takeover(8, "b1", 7, 8, 4), *send(10, 1)], {"zombie"}),
+    "a broker that answers before its takeover is certain is no zombie": (
+        [*live(1, "a1", 0, 1, 3), *send(8, 1), *takeover(10, "b1", 7, 10, 4)], set()),
+    "a takeover with a lower number fences nobody": (
+        [*live(1, "a1", 0, 1, 5), *takeover(8, "b1", 7, 8, 4), *send(10, 1)], set()),
+    "a takeover of another node fences nobody": (
+        [*live(1, "a1", 0, 1, 3), *takeover(8, "b1", 7, 8, 4, "m"), *send(10, 1)], set()),
+    "a broker that tells no number is fenced by no number": (
+        [*role(1, "a1", "live", 0, 1), *takeover(8, "b1", 7, 8, 4), *send(10, 1)], set()),
+    "a broker that was taken over and began a later life is no zombie": (
+        [*live(1, "a1", 0, 1, 3), *takeover(8, "b1", 7, 8, 4), *role(10, "a1", "starting", 8, 10), *live(12, "a1", 10, 12, 5), *send(14, 1)], set()),
+    "a broker that may have begun a later life unseen is no zombie": (
+        [*live(1, "a1", 0, 1, 3), *takeover(8, "b1", 7, 8, 4), *role(10, "a1", "starting", 8, 10), *send(12, 1), *role(20, "a1", "stopped", 11, 20)], set()),
+    "a broker that goes on in a life that was taken over is a zombie, however often it was in doubt": (
+        [*live(1, "a1", 0, 1, 3), *role(5, "a1", "verifying", 4, 5), *takeover(8, "b1", 7, 8, 4), *live(12, "a1", 9, 12, 3), *send(14, 1)], {"zombie"}),
+    "two takeovers under one number had no release between, whenever they were": (
+        [*takeover(5, "b1", 4, 5, 4), *role(20, "b1", "stopped", 19, 20, "m"), *takeover(30, "c1", 29, 30, 4)], {"double-takeover"}),
+    "two takeovers under two numbers may have had a release between": (
+        [*takeover(5, "b1", 4, 5, 4), *takeover(30, "c1", 29, 30, 6)], set()),
+    "two takeovers of two nodes are no double": (
+        [*takeover(5, "b1", 4, 5, 4), *takeover(30, "c1", 29, 30, 4, "m")], set()),
+    "a broker that tells twice of one takeover is no double": (
+        [*takeover(5, "b1", 4, 5, 4), *takeover(30, "b1", 29, 30, 4)], set()),
+    "two takeovers without numbers may have had a release between": (
+        [*takeover(5, "b1", 4, 5, None), *takeover(30, "c1", 29, 30, None)], set()),
+    "a takeover of what its first taker certainly still has is a double": (
+        [*live(5, "a2", 4, 5, 2), *takeover(6, "a2", 4, 5, 2), *live(10, "a3", 9, 10, 3), *takeover(11, "a3", 9, 10, 3),
+         *role(15, "a2", "stopped", 14, 15)], {"split-brain", "double-takeover"}),
+    "a takeover after its first taker may have let go is no double": (
+        [*live(5, "a2", 4, 5, 2), *takeover(6, "a2", 4, 5, 2), *live(10, "a3", 8, 10, 3), *takeover(11, "a3", 8, 10, 3),
+         *role(15, "a2", "stopped", 9, 15)], set()),
+    "a takeover beside a live that took nothing over is a split brain and no double": (
+        [*live(1, "a1", 0, 1, 1), *live(5, "a2", 4, 5, 2), *takeover(6, "a2", 4, 5, 2), *send(9, 1, broker="a2")], {"split-brain"}),
+    "brokers that say different things of one node, again and again, have diverged": (
+        [*view(5, "a1", "a1 a1:1", 1, 5), *view(6, "b1", "a2 a2:1", 2, 6)], {"diverged"}),
+    "a broker that knows nothing of what another says has diverged": (
+        [*view(5, "a1", "c1 c1:1", 1, 5), *view(6, "b1", None, 2, 6)], {"diverged"}),
+    "brokers that say the same have not diverged": (
+        [*view(5, "a1", "a1 a1:1", 1, 5), *view(6, "b1", "a1 a1:1", 2, 6)], set()),
+    "brokers that said different things one after the other may have learnt between": (
+        [*view(5, "a1", "a1 a1:1", 1, 5), *view(9, "b1", "a2 a2:1", 6, 9)], set()),
+    "an answer that was given once proves nothing against another": (
+        [*view(5, "a1", "a1 a1:1", 5, 4), *view(6, "b1", "a2 a2:1", 2, 6)], set()),
+    "different things may be said of different nodes, and of different kinds": (
+        [*view(5, "a1", "a1 a1:1", 1, 5), *view(6, "b1", "a2 a2:1", 2, 6, "m"), *view(7, "b1", "a2 a2:2", 2, 6, kind="topology")], set()),
+    "a broker that contradicts itself has not diverged from another": (
+        [*view(5, "a1", "a1 a1:1", 1, 5), *view(6, "a1", "a2 a2:1", 2, 6)], set()),
+    "a broker that could not be asked has not diverged": (
+        [*view(5, "a1", "a1 a1:1", 1, 5), o(6, -3, "info", "view", broker="b1", error="silent")], set()),
     "a question unanswered for longer than the bound is unavailability": (
         [*send(0, 1), send(2, 2)[0], dict(send(3, 3, producer=1)[1], time=20 * S)], {"unavailable"}),
     "a pause in which nobody asked is none": (

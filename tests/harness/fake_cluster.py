@@ -29,6 +29,7 @@ class FakeSystem:
     def __init__(self, environment, stored=()):
         self.environment = environment
         self.stored = list(stored)
+        self.viewed = {}
 
     async def status(self, admin):
         node = admin.host
@@ -41,6 +42,9 @@ class FakeSystem:
 
     async def browse(self, admin):
         return self.stored
+
+    async def views(self, admin):
+        return self.viewed.get(admin.host, {})
 
     async def stop(self, admin, *, failover=None):
         self.environment.up.discard(admin.host)

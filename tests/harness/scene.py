@@ -48,10 +48,22 @@ class Scene:
     def phase(self, at_s, value):
         return self.add(at_s, HARNESS, "info", "phase", value=value)
 
-    def role(self, at_s, broker, role, *, low=0.1, node_id=NODE):
+    def role(self, at_s, broker, role, *, low=0.1, node_id=NODE, life=None):
         return self.add(
             at_s, MONITOR, "info", "role", broker=broker, role=role, node_id=node_id,
+            time_low=ns(at_s - low), time_high=ns(at_s), value=None if life is None else str(life),
+        )  # fmt: skip
+
+    def takeover(self, at_s, broker, life, *, low=0.1, node_id=NODE):
+        return self.add(
+            at_s, MONITOR, "info", "takeover", broker=broker, node_id=node_id, value=str(life),
             time_low=ns(at_s - low), time_high=ns(at_s),
+        )  # fmt: skip
+
+    def view(self, at_s, broker, value, *, since_s, key=NODE, kind="members"):
+        return self.add(
+            at_s, HARNESS, "ok", "view", broker=broker, time_low=ns(since_s), time_high=ns(at_s),
+            value=json.dumps({"kind": kind, "key": key, "value": value}),
         )  # fmt: skip
 
     def unreplicated(self, at_s, broker):

@@ -1,6 +1,6 @@
 """One small history for each family of anomalies, as a story."""
 
-from scene import Scene
+from scene import NODE, Scene, ns
 
 from checkers.verdict import CheckOptions
 from harness import story
@@ -202,6 +202,65 @@ def zombie():
     return scene.story("zombie")
 
 
+def fenced():
+    """A broker of a database: b1 took a1's messages over, and a1 has not noticed."""
+    scene = Scene(a1="live", b1="live")
+    scene.role(0.2, "a1", "live", life=3)
+    scene.fault(2.0)
+    scene.takeover(3.0, "b1", 4)
+    scene.send(4.0, 3, "a1")
+    scene.send(4.2, 4, "a1")
+    by = {
+        "by": "b1",
+        "how": "takeover",
+        "node_id": NODE,
+        "life": 4,
+        "own_life": 3,
+        "low_ns": ns(2.9),
+        "high_ns": ns(3.0),
+    }
+    return scene.story("zombie", fenced=by, acknowledged=2)
+
+
+def double_takeover():
+    scene = Scene(a1="live", a2="backup", a3="backup")
+    scene.fault(2.0, kind="kill", nodes=["a1"])
+    scene.role(2.1, "a1", "stopped")
+    for at_s, broker, life in ((3.0, "a2", 2), (3.2, "a3", 3)):
+        scene.role(at_s, broker, "live", life=life)
+        scene.takeover(at_s, broker, life)
+    scene.role(5.0, "a3", "stopped")
+    taken = [
+        {"broker": "a2", "life": 2, "certain_ns": ns(3.0)},
+        {"broker": "a3", "life": 3, "certain_ns": ns(3.2)},
+    ]
+    return scene.story(
+        "double-takeover", node_id=NODE, takeovers=taken, same_life=False, begin_ns=ns(3.2), end_ns=ns(4.9)
+    )
+
+
+def taken_twice():
+    """Two brokers of a database with one answer to one compare-and-set."""
+    scene = Scene(b1="live", c1="live")
+    scene.takeover(3.0, "b1", 4)
+    scene.takeover(3.2, "c1", 4)
+    taken = [
+        {"broker": "b1", "life": 4, "certain_ns": ns(3.0)},
+        {"broker": "c1", "life": 4, "certain_ns": ns(3.2)},
+    ]
+    return scene.story("double-takeover", node_id=NODE, takeovers=taken, same_life=True)
+
+
+def diverged():
+    scene = Scene(a1="live", b1="live")
+    scene.phase(8.0, "heal")
+    scene.phase(9.0, "recovered")
+    scene.view(12.0, "a1", "b1 b1:61616", since_s=10.0)
+    scene.view(12.1, "b1", None, since_s=10.1)
+    held = {"a1": "b1 b1:61616", "b1": None}
+    return scene.story("diverged", kind="members", key=NODE, held=held, begin_ns=ns(10.1), end_ns=ns(12.0))
+
+
 def unavailable():
     scene = Scene()
     scene.send(1.0, 1)
@@ -250,6 +309,10 @@ SCENES = {
     "in_session": in_session,
     "split_brain": split_brain,
     "zombie": zombie,
+    "fenced": fenced,
+    "double_takeover": double_takeover,
+    "taken_twice": taken_twice,
+    "diverged": diverged,
     "unavailable": unavailable,
     "not_recovered": not_recovered,
 }

@@ -314,6 +314,64 @@ EXPECTED = {
             "A broker that has been replaced must not answer any more.",
         ],
     ),
+    "fenced": Told(
+        steps=[
+            "*0.20 live",
+            " 2.00 partition isolate-live of a1",
+            "*3.00 takeover",
+            "*4.00 send p1#3",
+        ],
+        words=[
+            "What led to it: a1 was seen live at 0.200 s and partition isolate-live of a1 began at 2.000 s.",
+            "From 3.000 s on b1 had certainly completed the takeover of a1 (node 01234567), under number 4 against its 3.",
+            "Nevertheless, when producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s, a1 answered ok at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
+            "In all a1 answered 2 requests so.",
+            "A broker that has been replaced must not answer any more.",
+        ],
+    ),
+    "double_takeover": Told(
+        steps=[
+            " 2.00 kill of a1",
+            " 2.10 stopped",
+            "*3.00 live",
+            "*3.00 takeover",
+            "*3.20 live",
+            "*3.20 takeover",
+            "*5.00 stopped",
+        ],
+        words=[
+            "What led to it: kill of a1 began at 2.000 s, a1 was seen stopped at 2.100 s, a2 was seen live at 3.000 s and a3 was seen live at 3.200 s.",
+            "From 3.000 s on a2 had certainly completed a takeover of the data of node 01234567 (number 2).",
+            "From 3.200 s on a3 had certainly completed a takeover of the data of node 01234567 (number 3).",
+            "Both were certainly live with these data from 3.200 s to 4.900 s: a2 had not let go of them.",
+            "The data of a broker may be taken over by one other at a time, and by a second only when the first has let go of them.",
+        ],
+    ),
+    "taken_twice": Told(
+        steps=[
+            "*3.00 takeover",
+            "*3.20 takeover",
+        ],
+        words=[
+            "From 3.000 s on b1 had certainly completed a takeover of the data of node 01234567 (number 4).",
+            "From 3.200 s on c1 had certainly completed a takeover of the data of node 01234567 (number 4).",
+            "Both were given one number, and a release between them would have given the second a higher one.",
+            "The data of a broker may be taken over by one other at a time, and by a second only when the first has let go of them.",
+        ],
+    ),
+    "diverged": Told(
+        steps=[
+            " 8.00 heal",
+            " 9.00 recovered",
+            "*12.00 members 01234567?",
+            "*12.10 members 01234567?",
+        ],
+        words=[
+            "The cluster had recovered at 9.000 s.",
+            "Asked about members 01234567 again and again from 10.100 s to 12.000 s, a1 took it to be b1 b1:61616 and b1 knew nothing of it.",
+            "When the cluster has recovered and had the recovery bound to agree, its brokers must take the same for true.",
+        ],
+    ),
     "unavailable": Told(
         steps=[
             " 2.00 kill of a1",
@@ -390,7 +448,7 @@ def test_a_kind_without_words_of_its_own_is_told_by_its_sentence_and_its_message
     found = scene.finding("unflagged-redelivery")
     read = scene.excerpt(found)
     unknown = type(found)(
-        name="diverged",
+        name="of-another-day",
         severity="grave",
         count=1,
         sentence="They disagree.",

@@ -87,6 +87,8 @@ class Life:
         self.failure: JournalFailedError | None = None
         self.taken_over: list[str] = []
         """Brokers that were taken over in this life, in order."""
+        self.takeovers: list[tuple[str, int]] = []
+        """The same, with the epoch that each takeover gave its victim's row."""
         self._section = section
         self._membership = membership
         self._become = become
@@ -254,6 +256,7 @@ class Life:
         self.live.engine.adopt(Recovered(adopted))
         self.homes.adopt(session, gained)
         self.taken_over.append(victim.broker_id)
+        self.takeovers.append((victim.broker_id, victim.epoch))
         _log.warning(
             "ha-database: %s is taken over with %d messages in %d store sessions",
             victim.broker_id,

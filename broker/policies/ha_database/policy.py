@@ -19,7 +19,7 @@ from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.policies.ha_database.life import RETRY_S, Life, LifeEnd
 from broker.policies.ha_database.steering import Steering
-from broker.policies.policy import StartError
+from broker.policies.policy import StartError, Succession, Takeover
 from broker.seams import Seams
 from broker.storage.database import Database, DatabaseError
 from broker.storage.database.registry import RefusedError, Registered, Registry, ReplacedError
@@ -63,7 +63,7 @@ class HaDatabasePolicy:
             expiration_ms=self.store.lock_expiration,
             timeout_s=self.store.network_timeout / 1000,
         )
-        self.node_id: str | None = str(uuid.uuid5(_NAMESPACE, f"{self.section.cluster_id}/{self.broker_id}"))
+        self.node_id: str | None = self._node_id_of(self.broker_id)
         self.commands = Steering(self).commands
         self._failover: bool | None = None
         self._role = "starting"
@@ -80,6 +80,18 @@ class HaDatabasePolicy:
     def engine(self) -> Engine | None:
         """None unless it serves."""
         return self.life.live.engine if self.life is not None else None
+
+    @property
+    def succession(self) -> Succession:
+        """Epochs of rows in the store: ours as we registered, and those that our takeovers gave the rows of others."""
+        life = self.life
+        if life is None or self._role not in ("live", "verifying"):
+            return Succession()
+        taken = tuple(Takeover(self._node_id_of(broker_id), epoch) for broker_id, epoch in life.takeovers)
+        return Succession(life.registered.epoch, taken)
+
+    def _node_id_of(self, broker_id: str) -> str:
+        return str(uuid.uuid5(_NAMESPACE, f"{self.section.cluster_id}/{broker_id}"))
 
     def request_stop(self, *, failover: bool | None = None) -> None:
         """What the stop to come shall do about failover (``shutdown -nofailover``)."""

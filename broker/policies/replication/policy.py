@@ -19,7 +19,7 @@ from broker.cluster.start import voted_in
 from broker.config import BrokerConfig, MasterSection, SlaveSection
 from broker.core.engine import Engine
 from broker.policies.identity import own_node_id, read_node_id
-from broker.policies.policy import StartError
+from broker.policies.policy import StartError, Succession, Takeover
 from broker.policies.replication.backup import BackupRole
 from broker.policies.replication.live import LiveEnd, LiveRole
 from broker.policies.replication.state import State, read_state, write_state
@@ -64,6 +64,7 @@ class ReplicationPolicy:
         self._seams = seams
         self._volume = volume
         self._activation = 0
+        self._took_over = False
 
     @property
     def role(self) -> str:
@@ -88,6 +89,15 @@ class ReplicationPolicy:
         if self.live is not None:
             return self.live.replicating
         return self.backup is not None and self.backup.replicating
+
+    @property
+    def succession(self) -> Succession:
+        """The activation; a takeover where our copy became the data of the node."""
+        node_id = self.node_id
+        if self.live is None or self._role not in ("live", "voting") or node_id is None:
+            return Succession()
+        taken = (Takeover(node_id, self._activation),) if self._took_over else ()
+        return Succession(self._activation, taken)
 
     def request_stop(self, *, failover: bool | None = None) -> None:
         """What the stop to come shall do about failover."""
@@ -137,6 +147,7 @@ class ReplicationPolicy:
         while not stopping.is_set():
             if live:
                 end = await self._be_live(stopping)
+                self._took_over = False
                 if end in ("stopped", "disk", "vote-lost"):
                     self._report(end)
                     return
@@ -271,6 +282,7 @@ class ReplicationPolicy:
             raise StartError(f"{self.config.data_path}/journal: {end.reason}")
         if end.kind == "activate":
             self._activation = max(self._activation, end.activation)
+            self._took_over = True
             _log.warning("this broker takes over as live")
             return True
         return False

@@ -1,0 +1,29 @@
+"""What this broker takes for true of the cluster, where brokers that can talk to each other must agree.
+
+Why apart from the topology that clients are told: it is to be compared, so every kind is plain key and value, and what may differ without harm (who is whose backup,
+what is known by hearsay only) is left out::
+
+    members   node ID -> the broker that we are linked with and that says itself that it is live with it; ourselves
+    topology  node ID -> the live broker that clients of ours are sent to
+"""
+
+from __future__ import annotations
+
+from broker.cluster.membership import Membership
+from broker.cluster.topology import topology
+
+
+def views(membership: Membership) -> dict[str, dict[str, str]]:
+    """By kind; values are "name address"."""
+    own = membership.own
+    members = {
+        node_id: f"{member.name} {member.connector}" for node_id, (member, _) in membership.lives().items()
+    }
+    if own.live and own.node_id is not None:
+        members[own.node_id] = f"{own.name} {own.connector}"
+    told: dict[str, str] = {}
+    for node in topology(membership)["nodes"]:
+        live = node["live"]
+        if isinstance(live, dict):
+            told[str(node["node-id"])] = f"{live['name']} {live['connector']}"
+    return {"members": members, "topology": told}

@@ -1,0 +1,81 @@
+"""Whether brokers that had time to agree hold the same for true.
+
+Why spans: two brokers are asked one after the other, and what one was told may reach the other a moment later. Each row says from when to when its broker gave one and
+the same answer; they disagree for certain where two different answers were given over spans that overlap.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from checkers.instance import Instance
+from checkers.schema import HARNESS
+
+Row = Mapping[str, Any]
+
+NAME: Final = "diverged"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one broker held for true of one thing, from ``begin`` to ``end`` (ns); ``value`` None: it knew nothing of it."""
+
+    broker: str
+    kind: str
+    key: str
+    value: str | None
+    begin: int
+    end: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first answer that contradicts an earlier one of the same thing."""
+
+    earlier: View
+    later: View
+
+    def instance(self, run: int) -> Instance:
+        """The finding; its row is the later answer's."""
+        key = f"{self.later.kind} {self.later.key}"
+        return Instance(NAME, None, None, None, self.later.index, key, run)
+
+
+def read(rows: Sequence[Row]) -> list[View]:
+    """From the ``view`` rows of one history; rows that say nothing are left out."""
+    found = []
+    for row in rows:
+        if row["process"] != HARNESS or row["type"] != "ok" or row["broker"] is None or row["value"] is None:
+            continue
+        told = json.loads(row["value"])
+        found.append(
+            View(
+                row["broker"], told["kind"], told["key"], told["value"], row["time_low"], row["time_high"],
+                row["index"],
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda view: view.index)
+
+
+def divergences(found: Sequence[View]) -> Iterator[Divergence]:
+    """One for each thing that brokers disagree on for certain."""
+    things: dict[tuple[str, str], list[View]] = defaultdict(list)
+    for view in found:
+        things[view.kind, view.key].append(view)
+    for views in things.values():
+        pairs = (
+            Divergence(earlier, later)
+            for n, later in enumerate(views)
+            for earlier in views[:n]
+            if earlier.broker != later.broker
+            and earlier.value != later.value
+            and max(earlier.begin, later.begin) < min(earlier.end, later.end)
+        )
+        first = next(pairs, None)
+        if first is not None:
+            yield first
