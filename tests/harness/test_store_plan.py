@@ -7,10 +7,13 @@ import pytest
 
 from broker import config
 from environments import registry as environments
+from environments.docker import file_store
 from environments.docker.environment import DockerEnvironment
+from environments.local import stores
+from environments.nfs.ganesha import times_s
 from harness import spec as specs
 from harness.compose import compose
-from harness.interface import Address, Layout, UsageError
+from harness.interface import Address, Fault, Layout, Schedule, UsageError
 from harness.outside import StorePlan
 from harness.systems.own import OwnSystem
 
@@ -92,17 +95,76 @@ def test_what_is_wrong_with_a_store_is_named(properties, message):
         plan(properties={"store": properties})
 
 
-def test_where_there_is_no_nfs_its_faults_are_refused_by_name():
-    with pytest.raises(UsageError, match="nfs-stall: needs a store on NFS"):
-        compose(specs.build({"policy": "shared-store", "environment": "local", "nemeses": ("nfs-stall",)}))
+def composed(environment, schedule=None, **given):
+    asked = {"policy": "shared-store", "environment": environment, "pairs": 1, **given}
+    return compose(specs.build(asked), schedule)
+
+
+@pytest.mark.parametrize("lack", ["ganesha.nfsd is not installed", "/dev/fuse is missing"])
+def test_where_nfs_cannot_be_had_its_faults_are_refused_by_the_name_of_what_is_missing(monkeypatch, lack):
+    monkeypatch.setattr(stores.ganesha, "missing", lambda: lack if "ganesha" in lack else "")
+    monkeypatch.setattr(stores.fuse_device, "missing", lambda: lack if "fuse" in lack else "")
+    with pytest.raises(UsageError, match=f"nfs-stall: {lack}.*docker or simulation"):
+        composed("local", nemeses=("nfs-stall",))
+    with pytest.raises(UsageError, match=f"on NFS, and {lack}"):
+        composed("local", properties={"store": {"type": "nfs"}})
     assert environments.create("simulation").supports()["nfs-stall"] == ""
 
 
-def test_containers_have_no_shared_directory_and_say_so_before_anything_is_made(tmp_path):
+def test_containers_refuse_a_store_where_they_could_not_mount_it_before_anything_is_made(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(file_store, "missing", lambda: "/dev/fuse is missing on this host")
     spec = specs.build({"policy": "shared-store"})
     system = OwnSystem()
-    with pytest.raises(UsageError, match="share a directory, which containers here do not have"):
+    with pytest.raises(UsageError, match="/dev/fuse is missing on this host"):
         asyncio.run(DockerEnvironment().deploy(system, spec, system.plan(spec), tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("given", "nfs"),
+    [
+        ({}, False),
+        ({"properties": {"store": {"backups": 2}}}, False),
+        ({"properties": {"store": {"type": "directory"}}}, False),
+        ({"properties": {"store": {"type": "nfs"}}}, True),
+        ({"properties": {"store": {"mount-options": "soft"}}}, True),
+        ({"properties": {"store": {"lease-ms": 5000}}}, True),
+        ({"nemeses": ("nfs-restart",)}, True),
+        ({"nemeses": ("kill",)}, False),
+    ],
+)
+def test_brokers_of_one_machine_share_a_plain_directory_until_something_asks_for_a_file_server(
+    monkeypatch, given, nfs
+):
+    monkeypatch.setattr(stores, "missing", lambda: "")
+    assert {node.store.nfs for node in composed("local", **given).nodes} == {nfs}
+
+
+def test_a_replayed_fault_of_a_file_server_asks_for_one(monkeypatch):
+    monkeypatch.setattr(stores, "missing", lambda: "")
+    replayed = Schedule(faults=(Fault(kind="nfs-stall", start_s=1.0, duration_s=1.0, target="a1"),))
+    assert {node.store.nfs for node in composed("local", replayed).nodes} == {True}
+    assert {node.store.nfs for node in composed("local").nodes} == {False}
+
+
+@pytest.mark.parametrize(
+    ("store", "message"),
+    [
+        ({"lease-ms": 2500}, "lease-ms=2500.*whole seconds, 3000 for one"),
+        ({"lease-ms": 600_000}, "120 s at most"),
+    ],
+)
+def test_a_real_server_has_a_lease_of_whole_seconds_and_says_so(monkeypatch, store, message):
+    monkeypatch.setattr(stores, "missing", lambda: "")
+    with pytest.raises(UsageError, match=message):
+        composed("local", properties={"store": store})
+    composed("simulation", properties={"store": store})
+
+
+def test_a_real_servers_grace_is_no_shorter_than_its_lease():
+    assert times_s(StorePlan(name="a")) == (4, 4)
+    assert times_s(StorePlan(name="a", lease_ms=3000, grace_ms=6100)) == (3, 7)
 
 
 def test_a_fault_of_a_store_needs_a_store():
