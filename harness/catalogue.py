@@ -6,13 +6,14 @@ Why one place: the names in it are the ones that options take, so nobody need re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
 import environments.registry
 import nemesis.registry
 import workloads.registry
-from harness.interface import InfrastructureError
+from harness.interface import InfrastructureError, TestSpec
 from harness.systems import registry as systems
 from nemesis.target import TARGETS
 
@@ -25,12 +26,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nemesis(msgspec.Struct, frozen=True, kw_only=True):
-    """A nemesis. ``environments`` has for each environment "" or the reason why it cannot do it."""
+    """A nemesis. ``environments`` has for each environment "" or the reason why it cannot do it; ``policies`` are those whose brokers have what it breaks."""
 
     description: str
     shapes: tuple[str, ...]
     targets: tuple[str, ...]
     environments: dict[str, str]
+    policies: tuple[str, ...]
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,9 +57,23 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
     environments: dict[str, Place]
 
 
+_VARIANTS: Final[Mapping[str, tuple[dict[str, dict[str, Any]], ...]]] = {
+    "shared-store": ({"store": {"type": "database"}},)
+}
+"""Properties with which the brokers of a policy have other things that can break."""
+
+
 def read() -> Catalogue:
     """Ask every registry; starts nothing."""
     supports = {name: _supports(name) for name in environments.registry.ENVIRONMENTS}
+    clusters = {
+        policy: [
+            system.plan(TestSpec(name="list", policy=policy, properties=properties))
+            for properties in ({}, *_VARIANTS.get(policy, ()))
+        ]
+        for system in systems.systems()
+        for policy in system.policies
+    }
     return Catalogue(
         policies={
             policy: Policy(description=line, system=system.name)
@@ -73,6 +89,11 @@ def read() -> Catalogue:
                     place: nemesis.registry.unsupported(name, can) if isinstance(can, Mapping) else can
                     for place, can in supports.items()
                 },
+                policies=tuple(
+                    policy
+                    for policy, variants in clusters.items()
+                    if any(not kind.lacks(nodes) for nodes in variants)
+                ),
             )
             for name, kind in nemesis.registry.KINDS.items()
         },
@@ -111,16 +132,7 @@ def _lines(catalogue: Catalogue) -> Iterator[str]:
     for name, policy in catalogue.policies.items():
         yield f"  {name:<14} {policy.description}"
     yield ""
-    yield "Nemeses (--nemesis, several with commas)"
-    for name, kind in catalogue.nemeses.items():
-        yield f"  {name:<14} {kind.description}"
-        if kind.shapes:
-            yield f"  {'':<14}   shapes: {', '.join(kind.shapes)}"
-        if kind.targets:
-            yield f"  {'':<14}   targets: {', '.join(kind.targets)}, or names of nodes"
-        for place, reason in kind.environments.items():
-            if reason:
-                yield f"  {'':<14}   not on {place}: {reason}"
+    yield from _table_of_nemeses(catalogue)
     yield ""
     yield "Workloads (--workload)"
     for name, workload in catalogue.workloads.items():
@@ -128,10 +140,51 @@ def _lines(catalogue: Catalogue) -> Iterator[str]:
     yield ""
     yield "Environments (--environment; auto takes docker where an engine answers)"
     for name, place_ in catalogue.environments.items():
-        can = [kind for kind, it in catalogue.nemeses.items() if not it.environments[name]]
         yield f"  {name:<14} {place_.description}"
-        yield f"  {'':<14}   nemeses: {', '.join(can)}"
         if place_.problem:
             yield f"  {'':<14}   not usable here: {place_.problem}"
     yield ""
     yield "Every policy goes with every workload, nemesis and environment, except as said above."
+
+
+def _table_of_nemeses(catalogue: Catalogue) -> Iterator[str]:
+    """One line for each, a column for each environment; what does not fit into a column is said below, once."""
+    reasons: dict[str, int] = {}
+    places = tuple(catalogue.environments)
+    width = max(map(len, catalogue.nemeses))
+    head = " ".join(f"{place:<{_column(place)}}" for place in places)
+    yield "Nemeses (--nemesis, several with commas)"
+    yield f"  {'':<{width}}  {head}"
+    for name, kind in catalogue.nemeses.items():
+        cells = []
+        for place in places:
+            reason = kind.environments[place].partition(": ")[2] or kind.environments[place]
+            mark = f"[{reasons.setdefault(f'{place}: {reason}', len(reasons) + 1)}]" if reason else "yes"
+            cells.append(f"{mark:<{_column(place)}}")
+        only = (
+            f" (only with {' or '.join(kind.policies)})"
+            if len(kind.policies) < len(catalogue.policies)
+            else ""
+        )
+        yield f"  {name:<{width}}  {' '.join(cells)}  {kind.description}{only}"
+    for reason, number in reasons.items():
+        yield f"  [{number}] not on {reason}"
+    yield from _choices("shapes", {name: kind.shapes for name, kind in catalogue.nemeses.items()}, "")
+    yield from _choices(
+        "targets", {name: kind.targets for name, kind in catalogue.nemeses.items()}, ", or names of nodes"
+    )
+
+
+def _column(place: str) -> int:
+    return max(len(place), len("[10]"))
+
+
+def _choices(what: str, of: Mapping[str, tuple[str, ...]], besides: str) -> Iterator[str]:
+    """What may be chosen, once for all kinds that have the same choice; the largest such group is called the others."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, choice in of.items():
+        if choice:
+            groups.setdefault(choice, []).append(name)
+    for choice, names in groups.items():
+        whose = "all others" if len(names) > len(of) / 2 else ", ".join(names)
+        yield f"  {what} of {whose}: {', '.join(choice)}{besides}"
