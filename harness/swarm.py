@@ -105,6 +105,12 @@ _PROPERTIES_OF: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
     },
 }
 """Policy -> properties that only it has."""
+_PROPERTIES_STORE_IN_DATABASE: Final[Mapping[str, tuple[Any, ...]]] = {
+    "database-store.network-timeout": (300, 2000),
+    "database-store.lock-expiration": (2800, 5000),
+    "database-store.journal-sync-period": (0, 50),
+}
+"""Of policy shared-store, where its store is a database."""
 _CLIENTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "prefetch": (1, 2, 10, 1000),
     "hold_s": (0.0, 0.1, 0.5),
@@ -253,6 +259,8 @@ def _properties(
     table = dict(_PROPERTIES)
     if base.policy in _PROPERTIES_OF:
         table |= _PROPERTIES_OF[base.policy]
+    elif base.policy == "shared-store" and any(node.database for node in nodes):
+        table |= _PROPERTIES_STORE_IN_DATABASE
     elif len(nodes) == 1:
         table = {name: choices for name, choices in table.items() if not name.startswith("cluster.")}
     drawn: dict[str, Any] = {}
