@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from environments.docker.child import Child, reap
 from environments.docker.control import (
@@ -45,6 +45,9 @@ _RESTART_GAP_S: Final = 1.01
 
 class Agent:
     """What the harness can ask of a container; each method ``do_<operation>`` is one request."""
+
+    fault_type: ClassVar[type[NodeFault]] = NodeFault
+    """What it reads a fault as."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -169,7 +172,7 @@ class Agent:
 
     async def do_inject(self, fault: dict[str, Any], lease_s: float) -> dict[str, Any]:
         """Begin a fault and name its lease."""
-        lease = self._leases.inject(NodeFault.read(fault), lease_s)
+        lease = self._leases.inject(self.fault_type.read(fault), lease_s)
         try:
             self._enforce()
         except (OSError, ValueError):

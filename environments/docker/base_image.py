@@ -98,8 +98,10 @@ def _from_debian(client: Any, tag: str, problem: str) -> None:
     import_debian(client, tag, (*PYTHON_PACKAGES, *PACKAGES), problem)
 
 
-def import_debian(client: Any, tag: str, packages: Sequence[str], problem: str) -> None:
-    """Make an image of a minimal Debian with these packages, on this host and without an image to begin with.
+def import_debian(
+    client: Any, tag: str, packages: Sequence[str], problem: str, without: Sequence[str] = ()
+) -> None:
+    """Make an image of a minimal Debian with these packages but without some files, on this host and without an image to begin with.
 
     ``problem`` is why it is made so. Raises InfrastructureError.
     """
@@ -118,6 +120,7 @@ def import_debian(client: Any, tag: str, packages: Sequence[str], problem: str) 
             '--dpkgopt=path-exclude="/usr/share/doc/*"',
             '--dpkgopt=path-exclude="/usr/share/man/*"',
             '--dpkgopt=path-exclude="/usr/share/locale/*"',
+            *(f'--dpkgopt=path-exclude="{pattern}"' for pattern in without),
             DEBIAN,
             str(archive),
         ]
@@ -133,6 +136,49 @@ def import_debian(client: Any, tag: str, packages: Sequence[str], problem: str) 
         client.api.import_image_from_file(
             str(archive), repository=repository, tag=name, changes=[f"LABEL {PYTHON_LABEL}=3.11"]
         )
+
+
+def with_packages(
+    client: Any, tell: Tell, kind: str, extra: Sequence[str], without: Sequence[str] = ()
+) -> str:
+    """The tag of a base image that also has these packages, made if it is not there yet: on the base image where they can be installed into it, else on this host.
+
+    ``without`` are files that nobody needs, as patterns; they are left out where that is possible. Raises InfrastructureError if there is no way to make one.
+    """
+    from docker.errors import APIError, BuildError  # noqa: PLC0415
+
+    packages = (*PYTHON_PACKAGES, *PACKAGES, *extra)
+    digest = hashlib.sha256("\0".join((OFFICIAL, *packages, *without)).encode()).hexdigest()[:12]
+    tag = f"{REPOSITORY}/{kind}-base:{digest}"
+    if exists(client, tag):
+        return tag
+    base = base_image(client, tell)
+    tell(f"building the {kind} image with {', '.join(extra)} (about 30 s, once)")
+    problem = "the base image was made on this host"
+    if ":official-" in base:
+        dockerfile = (
+            f"FROM {base}\nRUN apt-get update && apt-get install -y --no-install-recommends "
+            f"{' '.join(extra)} && rm -rf /var/lib/apt/lists/*\n"
+        )
+        try:
+            build(client, tag, {"Dockerfile": dockerfile.encode()}, {PYTHON_LABEL: "3.11"})
+        except (APIError, BuildError, OSError) as error:
+            problem = f"{', '.join(extra)} could not be installed into {base} ({_short(error)})"
+        else:
+            return tag
+    import_debian(client, tag, packages, problem, without)
+    return tag
+
+
+def exists(client: Any, tag: str) -> bool:
+    """Whether the engine has an image of this tag."""
+    from docker.errors import ImageNotFound  # noqa: PLC0415
+
+    try:
+        client.images.get(tag)
+    except ImageNotFound:
+        return False
+    return True
 
 
 def build(client: Any, tag: str, files: dict[str, bytes], image_labels: dict[str, str]) -> None:

@@ -20,8 +20,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from environments.docker import file_store, kernel, probes
+from environments.docker import database_server, file_store, kernel, probes
 from environments.docker.control import APP, CONTROL_PORT, DATA, ETC, LOGS, PROBE_PORT
+from environments.docker.database_server import DatabaseContainer
 from environments.docker.deployment import Deployment
 from environments.docker.faults import Faults, at_once, link_faults
 from environments.docker.file_store import FileStores
@@ -30,6 +31,7 @@ from environments.docker.zone_links import ZoneLinks
 from environments.labels import new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES, link_name
+from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from environments.unsupported import SIMULATED_ONLY
 from harness.interface import (
     Address,
@@ -82,6 +84,7 @@ class DockerEnvironment:
         self._system: System
         self._links: ZoneLinks | None = None
         self._stores = FileStores(self._deployment)
+        self._database = DatabaseContainer(self._deployment)
         self._faults = Faults(self._deployment.machines, lease_s)
         self._missing: dict[str, str] | None = None
 
@@ -104,6 +107,8 @@ class DockerEnvironment:
             answers[primitive] = missing.get("cut", "")
         answers |= dict.fromkeys(file_store.PRIMITIVES, file_store.missing())
         answers["nfs-disconnect"] = answers["nfs-disconnect"] or missing.get("cut", "")
+        answers |= dict.fromkeys(DATABASE_PRIMITIVES, "")
+        answers["database-disconnect"] = missing.get("cut", "")
         if missing.get("slow"):
             answers["slow"] = (
                 f"{missing['slow']}: links between brokers cannot be slowed, only those of client zones"
@@ -112,12 +117,7 @@ class DockerEnvironment:
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why this cluster cannot be deployed here, with where it can be; "" if it can."""
-        elsewhere = "use --environment local or --environment simulation"
-        if lack := file_store.refuses(nodes):
-            return lack
-        if any(node.database for node in nodes):
-            return f"brokers of this policy share a database, and there is no container with one: {elsewhere}"
-        return ""
+        return file_store.refuses(nodes) or database_server.refuses(nodes)
 
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
@@ -141,14 +141,15 @@ class DockerEnvironment:
         self._system = system
         try:
             self._stores.plan(nodes)
+            self._database.plan(nodes)
             await self._deployment.prepare(
                 nodes,
                 self._publish,
                 self.tell,
-                services=self._stores.services(),
+                services=[*self._stores.services(), *self._database.services()],
                 options=self._stores.options(),
             )
-            await self._stores.serve()
+            await at_once((self._stores.serve(), self._database.serve()))
             await at_once(self._deploy_node(spec, node, nodes) for node in nodes)
             self._missing = (await self._deployment.nodes[nodes[0].name].ask("hello"))["missing"]
             self._links = self._faults.links = await ZoneLinks.open(
@@ -181,6 +182,10 @@ class DockerEnvironment:
         self._node(source)
         return Address(target.address, number)
 
+    def furnishings(self) -> dict[str, str]:
+        """Each store and the database: what it is, and how it is mounted."""
+        return {**self._stores.furnishings(), **self._database.furnishings()}
+
     async def collect(self, destination: Path) -> None:
         """Copy every node's logs to ``destination/<node>/``, the agent's beside the broker's; dead nodes' as well."""
         await at_once(node.collect(destination / name) for name, node in self._deployment.machines.items())
@@ -205,7 +210,9 @@ class DockerEnvironment:
             command = self._stores.command(node, self._system.command(self._layout(node)))
             try:
                 await self._stores.mount(target)
-                await target.ask("start", command=command, environment={}, directory=APP)
+                await target.ask(
+                    "start", command=command, environment=self._database.variables, directory=APP
+                )
             except NodeDownError as error:
                 raise InfrastructureError(
                     f"{node}: its container went away while the broker was started"
@@ -255,6 +262,9 @@ class DockerEnvironment:
         elif primitive in file_store.PRIMITIVES:
             at_nodes = self._stores.faults(primitive, nodes, options)
             options = {}
+        elif primitive in DATABASE_PRIMITIVES:
+            at_nodes = self._database.faults(primitive, nodes, options)
+            options = {}
         else:
             if between and self.supports()[primitive]:
                 raise InfrastructureError(f"{primitive}: {self.supports()[primitive]}")
@@ -287,7 +297,8 @@ class DockerEnvironment:
 
         async def probe_node(name: str) -> None:
             node, _, part = name.partition("/")
-            observed[name] = await (self._stores.look(node) if part == "store" else self._state(name))
+            looks = {"store": self._stores.look, "database": self._database.look}
+            observed[name] = await looks.get(part, self._state)(node)
 
         tasks = [probe_node(name) for name in nodes]
         if of_zones:
@@ -309,7 +320,7 @@ class DockerEnvironment:
             if other.name != plan.name
             for port, number in other.ports.items()
             if port not in DIRECT_PORTS
-        }
+        } | self._database.hosts(plan.name)
         files = self._system.files(spec, plan, nodes, self._layout(plan.name), listen, hosts)
         await self._deployment.create(node, ETC, files)
         await node.boot()
@@ -331,7 +342,7 @@ class DockerEnvironment:
 
     def _split(self, what: str, links: Sequence[Link], nodes: Sequence[str]) -> tuple[list[Link], list[Link]]:
         """The links between nodes and those of zones. UsageError for ends that do not exist and for faults of the wrong kind."""
-        if what == "pause" or what in file_store.PRIMITIVES:
+        if what in ("pause", *file_store.PRIMITIVES, *DATABASE_PRIMITIVES):
             if links or not nodes:
                 raise UsageError(f"{what}: takes nodes, no links")
         elif what in LINK_PRIMITIVES:

@@ -101,6 +101,7 @@ def command(directory: Path, port: int) -> list[str]:
         "port": str(port),
         "unix_socket_directories": "",
         "ssl": "off",
+        "jit": "off",
         "shared_buffers": "32MB",
         "log_timezone": "UTC",
         "log_line_prefix": "%m [%p] %a ",

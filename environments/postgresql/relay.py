@@ -126,6 +126,11 @@ class Relay:
                 self._lost[client] = 0
         self._severed = dict(clients)
 
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """Those of whom connections are lost, by the fault in force."""
+        return tuple(self._severed)
+
     def severed(self, client: str) -> bool:
         """Whether that client loses connections, and has lost one already: the proof is in what happened."""
         return client in self._severed and self._lost[client] > 0

@@ -1,0 +1,166 @@
+"""The database of a deployment: a container with a PostgreSQL server, which all brokers of the test share.
+
+Why a container of its own: a partition must be able to cut a broker from its database alone. Why an agent in it: a server that stands still must go on by itself when
+the harness is killed, as everything else that is broken does.
+
+The three faults: "database-stall" is SIGSTOP to all processes of the server (its machine still acknowledges what comes), "database-restart" their SIGKILL, and the
+start at the end, "database-disconnect" loses the connections of commits in the relay before the server; with chance 1 and committed 0 it drops the packets between
+one broker's container and the database's, both ways, and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from environments.docker import probes
+from environments.docker.base_image import REPOSITORY, Tell, build, exists, with_packages
+from environments.docker.control import APP, DATA, ETC
+from environments.docker.database_agent import INSIDE, PORT
+from environments.docker.deployment import Deployment, Service
+from environments.docker.faults import link_faults
+from environments.docker.image import AGENT_MODULES, ROOT, content_hash
+from environments.docker.node import Node
+from environments.link_condition import link_name
+from environments.postgresql import program, question
+from environments.postgresql.fault import DISCONNECT, STALL, phrase, severance_of
+from harness.interface import Address, InfrastructureError, Link, NodePlan, UsageError
+from harness.outside import DATABASE
+
+NODE: Final = "database"
+
+_SECRET: Final = "secret"  # noqa: S105 - the name of a file
+_DIRECTORY: Final = f"{DATA}/server"
+_START_S: Final = 60.0
+_AGAIN_S: Final = 0.05
+_WITHOUT: Final = ("/usr/lib/*/libLLVM*", "/usr/lib/postgresql/*/lib/bitcode/*")
+"""The compiler of long queries, a third of the image; the server runs without it."""
+
+_MODULES: Final = (
+    *AGENT_MODULES,
+    "environments/docker/database_agent.py",
+    *(
+        f"environments/postgresql/{name}.py"
+        for name in ("__init__", "fault", "program", "question", "relay", "run", "tree")
+    ),
+)
+"""What the image holds of us."""
+
+
+def refuses(nodes: Sequence[NodePlan]) -> str:
+    """Why the database of these nodes cannot be had here; "" if it can."""
+    if any(node.database is not None and node.database.type == "sqlite" for node in nodes):
+        return "containers do not share a file of SQLite: leave --set database:type out, or use --environment local"
+    return ""
+
+
+def server_image(client: Any, tell: Tell) -> str:
+    """The tag of the server's image, made if it is not there yet. Raises InfrastructureError if it cannot be made."""
+    base = with_packages(client, tell, "database", program.PACKAGES, _WITHOUT)
+    files = {f"app/{path}": (ROOT / path).read_bytes() for path in _MODULES}
+    files["Dockerfile"] = (
+        f"FROM {base}\nCOPY app {APP}\nWORKDIR {APP}\nENV PYTHONPATH={APP} PYTHONUNBUFFERED=1\n"
+        'CMD ["python3", "-m", "environments.docker.database_agent"]\n'
+    ).encode()
+    tag = f"{REPOSITORY}/database-server:{content_hash(files)}"
+    if not exists(client, tag):
+        build(client, tag, files, {})
+    return tag
+
+
+class DatabaseContainer:
+    """Without nodes that have a database there is none. ``variables`` are what the environment of a broker with one must have."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self.variables: dict[str, str] = {}
+        self._deployment = deployment
+        self._nodes: tuple[str, ...] = ()
+
+    def plan(self, nodes: Sequence[NodePlan]) -> None:
+        """Take note of who has a database that is ours to make."""
+        self._nodes = tuple(
+            node.name for node in nodes if node.database is not None and node.database.type != "given"
+        )
+
+    def services(self) -> list[Service]:
+        """The server."""
+        return [Service(name=NODE, image=server_image)] if self._nodes else []
+
+    def hosts(self, node: str) -> dict[str, Address]:
+        """Where a node reaches it."""
+        return {DATABASE: Address(self._server.address, PORT)} if node in self._nodes else {}
+
+    def furnishings(self) -> dict[str, str]:
+        """What it is, for the report."""
+        return {NODE: "PostgreSQL in a container"} if self._nodes else {}
+
+    async def serve(self) -> None:
+        """Make the server and start it; it serves when this returns. Raises InfrastructureError."""
+        if not self._nodes:
+            return
+        password = program.new_password()
+        server = self._server
+        await self._deployment.create(server, ETC, {_SECRET: f"{password}\n".encode()})
+        await server.boot()
+        command = ["python", "-m", "environments.postgresql.run", _DIRECTORY, str(INSIDE), f"{ETC}/{_SECRET}"]
+        await server.ask("start", command=command, environment={}, directory=APP)
+        deadline = time.monotonic() + _START_S
+        while (await server.ask("look"))["answer"] != question.SERVING:
+            found = await server.ask("state")
+            if found["state"] == "gone":
+                raise InfrastructureError(
+                    f"{NODE}: PostgreSQL ended with status {found['status']}; {await self._last_words()}"
+                )
+            if time.monotonic() > deadline:
+                raise InfrastructureError(
+                    f"{NODE}: PostgreSQL does not serve after {_START_S:.0f} s; {await self._last_words()}"
+                )
+            await asyncio.sleep(_AGAIN_S)
+        await server.ask("relay")
+        self.variables = {"PGUSER": program.USER, "PGPASSWORD": password}
+
+    def faults(
+        self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any] | None
+    ) -> dict[str, dict[str, Any]]:
+        """What each agent has to do. Raises UsageError for a node without a database of ours, and for options."""
+        for node in nodes:
+            if node not in self._nodes:
+                raise UsageError(f"{primitive}: {node} has no database here; use --policy ha-database")
+        if primitive != DISCONNECT:
+            if options:
+                raise UsageError(f"{primitive}: takes no options, not {', '.join(options)}")
+            return {NODE: {"pause": True} if primitive == STALL else {"down": True}}
+        try:
+            severance = severance_of(options or {})
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        machines = self._deployment.machines
+        if severance.chance == 1 and severance.committed == 0:
+            both = [link for node in nodes for link in (Link(node, NODE), Link(NODE, node))]
+            return link_faults("cut", {}, both, machines)
+        severed = {"chance": severance.chance, "committed": severance.committed}
+        return {NODE: {"severed": {machines[node].address: severed for node in nodes}}}
+
+    async def look(self, node: str) -> str:
+        """The database as a probe finds it: "serving", "stalled", "down", or "severed" for a node whose packets or commits are lost."""
+        if not self._nodes:
+            return "absent"
+        found = await self._server.ask("look")
+        address = self._deployment.machines[node].address
+        seen = phrase(found["answer"], paused=found["paused"], severed=address in found["severed"])
+        if seen == "serving" and self._deployment.machines[node].up:
+            link = Link(node, NODE)
+            passes = await probes.probe(self._deployment.machines, [link])
+            if passes[link_name(link)] in ("lost", "refused") and self._deployment.machines[node].up:
+                return "severed"
+        return seen
+
+    async def _last_words(self) -> str:
+        words = (await self._server.ask("said"))["lines"]
+        return words[-1] if words else "it wrote no log"
+
+    @property
+    def _server(self) -> Node:
+        return self._deployment.services[NODE]
