@@ -134,8 +134,11 @@ _OPTIONS: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
 }
 """Option of a kind -> what is drawn from, where it is drawn at all."""
 
-_OPTIONS_SHARED: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {"stop": {"failover": (True, False)}}
-"""Besides, where brokers share a database: each of them may be left to its restart."""
+_OPTIONS_SHARED: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
+    "stop": {"failover": (True, False)},
+    "database-disconnect": {"chance": (0.1, 1.0), "committed": (0.0, 1.0)},
+}
+"""Besides, where brokers share a database: each of them may be left to its restart, or be cut off from it alone."""
 
 
 _ALWAYS_DRAWN: Final = frozenset({"seed", "nemeses", "properties", "duration_s", "interval_s", "targets"})
