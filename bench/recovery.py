@@ -15,21 +15,22 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import random
 import resource
-import signal
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from pathlib import Path
 
 import google_crc32c
 
-from broker import config
+from broker import admin_client, config
 from broker.core.engine import Engine
 from broker.core.message import MESSAGE, QUEUE, Message, encode
 from broker.core.views import EngineSettings
@@ -42,6 +43,8 @@ from broker.storage.gate import DurabilityGate
 GROUPS = 1000
 LEAST_BYTES, MOST_BYTES = 64, 1024
 BATCH = 1000
+GC_THRESHOLDS = (50_000, 20, 50)
+"""As brokerd's."""
 ROOM = 16 * 1024**3
 
 
@@ -84,6 +87,8 @@ async def recover_once(root: Path, path: str) -> dict[str, float]:
     baseline_s, size = read_all(root / path)
     began_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     volume = DirectoryVolume(root)
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     begin = time.perf_counter()
     journal, recovered = await Journal.open(volume, path)
     opened = time.perf_counter()
@@ -164,32 +169,38 @@ def first_ok(port: int) -> float:
         time.sleep(0.005)
 
 
+def role(port: int) -> str:
+    """What a broker's admin port says it is; "" while nothing answers."""
+    try:
+        return str(asyncio.run(admin_client.status("127.0.0.1", port))["role"])
+    except admin_client.NobodyAnswersError:
+        return ""
+
+
 def failover(root: Path) -> float:
     """Seconds from kill -9 of the live to the first receipt from its backup."""
     ports = free_ports(6)
-    master = broker(root, "a1", "master", (ports[0], ports[1], ports[2]), [ports[4]])
-    slave = broker(root, "a2", "slave", (ports[3], ports[4], ports[5]), [ports[1]])
-    processes = []
-    try:
-        with (root / "brokers.log").open("ab") as log:
-            for path in (master, slave):
-                processes.append(
-                    subprocess.Popen(
-                        [sys.executable, "-m", "broker.daemon", "--config", str(path)], stderr=log, stdout=log
-                    )
-                )
-                if path is master:
-                    first_ok(ports[0])
-        while b"waits" not in (root / "brokers.log").read_bytes() and processes[1].poll() is None:
-            time.sleep(0.05)
-        time.sleep(1.0)
-        begin = time.perf_counter()
-        processes[0].send_signal(signal.SIGKILL)
-        return first_ok(ports[3]) - begin
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    paths = (
+        broker(root, "a1", "master", (ports[0], ports[1], ports[2]), [ports[4]]),
+        broker(root, "a2", "slave", (ports[3], ports[4], ports[5]), [ports[1]]),
+    )
+    processes: list[subprocess.Popen[bytes]] = []
+    with (root / "brokers.log").open("wb") as log:
+        try:
+            for path, admin, wanted in zip(paths, (ports[2], ports[5]), ("live", "backup"), strict=True):
+                command = [sys.executable, "-m", "broker.daemon", "--config", str(path)]
+                processes.append(subprocess.Popen(command, stderr=log, stdout=log))
+                while role(admin) != wanted:
+                    if processes[-1].poll() is not None:
+                        raise RuntimeError((root / "brokers.log").read_text())
+                    time.sleep(0.05)
+            processes[0].kill()
+            begin = time.perf_counter()
+            return first_ok(ports[3]) - begin
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
 
 
 def main() -> int:
@@ -212,7 +223,7 @@ def main() -> int:
             rounds = [measured(root / "data", life) for _ in range(arguments.rounds)]
             assert all(one["messages"] == count for one in rounds), rounds
             middle = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}
-            (root / "data" / life / COMPLETE).write_text("bench")
+            (root / "data" / life / COMPLETE).write_text(str(uuid.UUID(int=count)))
             pause = "" if arguments.no_failover else f"{failover(root):>10.3f}"
             total_s = middle["open_s"] + middle["engine_s"]
             print(

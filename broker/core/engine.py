@@ -287,7 +287,7 @@ class Engine:
         operations = [
             Operation(UPDATE, DELIVERIES, message.id, encode_counts(message))
             for queue in self.queues.values()
-            for message in queue.messages.values()
+            for message in queue.all()
             if message.deliveries
         ]
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -303,10 +303,10 @@ class Engine:
         for queue_id, name in image.queues.items():
             if name not in self.queues:
                 self._add_queue(name, queue_id)
-        for queue_id, message in image.messages:
+        for queue_id, records in image.messages.items():
             queue = self.queues[image.queues[queue_id]]
-            queue.arrive(message)
-            self.memory.take(queue, message.size)
+            queue.adopt(records, least_deliveries=image.least_deliveries)
+            self.memory.take(queue, image.sizes[queue_id])
         stale: Iterable[int] = image.clean_marks
         operations = [Operation(DELETE, CLEAN, mark) for mark in stale]
         for record_id, duplicate in image.duplicates:
@@ -321,7 +321,7 @@ class Engine:
                 self.gate.when_durable(sequence, self._mark_gone)
         _log.info(
             "recovered %d messages in %d queues after %s end",
-            len(image.messages),
+            image.count,
             len(image.queues),
             "a clean" if image.clean else "an unclean",
         )

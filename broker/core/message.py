@@ -24,7 +24,8 @@ DUPLICATE: Final = 3
 CLEAN: Final = 4
 DELIVERIES: Final = 5
 
-_HEAD: Final = struct.Struct("<QBHHI")
+HEAD: Final = struct.Struct("<QBHHI")
+"""How a message's record begins: its queue's record id, flags, and the bytes of group, target and headers, which follow with the body."""
 _COUNTS: Final = struct.Struct("<II")
 _CLOSES: Final = 1
 _GROUPED: Final = 2
@@ -82,21 +83,21 @@ def encode(message: Message, queue_id: int) -> bytes:
     target = message.target.encode()
     group = message.group
     if group is None:
-        head = _HEAD.pack(queue_id, 0, 0, len(target), len(message.headers))
+        head = HEAD.pack(queue_id, 0, 0, len(target), len(message.headers))
         return b"".join((head, target, message.headers, message.body))
     name = group.encode()
     flags = _GROUPED | _CLOSES if message.closes else _GROUPED
-    head = _HEAD.pack(queue_id, flags, len(name), len(target), len(message.headers))
+    head = HEAD.pack(queue_id, flags, len(name), len(target), len(message.headers))
     return b"".join((head, name, target, message.headers, message.body))
 
 
 def decode(record_id: int, data: bytes) -> tuple[int, Message]:
     """(record id of its queue, message). The journal's checksums have vouched for ``data``."""
-    queue_id, flags, group_size, target_size, headers_size = _HEAD.unpack_from(data)
-    target_at = _HEAD.size + group_size
+    queue_id, flags, group_size, target_size, headers_size = HEAD.unpack_from(data)
+    target_at = HEAD.size + group_size
     headers_at = target_at + target_size
     body_at = headers_at + headers_size
-    group = data[_HEAD.size : target_at].decode() if flags & _GROUPED else None
+    group = data[HEAD.size : target_at].decode() if flags & _GROUPED else None
     target = data[target_at:headers_at].decode()
     message = Message(target, data[headers_at:body_at], data[body_at:], group, closes=bool(flags & _CLOSES))
     message.id = record_id

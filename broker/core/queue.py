@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
 from broker.core.addresses import AddressSettings
+from broker.core.backlog import CHUNK, Backlog, restore
 from broker.core.consumer import Consumer, Delivery
 from broker.core.groups import Lane
 from broker.core.message import Message
+from broker.storage.records import Record
 
 GROUPS_MAX: Final = 65_536
 """Groups whose owner is remembered though nothing of them waits or is held; beyond it such a group may get another owner (Artemis
@@ -34,8 +36,8 @@ class Queue:
     """
 
     __slots__ = (
-        "_plain", "_scheduled", "_unowned", "_with_work", "consumers", "handed_over", "id", "lanes", "may_dispatch", "messages", "name",
-        "rotation", "settings", "size",
+        "_backlog", "_plain", "_scheduled", "_unowned", "_with_work", "consumers", "handed_over", "id", "lanes", "may_dispatch", "messages",
+        "name", "rotation", "settings", "size",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +58,7 @@ class Queue:
         self.consumers: dict[Consumer, None] = {}
         self.rotation: deque[Consumer] = deque()
         self.lanes: dict[str, Lane] = {}
+        self._backlog: Backlog | None = None
         self._plain = Lane(None)
         self._unowned: list[tuple[int, Lane]] = []
         self._with_work: dict[Consumer, None] = {}
@@ -65,6 +68,43 @@ class Queue:
 
     def arrive(self, message: Message) -> None:
         """A message has become durable: it may be dispatched, in the order of these calls."""
+        if self._backlog is None:
+            self._line_up(message)
+        else:
+            self._backlog.append(message)
+        self.wake()
+
+    def adopt(self, records: Sequence[Record], *, least_deliveries: int) -> None:
+        """Messages of a journal that became ours: those of a new queue wait as records until it is their turn."""
+        if self._backlog is None and not self.messages:
+            self._backlog = Backlog(records, least_deliveries=least_deliveries)
+            self.wake()
+        else:
+            for record in records:
+                self.arrive(restore(record, least_deliveries=least_deliveries))
+
+    def all(self) -> Iterable[Message]:
+        """Every message, oldest first where none was taken over later."""
+        while self._backlog is not None:
+            self._look_further()
+        return self.messages.values()
+
+    def __len__(self) -> int:
+        return len(self.messages) + (len(self._backlog) if self._backlog is not None else 0)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _look_further(self) -> None:
+        """Take the next messages out of the backlog."""
+        backlog = self._backlog
+        assert backlog is not None
+        for _ in range(min(CHUNK, len(backlog))):
+            self._line_up(backlog.take())
+        if not backlog:
+            self._backlog = None
+
+    def _line_up(self, message: Message) -> None:
         self.messages[message.id] = message
         group = message.group
         if group is None:
@@ -76,7 +116,6 @@ class Queue:
             lane.fresh.append(message)
             if len(lane.fresh) == 1 and not lane.returned:
                 self._list(lane)
-        self.wake()
 
     def settled(self, delivery: Delivery) -> None:
         """A delivery has ended for good: its message is acknowledged, dead or moved."""
@@ -118,6 +157,7 @@ class Queue:
 
     def removable(self) -> list[Message]:
         """Take out every message that is with no consumer or transaction, for purging."""
+        self.all()
         taken = []
         for lane in (self._plain, *self.lanes.values()):
             while lane:
@@ -199,6 +239,13 @@ class Queue:
         self._scheduled = False
         if not self.may_dispatch():
             return
+        self._dispatch_known()
+        if self._backlog is not None and any(consumer.is_available() for consumer in self.consumers):
+            self._look_further()
+            self._dispatch_known()
+            self.wake()
+
+    def _dispatch_known(self) -> None:
         rotation = self.rotation
         while rotation and (lane := self._oldest_unowned()) is not None:
             consumer = rotation.popleft()

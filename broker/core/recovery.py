@@ -1,53 +1,68 @@
-"""From the records of a journal to queues and messages, when a broker becomes live."""
+"""From the records of a journal to queues and what is stored in them, when a broker becomes live."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from broker.core.duplicates import DuplicateId, decode_duplicate
-from broker.core.message import CLEAN, DELIVERIES, DUPLICATE, MESSAGE, QUEUE, Message, decode, decode_counts
-from broker.storage.journal import Record
+from broker.core.message import CLEAN, DUPLICATE, HEAD, MESSAGE, OVERHEAD, QUEUE
+from broker.storage.records import Record
 
 
 @dataclass(slots=True)
 class Image:
-    """What the journal says: queues by record id, messages oldest first with the record id of their queue."""
+    """What the journal says: queues by record id, and by the same the records of their messages, oldest first."""
 
     queues: dict[int, str] = field(default_factory=dict)
-    messages: list[tuple[int, Message]] = field(default_factory=list)
+    messages: dict[int, list[Record]] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
+    """Their bytes, as ``Message.size`` counts them."""
     duplicates: list[tuple[int, DuplicateId]] = field(default_factory=list)
     clean_marks: list[int] = field(default_factory=list)
+    least_deliveries: int = 0
+    """How often each message was delivered at the least, whatever its own counts say."""
 
     @property
     def clean(self) -> bool:
         """The broker that wrote it ended cleanly: its delivery counts are exact. An empty journal is clean too."""
         return bool(self.clean_marks) or not self.messages
 
+    @property
+    def count(self) -> int:
+        """How many messages there are."""
+        return sum(map(len, self.messages.values()))
+
 
 def read(records: Iterable[Record]) -> Image:
-    """Read the core's records; those of other kinds are left to whoever wrote them.
+    """Read the core's records; those of other kinds are left to whoever wrote them. Messages stay records: see ``backlog``.
 
     After an unclean end every message counts as delivered at least once: nobody knows, and to claim otherwise would be a redelivery without
     its flag.
     """
     image = Image()
-    for record in sorted(records, key=lambda record: record.id):
-        if record.kind == MESSAGE:
-            queue_id, message = decode(record.id, record.data)
-            for update in record.updates:
-                if update.kind == DELIVERIES:
-                    message.deliveries, message.refusals = decode_counts(update.data)
-            image.messages.append((queue_id, message))
-        elif record.kind == QUEUE:
+    messages = image.messages
+    sizes = image.sizes
+    head = HEAD.unpack_from
+    beside = OVERHEAD - HEAD.size
+    for record in sorted(records, key=itemgetter(0)):
+        kind = record[1]
+        if kind == MESSAGE:
+            data = record[2]
+            queue_id, _, group_size, target_size, _ = head(data)
+            stored = messages.get(queue_id)
+            if stored is None:
+                stored = messages[queue_id] = []
+                sizes[queue_id] = 0
+            stored.append(record)
+            sizes[queue_id] += len(data) - group_size - target_size + beside
+        elif kind == QUEUE:
             image.queues[record.id] = record.data.decode()
-        elif record.kind == DUPLICATE:
+        elif kind == DUPLICATE:
             image.duplicates.append((record.id, decode_duplicate(record.data)))
-        elif record.kind == CLEAN:
+        elif kind == CLEAN:
             image.clean_marks.append(record.id)
     if not image.clean:
-        for _, message in image.messages:
-            message.deliveries = max(message.deliveries, 1)
-    for _, message in image.messages:
-        message.redelivered = message.deliveries > 0
+        image.least_deliveries = 1
     return image

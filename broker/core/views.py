@@ -91,7 +91,7 @@ def browse(
     return [
         BrowsedMessage(settings.store(holder.name), message.target, holder.name, message)
         for holder in wanted
-        for message in holder.messages.values()
+        for message in holder.all()
     ]
 
 
@@ -101,7 +101,7 @@ def status(queues: Mapping[str, Queue], settings: EngineSettings) -> list[QueueS
         QueueStatus(
             name,
             settings.store(name),
-            len(queue.messages),
+            len(queue),
             queue.unacknowledged(),
             queue.client_consumers(),
             queue.size,

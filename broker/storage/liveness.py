@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 from broker.storage.entry import ADD, DELETE, OPERATION_SIZE, UPDATE, Operation
 
-_SIZE_BITS = 40
-_SIZE = (1 << _SIZE_BITS) - 1
+SIZE_BITS = 40
+SIZE_MASK = (1 << SIZE_BITS) - 1
 
 
 class Liveness:
@@ -63,14 +63,14 @@ class Liveness:
                 if id_ in records:
                     raise ValueError(f"id {id_} is added twice")
                 size = OPERATION_SIZE + len(data)
-                records[id_] = ordinal << _SIZE_BITS | size
+                records[id_] = ordinal << SIZE_BITS | size
                 self.bytes[ordinal] += size
             elif action == DELETE:
                 place = records.pop(id_, None)
                 if place is None:
                     continue
                 for part in (place,) if isinstance(place, int) else place:
-                    self.bytes[part >> _SIZE_BITS] -= part & _SIZE
+                    self.bytes[part >> SIZE_BITS] -= part & SIZE_MASK
             else:
                 place = records.get(id_)
                 if place is None:
@@ -78,10 +78,10 @@ class Liveness:
                 size = OPERATION_SIZE + len(data)
                 self.bytes[ordinal] += size
                 parts = (place,) if isinstance(place, int) else place
-                if parts[-1] >> _SIZE_BITS == ordinal:
+                if parts[-1] >> SIZE_BITS == ordinal:
                     parts = (*parts[:-1], parts[-1] + size)
                 else:
-                    parts = (*parts, ordinal << _SIZE_BITS | size)
+                    parts = (*parts, ordinal << SIZE_BITS | size)
                 records[id_] = parts[0] if len(parts) == 1 else parts
 
     def move(self, ids: Iterable[int], gone: frozenset[int], ordinal: int) -> None:
@@ -95,12 +95,12 @@ class Liveness:
             moved = 0
             kept = []
             for part in parts:
-                if part >> _SIZE_BITS in gone:
-                    moved += part & _SIZE
-                    self.bytes[part >> _SIZE_BITS] -= part & _SIZE
+                if part >> SIZE_BITS in gone:
+                    moved += part & SIZE_MASK
+                    self.bytes[part >> SIZE_BITS] -= part & SIZE_MASK
                 else:
                     kept.append(part)
             if not moved:
                 continue
             self.bytes[ordinal] += moved
-            records[id_] = (ordinal << _SIZE_BITS | moved, *kept) if kept else ordinal << _SIZE_BITS | moved
+            records[id_] = (ordinal << SIZE_BITS | moved, *kept) if kept else ordinal << SIZE_BITS | moved

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 from broker.storage.entry import (
     FRAME_SIZE,
@@ -66,32 +66,58 @@ async def read_header(volume: Volume, path: str) -> Header:
     return header
 
 
+class Slices:
+    """A file in slices that overlap where a frame was cut: ``async for offset, data in slices``, and ``slices.used(n)`` in each turn.
+
+    The next slice begins where the used bytes end. Raises BadFrameError where the file ends before ``size``.
+    """
+
+    def __init__(self, volume: Volume, path: str, size: int, slice_size: int = SLICE) -> None:
+        self._volume = volume
+        self._path = path
+        self._size = size
+        self._slice = self._wanted = slice_size
+        self._offset = HEADER_SIZE
+        self._data = b""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> tuple[int, bytes]:
+        start = self._offset + len(self._data)
+        if start >= self._size:
+            raise StopAsyncIteration
+        more = await self._volume.read(self._path, start, min(self._wanted, self._size - start))
+        if not more:
+            raise BadFrameError(start, f"the file ends, though it had {self._size} bytes")
+        self._data = self._data + more if self._data else more
+        return self._offset, self._data
+
+    def used(self, count: int) -> None:
+        """So many bytes of the last slice were whole frames."""
+        self._offset += count
+        self._data = self._data[count:]
+        # A frame longer than the slice: fetch all of it at once rather than decoding its start again and again.
+        missing = (
+            FRAME_SIZE + int.from_bytes(self._data[:4], "little") - len(self._data)
+            if len(self._data) >= FRAME_SIZE
+            else 0
+        )
+        self._wanted = max(self._slice, missing)
+
+
 async def read_frames(
     volume: Volume, path: str, first: int, size: int
 ) -> AsyncIterator[tuple[int, list[Frame]]]:
     """(offset, frames) in slices, marks included, up to ``size``. Raises BadFrameError where frames end before the file does."""
-    offset = HEADER_SIZE
-    data = b""
-    wanted = SLICE
-    while offset + len(data) < size:
-        start = offset + len(data)
-        more = await volume.read(path, start, min(wanted, size - start))
-        if not more:
-            raise BadFrameError(start, f"the file ends, though it had {size} bytes")
-        data = data + more if data else more
+    slices = Slices(volume, path, size)
+    async for offset, data in slices:
         frames, bad = decode_frames(data, offset, first, size)
         if frames:
             yield offset, frames
         if bad is not None:
             raise bad
-        used = sum(frame.size for frame in frames)
-        offset += used
-        data = data[used:]
-        # A frame longer than the slice: fetch all of it at once rather than decoding its start again and again.
-        missing = (
-            FRAME_SIZE + int.from_bytes(data[:4], "little") - len(data) if len(data) >= FRAME_SIZE else 0
-        )
-        wanted = max(SLICE, missing)
+        slices.used(sum(frame.size for frame in frames))
 
 
 async def has_mark_after(volume: Volume, path: str, first: int, offset: int) -> int | None:

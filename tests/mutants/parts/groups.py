@@ -111,8 +111,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/core/recovery.py",
-                "            message.deliveries = max(message.deliveries, 1)\n",
-                "            message.deliveries = max(message.deliveries, 0)\n",
+                "        image.least_deliveries = 1\n",
+                "        image.least_deliveries = 0\n",
             ),
         ),
     ),

@@ -1,0 +1,22 @@
+"""What a journal gives back when it is opened: its live records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Update(NamedTuple):
+    """One UPDATE of a record: its own kind and data, as the caller gave them."""
+
+    kind: int
+    data: bytes
+
+
+class Record(NamedTuple):
+    """A live record with all its updates, oldest first."""
+
+    id: int
+    kind: int
+    data: bytes
+    updates: Sequence[Update] = ()
