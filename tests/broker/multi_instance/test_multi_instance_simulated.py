@@ -1,0 +1,209 @@
+"""A queue manager in the simulation: it fences itself, it is ended and switched over under load, and what it cannot do it refuses."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker.policies.shared_store import EXIT_FENCED
+from broker.policies.shared_store.lease import Lease
+from environments.simulation.environment import SimulationEnvironment
+from harness.interface import Fault, Schedule
+from harness.scenarios import named
+from harness.simulate import simulate
+from harness.systems.own import OwnSystem
+
+SPEC = named("MI2").spec
+
+
+def run(kind, target, seconds, seed=1, **options):
+    fault = Fault(kind=kind, start_s=3.0, duration_s=seconds, target=target, options=options)
+    return simulate(msgspec.structs.replace(SPEC, seed=seed), Schedule(faults=(fault,)))
+
+
+def lives(result):
+    """(broker, role) as the monitor saw them change."""
+    return [(row["broker"], row["role"]) for row in result.rows if row["f"] == "role"]
+
+
+async def for_ever(_):
+    await asyncio.Event().wait()
+
+
+def test_without_its_lease_an_active_instance_goes_on_beside_its_successor_and_the_checkers_say_so(
+    monkeypatch,
+):
+    monkeypatch.setattr(Lease, "run", for_ever)
+    monkeypatch.setattr(Lease, "certain", lambda self: True)
+    assert "split-brain" in run("nfs-disconnect", "a1", 7.0).grave
+
+
+def test_an_active_instance_that_is_cut_off_ends_before_another_is_active():
+    result = run("nfs-disconnect", "a1", 7.0)
+    assert result.valid is True
+    changes = lives(result)
+    assert changes.index(("a1", "verifying")) < changes.index(("a2", "live"))
+    assert ("a1", "stopped") in changes
+
+
+def test_a_power_loss_is_taken_over_when_the_lease_runs_out():
+    result = run("power-loss", "a1", 7.0)
+    assert result.valid is True
+    assert ("a2", "live") in lives(result)
+
+
+def test_a_switch_over_without_a_standby_instance_is_refused_and_ends_nothing():
+    down = Fault(kind="kill", start_s=2.0, duration_s=6.0, target="a2")
+    switch = Fault(kind="switch-over", start_s=3.0, duration_s=2.0, target="a1")
+    result = simulate(msgspec.structs.replace(SPEC, seed=1), Schedule(faults=(down, switch)))
+    assert result.valid is True
+    assert ("a1", "stopped") not in lives(result)
+    (told,) = [row for row in result.rows if row["f"] == "switch-over" and row["type"] == "info"]
+    assert msgspec.json.decode(told["value"])["bit"] is False
+    assert "cannot switch over: no standby instance runs" in told["error"]
+
+
+def test_two_queue_managers_share_nothing():
+    spec = msgspec.structs.replace(SPEC, pairs=2)
+    fault = Fault(kind="kill", start_s=3.0, duration_s=4.0, target="a1")
+    result = simulate(spec, Schedule(faults=(fault,)))
+    assert result.valid is True
+    assert ("a2", "live") in lives(result)
+    assert ("b2", "live") not in lives(result)
+
+
+class Brokers:
+    """a1 and a2 without a harness around them."""
+
+    def __init__(self):
+        self.environment = SimulationEnvironment()
+        self.system = OwnSystem()
+
+    def run(self, main):
+        async def deployed():
+            nodes = self.system.plan(SPEC)
+            await self.environment.deploy(self.system, SPEC, nodes, Path())
+            await main(self)
+
+        self.environment.conduct(deployed, seed=1)
+
+    async def start(self, node, role):
+        await self.environment.start(node)
+        while await self.role(node) != role:
+            await asyncio.sleep(0.02)
+
+    async def role(self, node):
+        try:
+            return self.environment.look(node).role
+        except ConnectionRefusedError:
+            return None
+
+    async def ask(self, node, command, **arguments):
+        admin = self.environment.resolve("admin", node, "admin")
+        return await self.system.administer(admin, command, arguments)
+
+    async def connect(self, node):
+        """A client that has logged in; whoever is refused gets OSError or no answer."""
+        address = self.environment.resolve("zone1", node, "stomp")
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        writer.write(
+            b"CONNECT\naccept-version:1.2\nhost:x\nlogin:tester\npasscode:tester-secret\nheart-beat:0,0\n\n\0"
+        )
+        frame = await reader.readuntil(b"\0")
+        assert frame.lstrip().startswith(b"CONNECTED"), frame
+        return writer
+
+
+def test_a_quiesced_queue_manager_serves_who_is_there_takes_in_nobody_and_ends_with_the_last():
+    async def main(brokers):
+        await brokers.start("a1", "live")
+        await brokers.start("a2", "backup")
+        client = await brokers.connect("a1")
+        await brokers.ask("a1", "end", immediate=False)
+        assert (await brokers.ask("a1", "status"))["status"] == "Quiescing"
+        with pytest.raises((OSError, asyncio.IncompleteReadError)):
+            await brokers.connect("a1")
+        await asyncio.sleep(1)  # less than a silent client is given
+        assert await brokers.role("a1") == "live"
+        client.close()
+        assert await brokers.environment.wait_exit("a1") == 0
+        assert await brokers.environment.wait_exit("a2") == 0
+        assert any(
+            "standby queue manager instance 'QMA' ended" in line
+            for line in brokers.environment.logs.lines["a2"]
+        )
+
+    Brokers().run(main)
+
+
+def test_an_end_that_cannot_wait_for_clients_is_made_immediate():
+    async def main(brokers):
+        await brokers.start("a1", "live")
+        client = await brokers.connect("a1")
+        await brokers.ask("a1", "end", immediate=False)
+        await brokers.ask("a1", "end", immediate=True)
+        assert await brokers.environment.wait_exit("a1") == 0
+        client.close()
+
+    Brokers().run(main)
+
+
+@pytest.mark.parametrize(
+    ("node", "arguments", "reason"),
+    [
+        (
+            "a2",
+            {"immediate": True},
+            "active instance of queue manager 'QMA' not ended: this instance is the standby one",
+        ),
+        (
+            "a1",
+            {"standby-only": True},
+            "standby instance of queue manager 'QMA' not ended: this instance is the active one",
+        ),
+        ("a1", {"immediate": "now"}, "to be true or false"),
+    ],
+)
+def test_what_an_instance_is_not_it_cannot_end(node, arguments, reason):
+    async def main(brokers):
+        await brokers.start("a1", "live")
+        await brokers.start("a2", "backup")
+        with pytest.raises(OSError, match=reason):
+            await brokers.ask(node, "end", **arguments)
+        assert [await brokers.role(each) for each in ("a1", "a2")] == ["live", "backup"]
+
+    Brokers().run(main)
+
+
+def test_the_exit_status_of_a_fenced_instance_tells_it_from_one_that_was_ended():
+    async def main(brokers):
+        environment = brokers.environment
+        await brokers.start("a1", "live")
+        lease = await environment.inject("nfs-disconnect", nodes=("a1",))
+        for _ in range(20):
+            await asyncio.sleep(1)
+            await environment.renew(lease)
+            if not await environment.running("a1"):
+                break
+        assert await environment.wait_exit("a1") == EXIT_FENCED
+
+    Brokers().run(main)
+
+
+def test_its_display_names_both_instances_and_its_status_the_replay():
+    async def main(brokers):
+        await brokers.start("a1", "live")
+        await brokers.start("a2", "backup")
+        for node, status in (("a1", "Running"), ("a2", "Running as standby")):
+            shown = await brokers.ask(node, "display")
+            assert {name: shown[name] for name in ("queue-manager", "status", "standby", "instances")} == {
+                "queue-manager": "QMA",
+                "status": status,
+                "standby": "Permitted",
+                "instances": [{"name": "a1", "mode": "Active"}, {"name": "a2", "mode": "Standby"}],
+            }
+        replay = (await brokers.ask("a1", "status"))["log-replay"]
+        assert (replay["records"], replay["messages"]) == (0, 0)
+
+    Brokers().run(main)
