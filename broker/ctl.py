@@ -18,6 +18,7 @@ import msgspec
 
 from broker import admin_client, queue_manager_ctl
 from broker.config import EXIT_USAGE, AdminSection, ConfigurationError, load
+from broker.database_tool.command import database
 from broker.filesystem_check.basic import BasicCheck
 from broker.filesystem_check.calls import Calls
 from broker.filesystem_check.concurrent import ConcurrentCheck
@@ -327,6 +328,9 @@ def check_filesystem(
 
 command.add_command(queue_manager_ctl.display)
 command.add_command(queue_manager_ctl.end)
+
+
+command.add_command(database)
 
 
 async def _enter() -> None:

@@ -128,8 +128,9 @@ class Registry:
         statements = [
             Statement(
                 "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, heartbeat, taker, taker_epoch)"
-                " VALUES (?, ?, ?, ?, 0, 0, 0, '', 0) ON CONFLICT DO NOTHING",
-                (*mine, address, s.SHUTDOWN_COMPLETE),
+                " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, 0, '', 0 FROM store_cluster WHERE cluster_id = ?"
+                " ON CONFLICT DO NOTHING",
+                (self.broker_id, address, s.SHUTDOWN_COMPLETE, self.cluster_id),
             ),
             Statement(
                 "UPDATE store_broker SET epoch = epoch + 1, state = ?, address = ?, entry = 0, heartbeat = clock_ms(), taker = '', taker_epoch = 0"

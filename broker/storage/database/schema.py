@@ -4,11 +4,12 @@ Every broker of a cluster has one row. Its ``epoch`` grows whenever somebody beg
 over. Whatever a broker writes begins with an UPDATE of its own row that names its epoch; the row stays locked until the commit, so
 nobody can replace the broker between that proof and what it protects, and of one that has been replaced no row is concerned and nothing happens.
 
-    store_cluster  one row a cluster: the last store session that was given out
+    store_cluster  one row a cluster: the last store session that was given out, or the highest epoch of brokers that were removed, if that is more
     store_broker   broker id, address, state, epoch, last journal entry, heartbeat by the database's clock, taker with its epoch
     store_session  which broker owns what was stored in which *store session*; a takeover moves these rows and no message
     store_record   the journal's records, by session and id; the high bits of an id are its session
     store_update   the latest update of each kind of a record
+    store_upgrade  which journal of a standalone broker was imported into which session
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS store_update (
         cluster_id TEXT NOT NULL, session BIGINT NOT NULL, id BIGINT NOT NULL, kind BIGINT NOT NULL, data BYTEA NOT NULL,
         PRIMARY KEY (cluster_id, session, id, kind))""",
+    """CREATE TABLE IF NOT EXISTS store_upgrade (
+        cluster_id TEXT NOT NULL, journal TEXT NOT NULL, session BIGINT NOT NULL, PRIMARY KEY (cluster_id, journal))""",
 )
 
 _OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch = ?"
@@ -75,6 +78,19 @@ def create(cluster_id: str) -> list[Statement]:
             (cluster_id,),
         ),
     ]
+
+
+def retire_epochs(cluster_id: str) -> Statement:
+    """Lock the cluster's row, and let it remember the highest epoch of all brokers: one that is removed and comes again begins above it (``Registry.register``).
+
+    Without this a process of the removed broker that stood still all the while could find its own epoch there again, and write.
+    """
+    return Statement(
+        "UPDATE store_cluster SET sessions = (SELECT MAX(v) FROM (SELECT COALESCE(MAX(epoch), 0) AS v FROM store_broker WHERE cluster_id = ?"
+        " UNION ALL SELECT sessions FROM store_cluster WHERE cluster_id = ?) AS highest) WHERE cluster_id = ?",
+        (cluster_id, cluster_id, cluster_id),
+        count=1,
+    )
 
 
 def prove(cluster_id: str, broker_id: str, epoch: int) -> Statement:

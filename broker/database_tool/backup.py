@@ -1,0 +1,168 @@
+"""Backup files: a whole cluster's rows as of one moment, in one file that is whole or not there.
+
+    magic line, SHA-256 of the rest, then one MessagePack document: see ``Backup``
+
+Why one file that comes into its place by a rename: whoever is killed while writing leaves no file that looks like a backup, and never
+harms an older one. Why a checksum: a backup is read on the worst day, and must not then be half of one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from broker.database_tool.store import Store, ToolRefusedError
+from broker.storage.database import schema as s
+from broker.storage.database.seam import Result, Row, Statement
+
+MAGIC: Final = b"brokerd database backup 1\n"
+_DIGEST_SIZE: Final = 32
+
+
+class Backup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """One cluster. ``sessions`` is the number that was given out last; rows are as their columns stand in the tables, without the cluster's id.
+
+    ``brokers`` (broker id, address, state, epoch), ``owners`` (session, broker id), ``records`` and ``updates`` (session, id, kind, data),
+    ``upgrades`` (journal, session).
+    """
+
+    cluster_id: str
+    sessions: int
+    brokers: list[tuple[str, str, str, int]]
+    owners: list[tuple[int, str]]
+    records: list[tuple[int, int, int, bytes]]
+    updates: list[tuple[int, int, int, bytes]]
+    upgrades: list[tuple[str, int]]
+
+
+async def take(store: Store) -> Backup:
+    """All rows as of one moment; brokers may run meanwhile. Raises DatabaseError, ToolRefusedError for a cluster that is not there."""
+    snapshot = [Statement("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")]
+    where = (store.cluster_id,)
+    questions = [
+        Statement("SELECT sessions FROM store_cluster WHERE cluster_id = ?", where),
+        Statement(
+            "SELECT broker_id, address, state, epoch FROM store_broker WHERE cluster_id = ? ORDER BY broker_id",
+            where,
+        ),
+        Statement(
+            "SELECT session, broker_id FROM store_session WHERE cluster_id = ? ORDER BY session", where
+        ),
+        Statement("SELECT session, id, kind, data FROM store_record WHERE cluster_id = ? ORDER BY id", where),
+        Statement(
+            "SELECT session, id, kind, data FROM store_update WHERE cluster_id = ? ORDER BY id, kind", where
+        ),
+        Statement("SELECT journal, session FROM store_upgrade WHERE cluster_id = ? ORDER BY journal", where),
+    ]
+    # SQLite's transactions are of one moment anyway; PostgreSQL's look anew at each statement unless told otherwise.
+    results = await store.transact([*(snapshot if store.kind == "postgresql" else ()), *questions])
+    cluster, brokers, owners, records, updates, upgrades = results[-len(questions) :]
+    if not cluster.rows:
+        raise ToolRefusedError(
+            f"there is no cluster {store.cluster_id!r} in this database: nothing to back up (ha-policy.ha-database.cluster-id)"
+        )
+    return msgspec.convert(
+        (
+            store.cluster_id,
+            cluster.rows[0][0],
+            brokers.rows,
+            owners.rows,
+            _with_bytes(records),
+            _with_bytes(updates),
+            upgrades.rows,
+        ),
+        Backup,
+    )
+
+
+async def put_back(store: Store, backup: Backup) -> None:
+    """Replace all rows of the cluster by those of the backup, in one transaction. Raises ToolRefusedError while a broker runs, DatabaseError.
+
+    Nobody runs afterwards, as the store has it: each broker's messages wait for its own start. Epochs only grow, so a broker of before that stood still meanwhile
+    is fenced.
+    """
+    cluster = (store.cluster_id,)
+    lasting = (s.TAKEOVER_COMPLETE,)
+    highest = max([backup.sessions, *(epoch for _, _, _, epoch in backup.brokers)])
+    statements = [
+        Statement(
+            "UPDATE store_cluster SET sessions = CASE WHEN sessions > ? THEN sessions ELSE ? END + 1 WHERE cluster_id = ?",
+            (highest, highest, *cluster),
+            count=1,
+        ),
+        *(
+            Statement(
+                "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, heartbeat, taker, taker_epoch)"
+                " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, clock_ms(), '', 0"
+                " FROM store_cluster WHERE cluster_id = ?",
+                (broker_id, address, state if state in lasting else s.SHUTDOWN_COMPLETE, *cluster),
+                count=1,
+            )
+            for broker_id, address, state, _ in backup.brokers
+        ),
+        _many("store_session (cluster_id, session, broker_id)", backup, backup.owners),
+        s.add_records(_rows(backup, backup.records)),
+        s.put_updates(_rows(backup, backup.updates)),
+        Statement("DELETE FROM store_upgrade WHERE cluster_id = ?", cluster),
+        _many("store_upgrade (cluster_id, journal, session)", backup, backup.upgrades),
+    ]
+    await store.replace(statements)
+
+
+def write(path: Path, backup: Backup) -> int:
+    """The file, durable and whole; its size in bytes. Raises OSError."""
+    content = msgspec.msgpack.encode(backup)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        # Messages are nobody else's to read.
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            file.write(MAGIC)
+            file.write(hashlib.sha256(content).digest())
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return len(MAGIC) + _DIGEST_SIZE + len(content)
+
+
+def read(path: Path) -> Backup:
+    """What a backup file holds. Raises ToolRefusedError, OSError."""
+    data = path.read_bytes()
+    if not data.startswith(MAGIC):
+        raise ToolRefusedError(f"{path} is no backup of brokerctl database backup")
+    digest = data[len(MAGIC) : len(MAGIC) + _DIGEST_SIZE]
+    content = data[len(MAGIC) + _DIGEST_SIZE :]
+    if hashlib.sha256(content).digest() != digest:
+        raise ToolRefusedError(
+            f"{path} is damaged: its checksum is wrong; nothing was restored, take another backup"
+        )
+    return msgspec.msgpack.decode(content, type=Backup)
+
+
+def _rows(backup: Backup, rows: list[tuple[int, int, int, bytes]]) -> tuple[Row, ...]:
+    return tuple((backup.cluster_id, *row) for row in rows)
+
+
+def _many(table: str, backup: Backup, rows: list[tuple[int, str]] | list[tuple[str, int]]) -> Statement:
+    return Statement(
+        f"INSERT INTO {table} VALUES (?, ?, ?)", many=tuple((backup.cluster_id, *row) for row in rows)
+    )
+
+
+def _with_bytes(result: Result) -> list[tuple[object, ...]]:
+    """PostgreSQL gives bytes, SQLite too; drivers may give a view of them."""
+    return [(*row[:3], bytes(row[3])) for row in result.rows if isinstance(row[3], bytes | memoryview)]

@@ -1,0 +1,200 @@
+"""A cluster's shared store in the hands of its administrator: create, remove a broker, reset locks.
+
+Why each is one transaction: the tool may be killed, and brokers may start at any moment. So the database itself decides, within the transaction, whether
+anybody runs; what it finds undoes everything. Nothing is looked up first and done afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from broker.core.message import MESSAGE
+from broker.storage.database import schema as s
+from broker.storage.database.registry import BrokerRow, Registry
+from broker.storage.database.seam import (
+    Database,
+    DatabaseError,
+    Result,
+    Statement,
+    UnexpectedCountError,
+)
+
+PATIENCE_S: Final = 600.0
+"""Of each transaction: a store may be large, and nobody waits for it but a person."""
+
+TABLES: Final = ("store_update", "store_record", "store_session", "store_broker")
+"""Those with rows of one cluster, in the order in which they are emptied."""
+
+
+class ToolRefusedError(Exception):
+    """It would do damage now; one line says why, and what would be right."""
+
+
+class Store:
+    """One cluster's rows.
+
+    Args:
+        database: where they are.
+        kind: "sqlite" or "postgresql".
+        cluster_id: whose.
+        expiration_ms: how long after its last sign of life a broker counts as running (``lock-expiration``).
+    """
+
+    def __init__(self, database: Database, kind: str, cluster_id: str, expiration_ms: int) -> None:
+        self.kind = kind
+        self.cluster_id = cluster_id
+        self.expiration_ms = expiration_ms
+        self._database = database
+        self._registry = Registry(database, cluster_id, "", expiration_ms=expiration_ms, timeout_s=PATIENCE_S)
+
+    async def transact(self, statements: Sequence[Statement]) -> list[Result]:
+        """All of it, or nothing. Raises DatabaseError."""
+        return await self._database.transact(statements, PATIENCE_S)
+
+    async def exists(self) -> bool:
+        """Whether the tables have been made. Raises DatabaseError."""
+        question = (
+            "SELECT name FROM sqlite_master WHERE name = 'store_update'"
+            if self.kind == "sqlite"
+            else "SELECT 1 FROM pg_catalog.pg_class WHERE oid = to_regclass('store_update')"
+        )
+        [found] = await self.transact([Statement(question)])
+        return bool(found.rows)
+
+    async def create(self) -> bool:
+        """Make the tables and the cluster's row; False if all were there. Raises DatabaseError."""
+        there = await self.exists()
+        if there:
+            [known] = await self.transact(
+                [Statement("SELECT 1 FROM store_cluster WHERE cluster_id = ?", (self.cluster_id,))]
+            )
+            there = bool(known.rows)
+        await self._registry.create()
+        return not there
+
+    async def brokers(self) -> list[BrokerRow]:
+        """All of the cluster, with their numbers of messages. Raises DatabaseError."""
+        return await self._registry.rows(count_messages=MESSAGE)
+
+    async def remove(self, broker_id: str, *, with_messages: bool) -> int:
+        """Forget a broker that is not running; how many messages went with it. Raises ToolRefusedError, DatabaseError."""
+        row = next((row for row in await self.brokers() if row.broker_id == broker_id), None)
+        if row is None:
+            raise ToolRefusedError(f"there is no broker {broker_id!r} in cluster {self.cluster_id!r}")
+        if row.state == s.TAKEOVER_STARTED:
+            raise ToolRefusedError(
+                f"{broker_id} is just being taken over by {row.taker}: wait, or let another broker complete it"
+                f" (brokerctl takeover -n {broker_id})"
+            )
+        if row.messages and not with_messages:
+            raise ToolRefusedError(
+                f"{broker_id} still has {row.messages} messages: let another broker take over first"
+                f" (brokerctl takeover -n {broker_id}), or give -f to delete them"
+            )
+        sessions = "session IN (SELECT session FROM store_session WHERE cluster_id = ? AND broker_id = ?)"
+        mine = (self.cluster_id, broker_id)
+        held = Statement(
+            f"SELECT 1 FROM store_record WHERE cluster_id = ? AND kind = ? AND {sessions}",
+            (self.cluster_id, MESSAGE, *mine),
+            count=row.messages,
+        )
+        statements = [
+            s.retire_epochs(self.cluster_id),
+            self._nobody_runs(broker_id),
+            held,
+            Statement(
+                "DELETE FROM store_broker WHERE cluster_id = ? AND broker_id = ? AND epoch = ? AND state <> ?",
+                (*mine, row.epoch, s.TAKEOVER_STARTED),
+                count=1,
+            ),
+            Statement(
+                f"DELETE FROM store_update WHERE cluster_id = ? AND {sessions}", (self.cluster_id, *mine)
+            ),
+            Statement(
+                f"DELETE FROM store_record WHERE cluster_id = ? AND {sessions}", (self.cluster_id, *mine)
+            ),
+            Statement("DELETE FROM store_session WHERE cluster_id = ? AND broker_id = ?", mine),
+        ]
+        try:
+            await self.transact(statements)
+        except UnexpectedCountError as error:
+            if error.index == 1:
+                raise await self._running(broker_id) from None
+            raise ToolRefusedError(
+                f"{broker_id} has changed meanwhile: nothing was removed; look at it again (brokerctl members)"
+            ) from None
+        return row.messages
+
+    async def reset_locks(self) -> list[str]:
+        """Take away what brokers that died have left behind, so that they may start at once; whose it was.
+
+        Every epoch grows: whoever runs all the same, unseen, is fenced. What such a broker had waits for its own restart. Raises ToolRefusedError, DatabaseError.
+        """
+        left = (*s.RUNNING, s.TAKEOVER_STARTED)
+        marks = ", ".join("?" for _ in left)
+        found = Statement(
+            f"SELECT broker_id FROM store_broker WHERE cluster_id = ? AND state IN ({marks}) ORDER BY broker_id",
+            (self.cluster_id, *left),
+        )
+        reset = Statement(
+            "UPDATE store_broker SET state = ?, epoch = epoch + 1, taker = '', taker_epoch = 0, heartbeat = clock_ms()"
+            f" WHERE cluster_id = ? AND state IN ({marks})",
+            (s.SHUTDOWN_COMPLETE, self.cluster_id, *left),
+        )
+        try:
+            results = await self.transact(
+                [s.retire_epochs(self.cluster_id), self._nobody_runs(), found, reset]
+            )
+        except UnexpectedCountError:
+            raise await self._running() from None
+        return [str(row[0]) for row in results[2].rows]
+
+    async def replace(self, statements: Sequence[Statement]) -> None:
+        """Empty the cluster and do these, in one transaction, if nobody runs. Raises ToolRefusedError, DatabaseError."""
+        empty = [
+            Statement(f"DELETE FROM {table} WHERE cluster_id = ?", (self.cluster_id,)) for table in TABLES
+        ]
+        try:
+            await self.transact(
+                [
+                    *s.create(self.cluster_id),
+                    s.retire_epochs(self.cluster_id),
+                    self._nobody_runs(),
+                    *empty,
+                    *statements,
+                ]
+            )
+        except UnexpectedCountError as error:
+            if error.index == len(s.create(self.cluster_id)) + 1:
+                raise await self._running() from None
+            raise
+
+    def _nobody_runs(self, broker_id: str | None = None) -> Statement:
+        """Concerns no row, or undoes everything: behind a statement that has locked the cluster's row, so that nobody registers meanwhile."""
+        marks = ", ".join("?" for _ in s.RUNNING)
+        one = "" if broker_id is None else " AND broker_id = ?"
+        return Statement(
+            "UPDATE store_broker SET heartbeat = heartbeat"
+            f" WHERE cluster_id = ? AND state IN ({marks}) AND heartbeat >= clock_ms() - ?{one}",
+            (self.cluster_id, *s.RUNNING, self.expiration_ms, *(() if broker_id is None else (broker_id,))),
+            count=0,
+        )
+
+    async def _running(self, broker_id: str | None = None) -> ToolRefusedError:
+        """Who runs, in words."""
+        try:
+            rows = await self.brokers()
+        except DatabaseError:
+            rows = []
+        running = [
+            f"{row.broker_id} ({row.address}, last seen {row.silence_ms / 1000:.0f} s ago)"
+            for row in rows
+            if row.state in s.RUNNING
+            and row.silence_ms <= self.expiration_ms
+            and broker_id in (None, row.broker_id)
+        ]
+        who = ", ".join(running) or "a broker that has just ended"
+        return ToolRefusedError(
+            f"running: {who}: stop it first (brokerctl stop); one that was killed counts as running for {self.expiration_ms / 1000:g} s"
+        )
