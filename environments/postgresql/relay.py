@@ -127,6 +127,11 @@ class Relay:
         self._severed = dict(clients)
 
     @property
+    def ports(self) -> tuple[int, ...]:
+        """Where it listens, in the order in which it was told to."""
+        return tuple(listener.sockets[0].getsockname()[1] for listener in self._listeners)
+
+    @property
     def clients(self) -> tuple[str, ...]:
         """Those of whom connections are lost, by the fault in force."""
         return tuple(self._severed)
