@@ -6,7 +6,7 @@ draws the rest from small lists; thousands of runs meet all of it.
 
 Why bounded: brokers promise something for some faults only. A search without bounds finds again and again what the documents admit (RP4, RP11, RP13), and
 never comes to a bug. Bounded runs leave out kinds that no promise covers, do not mix what ends brokers with what silences them, and let a
-pair recover before the next blow that ends a broker (who has no backup is promised nothing but its disk, and needs no rest). Kinds that are asked for by name are always taken.
+pair recover before the next blow that ends a broker (who has no backup is promised nothing but its disk, and who shares a store nothing but that: they need no rest). Kinds that are asked for by name are always taken.
 """
 
 from __future__ import annotations
@@ -46,7 +46,16 @@ ENDING: Final = (
 )
 """Kinds after which a broker must start again; the others silence or disturb it."""
 
-MILD: Final = ("disk-slow", "slow", "clock-skew", "clock-step", "clock-strobe", "takeover", "quiesce")
+MILD: Final = (
+    "disk-slow",
+    "slow",
+    "clock-skew",
+    "clock-step",
+    "clock-strobe",
+    "takeover",
+    "quiesce",
+    "switch-over",
+)
 """Kinds that every promise covers beside any other; but a link slowed to a trickle is a cut one (``_mild``)."""
 
 BEYOND: Final[Mapping[str, str]] = {
@@ -78,6 +87,8 @@ _DURATIONS_S: Final = (0.3, 1.0, 2.5, 5.0)
 _INTERVALS_S: Final = (0.5, 1.5, 3.0)
 _SWING: Final = 0.3
 _TARGETS: Final = ("live", "backup", "lives", "backups", "one", "minority", "all")
+_WAITING: Final = ("slave", "instance")
+"""What a broker is configured as that may be a backup."""
 _HA: Final = "ha-policy.replication."
 
 _PROPERTIES: Final[Mapping[str, tuple[Any, ...]]] = {
@@ -102,6 +113,11 @@ _PROPERTIES_OF: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
         "database-store.network-timeout": (300, 2000),
         "database-store.lock-expiration": (2800, 5000),
         "database-store.journal-sync-period": (0, 50),
+    },
+    "multi-instance": {
+        "ha-policy.multi-instance.failover-on-shutdown": (True,),
+        "ha-policy.multi-instance.lock-poll-period": (20, 500),
+        "ha-policy.multi-instance.lock-expiration": (2800,),
     },
 }
 """Policy -> properties that only it has."""
@@ -346,7 +362,7 @@ def _valid(fault: Fault, nodes: Sequence[NodePlan]) -> bool:
 
 def _possible(target: str, nodes: Sequence[NodePlan]) -> bool:
     """Is the cluster large enough, and has it anybody in that role?"""
-    if target in ("backup", "backups") and not any(node.configured == "slave" for node in nodes):
+    if target in ("backup", "backups") and not any(node.configured in _WAITING for node in nodes):
         return False
     return _valid(Fault(kind="kill", start_s=0.0, target=target), nodes)
 
@@ -365,17 +381,13 @@ def _fits(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> bool:
 
 
 def _paired(nodes: Sequence[NodePlan]) -> bool:
-    """Whether anybody's data is also with another, who must have caught up before the next blow; one alone has its own disk, always."""
-    return any(node.configured == "slave" for node in nodes)
+    """Whether anybody's data is also with another, who must have caught up before the next blow; one alone has its own disk, always, and who shares a store the store."""
+    return any(node.configured == "slave" and node.store is None and node.database is None for node in nodes)
 
 
 def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
     """Whether no promise covers this kind in this cluster. Brokers that share a store ask it who is live, not each other."""
-    few = (
-        _paired(nodes)
-        and not any(node.store for node in nodes)
-        and len({node.pair for node in nodes}) < QUORUM_PAIRS
-    )
+    few = _paired(nodes) and len({node.pair for node in nodes}) < QUORUM_PAIRS
     return name in BEYOND or (few and name in CONNECTED)
 
 
