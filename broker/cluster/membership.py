@@ -230,6 +230,7 @@ class Membership:
         link.on_closed = lambda reason: self._lost(link, reason)
         _log.info("cluster: linked with %s (%s)", member.name, member.role)
         self._learn(member, direct=True)
+        link.member = self._latest(member)
         self._greet(link)
 
     def _accept(self, link: Link) -> None:
@@ -270,7 +271,7 @@ class Membership:
             for member in message.members:
                 direct = link.member is not None and member.name == link.member.name
                 if direct:
-                    link.member = member
+                    link.member = self._latest(member)
                 self._learn(member, direct=direct)
             self._changed()
         elif isinstance(message, m.Leaving):
@@ -279,6 +280,12 @@ class Membership:
             handler = self.handlers.get(type(message))
             if handler is not None:
                 handler(link, message)
+
+    def _latest(self, member: m.Member) -> m.Member:
+        """What that life of a broker said last: news comes over one of two links between us, and may overtake what it had said before over the other."""
+        known = self.known.get(member.name)
+        overtaken = known is not None and known.started == member.started and known.version > member.version
+        return known if known is not None and overtaken else member
 
     def _learn(self, member: m.Member, *, direct: bool) -> None:
         if member.name == self.own.name:
