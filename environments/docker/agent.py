@@ -21,16 +21,19 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from environments.disk.conversation import DiskFailedError
 from environments.docker.child import Child, reap
 from environments.docker.control import (
     CONTROL_PORT,
     DATA,
+    DISK,
     ENDED,
     LINE_BYTES_MAX,
     LOGS,
     REFUSED,
     TOKEN_VARIABLE,
 )
+from environments.docker.disk import NodeDisk
 from environments.docker.firewall import Firewall, NodeFault, missing
 from environments.docker.prober import Prober
 from environments.docker.store_client import StoreClient
@@ -56,6 +59,7 @@ class Agent:
         self._firewall = Firewall()
         self._child = Child(Path(LOGS) / "broker.log")
         self._store = StoreClient(Path(LOGS) / "nfs-client.log", say)
+        self._disk = NodeDisk(Path(LOGS) / "disk.log")
         self._prober = Prober()
         self._paused = False
         self._down = False
@@ -119,7 +123,7 @@ class Agent:
             return {"error": f"no lease {error}", "kind": ENDED}
         except RuntimeError as error:
             return {"error": str(error), "kind": REFUSED}
-        except (OSError, TypeError, ValueError) as error:
+        except (DiskFailedError, OSError, TypeError, ValueError) as error:
             say(f"{name} failed: {error!r}")
             return {"error": str(error)}
 
@@ -153,9 +157,34 @@ class Agent:
             raise RuntimeError(
                 f"the broker runs, as pid {self._child.pid}: stop or kill it before its data is destroyed"
             )
-        removed = clear(Path(DATA))
+        removed = await asyncio.to_thread(clear, Path(DISK if self._disk.mounted else DATA))
         say(f"data destroyed, {removed} entries")
         return {"removed": removed}
+
+    # ---- a disk that can break
+
+    async def do_disk(self) -> dict[str, Any]:
+        """Put it in front of the node's data, unless it is there."""
+        await self._disk.begin()
+        return {}
+
+    async def do_look_at_disk(self) -> dict[str, Any]:
+        """How it is."""
+        return {"seen": await self._disk.ask("probe")}
+
+    async def do_lose_power(self) -> dict[str, Any]:
+        """End the broker, and let the disk forget what it was not made to keep."""
+        self._child.signal(signal.SIGKILL)
+        await self._child.exited.wait()
+        return {"lost": await self._disk.ask("power-loss")}
+
+    async def do_corrupt(self) -> dict[str, Any]:
+        """Turn over one bit of what the stopped broker has on disk; null where there is nothing."""
+        if self._child.pid is not None:
+            raise RuntimeError(
+                f"the broker runs, as pid {self._child.pid}: kill it before its disk is damaged"
+            )
+        return {"where": await self._disk.ask("corrupt")}
 
     # ---- a shared directory
 
@@ -181,6 +210,7 @@ class Agent:
             raise
         if self._paused or self._down:
             await self._stopped()
+        await self._disk.settled()
         return {"lease": lease}
 
     async def do_renew(self, lease: str) -> dict[str, Any]:
@@ -194,6 +224,7 @@ class Agent:
         self._leases.heal(lease)
         self._enforce()
         await self._returned()
+        await self._disk.settled()
         return {}
 
     async def do_heal_all(self) -> dict[str, Any]:
@@ -201,6 +232,7 @@ class Agent:
         self._leases.heal_all()
         self._enforce()
         await self._returned()
+        await self._disk.settled()
         return {}
 
     async def do_probe(self, targets: dict[str, str], patience_s: float) -> dict[str, Any]:
@@ -227,6 +259,7 @@ class Agent:
         elif self._down and not down:
             self._returning = asyncio.get_running_loop().create_task(self._return())
         self._down = down
+        self._disk.want(fault.disk for fault in faults if fault.disk is not None)
         self._firewall.apply(faults)
 
     async def _return(self) -> None:

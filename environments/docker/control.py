@@ -23,6 +23,9 @@ LOGS: Final = "/jepsen-run/logs"
 STORE: Final = "/jepsen-run/store"
 """Where a shared directory is mounted, in the containers of brokers that have one."""
 
+DISK: Final = "/jepsen-run/disk"
+"""Where a disk that can break is mounted, in front of DATA."""
+
 APP: Final = "/opt/jepsen-run/app"
 SITE: Final = "/opt/jepsen-run/site"
 

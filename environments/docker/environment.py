@@ -20,10 +20,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from environments.docker import database_server, file_store, kernel, probes
+from environments.disk_condition import DISK_MOMENTS
+from environments.docker import database_server, disks, file_store, kernel, probes
 from environments.docker.control import APP, CONTROL_PORT, DATA, ETC, LOGS, PROBE_PORT
 from environments.docker.database_server import DatabaseContainer
 from environments.docker.deployment import Deployment
+from environments.docker.disks import Disks
 from environments.docker.faults import Faults, at_once, link_faults
 from environments.docker.file_store import FileStores
 from environments.docker.node import Node, NodeDownError
@@ -85,6 +87,7 @@ class DockerEnvironment:
         self._links: ZoneLinks | None = None
         self._stores = FileStores(self._deployment)
         self._database = DatabaseContainer(self._deployment)
+        self._disks = Disks(self._deployment)
         self._faults = Faults(self._deployment.machines, lease_s)
         self._missing: dict[str, str] | None = None
 
@@ -106,6 +109,7 @@ class DockerEnvironment:
         for primitive in ("cut", "reset", "stall"):
             answers[primitive] = missing.get("cut", "")
         answers |= dict.fromkeys(file_store.PRIMITIVES, file_store.missing())
+        answers |= disks.supports()
         answers["nfs-disconnect"] = answers["nfs-disconnect"] or missing.get("cut", "")
         answers |= dict.fromkeys(DATABASE_PRIMITIVES, "")
         answers["database-disconnect"] = missing.get("cut", "")
@@ -142,12 +146,13 @@ class DockerEnvironment:
         try:
             self._stores.plan(nodes)
             self._database.plan(nodes)
+            self._disks.plan(nodes)
             await self._deployment.prepare(
                 nodes,
                 self._publish,
                 self.tell,
                 services=[*self._stores.services(), *self._database.services()],
-                options=self._stores.options(),
+                options=self._stores.options() | self._disks.options(),
             )
             await at_once((self._stores.serve(), self._database.serve()))
             await at_once(self._deploy_node(spec, node, nodes) for node in nodes)
@@ -210,6 +215,7 @@ class DockerEnvironment:
             command = self._stores.command(node, self._system.command(self._layout(node)))
             try:
                 await self._stores.mount(target)
+                await self._disks.begin(target)
                 await target.ask(
                     "start", command=command, environment=self._database.variables, directory=APP
                 )
@@ -262,6 +268,11 @@ class DockerEnvironment:
         elif primitive in file_store.PRIMITIVES:
             at_nodes = self._stores.faults(primitive, nodes, options)
             options = {}
+        elif primitive in disks.PRIMITIVES:
+            at_nodes = self._disks.faults(primitive, nodes, options)
+            if primitive in DISK_MOMENTS:
+                await self._disks.strike(primitive, nodes, self._faults.boot)
+            options = {}
         elif primitive in DATABASE_PRIMITIVES:
             at_nodes = self._database.faults(primitive, nodes, options)
             options = {}
@@ -297,7 +308,7 @@ class DockerEnvironment:
 
         async def probe_node(name: str) -> None:
             node, _, part = name.partition("/")
-            looks = {"store": self._stores.look, "database": self._database.look}
+            looks = {"store": self._stores.look, "database": self._database.look, "disk": self._disks.look}
             observed[name] = await looks.get(part, self._state)(node)
 
         tasks = [probe_node(name) for name in nodes]
@@ -326,7 +337,7 @@ class DockerEnvironment:
         await node.boot()
 
     def _layout(self, node: str) -> Layout:
-        return self._stores.layout(node) or LAYOUT
+        return self._stores.layout(node) or self._disks.layout(node) or LAYOUT
 
     def _node(self, name: str) -> Node:
         if name not in self._deployment.nodes:
@@ -342,7 +353,7 @@ class DockerEnvironment:
 
     def _split(self, what: str, links: Sequence[Link], nodes: Sequence[str]) -> tuple[list[Link], list[Link]]:
         """The links between nodes and those of zones. UsageError for ends that do not exist and for faults of the wrong kind."""
-        if what in ("pause", *file_store.PRIMITIVES, *DATABASE_PRIMITIVES):
+        if what in ("pause", *file_store.PRIMITIVES, *DATABASE_PRIMITIVES, *disks.PRIMITIVES):
             if links or not nodes:
                 raise UsageError(f"{what}: takes nodes, no links")
         elif what in LINK_PRIMITIVES:

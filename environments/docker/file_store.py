@@ -48,11 +48,11 @@ _PATIENCE_S: Final = 0.8
 """Of a question to the server. Lost packets of a handshake are sent again after a second, so waiting longer is no use."""
 
 
-def missing(device: Path = fuse_device.DEVICE) -> str:
-    """What this host lacks for containers that mount; "" if nothing, or if the engine's host is another machine."""
+def missing(purpose: str = "mount NFS through it", device: Path = fuse_device.DEVICE) -> str:
+    """What this host lacks for containers that mount something for this ``purpose``; "" if nothing, or if the engine's host is another machine."""
     if not sys.platform.startswith("linux") or device.exists():
         return ""
-    return f"{device} is missing on this host, and containers mount NFS through it: load the kernel module (sudo modprobe fuse), or use --environment simulation"
+    return f"{device} is missing on this host, and containers {purpose}: load the kernel module (sudo modprobe fuse), or use --environment simulation"
 
 
 def refuses(nodes: Sequence[NodePlan]) -> str:

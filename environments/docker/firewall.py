@@ -38,7 +38,7 @@ class Slow:
 class NodeFault:
     """What one fault does at one node. ``cut``, ``reset`` and ``stall`` name the addresses whose packets suffer here.
 
-    ``pause`` stops the node's program, ``down`` ends it and starts it again when the fault does.
+    ``pause`` stops the node's program, ``down`` ends it and starts it again when the fault does. ``disk`` is a condition of its disk.
     """
 
     cut: tuple[str, ...] = ()
@@ -47,6 +47,7 @@ class NodeFault:
     slow: tuple[Slow, ...] = ()
     pause: bool = False
     down: bool = False
+    disk: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, data: dict[str, Any]) -> NodeFault:
@@ -58,6 +59,7 @@ class NodeFault:
             slow=tuple(Slow(**one) for one in data.get("slow", ())),
             pause=bool(data.get("pause", False)),
             down=bool(data.get("down", False)),
+            disk=data.get("disk"),
         )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from environments import scratch
+from environments.disk import DISK_MODULES
 from environments.docker.base_image import PYTHON_LABEL, REPOSITORY, Tell, base_image, build
 from environments.docker.control import APP, SITE
 from environments.docker.engine import IMAGE_LABEL
@@ -44,10 +45,12 @@ AGENT_MODULES: Final = (
     "environments/docker/agent.py",
     "environments/docker/child.py",
     "environments/docker/control.py",
+    "environments/docker/disk.py",
     "environments/docker/firewall.py",
     "environments/docker/prober.py",
     "environments/docker/store_client.py",
     *CLIENT_MODULES[1:],
+    *(module for module in DISK_MODULES if module not in CLIENT_MODULES),
 )
 
 ROOT: Final = Path(__file__).resolve().parents[2]

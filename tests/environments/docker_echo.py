@@ -9,7 +9,7 @@ BOUND_S = 90.0
 """For whatever takes milliseconds on an idle machine."""
 
 PROGRAM = """
-import asyncio, json, subprocess, sys
+import asyncio, json, os, subprocess, sys
 from pathlib import Path
 
 config = json.loads(Path(sys.argv[1], "echo.json").read_text())
@@ -45,9 +45,12 @@ async def serve(reader, writer):
             continue
         if words[0] == b"orphan":
             subprocess.run(["sh", "-c", "sleep 0.1 &"])
-        if words[0] == b"keep":
+        if words[0] in (b"keep", b"sync"):
             with data.open("ab") as file:
                 file.write(words[1] + b"\\n")
+                file.flush()
+                if words[0] == b"sync":
+                    os.fsync(file.fileno())
         kept = data.read_text().split() if data.exists() else []
         writer.write(f"{config['name']}: {','.join(kept)}\\n".encode())
 

@@ -1,0 +1,112 @@
+"""The disks of containers that can break: for nodes of tests that break them, a file system in front of each one's volume.
+
+A killed container takes the memory of its disk along: what had been written stays, synced or not, as `kill` promises. "power-loss" lets the disk forget first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, condition_of
+from environments.docker.control import DISK, ETC, LOGS
+from environments.docker.deployment import Deployment
+from environments.docker.faults import at_once
+from environments.docker.file_store import missing
+from environments.docker.node import Node, NodeDownError
+from environments.nfs.server_container import CLIENT_CAPABILITIES, CLIENT_DEVICES
+from harness.interface import InfrastructureError, Layout, NodePlan, UsageError
+
+PRIMITIVES: Final = (*DISK_LEASES, *DISK_MOMENTS)
+
+LAYOUT: Final = Layout(etc=ETC, data=DISK, logs=LOGS)
+
+
+def supports() -> dict[str, str]:
+    """Disk fault -> why it cannot be had; "" if it can. Disks are FUSE mounts, as shared directories are."""
+    return dict.fromkeys(PRIMITIVES, missing("put the brokers' disks behind it"))
+
+
+class Disks:
+    """Empty where no node is to have one."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._deployment = deployment
+        self._of: set[str] = set()
+
+    def plan(self, nodes: Sequence[NodePlan]) -> None:
+        """Take note of who has one."""
+        self._of = {node.name for node in nodes if node.disk}
+
+    def options(self) -> dict[str, dict[str, Any]]:
+        """What the containers need to mount."""
+        return {
+            name: {
+                "cap_add": list(CLIENT_CAPABILITIES),
+                "devices": list(CLIENT_DEVICES),
+                "security_opt": ["apparmor:unconfined"],
+            }
+            for name in sorted(self._of)
+        }
+
+    def layout(self, node: str) -> Layout | None:
+        """Where its broker has its directories; None for one whose disk is its volume."""
+        return LAYOUT if node in self._of else None
+
+    async def begin(self, node: Node) -> None:
+        """Put the disk of a container that runs in its place, unless it is there."""
+        if node.plan.name in self._of:
+            await node.ask("disk")
+
+    def faults(
+        self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any] | None
+    ) -> dict[str, dict[str, Any]]:
+        """What each agent has to do. Raises UsageError for a node without such a disk, and for options."""
+        self._require(primitive, nodes)
+        given = dict(options or {})
+        condition = {} if primitive in DISK_MOMENTS else msgspec.to_builtins(condition_of(primitive, given))
+        if given:
+            raise UsageError(f"{primitive}: unknown option {min(given)!r}")
+        return {node: {"disk": condition} for node in nodes}
+
+    async def strike(
+        self, primitive: str, nodes: Sequence[str], boot: Callable[[Node], Awaitable[None]]
+    ) -> None:
+        """Do what happens at once: all machines lose their power, or a bit of each disk is turned over. ``boot`` starts a container's agent."""
+        self._require(primitive, nodes)
+        strike = self._power_lost if primitive == "power-loss" else functools.partial(self._corrupt, boot)
+        await at_once(strike(self._deployment.nodes[name]) for name in nodes)
+
+    async def look(self, name: str) -> str:
+        """How a node's disk is: "gone" with its machine."""
+        self._require("a look at a disk", (name,))
+        try:
+            answer = await self._deployment.nodes[name].ask("look_at_disk")
+        except NodeDownError:
+            return "gone"
+        return str(answer["seen"])
+
+    async def _power_lost(self, node: Node) -> None:
+        async with node.lock:
+            try:
+                await node.ask("lose_power")
+            except NodeDownError:
+                return  # it was off
+            await node.kill()
+
+    async def _corrupt(self, boot: Callable[[Node], Awaitable[None]], node: Node) -> None:
+        async with node.lock:
+            await boot(node)
+            await self.begin(node)
+            if (await node.ask("corrupt"))["where"] is None:
+                raise InfrastructureError(f"nothing is on the disk of {node.plan.name} that could be damaged")
+
+    def _require(self, what: str, nodes: Sequence[str]) -> None:
+        for node in nodes:
+            if node not in self._of:
+                raise UsageError(
+                    f"{what}: the disk of {node} is its container's volume, which no fault reaches"
+                )
