@@ -35,9 +35,9 @@ class AdminKind(NodeKind):
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:
         """Brokers that know the command."""
-        if any(node.database for node in nodes):
+        if any(node.configured == "member" for node in nodes):
             return ""
-        return "only brokers that share a database know this command: use --policy ha-database"
+        return "only brokers of a high-availability cluster know this command: use --policy ha-database"
 
     async def ask(
         self,
