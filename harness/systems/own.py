@@ -172,7 +172,7 @@ class OwnSystem:
         )
         known = ["*", *(node.name for node in nodes), *([store.NAME] if shared else [])]
         known += [database_plan.NAME] if database is not None else []
-        for name in spec.properties:
+        for name in (*spec.properties, *(store.named(spec) if shared else ())):
             if name not in known:
                 raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
         for node in nodes:

@@ -55,6 +55,12 @@ def in_database(spec: TestSpec) -> bool:
     return True
 
 
+def named(spec: TestSpec) -> tuple[str, ...]:
+    """The nodes of which something is said that others do not have."""
+    parted = (name.partition(".") for name in spec.properties.get(NAME, {}))
+    return tuple(whose for key, dot, whose in parted if dot and key in OWN)
+
+
 def plan(spec: TestSpec, name: str, node: str = "") -> StorePlan:
     """The store of one pair, as ``node`` has it: "uid.a2" is the uid of a2 alone. Raises UsageError naming the property."""
     fields = {
@@ -65,10 +71,14 @@ def plan(spec: TestSpec, name: str, node: str = "") -> StorePlan:
     given: dict[str, Any] = {}
     for name_given, value in spec.properties.get(NAME, {}).items():
         key, dot, whose = name_given.partition(".")
-        if key in (BACKUPS, TYPE) and not dot and spec.policy == "shared-store":
+        if key == BACKUPS and not dot and spec.policy == "shared-store":
+            continue
+        if key == TYPE and not dot:
+            if value not in (directories := TYPES[:2]):
+                raise UsageError(f"--set {NAME}:{TYPE}={value}: it must be {' or '.join(directories)}")
             continue
         if key not in fields or (dot and key not in OWN):
-            known = (*([BACKUPS, TYPE] if spec.policy == "shared-store" else []), *fields)
+            known = (*([BACKUPS] if spec.policy == "shared-store" else []), TYPE, *fields)
             raise UsageError(f"--set {NAME}:{name_given}: unknown property: {near(name_given, known)}")
         if dot and whose != node:
             continue

@@ -172,3 +172,40 @@ def test_a_fault_of_a_store_needs_a_store():
         compose(
             specs.build({"policy": "replication", "environment": "simulation", "nemeses": ("nfs-restart",)})
         )
+
+
+def test_the_instances_of_a_queue_manager_share_a_store_and_the_second_is_started_beside_the_first():
+    nodes = plan(policy="multi-instance", pairs=2)
+    assert [(node.name, node.configured, node.store.name, node.after) for node in nodes] == [
+        ("a1", "instance", "a", None),
+        ("a2", "instance", "a", "a1"),
+        ("b1", "instance", "b", None),
+        ("b2", "instance", "b", "b1"),
+    ]
+    for node in ("a1", "b2"):
+        section = configured(node, policy="multi-instance", pairs=2).ha_policy.multi_instance
+        assert section.queue_manager == f"QM{node[0].upper()}"
+        assert section.permit_standby
+        assert section.lock_expiration <= StorePlan(name="a").lease_ms
+
+
+def test_the_ids_of_a_machine_are_its_own():
+    nodes = plan(policy="multi-instance", pairs=1, properties={"store": {"uid.a2": 502, "gid": 7}})
+    assert [(node.store.uid, node.store.gid) for node in nodes] == [(501, 7), (502, 7)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"backups": 2}, "store:backups: unknown property"),
+        ({"lease-ms.a2": 2}, "store:lease-ms.a2: unknown property"),
+        ({"user": 2}, "store:user: unknown property"),
+        ({"uid.a9": 2}, 'no node "a9" in this test'),
+        ({"uid.": 2}, 'no node "" in this test'),
+        ({"uid.a2": -1}, "uid"),
+        ({"type": "database"}, "it must be directory or nfs"),
+    ],
+)
+def test_what_a_queue_managers_store_does_not_have_is_named(wrong, message):
+    with pytest.raises(UsageError, match=message):
+        plan(policy="multi-instance", pairs=1, properties={"store": wrong})

@@ -16,6 +16,7 @@ from broker.policies.multi_instance.candidate import Candidate
 from broker.policies.multi_instance.places import Said
 from broker.policies.multi_instance.steering import Steering
 from broker.policies.multi_instance.store import QueueManagerStore
+from broker.policies.policy import Succession
 from broker.policies.shared_store.candidate import Granted
 from broker.policies.shared_store.live import LiveRole, bounded
 from broker.seams import Seams
@@ -67,6 +68,11 @@ class MultiInstancePolicy:
     def replicating(self) -> bool:
         """A standby instance lacks nothing; an active one has all its data in one place."""
         return self.candidate is not None and self.candidate.stands_by
+
+    @property
+    def succession(self) -> Succession:
+        """Each activation is a life of its own; but for the first, each takes the data over from the last."""
+        return Succession() if self.live is None else self.live.succession
 
     @property
     def commands(self) -> Mapping[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]]:

@@ -18,7 +18,7 @@ from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.ha_policy import SharedStoreRole
 from broker.policies.live import Live
-from broker.policies.policy import StartError
+from broker.policies.policy import StartError, Succession, Takeover
 from broker.policies.shared_store.candidate import Granted
 from broker.policies.shared_store.lease import Lease, LockLostError
 from broker.policies.shared_store.store import FAILING_BACK, LIVE, PAUSED, Data, HeldLock
@@ -82,6 +82,14 @@ class LiveRole:
         self._fenced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.lease.on_doubt = self._doubt
         self.lease.on_certain = self._trust
+
+    @property
+    def succession(self) -> Succession:
+        """The life of the store, while it is served; but for the first, each takes the data over from the last."""
+        if not self._serving or self.live is None:
+            return Succession()
+        taken = (Takeover(self.live.engine.settings.node_id, self.life),) if self.life > 1 else ()
+        return Succession(self.life, taken)
 
     async def run(self, stopping: asyncio.Event) -> LiveEnd:
         """Reign until ``stopping``, a failback, or the loss of the lock. Raises FencedError; StartError for a damaged journal."""

@@ -15,7 +15,7 @@ from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
-from broker.policies.policy import Succession, Takeover
+from broker.policies.policy import Succession
 from broker.policies.shared_store.candidate import Candidate, Granted, master_is_back
 from broker.policies.shared_store.live import LiveEnd, LiveRole, bounded
 from broker.policies.shared_store.store import Mark, Store
@@ -69,11 +69,7 @@ class SharedStorePolicy:
     @property
     def succession(self) -> Succession:
         """The life of the store; but for the first, each takes the data over from the last."""
-        role, node_id = self.live, self.node_id
-        if role is None or self._role not in ("live", "verifying") or node_id is None:
-            return Succession()
-        taken = (Takeover(node_id, role.life),) if role.life > 1 else ()
-        return Succession(role.life, taken)
+        return Succession() if self.live is None else self.live.succession
 
     def request_stop(self, *, failover: bool | None = None) -> None:
         """What the stop to come shall do about failover."""

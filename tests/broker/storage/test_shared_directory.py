@@ -9,7 +9,9 @@ import threading
 
 import pytest
 
+from broker.storage.journal import Journal
 from broker.storage.shared_directory import SharedDirectoryVolume
+from broker.storage.subdirectory import Subdirectory
 
 HOLDER = """
 import asyncio, sys
@@ -224,3 +226,49 @@ def test_the_root_is_made_by_the_first_call_and_not_before(tmp_path):
 
     asyncio.run(use())
     assert os.path.isdir(tmp_path / "store")  # noqa: PTH112
+
+
+def test_whether_a_byte_is_held_can_be_seen_without_taking_it(tmp_path, other_process):
+    async def main(volume):
+        assert await volume.locked("server.lock", 1) is True
+        assert await volume.locked("server.lock", 2) is False
+        assert await volume.locked("absent.lock", 1) is False
+        assert not (tmp_path / "store" / "absent.lock").exists()
+        mine = await volume.try_lock("server.lock", 2)
+        assert await volume.locked("server.lock", 2) is True  # our own as well
+        await mine.verify()
+        other_process.kill()
+        other_process.wait()
+        assert await volume.locked("server.lock", 1) is False
+
+    on(tmp_path, main)
+
+
+def test_the_owner_of_a_directory_is_told_as_numbers(tmp_path):
+    async def main(volume):
+        await volume.mkdir("qmgrs/QM1")
+        assert await volume.owner("qmgrs/QM1") == volume.ids() == (os.geteuid(), os.getegid())
+        with pytest.raises(FileNotFoundError):
+            await volume.owner("qmgrs/QM2")
+
+    on(tmp_path, main)
+
+
+def test_a_part_of_a_shared_directory_is_one_itself_and_the_rest_is_out_of_its_way(tmp_path):
+    async def main(volume):
+        await volume.mkdir("logs/QM1")
+        part = Subdirectory(volume, "logs/QM1")
+        journal, recovered = await Journal.open(part, "journal")
+        assert recovered.records == []
+        await journal.close()
+        assert await part.list(".") == ["journal", "journal.lock"]
+        assert await volume.list("logs") == ["QM1"]
+        lock = await part.try_lock("log.lock", 0)
+        assert await volume.locked("logs/QM1/log.lock", 0) is True
+        await part.link("journal.lock", "second")
+        await part.rename("second", "third")
+        assert (await part.exists("second"), await part.exists("third")) == (False, True)
+        await lock.release()
+        assert await part.owner(".") == await volume.owner("logs/QM1") == part.ids()
+
+    on(tmp_path, main)
