@@ -71,6 +71,7 @@ def test_two_queue_managers_share_nothing():
     assert result.valid is True
     assert ("a2", "live") in lives(result)
     assert ("b2", "live") not in lives(result)
+    assert {lives(result)[0], lives(result)[1]} == {("a1", "live"), ("b1", "live")}  # the first to be started
 
 
 class Brokers:
