@@ -1,0 +1,112 @@
+"""Runs on a real PostgreSQL, from deployment to verdict: commits are lost and nothing else is, and the database's password is in no file of the store."""
+
+import io
+import json
+import os
+
+import msgspec
+import pytest
+
+from environments.docker.database_server import DatabaseContainer
+from environments.local.environment import LocalEnvironment
+from environments.postgresql import program
+from harness import session
+from harness.compose import compose
+from harness.interface import Fault, Schedule, UsageError
+from harness.scenarios import named
+
+REQUIRE = "JEPSEN_RUN_REQUIRE_POSTGRESQL"
+
+
+@pytest.fixture
+def passwords(monkeypatch):
+    """Those of the servers that are made."""
+    found = []
+
+    def watched(kind, name):
+        original = getattr(kind, name)
+
+        async def begin(self, *arguments):
+            await original(self, *arguments)
+            variables = self.variables if isinstance(self, DatabaseContainer) else self._variables
+            found.append(variables["PGPASSWORD"])
+
+        monkeypatch.setattr(kind, name, begin)
+
+    watched(LocalEnvironment, "_make_database")
+    watched(DatabaseContainer, "serve")
+    return found
+
+
+def _composed(environment, scenario, kind=None, seconds=6.0, **spec):
+    spec = msgspec.structs.replace(
+        named(scenario).spec, environment=environment, time_limit_s=seconds, seed=3, **spec
+    )
+    faults = () if kind is None else (Fault(kind=kind, start_s=1.5, duration_s=2.5),)
+    return compose(spec, Schedule(faults=faults))
+
+
+@pytest.mark.spark
+@pytest.mark.cluster
+@pytest.mark.parametrize("environment", ["local", pytest.param("docker", marks=pytest.mark.docker)])
+def test_lost_commits_are_survived_and_the_password_is_nowhere(tmp_path, monkeypatch, passwords, environment):
+    lack = program.missing() if environment == "local" else ""
+    if lack and os.environ.get(REQUIRE) == "1":
+        pytest.fail(f"{REQUIRE}=1, but {lack}")
+    if lack:
+        pytest.skip(lack)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    talk = io.StringIO()
+    composed = _composed(environment, "HA11-disconnect", "database-disconnect")
+    outcome = session.execute(composed, tmp_path / "store", talk)
+    assert outcome.verdict.valid is True, talk.getvalue()
+    control = json.loads((outcome.store / "findings.json").read_text())
+    assert control["valid"] is True
+    assert "database-disconnect-1" in talk.getvalue()
+    assert "took effect" in talk.getvalue()
+    assert (outcome.store / "logs" / "database" / "postgresql.log").stat().st_size
+    (password,) = passwords
+    assert len(password) == 32
+    files = [path for path in outcome.store.rglob("*") if path.is_file()]
+    assert len(files) > 8
+    assert [path for path in files if password.encode() in path.read_bytes()] == []
+    assert password not in talk.getvalue()
+
+
+def test_a_fault_of_the_database_brings_a_server_where_the_person_left_its_kind_open():
+    nodes = _composed("local", "HA11-stall", "database-stall").nodes
+    assert {node.database.type for node in nodes} == {"postgresql"}
+    nodes = _composed("local", "HA11-stall").nodes
+    assert {node.database.type for node in nodes} == {""}
+
+
+@pytest.mark.parametrize(
+    ("environment", "properties", "words"),
+    [
+        (
+            "local",
+            {"database": {"type": "sqlite"}},
+            "the database of this test is a file, which no fault can stop",
+        ),
+        (
+            "local",
+            {"*": {"database-store.url": "postgresql://db/x"}},
+            "is a server of yours, which is not broken",
+        ),
+        ("local", {"database": {"type": "oracle"}}, "database:type=oracle: it must be postgresql or sqlite"),
+        ("local", {"database": {"typ": "sqlite"}}, 'database:typ: unknown property: did you mean "type"?'),
+        (
+            "simulation",
+            {"database": {"type": "postgresql"}},
+            "a simulated world has a database server of its own",
+        ),
+        (
+            "local",
+            {"database": {"type": "postgresql"}, "a1": {"database-store.url": "sqlite:x"}},
+            "has a database-store.url of its own",
+        ),
+    ],
+)
+def test_a_database_that_cannot_be_had_or_broken_is_refused_by_name(environment, properties, words):
+    with pytest.raises(UsageError, match=words):
+        _composed(environment, "HA11-stall", "database-stall", properties=properties)
