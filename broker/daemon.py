@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from broker import config as configuration
 from broker.admin import AdminServer
@@ -24,6 +24,7 @@ from broker.config import BrokerConfig
 from broker.masking import MaskError
 from broker.policies.policy import Policy, StartError
 from broker.seams import Seams, real_seams
+from broker.storage import mount_lease
 from broker.storage.database.opening import Database, open_database
 from broker.storage.directory import DirectoryVolume
 from broker.storage.shared import SharedDirectory
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from broker.policies.shared_store.store import Store
 
 _log = logging.getLogger("broker")
+
+LEASE_PATIENCE_S: Final = 2.0
+"""How long the start waits to hear of the file server's lease."""
 
 USAGE = "usage: brokerd --config broker.toml"
 
@@ -149,12 +153,33 @@ async def _serve_as_process(config: BrokerConfig) -> int:
         )
         return StartError.status
     database = None
+    if isinstance(volume, SharedDirectoryVolume) and (problem := await _lease_problem(config, volume)):
+        _log.error("%s", problem)
+        await volume.close()
+        return configuration.EXIT_USAGE
     if config.database_store is not None:
         database = partial(open_database, config.database_store, config.path, os.environ)
     try:
         return await serve(config, real_seams(config.resolved_hosts()), volume, stopping, database=database)
     finally:
         await volume.close()
+
+
+async def _lease_problem(config: BrokerConfig, volume: SharedDirectoryVolume) -> str:
+    """What is wrong between ``lock-expiration`` and the file server's lease, "" if nothing, or nothing known."""
+    section = config.shared_store or config.ha_policy.multi_instance
+    assert section is not None, "a shared directory without a policy"
+    try:
+        async with asyncio.timeout(LEASE_PATIENCE_S):
+            lease_s = await volume.call(mount_lease.lease_s, config.data_path)
+    except TimeoutError:
+        return ""  # it does not answer: the policy waits for it, and says so
+    if lease_s is None or section.lock_expiration <= 1000 * lease_s:
+        return ""
+    return (
+        f"{config.path}: lock-expiration is {section.lock_expiration}: the file server of {config.data_path} keeps the locks of a silent"
+        f" broker for {lease_s} s only, so it must be at most {1000 * lease_s}"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
