@@ -170,7 +170,9 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
 
 
 def _fenced(rows: Sequence[Row], own: Sequence[Reign], taken: Sequence[Row], asked: Row, r: Row) -> bool:
-    """Whether a takeover with a higher number than its own was certain before it was asked, and it cannot have begun a later life before it answered."""
+    """Whether a takeover with a higher number than its own was certain before it was asked to store something, and it cannot have begun a later life before it answered."""
+    if r["f"] not in ("send", "ack", "commit") or (r["f"] != "commit" and r.get("transaction") is not None):
+        return False
     for n, reign in enumerate(own):
         if n + 1 < len(own) and r["time"] >= own[n + 1].since:
             continue

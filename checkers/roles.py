@@ -73,6 +73,8 @@ class Window(NamedTuple):
     only: str | None = None
     own: int = -1
     by: int = -1
+    stored: bool = False
+    """Only what has to be stored counts: sends, acks and commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ class Fall(NamedTuple):
     end: int
     own: int
     by: int
+    stored: bool
 
 
 def fallen(
@@ -161,8 +164,11 @@ def fallen(
     """When which broker was certainly replaced, and by what that is known.
 
     Another was live in its place: under the node ID that it had last. A broker that lost its data and began anew is another node, and owes the old one nothing.
-    Nor does one that may have been live once more, for less time than lay between two looks at it. Or another had completed a takeover of
-    that node under a higher number than its own life's: that holds whatever node ID the taker is live with, and whichever row came first.
+    Nor does one that may have been live once more, for less time than lay between two looks at it.
+
+    Or another had completed a takeover of that node under a higher number than its own life's: whatever node ID the taker is live with, and whichever row
+    came first. Then it is the store that has fenced it, which an administrator may make it do in the middle of a life: nothing that has to be stored can
+    be promised any more, and what needs no store is nobody's loss.
     """
     times = []
     for own in found:
@@ -175,18 +181,20 @@ def fallen(
             and reign.index > own.index
             and (back is None or reign.index < back.index)
         ]
-        successors += [
+        fenced = [
             (max(takeover.certain, own.begin), takeover.index)
             for takeover in fencing(takeovers, own.broker, own.node_id, own.life)
         ]
-        if successors:
-            begin, by = min(successors)
-            end = 2**62 if back is None else back.since
+        end = 2**62 if back is None else back.since
+        for stored, some in ((False, successors), (True, fenced)):
+            if not some or (stored and successors and min(successors)[0] <= min(some)[0]):
+                continue
+            begin, by = min(some)
             for low, high in doubtful.get(own.broker, ()):
                 if high > begin and low < end:
-                    times.append(Fall(own.broker, begin, low, own.index, by))
+                    times.append(Fall(own.broker, begin, low, own.index, by, stored))
                     begin = high
-            times.append(Fall(own.broker, begin, end, own.index, by))
+            times.append(Fall(own.broker, begin, end, own.index, by, stored))
     return [time for time in times if time.begin < time.end]
 
 
@@ -198,6 +206,8 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
     f = rows.f
     answers = (rows.process >= 0) & (rows.type.codes == rows.type.code("ok")) & (rows.broker.codes >= 0)
     promises = (f.codes != f.code("deliver")) & (f.codes != f.code("connect"))
+    commits = f.codes == f.code("commit")
+    stored = commits | (f.codes == f.code("send")) | (f.codes == f.code("ack"))
     asked: _Questions | None = None
     of_run = _by_run(rows.run)
     for window in windows:
@@ -205,9 +215,12 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
         if mine is None:
             continue
         here = answers[mine] & (rows.broker.codes[mine] == rows.broker.code(window.broker))
-        here &= f.codes[mine] == f.code(window.only) if window.only else promises[mine]
+        counted = stored if window.stored else promises
+        here &= f.codes[mine] == f.code(window.only) if window.only else counted[mine]
         here &= (rows.time[mine] > window.begin) & (rows.time[mine] < window.end)
         at = np.flatnonzero(here) if isinstance(mine, slice) else mine[here]
+        if window.stored:  # what is in a transaction is stored with its commit
+            at = at[commits[at] | (rows.transaction[at] == NONE)]
         if not len(at):
             continue
         asked = asked or _Questions(rows)
@@ -289,7 +302,7 @@ def windows_of(
 ) -> list[Window]:
     """What must be looked up of one run: windows of the fallen first, then two for each overlap."""
     fell = [
-        Window(run, number, fall.broker, fall.begin, fall.end, own=fall.own, by=fall.by)
+        Window(run, number, fall.broker, fall.begin, fall.end, own=fall.own, by=fall.by, stored=fall.stored)
         for number, fall in enumerate(fallen(found, doubts(roles), takeovers))
     ]
     beside = [

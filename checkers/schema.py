@@ -34,7 +34,8 @@ Of the monitor
     role          broker, node_id, role, time_low, time_high: the change *to* ``role`` happened within [time_low, time_high]
                   (ns). Role "unreachable" means nobody answered: no claim is made until the next row. value, of a live that tells: the number
                   of its life, which grows with each life and each takeover of that node (activation, life of a shared store, epoch in a
-                  database); a takeover with a higher number fences it
+                  database); a takeover with a higher number fences it: it can
+                  have nothing stored any more
     takeover      broker, node_id, value, time_low, time_high: within [time_low, time_high] that broker completed a takeover of that node's
                   data; value is the takeover's number in the same count. Only from brokers that tell
     replication     broker, node_id, value "replicated" or "unreplicated", time_low, time_high: from within this interval on, that live had, or

@@ -234,6 +234,13 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*role(1, "a1", "live", 0, 1), *role(8, "a2", "live", 7, 8), *send(10, 1), *role(14, "a1", "stopped", 9, 14)], {"split-brain", "zombie"}),
     "a broker that another has taken over under a higher number is a zombie, whatever its taker is called": (
         [*live(1, "a1", 0, 1, 3), *live(2, "b1", 0, 1, 1, "m"), *takeover(8, "b1", 7, 8, 4), *send(10, 1)], {"zombie"}),
+    "a commit that a broker takes after its takeover makes it a zombie": (
+        [*live(1, "a1", 0, 1, 3), *takeover(8, "b1", 7, 8, 4), *end(10, "commit", 5)], {"zombie"}),
+    "what a broker takes into a transaction after its takeover is not stored yet": (
+        [*live(1, "a1", 0, 1, 3), *takeover(8, "b1", 7, 8, 4), *send(10, 1, transaction=5)], set()),
+    "what needs no store is no zombie's where the store has fenced it": (
+        [*live(1, "a1", 0, 1, 3), *takeover(8, "b1", 7, 8, 4), o(10, 9, "invoke", "subscribe", session=2),
+         o(11, 9, "ok", "subscribe", session=2, broker="a1")], set()),
     "a broker that answers before its takeover is certain is no zombie": (
         [*live(1, "a1", 0, 1, 3), *send(8, 1), *takeover(10, "b1", 7, 10, 4)], set()),
     "a takeover with a lower number fences nobody": (
