@@ -72,6 +72,22 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
         "two brokers were live with one node ID, and one of them said so",
         r"duplicate node ID",
     ),
+    "instance/stood-by": (
+        "an instance of a queue manager stood by",
+        r"a standby instance of queue manager \S+ has been started",
+    ),
+    "instance/switched-over": (
+        "a queue manager was switched over",
+        r"queue manager \S+ ended, permitting switchover",
+    ),
+    "instance/ended-together": (
+        "a standby instance ended with its queue manager, or alone",
+        r" INFO \S+ standby queue manager instance \S+ ended$",
+    ),
+    "instance/refused": (
+        "an instance was refused, since others run",
+        r" ERROR \S+ queue manager \S+ already has ",
+    ),
     "journal/torn-tail": ("a recovery cut off a torn tail", r"journal: cut off a torn tail"),
     "journal/compacted": ("a journal was compacted", r"journal: compacted"),
     "journal/moved-aside": ("old data was moved aside for a copy", r"was moved to \S+: a copy begins"),

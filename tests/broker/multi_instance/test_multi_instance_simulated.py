@@ -9,6 +9,7 @@ import pytest
 from broker.policies.shared_store import EXIT_FENCED
 from broker.policies.shared_store.lease import Lease
 from environments.simulation.environment import SimulationEnvironment
+from environments.simulation.kernel import Kernel
 from harness.interface import Fault, Schedule
 from harness.scenarios import named
 from harness.simulate import simulate
@@ -45,6 +46,25 @@ def test_an_active_instance_that_is_cut_off_ends_before_another_is_active():
     changes = lives(result)
     assert changes.index(("a1", "verifying")) < changes.index(("a2", "live"))
     assert ("a1", "stopped") in changes
+
+
+@pytest.mark.parametrize("lost", ["qmgrs/QMA/active.lock", "logs/QMA/log.lock"])
+def test_an_active_instance_that_loses_one_of_its_locks_ends(monkeypatch, lost):
+    """Its file was deleted: whoever comes next locks another one (AMQ-4705), and must wait for as long as the old lock may be believed in."""
+
+    def delete(kernel, cut):
+        if cut:
+            kernel.server.remove(lost)
+
+    monkeypatch.setattr(Kernel, "set_cut", delete)
+    result = run("nfs-disconnect", "a1", 7.0)
+    assert not result.grave
+    changes = lives(result)
+    assert ("a1", "stopped") in changes
+    assert ("a2", "live") in changes
+    waited = any("the store's lock file was lost: waiting 4 s" in line for line in result.logs["a2"])
+    assert waited is (lost == "qmgrs/QMA/active.lock")
+    assert len({row["node_id"] for row in result.rows if row["f"] == "role" and row["role"] == "live"}) == 1
 
 
 def test_a_power_loss_is_taken_over_when_the_lease_runs_out():
