@@ -52,14 +52,20 @@ def main() -> int:
     parser.add_argument("--environment", choices=ENVIRONMENTS, help="where to measure; none renders only")
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--scenario", action="append", default=[], help="only these rows or families")
+    parser.add_argument("--set", action="append", default=[], dest="settings", help="as jepsen-run's")
     parser.add_argument("--kept", type=Path, default=Path(tempfile.gettempdir()) / "jepsen-bench-scenarios")
     parser.add_argument("--render", type=Path, help="write the table as Markdown")
     arguments = parser.parse_args()
-    scenarios = chosen(arguments.scenario)
+    scenarios = tuple(
+        each.with_settings(arguments.settings) if isinstance(each, Scenario) else each
+        for each in chosen(arguments.scenario)
+    )
     arguments.kept.mkdir(parents=True, exist_ok=True)
     surprises = 0
     if arguments.environment:
-        surprises = measure(scenarios, arguments.environment, arguments.runs, arguments.kept)
+        surprises = measure(
+            scenarios, arguments.environment, arguments.runs, arguments.kept, arguments.settings
+        )
     table = "\n".join(render(scenarios, [load(arguments.kept, name) for name in ENVIRONMENTS])) + "\n"
     if arguments.render:
         arguments.render.write_text(table, encoding="utf-8")
@@ -68,11 +74,14 @@ def main() -> int:
     return 1 if surprises else 0
 
 
-def measure(scenarios: tuple[Scenario, ...], environment: str, runs: int, kept: Path) -> int:
+def measure(
+    scenarios: tuple[Scenario, ...], environment: str, runs: int, kept: Path, settings: list[str]
+) -> int:
     """Run each so often, with the seeds 0, 1, ...; how many runs were not as expected. What was seen is kept after each scenario."""
     measured = load(kept, environment) or Measured(environment, "", "", "")
     measured.date = f"{datetime.now(UTC):%-d %B %Y}"
-    measured.command = f"python bench/scenarios.py --environment {environment}"
+    said = "".join(f" --set {each}" for each in settings)
+    measured.command = f"python bench/scenarios.py --environment {environment}{said}"
     measured.commit = _commit()
     measured.machine = f"{platform.machine()}, Python {platform.python_version()}"
     spark = api.start_in_background()

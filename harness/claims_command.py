@@ -24,20 +24,30 @@ from harness.interface import UsageError
 @click.option(
     "--render", type=click.Path(path_type=Path, dir_okay=False), help="Write the table as Markdown too."
 )
+@options.settings()
 @options.store()
 @options.as_json()
 def claims_command(
-    words: tuple[str, ...], environment: str, runs: int, render: Path | None, root: Path, as_json: bool
+    words: tuple[str, ...],
+    environment: str,
+    runs: int,
+    render: Path | None,
+    settings: tuple[str, ...],
+    root: Path,
+    as_json: bool,
 ) -> int:
     """Run what the source documents claim, weaknesses included: a scenario (RP14-true), a row (RP14), a family (RP), or all."""
     from harness import claims  # noqa: PLC0415 - Spark; most commands do without
     from harness.scenarios.registry import chosen  # noqa: PLC0415 - as above
+    from harness.scenarios.scenario import Scenario  # noqa: PLC0415 - as above
 
     if render is not None and not render.resolve().parent.is_dir():
         raise UsageError(f"--render {render}: there is no directory {render.parent}")
     return claims.run(
         claims.Request(
-            scenarios=chosen(words),
+            scenarios=[
+                each.with_settings(settings) if isinstance(each, Scenario) else each for each in chosen(words)
+            ],
             environment=environment,
             runs=runs,
             root=root,

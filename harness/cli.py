@@ -146,7 +146,7 @@ def test_command(
     base = specs.load(spec_file) if spec_file is not None else None
     if given["seed"] is None and base is None:
         given["seed"] = random.SystemRandom().randrange(2**31)
-    spec = _with_settings(specs.build(given, base), settings)
+    spec = specs.with_settings(specs.build(given, base), settings)
     request = session.Request(
         spec=spec,
         schedule_file=schedule_file,
@@ -155,17 +155,6 @@ def test_command(
         as_json=as_json,
     )
     return session.run(request)
-
-
-def _with_settings(spec: TestSpec, settings: Sequence[str]) -> TestSpec:
-    """The spec with the properties of ``--set``."""
-    if not settings:
-        return spec
-    properties = {node: dict(values) for node, values in spec.properties.items()}
-    for text in settings:
-        node, name, value = specs.parse_property(text)
-        properties.setdefault(node, {})[name] = value
-    return specs.build({"properties": properties}, spec)
 
 
 @cli.command("search", context_settings=options.CONTEXT)
@@ -236,7 +225,7 @@ def search_command(
     fields = {name: value for name, value in given.items() if value is not None}
     fixed = frozenset(fields) | (frozenset(TestSpec.__struct_fields__) if base is not None else frozenset())
     values = fields if base is not None else {**swarm.DEFAULTS, **fields}
-    spec = _with_settings(specs.build({**values, "environment": "simulation"}, base), settings)
+    spec = specs.with_settings(specs.build({**values, "environment": "simulation"}, base), settings)
     return search.run(
         search.Request(
             swarm=swarm.swarm(spec, bounded=bounded, fixed=fixed),

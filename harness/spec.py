@@ -156,6 +156,15 @@ def parse_property(text: str) -> tuple[str, str, Any]:
         return node, name, value
 
 
+def with_settings(spec: TestSpec, settings: Iterable[str]) -> TestSpec:
+    """The spec with the properties of ``--set``. Raises UsageError."""
+    properties = {node: dict(values) for node, values in spec.properties.items()}
+    for text in settings:
+        node, name, value = parse_property(text)
+        properties.setdefault(node, {})[name] = value
+    return build({"properties": properties}, spec) if properties != spec.properties else spec
+
+
 def _object(path: Path) -> dict[str, Any]:
     try:
         table = msgspec.json.decode(path.read_bytes())

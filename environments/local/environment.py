@@ -242,8 +242,9 @@ class LocalEnvironment:
         return Effect(bit=False, observed=observed)
 
     def furnishings(self) -> dict[str, str]:
-        """Each store, what it is and how it is mounted."""
-        return self._stores.furnishings()
+        """Each store and the database's server: what it is, and how it is mounted."""
+        server = {DATABASE_NODE: "PostgreSQL, a process of this machine"} if self._databases else {}
+        return {**self._stores.furnishings(), **server}
 
     async def collect(self, destination: Path) -> None:
         """Copy the nodes' logs to ``destination/<node>/``, and the agent's to ``destination/agent.log`` if it said anything."""

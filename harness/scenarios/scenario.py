@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from checkers.schema import HARNESS, MONITOR, NEMESIS
+from harness import spec as specs
 from harness.interface import Schedule, TestSpec
 
 FOLLOWS_TWO_LIVES = (
@@ -122,6 +123,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         if self.allowed and not self.required:
             verdict += f" (or {', '.join(self.allowed)})"
         return f"{verdict}; {self.roles}" if self.roles else verdict
+
+    def with_settings(self, settings: Iterable[str]) -> Scenario:
+        """The same with the properties of ``--set``. Raises UsageError."""
+        return msgspec.structs.replace(self, spec=specs.with_settings(self.spec, settings))
 
     def judge(
         self, valid: bool | None, found: frozenset[str], control: Sequence[Mapping[str, Any]] | None = None

@@ -110,3 +110,14 @@ def test_a_fault_of_the_database_brings_a_server_where_the_person_left_its_kind_
 def test_a_database_that_cannot_be_had_or_broken_is_refused_by_name(environment, properties, words):
     with pytest.raises(UsageError, match=words):
         _composed(environment, "HA11-stall", "database-stall", properties=properties)
+
+
+def test_scenarios_of_claims_take_settings_as_a_test_does():
+    scenario = named("HA1").with_settings(["database:type=postgresql"])
+    assert {
+        node.database.type
+        for node in compose(
+            msgspec.structs.replace(scenario.spec, environment="local"), scenario.schedule
+        ).nodes
+    } == {"postgresql"}
+    assert named("HA1").with_settings([]) == named("HA1")
