@@ -130,7 +130,7 @@ def test_the_line_that_repeats_a_test_gives_the_same_spec(tmp_path):
     settings = given.pop("settings")
     for other in ("spec_file", "schedule_file", "root", "spark_master", "as_json"):
         given.pop(other)
-    assert cli._with_settings(specs.build(given), settings) == spec
+    assert specs.with_settings(specs.build(given), settings) == spec
 
 
 def test_what_has_no_option_is_repeated_from_the_stored_spec(tmp_path):
