@@ -17,6 +17,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from environments.thread_group import threads_left
+
 
 class Child:
     """One program, at most once at a time. ``exited`` is set while it does not run; ``began_s`` is the wall clock at its last start."""
@@ -86,6 +88,8 @@ class Child:
         except OSError:
             return "gone"
         code = stat[stat.rindex(b")") + 2 : stat.rindex(b")") + 3]  # the name before it may contain anything
+        if code == b"Z" and threads_left(self.pid):
+            return "running"
         return {b"T": "paused", b"t": "paused", b"Z": "gone", b"X": "gone"}.get(code, "running")
 
     def reap(self) -> None:

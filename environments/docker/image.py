@@ -41,6 +41,7 @@ BROKER_REQUIREMENTS: Final = (
 AGENT_MODULES: Final = (
     "environments/__init__.py",
     "environments/lease.py",
+    "environments/thread_group.py",
     "environments/docker/__init__.py",
     "environments/docker/agent.py",
     "environments/docker/child.py",

@@ -19,6 +19,7 @@ from typing import Final
 import psutil
 
 from environments.labels import Process, identify
+from environments.thread_group import threads_left
 from harness.interface import InfrastructureError, UsageError
 
 END_PATIENCE_S: Final = 10.0
@@ -106,7 +107,7 @@ class Brokers:
         except psutil.NoSuchProcess:
             return "gone"
         if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-            return "gone"
+            return "running" if threads_left(broker.popen.pid) else "gone"
         return "paused" if status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP) else "running"
 
     def signal(self, node: str, number: signal.Signals) -> None:

@@ -79,7 +79,7 @@ FLOCK: Final = "flock"
 
 @dataclass(eq=False)
 class FileState:
-    """A file that is open here. ``lost`` says why nothing can be done with it any more ("" is well)."""
+    """A file that is open here. ``lost`` says why nothing can be done with it any more ("" is well). ``locking`` are locks being asked for."""
 
     identity: bytes  # the credential of who opened it first
     access: int
@@ -87,6 +87,7 @@ class FileState:
     openings: int = 1
     lost: str = ""
     holders: dict[HolderKey, LockHolder] = field(default_factory=dict)
+    locking: set[asyncio.Task[None]] = field(default_factory=set)
 
     def stateid_for(self, process: int | None) -> bytes:
         """The stateid for reading and writing by a process: its lock's if it has one, so that the server checks that it still holds.

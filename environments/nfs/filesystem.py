@@ -186,7 +186,7 @@ class FileSystem:
         del self._handles[handle]
         for left in self._lockers.pop(handle, {}):  # no process': each has closed its own
             await self._locking.closed(node, state, left)
-            state.holders.pop((POSIX, left), None)
+            self._files.forget(state, (POSIX, left))
         if flags & kernel.RELEASE_FLOCK_UNLOCK:
             await self._locking.released(node, state, owner)
         if node.hidden and state.openings == 1 and node.parent is not None:

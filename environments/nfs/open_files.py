@@ -105,6 +105,8 @@ class OpenFiles:
         if state is None:
             return
         if state.openings == 1:
+            while state.locking:  # of processes that did not wait for it
+                await asyncio.wait(tuple(state.locking))
             for key in list(state.holders):
                 with contextlib.suppress(OSError):  # the server lets go of locks with the file
                     await self.unlock(node, state, key, Range(0, ops.TO_THE_END, 0))
@@ -132,15 +134,19 @@ class OpenFiles:
     ) -> None:
         """Take a lock now. Raises ops.LockDenied (EAGAIN) if somebody else has one that conflicts."""
         holder = state.holders.setdefault(key, LockHolder())
+        confirms = bool(holder.ranges)
 
         async def action() -> None:
-            if state.lost or holder.lost:
+            # What was lost and let go of while this waited must not be taken anew: nobody would let go of it again.
+            if state.lost or holder.lost or (confirms and not holder.ranges):
                 raise StateLostError(state.lost or "the lock of this file was lost with the lease")
             async with holder.order:
                 await self._lock(node, state, holder, piece, waiting=waiting)
                 holder.replace(piece, held=True)
 
         task = self._task(self.surviving(state, action, hard=True))
+        state.locking.add(task)
+        task.add_done_callback(state.locking.discard)
         await self._answered(task, lambda _: self.unlock(node, state, key, piece))
 
     async def unlock(self, node: Node, state: FileState, key: HolderKey, piece: Range) -> None:
@@ -167,6 +173,12 @@ class OpenFiles:
                 holder.replace(piece, held=False)
 
         await self._answered(self._task(self.surviving(state, action, hard=True)), None)
+
+    def forget(self, state: FileState, key: HolderKey) -> None:
+        """Drop a holder that holds nothing and asks for nothing: its opening has ended."""
+        holder = state.holders.get(key)
+        if holder is not None and not holder.ranges and not state.locking:
+            del state.holders[key]
 
     async def test(self, node: Node, state: FileState, key: HolderKey, piece: Range) -> ops.LockDenied | None:
         """Who would refuse this lock, if anybody (LOCKT)."""

@@ -1,0 +1,99 @@
+"""A lock that is asked for by a process that is gone, while the lease runs out: nobody may hold it in the end."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from environments.nfs import operations as ops
+from environments.nfs.files import POSIX, FileState, LockHolder, Range, StateLostError
+from environments.nfs.open_files import OpenFiles
+from environments.nfs.status import NfsError, Status
+
+KEY = (POSIX, 7)
+BYTE = Range(1, 1, ops.WRITE_LOCK)
+EXPIRED = NfsError(Status.EXPIRED, "LOCK")
+
+
+class Client:
+    """The client's part that open files need; ``lost`` is done when the lease turns out to be lost."""
+
+    def __init__(self):
+        self.life = 1
+        self.client_id = 1
+        self.recovering = None
+        self.lost = lambda: asyncio.sleep(0)
+
+    async def recover(self, life, status, *, hard):
+        await self.lost()
+        self.life += 1
+
+    async def patiently(self, work):
+        return await asyncio.shield(work)
+
+
+def opened(*ranges):
+    """One open file, its holder, and the locks and unlocks that a server would see."""
+    client, seen = Client(), []
+    files = OpenFiles(client, [], seen.append)
+    node = SimpleNamespace(handle=b"h", name=b"server.lock", parent=None, state=None)
+    holder = LockHolder(stateid=b"s", ranges=list(ranges))
+    node.state = state = FileState(b"", 3, b"o", holders={KEY: holder} if ranges else {})
+    return client, files, node, state, holder, seen
+
+
+def test_what_was_lost_and_let_go_of_meanwhile_is_not_taken_anew():
+    async def test():
+        client, files, node, state, holder, seen = opened(BYTE)
+        tries = []
+
+        async def ask(*_, **__):
+            tries.append(1)
+            if len(tries) == 1:
+                raise EXPIRED
+
+        async def lost():
+            holder.stateid, holder.lost = None, True
+            await files.unlock(node, state, KEY, BYTE)  # its process has ended
+
+        files._lock, client.lost = ask, lost
+        with pytest.raises(StateLostError):
+            await files.lock(node, state, KEY, BYTE)
+        assert (len(tries), holder.ranges, seen) == (
+            1,
+            [],
+            ["given up: the lock of this file was lost with the lease"],
+        )
+
+    asyncio.run(test())
+
+
+def test_a_lock_that_nobody_waits_for_any_more_is_let_go_of_before_its_file_is_closed():
+    async def test():
+        _, files, node, state, _, _ = opened()
+        answer, asked, done = asyncio.Event(), asyncio.Event(), []
+
+        async def ask(_, __, holder, ___, **____):
+            asked.set()
+            await answer.wait()
+            holder.stateid = b"s"
+            done.append("lock")
+
+        async def numbered(owner, *_):
+            done.append("unlock" if isinstance(owner, LockHolder) else "close")
+            return b"t"
+
+        files._lock, files._numbered = ask, numbered
+        asking = asyncio.create_task(files.lock(node, state, KEY, BYTE))
+        await asked.wait()
+        asking.cancel()
+        closing = asyncio.create_task(files.close(node, state))
+        files.forget(state, KEY)
+        await asyncio.sleep(0)
+        answer.set()
+        await closing
+        assert dict.fromkeys(done) == dict.fromkeys(["lock", "unlock", "close"])
+        assert (done[0], done[-1], state.holders[KEY].ranges) == ("lock", "close", [])
+        assert asking.cancelled()
+
+    asyncio.run(test())
