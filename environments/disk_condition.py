@@ -7,14 +7,14 @@ condition is always `combine`d anew from the faults in force.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from environments.disk.condition import together
 from harness.interface import UsageError
-from harness.outside import DiskCondition
+from harness.outside import Damage, DiskCondition
 
 DISK_LEASES: Final = ("disk-slow", "disk-stall", "disk-full", "disk-error")
 """Disk faults by the names of ``harness.interface.Environment``, each of which lasts."""
@@ -43,6 +43,14 @@ def condition_of(primitive: str, given: dict[str, Any]) -> DiskCondition:
     if delay_ms < 0 or jitter_ms < 0 or not delay_ms + jitter_ms:
         raise UsageError(f"{primitive}: delay_ms and jitter_ms must be 0 or more, and not both 0")
     return DiskCondition(delay_ms=delay_ms, jitter_ms=jitter_ms)
+
+
+def damage_of(given: Mapping[str, Any]) -> Damage:
+    """What "disk-corrupt" does. Raises UsageError."""
+    try:
+        return msgspec.convert(dict(given), Damage)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"disk-corrupt: {str(error).replace('`', '')}") from None
 
 
 def number(primitive: str, given: dict[str, Any], name: str, default: float | None = None) -> float:

@@ -31,6 +31,13 @@ class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
     failing: tuple[str, ...] = ()
 
 
+class Damage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a disk rots: a bit of a file is turned over, or the file is ``cut`` somewhere. ``files`` are those that may be hit, a pattern as shells have it ("*.lock")."""
+
+    files: str = "*"
+    cut: bool = False
+
+
 class StorePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A directory that several nodes share, as planned; nodes with equal names share one.
 
@@ -85,8 +92,8 @@ class Disk(Protocol):
         """From now on it behaves so."""
         ...
 
-    def corrupt(self, chance: random.Random) -> str | None:
-        """Flip one bit of what was synced: "journal/0001 byte 77 bit 3", or None if nothing is on it."""
+    def corrupt(self, chance: random.Random, damage: Damage) -> str | None:
+        """Do damage to what was synced: "journal/0001 byte 77 bit 3", "server.lock cut to 5 bytes", or None if there is nothing to damage."""
         ...
 
     def seed(self, chance: random.Random) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, NodePlan, UsageError
-from nemesis.kind import PAIR, Impact, Option, Site, Situation, number, one_of
+from nemesis.kind import PAIR, Impact, Option, Site, Situation, number, one_of, truth
 from nemesis.node import Kill, NodeKind
 from nemesis.target import resolve_target
 
@@ -114,12 +114,18 @@ class DiskError(LeasedPart):
 
 
 class DiskCorrupt(Kill):
-    """Bits that rot under a stopped broker: it must notice them, and never serve what it cannot trust."""
+    """Data that rot under a stopped broker: it must notice them, and never serve what it cannot trust."""
 
     name = "disk-corrupt"
-    description = (
-        "broker processes die, one bit of what each had on its disk is flipped; started again at the end"
-    )
+    description = "broker processes die, and what each had on its disk is damaged: a bit flipped, a file cut; started again at the end"
+    options: ClassVar[Mapping[str, Option]] = {
+        "pair": PAIR,
+        "files": Option(
+            'which may be hit, any by default: a pattern of names, "*.lock"',
+            lambda value: "" if isinstance(value, str) and value else "a pattern of names",
+        ),
+        "cut": Option("whether a file loses its end instead of a bit its value, false by default", truth),
+    }
     primitives = ("kill", "disk-corrupt")
     default_target = "one"
 
@@ -129,9 +135,10 @@ class DiskCorrupt(Kill):
         return Impact(", ".join(nodes), nodes=nodes, part=DISK)
 
     async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
-        """Kill them, then flip a bit on each disk."""
+        """Kill them, then damage each disk."""
         await super().begin(label, fault, impact, site)
-        await site.environment.inject("disk-corrupt", nodes=impact.nodes)
+        given = {name: value for name, value in fault.options.items() if name != "pair"}
+        await site.environment.inject("disk-corrupt", nodes=impact.nodes, options=given)
         return None
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:

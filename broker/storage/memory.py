@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import builtins
 import errno
+import fnmatch
 import random
 from collections.abc import Mapping
 
 from broker.storage.memory_content import Content
-from broker.storage.memory_faults import SOUND, SYNC, WRITE, DiskFault, Flip
+from broker.storage.memory_faults import SOUND, SYNC, WRITE, DiskFault, Flip, Truncation
 from broker.storage.volume import VolumeFile, VolumeLock, VolumeLockedError
 
 _POLL_S = 0.01
@@ -47,7 +48,7 @@ class MemoryVolume:
         self.latency_s = latency_s
         self.fault: DiskFault = SOUND
         """What is wrong with the disk now; assign another to break or mend it."""
-        self.flips: list[Flip] = []
+        self.damage: list[Flip | Truncation] = []
         self.chance = chance
         self.operations = 0
         self.fail_after: int | None = None
@@ -83,34 +84,42 @@ class MemoryVolume:
         self._open_again()
         self._files.clear()
         self._directories.clear()
-        self.flips.clear()
+        self.damage.clear()
 
-    def corrupt(self, chance: random.Random) -> Flip | None:
-        """Turn over one bit of what was synced, each as likely as any other; None if there is nothing."""
+    def corrupt(
+        self, chance: random.Random, *, files: str = "*", cut: bool = False
+    ) -> Flip | Truncation | None:
+        """Turn over one bit of what was synced, each as likely as any other, or cut a file there; None if there is nothing.
+
+        ``files`` are those that may be hit: a pattern of names as shells have it, "*.lock".
+        """
         sizes = {
-            path: min(content.synced, len(content.data)) for path, content in sorted(self._files.items())
+            path: min(content.synced, len(content.data))
+            for path, content in sorted(self._files.items())
+            if fnmatch.fnmatchcase(path, files)
         }
         total = sum(sizes.values())
         if not total:
             return None
-        place, bit = chance.randrange(total), chance.randrange(8)
+        place = chance.randrange(total)
+        bit = 0 if cut else chance.randrange(8)
         for path, size in sizes.items():  # noqa: B007 - where it stops is what is looked for
             if place < size:
                 break
             place -= size
         data = self._files[path].data
-        data[place] ^= 1 << bit
-        flip = Flip(path, place, bit, data[place])
-        self.flips.append(flip)
-        return flip
+        if cut:
+            self._files[path].cut(place)
+            self.damage.append(Truncation(path, place))
+        else:
+            data[place] ^= 1 << bit
+            self.damage.append(Flip(path, place, bit, data[place]))
+        return self.damage[-1]
 
-    def damaged(self) -> list[Flip]:
-        """The flipped bits that a reader would still meet."""
+    def damaged(self) -> list[Flip | Truncation]:
+        """What a reader would still meet of it."""
         return [
-            flip
-            for flip in self.flips
-            if flip.path in self._files
-            and self._files[flip.path].data[flip.offset : flip.offset + 1] == bytes([flip.byte])
+            one for one in self.damage if one.path in self._files and one.there(self._files[one.path].data)
         ]
 
     async def probe(self) -> str:

@@ -40,5 +40,24 @@ class Flip:
     bit: int
     byte: int
 
+    def there(self, data: bytes | bytearray) -> bool:
+        """Whether a reader of the file would still meet it."""
+        return data[self.offset : self.offset + 1] == bytes([self.byte])
+
     def __str__(self) -> str:
         return f"{self.path} byte {self.offset} bit {self.bit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """A file that lost its end, as after a repair of the file system."""
+
+    path: str
+    size: int
+
+    def there(self, data: bytes | bytearray) -> bool:
+        """Whether a reader of the file would still miss it."""
+        return len(data) == self.size
+
+    def __str__(self) -> str:
+        return f"{self.path} cut to {self.size} bytes"

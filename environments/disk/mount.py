@@ -5,7 +5,7 @@ Says ``{"mounted": DIRECTORY}`` when it can be used, then answers a line of JSON
 
     condition    delay_ms, jitter_ms, stalled, full, failing: from now on (none: a sound disk)
     power-loss   what was not synced is gone; how many bytes
-    corrupt      one bit is turned over; where, or null if there is nothing
+    corrupt      files (a pattern of names), cut: a bit is turned over, or a file loses its end; where, or null if there is nothing
     probe        "sound", "slow 20 ms", "stalled", "full", "failing write", "failing sync", "damaged FILE byte N bit K"
 
 Ends, unmounting, with its standard input: a disk never outlives who runs it.
@@ -72,8 +72,8 @@ async def answer(disk: Passthrough, request: dict[str, Any]) -> Any:
         tell(f"the power was lost, and {lost} bytes with it")
         return lost
     if name == "corrupt":
-        where = disk.corrupt()
-        tell(f"flipped {where}")
+        where = disk.corrupt(**given)
+        tell(f"damaged {where}")
         return where
     if name == "probe":
         return await look(disk)

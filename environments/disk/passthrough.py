@@ -8,12 +8,13 @@ kernel's own: this disk belongs to one machine.
 from __future__ import annotations
 
 import errno
+import fnmatch
 import os
 import random
 import stat
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from environments.disk.condition import DiskState
 from environments.disk.inodes import Inode, Inodes
@@ -36,6 +37,15 @@ _WANTED: Final = kernel.WANTED & ~(kernel.POSIX_LOCKS | kernel.FLOCK_LOCKS)
 _RENAME_NOREPLACE: Final = 1
 
 
+class _Damage(NamedTuple):
+    """A bit that was turned over, and the byte it made; or a file that was cut (``bit`` None)."""
+
+    path: Path
+    place: int
+    bit: int | None
+    byte: int
+
+
 class Passthrough:
     """One disk. ``serve`` raises OSError for what the caller is to see; ``state`` is what is wrong with the disk now."""
 
@@ -46,7 +56,7 @@ class Passthrough:
         self._behind = behind
         self._listings: dict[int, list[bytes]] = {}
         self._next_listing = 1
-        self._flips: list[tuple[Path, int, int, int]] = []
+        self._damage: list[_Damage] = []
         self._serves: dict[int, Callable[[Request], Awaitable[Answer]]] = {
             opcode: getattr(self, f"_{opcode.name.lower()}")
             for opcode in Opcode
@@ -79,12 +89,12 @@ class Passthrough:
             inode.unsynced = None
         return lost
 
-    def corrupt(self) -> str | None:
-        """Turn over one bit of what files hold, each as likely as any other; where, or None if there is nothing."""
+    def corrupt(self, *, files: str = "*", cut: bool = False) -> str | None:
+        """Turn over one bit of what files hold, each as likely as any other, or cut the file there; where, or None if there is nothing."""
         sizes = {
             path: path.stat().st_size
             for path in sorted(self._behind.rglob("*"))
-            if path.is_file() and not path.is_symlink()
+            if path.is_file() and not path.is_symlink() and fnmatch.fnmatchcase(self._name(path), files)
         }
         total = sum(sizes.values())
         if not total:
@@ -95,29 +105,40 @@ class Passthrough:
                 break
             place -= size
         with path.open("r+b") as file:
-            file.seek(place)
-            byte = file.read(1)[0] ^ (1 << bit)
-            file.seek(place)
-            file.write(bytes([byte]))
-        self._flips.append((path, place, bit, byte))
-        return self._where(self._flips[-1])
+            if cut:
+                file.truncate(place)
+                self._damage.append(_Damage(path, place, None, 0))
+            else:
+                file.seek(place)
+                byte = file.read(1)[0] ^ (1 << bit)
+                file.seek(place)
+                file.write(bytes([byte]))
+                self._damage.append(_Damage(path, place, bit, byte))
+        return self._where(self._damage[-1])
 
     def damaged(self) -> str:
-        """The last flipped bit that a reader would still meet; "" if none."""
-        for flip in reversed(self._flips):
-            path, place, _, byte = flip
+        """The last damage that a reader would still meet; "" if none."""
+        for damage in reversed(self._damage):
             try:
-                with path.open("rb") as file:
-                    file.seek(place)
-                    if file.read(1) == bytes([byte]):
-                        return self._where(flip)
+                data = damage.path.read_bytes()
             except FileNotFoundError:
                 continue
+            there = (
+                len(data) == damage.place
+                if damage.bit is None
+                else data[damage.place : damage.place + 1] == bytes([damage.byte])
+            )
+            if there:
+                return self._where(damage)
         return ""
 
-    def _where(self, flip: tuple[Path, int, int, int]) -> str:
-        path, place, bit, _ = flip
-        return f"{path.relative_to(self._behind)} byte {place} bit {bit}"
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._behind).as_posix()
+
+    def _where(self, damage: _Damage) -> str:
+        if damage.bit is None:
+            return f"{self._name(damage.path)} cut to {damage.place} bytes"
+        return f"{self._name(damage.path)} byte {damage.place} bit {damage.bit}"
 
     # ---- names
 

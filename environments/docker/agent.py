@@ -178,13 +178,13 @@ class Agent:
         await self._child.exited.wait()
         return {"lost": await self._disk.ask("power-loss")}
 
-    async def do_corrupt(self) -> dict[str, Any]:
-        """Turn over one bit of what the stopped broker has on disk; null where there is nothing."""
+    async def do_corrupt(self, damage: dict[str, Any]) -> dict[str, Any]:
+        """Damage what the stopped broker has on disk; null where there is nothing."""
         if self._child.pid is not None:
             raise RuntimeError(
                 f"the broker runs, as pid {self._child.pid}: kill it before its disk is damaged"
             )
-        return {"where": await self._disk.ask("corrupt")}
+        return {"where": await self._disk.ask("corrupt", damage)}
 
     # ---- a shared directory
 

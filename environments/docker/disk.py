@@ -42,11 +42,11 @@ class NodeDisk:
                 self._conversation = conversation
         await self.settled()
 
-    async def ask(self, do: str) -> Any:
+    async def ask(self, do: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """What the disk answers. Raises DiskFailedError, RuntimeError where there is none."""
         if self._conversation is None:
             raise RuntimeError("this node has no disk that can break")
-        return await self._conversation.ask(do)
+        return await self._conversation.ask(do, arguments)
 
     def want(self, conditions: Iterable[Mapping[str, Any]]) -> None:
         """From now on, or as soon as there is a disk, it is in all of these conditions."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, condition_of
+from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, condition_of, damage_of
 from environments.docker.control import DISK, ETC, LOGS
 from environments.docker.deployment import Deployment
 from environments.docker.faults import at_once
@@ -67,17 +67,30 @@ class Disks:
         """What each agent has to do. Raises UsageError for a node without such a disk, and for options."""
         self._require(primitive, nodes)
         given = dict(options or {})
-        condition = {} if primitive in DISK_MOMENTS else msgspec.to_builtins(condition_of(primitive, given))
+        condition: dict[str, Any] = {}
+        if primitive == "disk-corrupt":
+            damage_of(given)
+            given.clear()
+        elif primitive in DISK_LEASES:
+            condition = msgspec.to_builtins(condition_of(primitive, given))
         if given:
             raise UsageError(f"{primitive}: unknown option {min(given)!r}")
         return {node: {"disk": condition} for node in nodes}
 
     async def strike(
-        self, primitive: str, nodes: Sequence[str], boot: Callable[[Node], Awaitable[None]]
+        self,
+        primitive: str,
+        nodes: Sequence[str],
+        options: Mapping[str, Any] | None,
+        boot: Callable[[Node], Awaitable[None]],
     ) -> None:
-        """Do what happens at once: all machines lose their power, or a bit of each disk is turned over. ``boot`` starts a container's agent."""
+        """Do what happens at once: all machines lose their power, or each disk is damaged. ``boot`` starts a container's agent."""
         self._require(primitive, nodes)
-        strike = self._power_lost if primitive == "power-loss" else functools.partial(self._corrupt, boot)
+        strike = (
+            self._power_lost
+            if primitive == "power-loss"
+            else functools.partial(self._corrupt, boot, dict(options or {}))
+        )
         await at_once(strike(self._deployment.nodes[name]) for name in nodes)
 
     async def look(self, name: str) -> str:
@@ -97,11 +110,13 @@ class Disks:
                 return  # it was off
             await node.kill()
 
-    async def _corrupt(self, boot: Callable[[Node], Awaitable[None]], node: Node) -> None:
+    async def _corrupt(
+        self, boot: Callable[[Node], Awaitable[None]], damage: dict[str, Any], node: Node
+    ) -> None:
         async with node.lock:
             await boot(node)
             await self.begin(node)
-            if (await node.ask("corrupt"))["where"] is None:
+            if (await node.ask("corrupt", damage=damage))["where"] is None:
                 raise InfrastructureError(f"nothing is on the disk of {node.plan.name} that could be damaged")
 
     def _require(self, what: str, nodes: Sequence[str]) -> None:

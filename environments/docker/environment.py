@@ -271,7 +271,7 @@ class DockerEnvironment:
         elif primitive in disks.PRIMITIVES:
             at_nodes = self._disks.faults(primitive, nodes, options)
             if primitive in DISK_MOMENTS:
-                await self._disks.strike(primitive, nodes, self._faults.boot)
+                await self._disks.strike(primitive, nodes, options, self._faults.boot)
             options = {}
         elif primitive in DATABASE_PRIMITIVES:
             at_nodes = self._database.faults(primitive, nodes, options)

@@ -330,7 +330,7 @@ class Agent:
             running = [node for node in nodes if self._brokers.state(node) != "gone"]
             if running:
                 raise UsageError(f"{primitive}: {running[0]} is running: kill it before")
-            await part.strike(primitive, nodes)
+            await part.strike(primitive, nodes, options)
         return _Fault(CLEAR, (), tuple(nodes), part, asked)
 
     def _schedule(self) -> None:

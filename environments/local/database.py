@@ -86,8 +86,9 @@ class LocalDatabase:
         except ValueError as error:
             raise UsageError(str(error)) from None
 
-    async def strike(self, primitive: str, nodes: Sequence[str]) -> None:
+    async def strike(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> None:
         """There is nothing of a database that happens at once."""
+        del options
         raise UsageError(f"{primitive}: no such fault of the database of {', '.join(nodes)}")
 
     async def obey(self, in_force: Sequence[ServerFault]) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from environments.disk.conversation import DiskFailedError
 from environments.disk.faulty_disk import FaultyDisk
-from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, SOUND, combine, condition_of
+from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, SOUND, combine, condition_of, damage_of
 from environments.nfs import fuse_device
 from harness.interface import InfrastructureError, UsageError
 from harness.outside import DiskCondition
@@ -51,16 +51,21 @@ class Disks:
         """The nodes and the condition of their disks."""
         self._require(primitive, nodes)
         given = dict(options)
-        condition = SOUND if primitive in self.momentary else condition_of(primitive, given)
+        condition = SOUND
+        if primitive == "disk-corrupt":
+            damage_of(given)
+            given.clear()
+        elif primitive not in self.momentary:
+            condition = condition_of(primitive, given)
         if given:
             raise UsageError(f"{primitive}: unknown option {min(given)!r}")
         return tuple(nodes), condition
 
-    async def strike(self, primitive: str, nodes: Sequence[str]) -> None:
-        """Of stopped brokers: forget what was not synced, or turn over a bit on each disk."""
+    async def strike(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> None:
+        """Of stopped brokers: forget what was not synced, or damage each disk."""
         do = "power-loss" if primitive == "power-loss" else "corrupt"
         for node, answer in zip(
-            nodes, await asyncio.gather(*(self._ask(node, do) for node in nodes)), strict=True
+            nodes, await asyncio.gather(*(self._ask(node, do, options) for node in nodes)), strict=True
         ):
             if answer is None:
                 raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")

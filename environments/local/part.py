@@ -28,7 +28,7 @@ class Part(Protocol):
         """A fault as it was asked for, in the part's own words. Raises UsageError."""
         ...
 
-    async def strike(self, primitive: str, nodes: Sequence[str]) -> None:
+    async def strike(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> None:
         """Do what happens at once."""
         ...
 

@@ -92,8 +92,9 @@ class Stores:
                 raise UsageError(f"{primitive}: {node} has no directory on NFS")
         return primitive, tuple(nodes)
 
-    async def strike(self, primitive: str, nodes: Sequence[str]) -> None:
+    async def strike(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> None:
         """There is nothing of a store that happens at once."""
+        del options
         raise UsageError(f"{primitive}: no such fault of the store of {', '.join(nodes)}")
 
     async def obey(self, in_force: Sequence[Injected]) -> None:

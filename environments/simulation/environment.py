@@ -281,7 +281,10 @@ class SimulationEnvironment:
             raise UsageError(f"{primitive}: no broker of this test keeps its messages in a database")
         elif primitive == "disk-corrupt":
             for node in nodes:
-                if self._disks[node].corrupt(self._chances[node]) is None:
+                if (
+                    self._disks[node].corrupt(self._chances[node], disk_condition.damage_of(options or {}))
+                    is None
+                ):
                     raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")
         elif primitive == "pause":
             for node in nodes:

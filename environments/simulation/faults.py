@@ -108,6 +108,9 @@ def translate(
         if not 0 <= committed <= 1:
             raise UsageError(f"{primitive}: committed must be from 0 to 1, not {committed:g}")
         fault = Injected(primitive, links, nodes, severed=severed, committed=committed)
+    elif primitive == "disk-corrupt":
+        disk_condition.damage_of(given)
+        given.clear()
     elif primitive in DISK_LEASES:
         fault = Injected(primitive, links, nodes, disk=disk_condition.condition_of(primitive, given))
     elif primitive == "clock-skew":

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fnmatch
 import random
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from environments.nfs.options import MountOptions
 from environments.simulation.filestore import FileServer, Request, StoredFile
-from harness.outside import DiskCondition
+from harness.outside import Damage, DiskCondition
 
 PROBE_S: Final = 0.3
 """How long a probe waits before it calls the store silent."""
@@ -26,22 +27,26 @@ SLOW_S: Final = 0.01
 
 
 class _Damage(NamedTuple):
-    """One bit that was turned over, and the byte it made."""
+    """One bit that was turned over, and the byte it made; or a file that was cut (``bit`` None)."""
 
     path: str
     file: StoredFile
     offset: int
-    bit: int
+    bit: int | None
     byte: int
 
     def there(self, server: FileServer) -> bool:
         """Whether a reader would still meet it."""
+        if not any(file is self.file for file in server.files.values()):
+            return False
         data = self.file.data
-        return any(file is self.file for file in server.files.values()) and data[
-            self.offset : self.offset + 1
-        ] == bytes([self.byte])
+        if self.bit is None:
+            return len(data) == self.offset
+        return data[self.offset : self.offset + 1] == bytes([self.byte])
 
     def __str__(self) -> str:
+        if self.bit is None:
+            return f"{self.path} cut to {self.offset} bytes"
         return f"{self.path} byte {self.offset} bit {self.bit}"
 
 
@@ -134,15 +139,24 @@ class Kernel:
     def condition(self, condition: DiskCondition) -> None:
         self._condition = condition
 
-    def corrupt(self, chance: random.Random) -> str | None:
-        """Turn over one bit of one file: the server's disk rots."""
-        files = [(path, file) for path, file in sorted(self.server.files.items()) if file.data]
+    def corrupt(self, chance: random.Random, damage: Damage) -> str | None:
+        """Damage one file: the server's disk rots."""
+        files = [
+            (path, file)
+            for path, file in sorted(self.server.files.items())
+            if file.data and fnmatch.fnmatchcase(path, damage.files)
+        ]
         if not files:
             return None
         path, file = chance.choice(files)
-        place, bit = chance.randrange(len(file.data)), chance.randrange(8)
-        file.data[place] ^= 1 << bit
-        self._damage = _Damage(path, file, place, bit, file.data[place])
+        place = chance.randrange(len(file.data))
+        if damage.cut:
+            del file.data[place:]
+            self._damage = _Damage(path, file, place, None, 0)
+        else:
+            bit = chance.randrange(8)
+            file.data[place] ^= 1 << bit
+            self._damage = _Damage(path, file, place, bit, file.data[place])
         return str(self._damage)
 
     async def probe(self) -> str:

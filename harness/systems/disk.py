@@ -10,7 +10,7 @@ from typing import Final
 
 from broker.storage.memory import MemoryVolume
 from broker.storage.memory_faults import SOUND, DiskFault
-from harness.outside import DiskCondition
+from harness.outside import Damage, DiskCondition
 
 SYNC_S: Final = 0.0004
 """What a sync takes where nothing is wrong: that of an ordinary solid-state disk; each varies from half to twice of it."""
@@ -49,10 +49,10 @@ class OwnDisk:
         )
         self.volume.fault = SOUND if fault == SOUND else fault
 
-    def corrupt(self, chance: random.Random) -> str | None:
-        """Any bit of what was synced."""
-        flip = self.volume.corrupt(chance)
-        return None if flip is None else str(flip)
+    def corrupt(self, chance: random.Random, damage: Damage) -> str | None:
+        """Anywhere in what was synced."""
+        done = self.volume.corrupt(chance, files=damage.files, cut=damage.cut)
+        return None if done is None else str(done)
 
     async def probe(self) -> str:
         """A write and a sync of its own, and a look at the flipped bits."""

@@ -127,8 +127,12 @@ def test_bits_are_flipped_under_stopped_brokers_only(tmp_path):
             with pytest.raises(UsageError, match="a1 is running"):
                 await environment.inject("disk-corrupt", nodes=["a1"])
             await environment.kill("a1")
-            await environment.inject("disk-corrupt", nodes=["a1"])
+            with pytest.raises(UsageError, match="disk-corrupt: .*unknown field bits"):
+                await environment.inject("disk-corrupt", nodes=["a1"], options={"bits": 2})
+            await environment.inject("disk-corrupt", nodes=["a1"], options={"files": "x"})
             assert (await seen(environment, "a1"))[0].startswith("damaged x byte ")
+            await environment.inject("disk-corrupt", nodes=["a1"], options={"cut": True})
+            assert (await seen(environment, "a1"))[0].startswith("damaged x cut to ")
             await environment.destroy_data("a1")
             assert await seen(environment, "a1") == ["sound"]
 

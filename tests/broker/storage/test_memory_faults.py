@@ -156,6 +156,24 @@ def test_one_bit_is_flipped_only_of_what_was_synced_and_it_can_be_told_which():
     assert MemoryVolume().corrupt(random.Random(1)) is None
 
 
+def test_damage_may_be_a_cut_and_may_be_kept_to_some_files():
+    async def main(seed):
+        volume = MemoryVolume()
+        await written(volume, "journal", b"\0" * 500)
+        await written(volume, "server.lock", b"\0" * 20)
+        done = volume.corrupt(random.Random(seed), files="*.lock", cut=True)
+        assert done.path == "server.lock"
+        assert 0 <= done.size < 20
+        assert volume.image() == {"journal": b"\0" * 500, "server.lock": b"\0" * done.size}
+        assert volume.damaged() == [done]
+        await volume.write_atomic("server.lock", b"\0" * 20)
+        assert volume.damaged() == []
+        assert volume.corrupt(random.Random(seed), files="*.none") is None
+
+    for seed in range(5):
+        run(main(seed))
+
+
 @pytest.mark.parametrize(
     ("fault", "phrase"),
     [

@@ -185,6 +185,26 @@ def test_a_flipped_bit_is_found_until_it_is_overwritten(tmp_path):
     with_disk(tmp_path, use)
 
 
+def test_damage_may_be_a_cut_and_may_be_kept_to_some_files(tmp_path):
+    async def use(disk, root):
+        def fill():
+            (root / "journal").mkdir()
+            (root / "journal" / "1").write_bytes(bytes(500))
+            (root / "server.lock").write_bytes(bytes(20))
+
+        await asyncio.to_thread(fill)
+        where = await disk.ask("corrupt", {"files": "*.lock", "cut": True})
+        left = await asyncio.to_thread((root / "server.lock").read_bytes)
+        assert len(left) < 20
+        assert where == f"server.lock cut to {len(left)} bytes"
+        assert await disk.ask("probe") == f"damaged {where}"
+        where = await disk.ask("corrupt", {"files": "journal/*"})
+        assert where.startswith("journal/1 byte ")
+        assert await disk.ask("corrupt", {"files": "*.none"}) is None
+
+    with_disk(tmp_path, use)
+
+
 def test_the_disk_ends_with_whoever_ran_it_even_while_it_is_stalled(tmp_path):
     """The standard input of its process is the leash: nothing stays mounted behind a killed agent."""
 
