@@ -3,7 +3,7 @@
 Why a table and not a test: whether a backup takes over depends on where in its renewal a live is hit and how busy the machine is; what may never depend on it is the
 verdict. Each run hits the live at another moment (drawn by its seed), on each environment the same moments.
 
-    python bench/nfs_stalls.py [--environments docker,local,simulation] [--runs 10] [--store DIRECTORY]
+    python bench/nfs_stalls.py [--environments docker,local,simulation] [--runs 10] [--cases 1,4] [--store DIRECTORY]
 
 Columns: the environment; the fault and its length; the mount; runs; verdicts; in how many runs the backup became live; the time without an acknowledged send, median and worst.
 """
@@ -119,14 +119,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--environments", default="docker,simulation")
     parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--cases", default="", help="which rows, from 1; all, without a word")
     parser.add_argument("--store", type=Path, default=Path(tempfile.gettempdir()) / "bench-nfs-stalls")
     arguments = parser.parse_args()
+    cases = [CASES[int(number) - 1] for number in arguments.cases.split(",") if number] or CASES
     spark = api.start_in_background()
     invalid = False
     print("| environment | fault | mount | runs | verdicts | takeovers | without a send, median and worst |")
     print("|---|---|---|---|---|---|---|")
     for environment in arguments.environments.split(","):
-        for case in CASES:
+        for case in cases:
             tally = Tally()
             for seed in range(arguments.runs):
                 once(case, environment, seed, arguments.store, spark, tally)
