@@ -135,14 +135,14 @@ def _remove_images(client: Any) -> list[str]:
     from docker.errors import APIError  # noqa: PLC0415
 
     lines = []
-    # Those made from others first.
-    for kind in ("node", "dependencies", "base"):
-        for image in client.images.list(name=f"{REPOSITORY}/{kind}"):
-            for tag in image.tags:
-                try:
-                    client.images.remove(tag)
-                except APIError as error:
-                    lines.append(f"{NOTE}image {tag} stays: {error.explanation or error}")
-                else:
-                    lines.append(f"image {tag}: removed")
+    images = client.images.list(filters={"reference": f"{REPOSITORY}/*"})
+    # Those made from others first: they are younger.
+    for image in sorted(images, key=lambda image: str(image.attrs["Created"]), reverse=True):
+        for tag in image.tags:
+            try:
+                client.images.remove(tag)
+            except APIError as error:
+                lines.append(f"{NOTE}image {tag} stays: {error.explanation or error}")
+            else:
+                lines.append(f"image {tag}: removed")
     return lines

@@ -81,7 +81,7 @@ def node_image(client: Any, tell: Tell) -> str:
     if not _exists(client, tag):
         tell("building the node image from these sources (a few seconds)")
         _build(client, tag, files)
-        _forget_old(client)
+        forget_old(client, _NODE)
     return tag
 
 
@@ -193,11 +193,11 @@ def _exists(client: Any, tag: str) -> bool:
     return True
 
 
-def _forget_old(client: Any) -> None:
-    """Remove all node images but the newest few, or every edit of the sources would stay for ever."""
+def forget_old(client: Any, kind: str) -> None:
+    """Remove all images of a kind but the newest few, or every edit of the sources would stay for ever."""
     from docker.errors import APIError  # noqa: PLC0415
 
-    tags = {tag: found.attrs["Created"] for found in client.images.list(name=_NODE) for tag in found.tags}
+    tags = {tag: found.attrs["Created"] for found in client.images.list(name=kind) for tag in found.tags}
     for tag in sorted(tags, key=lambda tag: tags[tag], reverse=True)[_KEPT:]:
         with contextlib.suppress(APIError):  # a container of another run uses it, or another run removed it
             client.images.remove(tag)

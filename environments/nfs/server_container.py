@@ -26,12 +26,13 @@ from environments.docker.base_image import (
     import_debian,
 )
 from environments.docker.engine import labels
-from environments.docker.image import AGENT_MODULES, ROOT, content_hash
+from environments.docker.image import AGENT_MODULES, ROOT, content_hash, forget_old
 from environments.nfs import ganesha
 from environments.nfs.ganesha import ServerOptions, configuration
 from harness.interface import InfrastructureError
 
 APP: Final = "/opt/nfs"
+_SERVER: Final = f"{REPOSITORY}/nfs-server"
 VOLUME: Final = "/srv"
 EXPORTED: Final = PurePosixPath("/srv/store")
 STATE: Final = PurePosixPath("/srv/state")
@@ -55,9 +56,10 @@ def server_image(client: Any, tell: Callable[[str], object]) -> str:
         f"FROM {base}\nCOPY app {APP}\nWORKDIR {APP}\nENV PYTHONPATH={APP} PYTHONUNBUFFERED=1\n"
         f"VOLUME {VOLUME}\nCMD {_json(ganesha.command(Path(STATE)))}\n"
     ).encode()
-    tag = f"{REPOSITORY}/nfs-server:{content_hash(files)}"
+    tag = f"{_SERVER}:{content_hash(files)}"
     if not _exists(client, tag):
         build(client, tag, files, {})
+        forget_old(client, _SERVER)
     return tag
 
 
