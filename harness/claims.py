@@ -24,7 +24,7 @@ from harness import judge as judging
 from harness import partition, session
 from harness import store as stores
 from harness.compose import compose
-from harness.interface import InfrastructureError
+from harness.interface import InfrastructureError, UsageError
 from harness.scenarios import Probe, Scenario
 from harness.scenarios.registry import missing
 
@@ -120,7 +120,10 @@ def once(
     talk = io.StringIO()
     try:
         outcome = session.execute(compose(spec, scenario.schedule), root, talk, spark=spark)
-    except InfrastructureError as error:
+    except (
+        InfrastructureError,
+        UsageError,
+    ) as error:  # the scenario is right: what it needs cannot be had here
         return Ran(problem=f"could not be run: {error}", undecided=True, found=frozenset(), store=None)
     verdict = outcome.verdict
     if outcome.status == judging.INTERRUPTED:

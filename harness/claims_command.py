@@ -40,14 +40,19 @@ def claims_command(
     from harness import claims  # noqa: PLC0415 - Spark; most commands do without
     from harness.scenarios.registry import chosen  # noqa: PLC0415 - as above
     from harness.scenarios.scenario import Scenario  # noqa: PLC0415 - as above
+    from harness.systems import registry as systems  # noqa: PLC0415 - as above
 
+    scenarios = [
+        each.with_settings(settings) if isinstance(each, Scenario) else each for each in chosen(words)
+    ]
+    for each in scenarios if settings else ():
+        if isinstance(each, Scenario):
+            systems.for_policy(each.spec.policy).plan(each.spec)
     if render is not None and not render.resolve().parent.is_dir():
         raise UsageError(f"--render {render}: there is no directory {render.parent}")
     return claims.run(
         claims.Request(
-            scenarios=[
-                each.with_settings(settings) if isinstance(each, Scenario) else each for each in chosen(words)
-            ],
+            scenarios=scenarios,
             environment=environment,
             runs=runs,
             root=root,
