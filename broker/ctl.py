@@ -86,6 +86,7 @@ def status(obj: tuple[str, int, bool]) -> None:
     ]
     if answer.get("group-name"):
         rows.append(("group", answer["group-name"]))
+    rows += queue_manager_ctl.rows(answer)
     _print_table((), rows)
     if answer.get("peers"):
         print()
@@ -379,6 +380,8 @@ def _run(question: Coroutine[Any, Any, _T]) -> _T:
 def _replication(answer: dict[str, Any]) -> str:
     if answer.get("policy") == "ha-database":
         return "not needed: messages are in the database"
+    if answer.get("policy") in ("shared-store", "multi-instance") and answer["role"] != "backup":
+        return "not needed: messages are in the shared store"
     if answer["role"] in ("live", "voting", "stopping"):
         if answer["replicating"]:
             return f"yes, to {answer['backup']}"

@@ -1,7 +1,7 @@
 """``brokerd``: one broker process from its configuration to its end.
 
 Exit status: 0 after a clean stop (SIGTERM, SIGINT, or ``brokerctl stop``), 1 when the broker could not start or could not go on, 3 when it lost the live vote or the lock
-of its shared store, 254 for
+of its shared store, 31, 43 or 47 when an instance of a queue manager has no place beside those that run (``policies.multi_instance.candidate``), 254 for
 wrong usage or configuration. Every event is one line on standard error: time, level, broker, what happened.
 """
 

@@ -7,7 +7,7 @@ has a configuration that leads to the shared file system.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -69,6 +69,22 @@ def end(obj: tuple[str, int, bool], *, immediate: bool, switch_over: bool, stand
     arguments = {"immediate": immediate, "switch-over": switch_over, "standby-only": standby_only}
     answer = run(admin_client.ask(host, port, "end", **arguments))
     click.echo(msgspec.json.encode(answer).decode() if as_json else answer["said"])
+
+
+def rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What ``brokerctl status`` shows of an instance besides; nothing for brokers of other policies."""
+    if "queue-manager" not in answer:
+        return []
+    shown = [("queue manager", f"{answer['queue-manager']}: {answer['status']}")]
+    replay = answer.get("log-replay")
+    if replay is not None:
+        shown.append(
+            (
+                "log replay",
+                f"{replay['records']} records, {replay['messages']} messages, {replay['milliseconds']} ms",
+            )
+        )
+    return shown
 
 
 async def _looked(config: BrokerConfig) -> status.Display:

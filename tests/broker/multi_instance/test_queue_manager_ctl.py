@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from broker import config, ctl
+from broker import config, ctl, queue_manager_ctl
 from broker.ha_policy import MultiInstanceSection
 from broker.policies.multi_instance.places import Places, Said, say
 from broker.storage.shared_directory import SharedDirectoryVolume
@@ -77,3 +77,14 @@ def test_brokers_of_other_policies_have_nothing_to_display(configured, capsys):
 def test_the_standby_instance_alone_is_ended_in_one_way(nobody, capsys, other):
     assert ctl.main(["--admin", str(nobody), "end", "-x", other]) == 254
     assert "-x ends the standby instance alone" in capsys.readouterr().err
+
+
+def test_the_status_of_an_instance_tells_the_queue_manager_and_the_replay():
+    answer = {"queue-manager": "QM1", "status": "Running"}
+    assert queue_manager_ctl.rows(answer) == [("queue manager", "QM1: Running")]
+    replay = {"records": 5, "messages": 3, "milliseconds": 12}
+    assert queue_manager_ctl.rows({**answer, "log-replay": replay})[1] == (
+        "log replay",
+        "5 records, 3 messages, 12 ms",
+    )
+    assert queue_manager_ctl.rows({"policy": "shared-store"}) == []
