@@ -136,11 +136,11 @@ def _fenced(details: Mapping[str, Any]) -> str:
     by = details.get("fenced")
     if not by:
         return "another broker was certainly live in its place"
-    what = "had completed the takeover of" if by["how"] == "takeover" else "was live in the place of"
+    what = "had completed the takeover of" if by["how"] == "takeover" else "was live as"
     lives = "" if by["life"] is None else f"; number {by['life']}"
     if lives and by["own_life"] is not None:
         lives += f" fences its own, {by['own_life']}"
-    return f"{by['by']} certainly {what} node {by['node_id']} (seen within {seconds(by['low_ns'])} and {seconds(by['high_ns'])}{lives})"
+    return f"{by['by']} certainly {what} node {by['node_id']} (so since a moment between {seconds(by['low_ns'])} and {seconds(by['high_ns'])}{lives})"
 
 
 def _diverged(i: Instance, details: Mapping[str, Any]) -> str:

@@ -7,8 +7,22 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from checker_rows import finished, o, phase, table
-from test_findings import CASES, OPTIONS, TAKEOVER, answer, deliver, gone, kept, send, tidy
+from checker_rows import MS, finished, o, phase, table
+from test_findings import (
+    CASES,
+    OPTIONS,
+    TAKEOVER,
+    answer,
+    deliver,
+    gone,
+    kept,
+    live,
+    role,
+    send,
+    takeover,
+    tidy,
+    view,
+)
 
 from checkers import api, part, reference
 from checkers.guarantee import BROKEN_BY, severity
@@ -60,7 +74,11 @@ SHOWN = [
     "first deliveries of one producer in the wrong sequence are reordered",
     "a session that goes backwards is reordered, redelivered or not",
     "two certain reigns under one node ID are a split brain",
+    "a takeover of what its first taker certainly still has is a double",
+    "two takeovers under one number had no release between, whenever they were",
     "a demoted broker that answers what was asked later is a zombie",
+    "a broker that another has taken over under a higher number is a zombie, whatever its taker is called",
+    "brokers that say different things of one node, again and again, have diverged",
     "a question unanswered for longer than the bound is unavailability",
     "operations that still fail after heal and bound are not-recovered",
 ]
@@ -86,8 +104,8 @@ def test_a_witness_shows_its_finding_again_and_can_spare_no_row(spark, tmp_path,
 def test_the_cases_above_show_every_kind():
     assert set().union(*(CASES[case][1] for case in SHOWN)) == {
         "lost", "stuck", "phantom", "corrupted", "aborted-delivery", "duplicate", "unflagged-redelivery", "double-delivery",
-        "group-split", "reordered", "reordered-realtime", "reordered-session", "split-brain", "zombie", "unavailable",
-        "not-recovered",
+        "group-split", "reordered", "reordered-realtime", "reordered-session", "split-brain", "double-takeover", "zombie", "diverged",
+        "unavailable", "not-recovered",
     }  # fmt: skip
 
 
@@ -121,6 +139,51 @@ def test_both_sides_of_a_split_brain_that_acknowledged_sends_are_named(spark, tm
     details = named(judge(spark, tmp_path, rows))["split-brain"].details
     assert details["both_acknowledged"] is True
     assert details["messages"] == {"a1": [1], "a2": [2]}
+
+
+def test_a_zombie_is_told_with_what_fenced_it_how_that_is_known_and_what_it_did_afterwards(spark, tmp_path):
+    rows = [
+        *live(1, "a1", 0, 1, 3),
+        *live(2, "b1", 0, 1, 1, "m"),
+        *takeover(8, "b1", 7, 8, 4),
+        *send(10, 1),
+        *send(12, 2),
+    ]
+    verdict = judge(spark, tmp_path, rows)
+    zombie = named(verdict)["zombie"]
+    assert zombie.details["fenced"] == {
+        "by": "b1", "how": "takeover", "node_id": "n", "life": 4, "own_life": 3, "low_ns": 7 * MS, "high_ns": 8 * MS, "index": 8,
+    }  # fmt: skip
+    assert zombie.details["acknowledged"] == zombie.count == 2
+    assert set(zombie.witness.indexes) == {1, 8, 10, 11}
+    assert zombie.sentence == (
+        "a1 acknowledged send of message 1 at 0.011 s, asked after b1 certainly had completed the takeover of node n"
+        " (so since a moment between 0.007 s and 0.008 s; number 4 fences its own, 3) (2 such, this is the first)."
+    )
+
+
+def test_a_demoted_broker_is_told_with_who_was_live_in_its_place(spark, tmp_path):
+    rows = [*live(1, "a1", 0, 1, 1), *role(5, "a1", "backup", 4, 5), *live(8, "a2", 7, 8, 2), *send(10, 1)]
+    zombie = named(judge(spark, tmp_path, rows))["zombie"]
+    fenced = zombie.details["fenced"]
+    assert (fenced["by"], fenced["how"], fenced["life"], fenced["own_life"]) == ("a2", "live", 2, 1)
+    assert "a2 certainly was live as node n" in zombie.sentence
+
+
+def test_both_sides_of_a_double_takeover_are_told_with_why_no_release_lies_between(spark, tmp_path):
+    rows, _ = CASES["a takeover of what its first taker certainly still has is a double"]
+    told = named(judge(spark, tmp_path, rows))["double-takeover"]
+    assert [(one["broker"], one["life"]) for one in told.details["takeovers"]] == [("a2", 2), ("a3", 3)]
+    assert (told.details["begin_ns"], told.details["end_ns"]) == (10 * MS, 14 * MS)
+    assert "both were certainly live with its data from 0.010 s to 0.014 s" in told.sentence
+
+
+def test_what_brokers_disagree_on_is_told_with_what_each_says(spark, tmp_path):
+    rows = [*view(5, "a1", "c1 c1:1", 1, 5), *view(6, "b1", None, 2, 6)]
+    told = named(judge(spark, tmp_path, rows))["diverged"]
+    assert told.details["held"] == {"a1": "c1 c1:1", "b1": None}
+    assert (told.details["kind"], told.details["key"]) == ("members", "n")
+    assert 'a1 says "c1 c1:1" and b1 knows nothing of it' in told.sentence
 
 
 def test_a_killed_harness_leaves_lost_undecided_and_the_rest_judged(spark, tmp_path):
