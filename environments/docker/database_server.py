@@ -21,7 +21,7 @@ from environments.docker.control import APP, DATA, ETC
 from environments.docker.database_agent import INSIDE, PORT
 from environments.docker.deployment import Deployment, Service
 from environments.docker.faults import link_faults
-from environments.docker.image import AGENT_MODULES, ROOT, content_hash
+from environments.docker.image import AGENT_MODULES, ROOT, content_hash, forget_old
 from environments.docker.node import Node
 from environments.link_condition import link_name
 from environments.postgresql import program, question
@@ -32,6 +32,7 @@ from harness.outside import DATABASE
 NODE: Final = "database"
 
 _SECRET: Final = "secret"  # noqa: S105 - the name of a file
+_SERVER: Final = f"{REPOSITORY}/database-server"
 _DIRECTORY: Final = f"{DATA}/server"
 _START_S: Final = 60.0
 _AGAIN_S: Final = 0.05
@@ -64,9 +65,10 @@ def server_image(client: Any, tell: Tell) -> str:
         f"FROM {base}\nCOPY app {APP}\nWORKDIR {APP}\nENV PYTHONPATH={APP} PYTHONUNBUFFERED=1\n"
         'CMD ["python3", "-m", "environments.docker.database_agent"]\n'
     ).encode()
-    tag = f"{REPOSITORY}/database-server:{content_hash(files)}"
+    tag = f"{_SERVER}:{content_hash(files)}"
     if not exists(client, tag):
         build(client, tag, files, {})
+        forget_old(client, _SERVER)
     return tag
 
 

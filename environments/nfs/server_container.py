@@ -7,7 +7,6 @@ program, so that the same image shows that both ends work in containers.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import tarfile
 from collections.abc import Callable
@@ -15,16 +14,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from environments.docker.base_image import (
-    OFFICIAL,
-    PACKAGES,
-    PYTHON_LABEL,
-    PYTHON_PACKAGES,
-    REPOSITORY,
-    base_image,
-    build,
-    import_debian,
-)
+from environments.docker.base_image import REPOSITORY, build, exists, with_packages
 from environments.docker.engine import labels
 from environments.docker.image import AGENT_MODULES, ROOT, content_hash, forget_old
 from environments.nfs import ganesha
@@ -50,54 +40,17 @@ CLIENT_DEVICES: Final = ("/dev/fuse:/dev/fuse:rwm",)
 
 def server_image(client: Any, tell: Callable[[str], object]) -> str:
     """The tag of the server's image, made if it is not there yet. Raises InfrastructureError if it cannot be made."""
-    base = _base(client, tell)
+    base = with_packages(client, tell, "nfs", ganesha.PACKAGES)
     files = {f"app/{path}": (ROOT / path).read_bytes() for path in AGENT_MODULES}
     files["Dockerfile"] = (
         f"FROM {base}\nCOPY app {APP}\nWORKDIR {APP}\nENV PYTHONPATH={APP} PYTHONUNBUFFERED=1\n"
         f"VOLUME {VOLUME}\nCMD {_json(ganesha.command(Path(STATE)))}\n"
     ).encode()
     tag = f"{_SERVER}:{content_hash(files)}"
-    if not _exists(client, tag):
+    if not exists(client, tag):
         build(client, tag, files, {})
         forget_old(client, _SERVER)
     return tag
-
-
-def _base(client: Any, tell: Callable[[str], object]) -> str:
-    """A Debian with ganesha: on the base image where its packages can be installed into it, else made on this host."""
-    from docker.errors import APIError, BuildError  # noqa: PLC0415
-
-    packages = (*PYTHON_PACKAGES, *PACKAGES, *ganesha.PACKAGES)
-    digest = hashlib.sha256("\0".join((OFFICIAL, *packages)).encode()).hexdigest()[:12]
-    tag = f"{REPOSITORY}/nfs-base:{digest}"
-    if _exists(client, tag):
-        return tag
-    base = base_image(client, tell)
-    tell(f"building the NFS server's image: {', '.join(ganesha.PACKAGES)} (about 30 s, once)")
-    problem = "the base image was made on this host"
-    if ":official-" in base:
-        dockerfile = (
-            f"FROM {base}\nRUN apt-get update && apt-get install -y --no-install-recommends "
-            f"{' '.join(ganesha.PACKAGES)} && rm -rf /var/lib/apt/lists/*\n"
-        )
-        try:
-            build(client, tag, {"Dockerfile": dockerfile.encode()}, {PYTHON_LABEL: "3.11"})
-        except (APIError, BuildError, OSError) as error:
-            problem = f"{', '.join(ganesha.PACKAGES)} could not be installed into {base} ({error})"
-        else:
-            return tag
-    import_debian(client, tag, packages, problem)
-    return tag
-
-
-def _exists(client: Any, tag: str) -> bool:
-    from docker.errors import ImageNotFound  # noqa: PLC0415
-
-    try:
-        client.images.get(tag)
-    except ImageNotFound:
-        return False
-    return True
 
 
 def _json(words: list[str]) -> str:
