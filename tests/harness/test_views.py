@@ -1,0 +1,127 @@
+"""Asking brokers what they take for true: until they agree, or for as long as they may take; and what the rows then say."""
+
+import asyncio
+import itertools
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from checkers import reference
+from harness import views
+from harness.interface import Address
+from harness.rows import MemoryRecorder
+
+LONG_S, OVER_S = 600.0, -1.0
+
+
+class Cluster:
+    """Brokers whose answer to each question is known: the first, the second, then the last for ever; an exception is raised."""
+
+    def __init__(self, **answers):
+        self.answers = {name: list(some) for name, some in answers.items()}
+        self.asked = dict.fromkeys(answers, 0)
+        self.system = self.environment = self
+        self.nodes = [SimpleNamespace(name=name) for name in answers]
+
+    def resolve(self, source, node, port):
+        assert (source, port) == ("admin", "admin")
+        return Address(node, 1)
+
+    async def views(self, admin):
+        some = self.answers[admin.host]
+        answer = some[min(self.asked[admin.host], len(some) - 1)]
+        self.asked[admin.host] += 1
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch):
+    monkeypatch.setattr(views, "AGAIN_S", 0.0)
+
+
+def look(cluster, patience_s, roles=None):
+    """The rows, as (broker, kind, key, value, whether it was given over a span), those without an answer as (broker, error)."""
+    ticks = itertools.count()
+    recorder = MemoryRecorder(lambda: next(ticks))
+    roles = roles or dict.fromkeys(cluster.answers, "live")
+    asyncio.run(views.look(cluster, lambda: roles, recorder, patience_s))
+    return recorder.dicts()
+
+
+def told(rows):
+    found = []
+    for row in rows:
+        if row["type"] != "ok":
+            found.append((row["broker"], row["error"]))
+            continue
+        value = json.loads(row["value"])
+        spans = row["time_low"] < row["time_high"]
+        found.append((row["broker"], value["kind"], value["key"], value["value"], spans))
+    return found
+
+
+def members(**known):
+    return {"members": known}
+
+
+def diverged(rows):
+    return [found.key for found in reference.find(rows) if found.name == "diverged"]
+
+
+def test_brokers_that_agree_are_asked_once():
+    cluster = Cluster(a1=[members(n="a1")], b1=[members(n="a1")])
+    rows = look(cluster, LONG_S)
+    assert told(rows) == [("a1", "members", "n", "a1", False), ("b1", "members", "n", "a1", False)]
+    assert cluster.asked == {"a1": 1, "b1": 1}
+    assert diverged(rows) == []
+
+
+def test_brokers_that_will_agree_are_asked_until_they_do():
+    cluster = Cluster(a1=[members(n="a1")], b1=[members(n="a2"), members(), members(n="a1")])
+    rows = look(cluster, LONG_S)
+    assert cluster.asked == {"a1": 3, "b1": 3}
+    assert {row[3] for row in told(rows)} == {"a1"}
+    assert diverged(rows) == []
+
+
+def test_brokers_that_do_not_agree_have_said_so_more_than_once_however_little_time_is_left():
+    cluster = Cluster(a1=[members(n="a1")], b1=[members(n="a2")])
+    rows = look(cluster, OVER_S)
+    assert told(rows) == [("a1", "members", "n", "a1", True), ("b1", "members", "n", "a2", True)]
+    assert diverged(rows) == ["members n"]
+
+
+def test_what_a_broker_knows_nothing_of_is_a_row_too():
+    cluster = Cluster(a1=[members(n="a1", m="b1")], b1=[members(m="b1")])
+    rows = look(cluster, OVER_S)
+    assert ("b1", "members", "n", None, True) in told(rows)
+    assert diverged(rows) == ["members n"]
+
+
+def test_a_broker_that_says_something_else_each_time_claims_nothing():
+    cluster = Cluster(a1=[members(n="a1")], b1=[members(n="a2"), members(n="a3")])
+    rows = look(cluster, OVER_S)
+    assert ("b1", "members", "n", "a3", False) in told(rows)
+    assert diverged(rows) == []
+
+
+def test_a_kind_that_a_broker_does_not_tell_of_is_none_it_lacks():
+    cluster = Cluster(a1=[{"members": {"n": "a1"}, "groups": {"g": "a1"}}], b1=[members(n="a1")])
+    rows = look(cluster, OVER_S)
+    assert [row[:2] for row in told(rows)] == [("a1", "groups"), ("a1", "members"), ("b1", "members")]
+    assert diverged(rows) == []
+
+
+def test_a_broker_that_cannot_be_asked_says_nothing_and_is_named():
+    cluster = Cluster(a1=[members(n="a1")], b1=[ConnectionRefusedError("nobody listens")])
+    rows = look(cluster, LONG_S)
+    assert told(rows) == [("a1", "members", "n", "a1", False), ("b1", "nobody listens")]
+
+
+def test_only_live_brokers_are_asked():
+    cluster = Cluster(a1=[members(n="a1")], a2=[AssertionError("a backup need not agree")])
+    look(cluster, LONG_S, {"a1": "live", "a2": "backup"})
+    assert cluster.asked == {"a1": 1, "a2": 0}
