@@ -45,6 +45,17 @@ def served_beside(result, f=None):
     ]
 
 
+@pytest.mark.parametrize("rate", [0.6, 1.6])
+def test_a_live_whose_clock_runs_at_another_speed_is_silent_before_another_is_live(rate):
+    """It measures the time by its own clock, the database by another."""
+    wrong = Fault(kind="clock-rate", start_s=1.0, duration_s=9.0, target="a1", options={"rate": rate})
+    result = run(CUT_OFF, faults=(wrong, *CUT_OFF.schedule.faults))
+    assert result.valid is True, (result.grave, result.trouble)
+    changes = roles(result)
+    assert changes.index(("a1", "verifying")) < changes.index(("a2", "live"))
+    assert served_beside(result) == []
+
+
 async def for_ever(_):
     await asyncio.Event().wait()
 
