@@ -191,6 +191,12 @@ class Broker:
 
         await self.bench.until(f"{self.name} starts", f"{self.name} serves", serves)
 
+    async def kill(self) -> None:
+        """The crash of its process."""
+        assert self.process is not None, f"{self.name} was never started"
+        self.process.send(signal.SIGKILL)
+        await self.process.wait()
+
     async def status(self) -> dict[str, Any] | None:
         """What it says of itself; None while nobody answers."""
         try:

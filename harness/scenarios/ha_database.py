@@ -84,6 +84,39 @@ SCENARIOS: Final = (
         roles=Roles(live=("a1",)),
     ),
     Scenario(
+        id="HA6-by-hand",
+        claim="a broker that was shut down with -nofailover is taken over by hand: its messages go on elsewhere",
+        source="SUN, Preventing or Forcing Takeover of a Broker",
+        spec=_spec("ha6-by-hand"),
+        schedule=Schedule(
+            faults=(
+                Fault(kind="stop", start_s=3.0, duration_s=6.0, target="a1", options={"failover": False}),
+                Fault(kind="takeover", start_s=4.5, duration_s=1.0, target="a1", options={"taker": "b1"}),
+            )
+        ),
+        roles=Roles(live=("a1",)),
+    ),
+    Scenario(
+        id="HA6-forced",
+        claim="a broker that serves is taken over by force: it drops what it had and joins again; nothing is lost, nothing served by both",
+        source="SUN, Preventing or Forcing Takeover of a Broker",
+        spec=_spec("ha6-forced"),
+        schedule=Schedule(
+            faults=(
+                Fault(kind="takeover", start_s=3.0, duration_s=2.0, target="a1", options={"taker": "b1"}),
+            )
+        ),
+        roles=Roles(live=("a1",)),
+    ),
+    Scenario(
+        id="HA7-load",
+        claim="quiesced under load, a broker serves the connections that are there and takes in no others; nobody takes it over",
+        source="SUN, Preventing or Forcing Takeover of a Broker",
+        spec=_spec("ha7-load"),
+        schedule=Schedule(faults=(_fault("quiesce", 3.0, 5.0),)),
+        roles=Roles(never_live=("a1", "b1", "c1")),
+    ),
+    Scenario(
         id="HA11-stall",
         claim="the database stands still: brokers answer nobody, and go on with it",
         source=_SOURCE,

@@ -9,6 +9,7 @@ from harness.interface import UsageError
 from harness.scenarios import (
     file_system_probes,
     ha_database,
+    ha_database_admin_probes,
     ha_database_probes,
     multi_instance,
     multi_instance_probes,
@@ -30,6 +31,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
 
 PROBES: Final[tuple[Probe, ...]] = (
     *ha_database_probes.PROBES,
+    *ha_database_admin_probes.PROBES,
     *multi_instance_probes.PROBES,
     *file_system_probes.PROBES,
 )

@@ -26,7 +26,12 @@ from broker.seams import Seams
 from broker.storage.database import Database, DatabaseError
 from broker.storage.database.journal import DatabaseJournal, JournalReplacedError
 from broker.storage.database.registry import BrokerRow, RefusedError, Registered, Registry, ReplacedError
-from broker.storage.database.schema import SHUTDOWN_COMPLETE, SHUTDOWN_FAILOVER, SHUTDOWN_STARTED
+from broker.storage.database.schema import (
+    SHUTDOWN_COMPLETE,
+    SHUTDOWN_FAILOVER,
+    SHUTDOWN_STARTED,
+    TAKEOVER_STARTED,
+)
 from broker.storage.errors import JournalFailedError
 from broker.storage.journal import Recovered
 from broker.storage.recovery import Record
@@ -230,6 +235,11 @@ class Life:
             try:
                 await self.registry.complete_takeover(self.registered, victim.broker_id, victim.epoch)
             except RefusedError as error:
+                row = error.row
+                if row is not None and (row.epoch, row.state) == (victim.epoch, TAKEOVER_STARTED):
+                    # By force, from a broker that ran: until it steps aside or its lease has run out it may not know, and deliver.
+                    await asyncio.sleep(RETRY_S)
+                    continue
                 _log.info("ha-database: the takeover is not ours to complete any more: %s", error)
                 break
             except DatabaseError as error:

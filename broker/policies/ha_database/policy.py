@@ -7,6 +7,7 @@ which after a takeover is nothing. So a victim that comes back is a member of th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable
@@ -66,6 +67,8 @@ class HaDatabasePolicy:
         self.node_id: str | None = self._node_id_of(self.broker_id)
         self.commands = Steering(self).commands
         self._failover: bool | None = None
+        self._lived: int | None = None
+        """The epoch of our latest life in this process."""
         self._role = "starting"
         self._seams = seams
 
@@ -167,6 +170,7 @@ class HaDatabasePolicy:
         if self._failover is not None:
             life.failover_on_shutdown = self._failover
         self.life = life
+        self._lived = registered.epoch
         try:
             end = await life.run(stopping)
         finally:
@@ -198,6 +202,10 @@ class HaDatabasePolicy:
                         " every broker of a cluster needs an id of its own"
                     ) from None
                 problem = f"{self.broker_id} is just being taken over: {error}"
+                if self._lived is not None:
+                    # Our life has ended, and with it all that it had in memory: the taker need not wait for the end of its lease.
+                    with contextlib.suppress(DatabaseError):
+                        await self.registry.step_aside(self._lived)
             except ReplacedError as error:
                 problem = f"replaced before it could serve: {error}"
             except DatabaseError as error:

@@ -14,7 +14,14 @@ from broker.core.message import MESSAGE
 from broker.policies.policy import RequestRefusedError
 from broker.storage.database import DatabaseError
 from broker.storage.database.registry import RefusedError, ReplacedError
-from broker.storage.database.schema import OPERATING, QUIESCE_COMPLETE, QUIESCING, RUNNING, TAKEOVER_STARTED
+from broker.storage.database.schema import (
+    OPERATING,
+    QUIESCE_COMPLETE,
+    QUIESCING,
+    RUNNING,
+    STATES,
+    TAKEOVER_STARTED,
+)
 
 if TYPE_CHECKING:
     from broker.policies.ha_database.life import Life
@@ -23,6 +30,9 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.1
 """How often it is looked whether something has come to its end."""
 TAKEOVER_PATIENCE_S: Final = 60.0
+
+UNKNOWN: Final = "*unknown"
+"""What the list shows of a broker whose state is not in the documents: one of a newer version, say."""
 
 SERVING: Final = (OPERATING, QUIESCING, QUIESCE_COMPLETE)
 """States between which an administrator moves a broker; one that shuts down is in none of them."""
@@ -72,7 +82,7 @@ class Steering:
                 {
                     "broker-id": row.broker_id,
                     "address": row.address,
-                    "state": row.state,
+                    "state": row.state if row.state in STATES else UNKNOWN,
                     "messages": row.messages,
                     "taker": row.taker or None,
                     "silence-ms": row.silence_ms,

@@ -235,7 +235,7 @@ class Registry:
     async def begin_takeover(self, registered: Registered, victim: BrokerRow, *, forced: bool = False) -> int:
         """Make ``victim``, as it was read, ours to take over: one compare-and-set, after which the victim is fenced. Returns its new epoch.
 
-        ``forced``: however alive it is. Raises RefusedError when it is not as it was read, or has shown life; ReplacedError, DatabaseError.
+        ``forced``: however alive it is. One that was running keeps the rest of its lease (``complete_takeover``). Raises RefusedError when it is not as it was read, or has shown life; ReplacedError, DatabaseError.
         """
         conditions = "epoch = ?"
         parameters: list[Any] = [victim.epoch]
@@ -252,12 +252,16 @@ class Registry:
                 self.expiration_ms,
             ]
         take = Statement(
-            "UPDATE store_broker SET state = ?, epoch = epoch + 1, taker = ?, taker_epoch = ?"
+            "UPDATE store_broker SET state = ?, epoch = epoch + 1, taker = ?, taker_epoch = ?,"
+            f" entry = CASE WHEN state IN ({_marks(s.RUNNING)}) THEN 0 WHEN state = ? THEN entry ELSE ? END"
             f" WHERE cluster_id = ? AND broker_id = ? AND {conditions}",
             (
                 s.TAKEOVER_STARTED,
                 self.broker_id,
                 registered.epoch,
+                *s.RUNNING,
+                s.TAKEOVER_STARTED,
+                s.YIELDED,
                 self.cluster_id,
                 victim.broker_id,
                 *parameters,
@@ -279,11 +283,12 @@ class Registry:
     ) -> tuple[int, tuple[int, ...]]:
         """Make all the victim's sessions ours. Returns a new session of ours, younger than all of them, and theirs.
 
-        Raises RefusedError when the takeover is not ours any more, ReplacedError, DatabaseError.
+        Not before the victim has said that it serves nobody (``step_aside``), or its lease has run out: fenced, it writes nothing, but it may not know yet and deliver.
+        Raises RefusedError then, and when the takeover is not ours any more; ReplacedError, DatabaseError.
         """
         finish = Statement(
             "UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ?"
-            " AND epoch = ? AND state = ? AND taker = ? AND taker_epoch = ?",
+            " AND epoch = ? AND state = ? AND taker = ? AND taker_epoch = ? AND (entry = ? OR heartbeat < clock_ms() - ?)",
             (
                 s.TAKEOVER_COMPLETE,
                 self.cluster_id,
@@ -292,6 +297,8 @@ class Registry:
                 s.TAKEOVER_STARTED,
                 self.broker_id,
                 registered.epoch,
+                s.YIELDED,
+                self.expiration_ms,
             ),
             count=1,
         )
@@ -307,6 +314,17 @@ class Registry:
         except UnexpectedCountError:
             raise RefusedError(await self.row(victim_id)) from None
         return _integer(results[3].rows[0][0]), tuple(_integer(row[0]) for row in results[1].rows)
+
+    async def step_aside(self, epoch: int) -> None:
+        """Say that whoever ran under our id in that epoch serves nobody any more, if it is just being taken over. Raises DatabaseError."""
+        await self._transact(
+            [
+                Statement(
+                    "UPDATE store_broker SET entry = ? WHERE cluster_id = ? AND broker_id = ? AND state = ? AND epoch = ?",
+                    (s.YIELDED, self.cluster_id, self.broker_id, s.TAKEOVER_STARTED, epoch + 1),
+                )
+            ]
+        )
 
     async def owned_sessions(self, registered: Registered) -> tuple[int, ...]:
         """The sessions that are ours now, oldest first. Raises ReplacedError, DatabaseError."""

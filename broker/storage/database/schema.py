@@ -47,6 +47,9 @@ STATES: Final = (
 RUNNING: Final = (OPERATING, QUIESCING, QUIESCE_COMPLETE, SHUTDOWN_STARTED)
 """States in which the broker itself renews its heartbeat, and in which silence means that it has failed."""
 
+YIELDED: Final = -1
+"""The last entry of a broker that is being taken over and serves nobody any more: it has said so itself, or had been shut down."""
+
 TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS store_cluster (
         cluster_id TEXT NOT NULL, sessions BIGINT NOT NULL, PRIMARY KEY (cluster_id))""",

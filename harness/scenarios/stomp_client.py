@@ -1,0 +1,83 @@
+"""A STOMP client for probes: one connection, one question after the other, texts without NUL.
+
+Why not the workloads' client: that is made for load and for histories, where every outcome is a row. A probe asks little, and wants to read frames as they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+PATIENCE_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A frame from the broker."""
+
+    command: str
+    headers: Mapping[str, str]
+    body: str
+
+
+class StompClient:
+    """Made by ``connect``; use it with ``async with``."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connected = Frame("", {}, "")
+        """The broker's answer to CONNECT; an ERROR where it refused."""
+        self._reader = reader
+        self._writer = writer
+        self._messages: list[Frame] = []
+        self._receipts = 0
+
+    @classmethod
+    async def connect(cls, port: int, store_session: str | None = None) -> Self:
+        """Log in at a broker of this machine. Raises OSError, TimeoutError; a refusal is for the caller to see."""
+        client = cls(*await asyncio.open_connection("127.0.0.1", port))
+        more = {} if store_session is None else {"store-session": store_session}
+        login = {"accept-version": "1.2", "host": "probe", "login": "tester", "passcode": "tester-secret"}
+        client._write("CONNECT", {**login, **more}, "")
+        client.connected = await client._read()
+        return client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._writer.close()
+
+    async def ask(self, command: str, body: str = "", **headers: str) -> Frame:
+        """Send a frame, and wait until the broker confirms it: its RECEIPT, or its ERROR. Underscores in names of headers are hyphens."""
+        self._receipts += 1
+        receipt = f"receipt-{self._receipts}"
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._write(command, {**named, "receipt": receipt}, body)
+        while True:
+            frame = await self._read()
+            if frame.command == "MESSAGE":
+                self._messages.append(frame)
+            elif frame.command == "ERROR" or frame.headers.get("receipt-id") == receipt:
+                return frame
+
+    async def messages(self, count: int) -> list[Frame]:
+        """The next so many messages. Raises TimeoutError."""
+        while len(self._messages) < count:
+            self._messages.append(await self._read())
+        found, self._messages = self._messages[:count], self._messages[count:]
+        return found
+
+    def _write(self, command: str, headers: Mapping[str, str], body: str) -> None:
+        lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
+        self._writer.write(f"{command}\n{lines}\n{body}\0".encode())
+
+    async def _read(self) -> Frame:
+        async with asyncio.timeout(PATIENCE_S):
+            text = (await self._reader.readuntil(b"\0")).decode()
+        head, _, body = text.lstrip("\n").partition("\n\n")
+        command, *lines = head.split("\n")
+        # The first of equal headers counts.
+        headers = dict(reversed([line.split(":", 1) for line in lines]))
+        return Frame(command, headers, body.removesuffix("\0"))
