@@ -172,6 +172,9 @@ class NfsClient:
                     if restarted
                     else f"the lease was lost (NFS4ERR_{Status(status).name}): locks are gone, files are opened anew"
                 )
+                if not restarted:
+                    # As another life: under the old verifier a server that was late for one request only goes on holding what we take for lost.
+                    self._verifier = os.urandom(8)
                 await self._introduce()
                 if self.recovering is not None:
                     await self.recovering.recover(reclaim=restarted)
