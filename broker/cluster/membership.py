@@ -295,10 +295,10 @@ class Membership:
         other_life = known is not None and known.started != member.started
         if newer or (direct and other_life):
             self.known[member.name] = member
-            if direct:
-                link = self.link_to(member.name)
-                if link is not None:
-                    link.member = member
+        if direct:
+            link = self.link_to(member.name)
+            if link is not None:  # even if others had told us before: of who is live, they cannot convince us
+                link.member = self._latest(member)
         peer = self._peers.get(member.connector)
         if peer is None:
             self._dial(member.connector)

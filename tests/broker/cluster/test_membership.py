@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+import msgspec
 from members import Hub, linked, until
 
 from broker.cluster import messages as m
@@ -50,6 +51,36 @@ def test_a_change_of_role_is_told_to_all():
             a.announce(role="live", activation=2)
             await until(lambda: "N" in b.lives(), "a is live for b")
             assert b.lives()["N"][0].activation == 2
+
+    run(scenario)
+
+
+def test_what_a_broker_said_before_does_not_undo_its_news_when_it_comes_later_over_the_other_link():
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a", role="starting", node_id="N")
+            b = await hub.add("b", "a")
+            await until(lambda: linked(b) == {"a"}, "linked")
+            before = a.own
+            a.announce(role="live", activation=2)
+            await until(lambda: "N" in b.lives(), "a is live for b")
+            b._take(b.link_to("a"), m.Members((before,)))
+            assert b.lives()["N"][0].activation == 2
+
+    run(scenario)
+
+
+def test_a_broker_is_live_for_who_hears_it_from_itself_though_others_had_told_before():
+    async def scenario():
+        async with Hub() as hub:
+            a = await hub.add("a", role="starting", node_id="N")
+            b = await hub.add("b", "a")
+            await until(lambda: linked(b) == {"a"}, "linked")
+            news = msgspec.structs.replace(a.own, role="live", live=True, version=a.own.version + 1)
+            b._learn(news, direct=False)
+            assert "N" not in b.lives()
+            b._learn(news, direct=True)
+            assert "N" in b.lives()
 
     run(scenario)
 
