@@ -172,9 +172,11 @@ class Relay:
                     asyncio.get_running_loop().call_exception_handler(
                         {"message": "the relay failed", "exception": result}
                     )
-            _reset(writer)
+            # Who hung up is said so to the other side, behind the last words; everything else is a connection that was lost.
+            hung_up = [_ended(task) for task in tasks] or [False, False]
             if behind is not None:
-                behind.transport.abort()
+                _close(behind, gently=hung_up[0])
+            _close(writer, gently=hung_up[1])
 
     async def _requests(
         self, passage: _Passage, reader: asyncio.StreamReader, behind: asyncio.StreamWriter
@@ -208,8 +210,16 @@ class Relay:
             passage.answered.set()
 
 
-def _reset(writer: asyncio.StreamWriter) -> None:
-    """End a connection at once, with RST: what a machine that has lost it says."""
+def _ended(task: asyncio.Task[None]) -> bool:
+    """Whether a direction came to its own end."""
+    return task.done() and not task.cancelled() and task.exception() is None
+
+
+def _close(writer: asyncio.StreamWriter, *, gently: bool) -> None:
+    """End a connection when all is sent; or at once, with RST: what a machine that has lost it says."""
+    if gently:
+        writer.close()
+        return
     with contextlib.suppress(OSError):
         found = writer.get_extra_info("socket")
         if found is not None:

@@ -162,3 +162,24 @@ def test_where_nobody_listens_behind_the_relay_a_client_loses_its_connection():
         await relay.close()
 
     asyncio.run(main())
+
+
+def test_the_last_words_of_a_server_that_hangs_up_arrive():
+    async def main():
+        async def attend(reader, writer):
+            await reader.readexactly(len(START))
+            writer.write(b"x" * 300_000 + b"FATAL")
+            writer.close()
+
+        listener = await asyncio.start_server(attend, "127.0.0.1", 0)
+        relay = Relay("127.0.0.1", listener.sockets[0].getsockname()[1], random.Random(1))
+        await relay.listen("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", relay.ports[0])
+        writer.write(START)
+        async with asyncio.timeout(PATIENCE_S):
+            assert (await reader.read())[-5:] == b"FATAL"
+        writer.close()
+        await relay.close()
+        listener.close()
+
+    asyncio.run(main())
