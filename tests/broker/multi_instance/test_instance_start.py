@@ -54,7 +54,8 @@ def test_whoever_starts_while_the_active_instance_is_lost_never_overtakes_the_st
         again = one.strmqm()
         assert await outcome(two, standing_by) in ("active", "standby")
         assert await outcome(one, again) == "standby"
-        assert (await standing_by) is not None
+        async with asyncio.timeout(5):
+            assert await standing_by is not None
 
     in_world(main, seed)
 
@@ -99,7 +100,8 @@ def test_a_standby_instance_that_lost_its_place_ends_too_when_the_queue_manager_
         await one.run_active(granted, "ended-immediately")
         await granted.live.release()
         two.mount.set_cut(False)
-        assert await standing_by is None
+        async with asyncio.timeout(5):
+            assert await standing_by is None
         assert not server.locks
 
     in_world(main)
@@ -147,7 +149,8 @@ def test_an_instance_with_other_ids_ends_before_anything_is_changed(user):
         with pytest.raises(
             StartError, match=f"runs as uid {user[0]}, gid {user[1]}: both must have the same"
         ):
-            await two.strmqm()
+            async with asyncio.timeout(5):
+                await two.strmqm()
         assert files == {path: bytes(file.data) for path, file in server.files.items()}
         assert (directories, locks) == (server.directories, server.locks)
 

@@ -105,7 +105,8 @@ class Brokers:
         async def deployed():
             nodes = self.system.plan(SPEC)
             await self.environment.deploy(self.system, SPEC, nodes, Path())
-            await main(self)
+            async with asyncio.timeout(120):  # of virtual time
+                await main(self)
 
         self.environment.conduct(deployed, seed=1)
 
