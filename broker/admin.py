@@ -25,6 +25,7 @@ from broker.cluster.views import views
 from broker.config import AdminSection
 from broker.policies.policy import Policy, RequestRefusedError, StartError, Steered, Succeeding, Succession
 from broker.storage.errors import JournalError
+from broker.storage.large import LargeBody
 
 _log = logging.getLogger(__name__)
 
@@ -200,6 +201,7 @@ class AdminServer:
                     "id": stored.message.id,
                     "deliveries": stored.message.deliveries,
                     "body": base64.b64encode(stored.message.body).decode(),
+                    **_of_file(stored.message.large),
                 }
                 for stored in engine.browse(_text(request, "queue"))
             ]
@@ -227,6 +229,11 @@ class AdminServer:
             raise RequestError(f"no queue {queue!r} here")
         count: list[int] = []
         count.append(engine.purge(queue, lambda: reply({"ok": True, "purged": count[0]})))
+
+
+def _of_file(large: LargeBody | None) -> dict[str, int]:
+    """What is told of a large message besides the beginning of its body: its bytes and their CRC-32C."""
+    return {} if large is None else {"size": large.size, "crc32c": large.checksum}
 
 
 def _text(request: dict[str, Any], key: str) -> str | None:

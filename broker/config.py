@@ -82,10 +82,18 @@ class AcceptorSection(Section, frozen=True, kw_only=True):
     max_header_bytes: Positive = 64 * 1024
     """Command and header lines of one frame together."""
     max_body_bytes: Positive = 16 * 1024 * 1024
+    min_large_message_size: Annotated[int, Meta(ge=-1)] = 100 * 1024
+    """Bodies of so many bytes are streamed to a file in ``large-messages`` and from there to consumers; -1: none. Each is in memory whole where the
+    journal is in a database."""
     max_transaction_bytes: Positive = 64 * 1024 * 1024
     """Sends buffered by the open transactions of one connection."""
     max_subscriptions: Positive = 1000
     """Of one connection."""
+
+    @property
+    def large_from(self) -> int | None:
+        """``min-large-message-size`` as a limit of the codec; no body of fewer than one byte is large."""
+        return None if self.min_large_message_size < 0 else max(1, self.min_large_message_size)
 
 
 class AdminSection(Section, frozen=True, kw_only=True):

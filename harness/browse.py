@@ -82,7 +82,7 @@ def _found(recorder: Recorder, node: str, stored: StoredMessage) -> None:
             queue=stored.queue,
             group=stored.group,
             broker=node,
-            digest=payload.digest(stored.body),
+            digest=payload.digest(stored.body) if stored.digest is None else stored.digest,
             error=payload.unreadable(stored.body),
             value=stored.store,
         )
@@ -97,6 +97,6 @@ def _found(recorder: Recorder, node: str, stored: StoredMessage) -> None:
         producer=told.producer,
         sequence=told.sequence,
         broker=node,
-        digest=payload.digest(stored.body),
+        digest=payload.digest(stored.body) if stored.digest is None else stored.digest,
         value=stored.store,
     )

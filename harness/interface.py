@@ -134,13 +134,15 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message found in a broker's store when the test looks into it at the end.
 
-    ``store`` is "main", "dead-letter" or "store-and-forward"; ``body`` is what was stored.
+    ``store`` is "main", "dead-letter" or "store-and-forward"; ``body`` is what was stored; of a large message
+    only the beginning, and then ``digest`` is the CRC-32C of all of it.
     """
 
     store: str
     queue: str
     group: str | None
     body: bytes
+    digest: int | None = None
 
 
 class InfrastructureError(Exception):

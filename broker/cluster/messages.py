@@ -277,6 +277,27 @@ class Acknowledgement(Message, frozen=True, array_like=True, tag=True, gc=False)
     sequence: int
 
 
+class LargeChunk(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """Bytes of a large body, in order; ``last``: the whole of it has come now."""
+
+    id: int
+    offset: int
+    data: bytes
+    last: bool
+
+
+class LargeTaken(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """So many bytes of large bodies were written: as many more may come."""
+
+    count: int
+
+
+class LargeRemoved(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """Nothing names that large body any more."""
+
+    id: int
+
+
 class LiveStopping(Request, frozen=True, array_like=True, tag=True, gc=False):
     """A clean stop; ``failover``: the backup shall take over, else it stays passive."""
 
@@ -300,7 +321,7 @@ class BackupLeaving(Message, frozen=True, array_like=True, tag=True, gc=False):
 Any = (
     Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving | Consumers | Forward
     | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest | StartAnswer | Attach | Attached | Ready
-    | SnapshotBegin | Chunk | SnapshotEnd | Synchronized | UpToDate | Entries | Acknowledgement | LiveStopping | LiveStopped | HandOver | BackupLeaving
+    | SnapshotBegin | Chunk | SnapshotEnd | Synchronized | UpToDate | Entries | Acknowledgement | LargeChunk | LargeTaken | LargeRemoved | LiveStopping | LiveStopped | HandOver | BackupLeaving
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker.core import recovery, views
@@ -32,6 +32,7 @@ from broker.core.consumer import Consumer, Delivery
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.duplicates import DuplicateId, Duplicates, encode_duplicate
 from broker.core.feed import Feed
+from broker.core.large import LargeBodies
 from broker.core.memory import Memory
 from broker.core.message import (
     CLEAN,
@@ -92,6 +93,7 @@ class Engine:
         """Called by ``abandon``, to cut connections."""
         self.memory = Memory(settings.global_max_size, self.queues)
         """Who sends must ask it first: ``is_full``, ``wait``; open transactions ``reserve``."""
+        self.large = LargeBodies(journal, gate)
         self.abandoned = False
         self._duplicates = Duplicates()
         self._suspended = False
@@ -132,6 +134,7 @@ class Engine:
         if known is not None and taken:
             self._append([Operation(DELETE, MESSAGE, message.id) for message in taken], done)
             self.memory.give(known, sum(message.size for message in taken))
+            self.large.settled(taken)
         elif done is not None:
             self.gate.when_durable(self.journal.last_sequence, done)
         return len(taken)
@@ -253,6 +256,7 @@ class Engine:
         ``refused``: the client said so (ABORT), which counts as a delivery attempt; the loss of its connection does not. Returns
         None, and calls ``done`` soon, where nothing had to be written.
         """
+        self.large.undone(transaction)
         deliveries = transaction.acknowledged + transaction.refused
         if refused and deliveries:
             self._check()
@@ -307,8 +311,8 @@ class Engine:
             queue = self.queues[image.queues[queue_id]]
             queue.adopt(records, least_deliveries=image.least_deliveries)
             self.memory.take(queue, image.sizes[queue_id])
-        stale: Iterable[int] = image.clean_marks
-        operations = [Operation(DELETE, CLEAN, mark) for mark in stale]
+        self.large.adopt(image.large)
+        operations = [Operation(DELETE, CLEAN, mark) for mark in image.clean_marks]
         for record_id, duplicate in image.duplicates:
             forgotten = self._duplicates.remember(duplicate, record_id, 0)
             if forgotten is not None:
@@ -351,7 +355,7 @@ class Engine:
 
     def _holder(self, queue: str, message: Message) -> Queue:
         """The queue in which the message is kept: its own, or the store-and-forward queue of another broker, if there is room."""
-        if self.router is not None and message.group is None:
+        if self.router is not None and message.group is None and message.large is None:
             node_id = self.router.route(queue, message)
             if node_id is not None:
                 forwarding = self.queue(self.settings.forwarding_queue(node_id))
@@ -376,6 +380,7 @@ class Engine:
                 operations.append(Operation(DELETE, MESSAGE, message.id))
                 if address:
                     dead = dead_letter(message, address)
+                    self.large.copied(dead)
                     dead.id = self.journal.next_id()
                     holder = self.queue(address)
                     operations.append(Operation(ADD, MESSAGE, dead.id, encode(dead, holder.id)))
@@ -396,6 +401,8 @@ class Engine:
     def _settle(self, delivery: Delivery) -> None:
         queue = delivery.consumer.queue
         queue.settled(delivery)
+        if delivery.message.large is not None:
+            self.large.settled((delivery.message,))
         self.memory.give(queue, delivery.message.size)
 
     def _handed_over(self, delivery: Delivery) -> None:

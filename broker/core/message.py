@@ -18,6 +18,8 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from broker.storage.large import LargeBody
+
 QUEUE: Final = 1
 MESSAGE: Final = 2
 DUPLICATE: Final = 3
@@ -27,8 +29,11 @@ DELIVERIES: Final = 5
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins: its queue's record id, flags, and the bytes of group, target and headers, which follow with the body."""
 _COUNTS: Final = struct.Struct("<II")
+LARGE: Final = struct.Struct("<QQI")
 _CLOSES: Final = 1
 _GROUPED: Final = 2
+IS_LARGE: Final = 4
+"""Flag of a record whose body is in a file: its id, bytes and checksum (LARGE) stand before what is kept of the body."""
 
 OVERHEAD: Final = 256
 """Bytes of memory a message costs beside its headers and body, about; counted in ``size``."""
@@ -41,7 +46,8 @@ class Message:
     younger ones. ``target`` is the queue it is meant for, which differs from the one it is in only for store-and-forward
     queues. ``redelivered`` means that an earlier delivery cannot be excluded. ``deliveries`` counts dispatches to consumers,
     ``refusals`` those that a client refused (NACK, or an ACK it rolled back): only these lead to the dead letters, since a lost
-    connection says nothing about the messages that were in flight on it.
+    connection says nothing about the messages that were in flight on it. ``large``: the body
+    is in a file, and ``body`` has only its beginning, for who wants to see which message it is.
     """
 
     __slots__ = (
@@ -51,6 +57,7 @@ class Message:
         "group",
         "headers",
         "id",
+        "large",
         "redelivered",
         "refusals",
         "size",
@@ -58,7 +65,14 @@ class Message:
     )
 
     def __init__(
-        self, target: str, headers: bytes, body: bytes, group: str | None = None, *, closes: bool = False
+        self,
+        target: str,
+        headers: bytes,
+        body: bytes,
+        group: str | None = None,
+        *,
+        closes: bool = False,
+        large: LargeBody | None = None,
     ) -> None:
         self.id = 0
         self.target = target
@@ -66,6 +80,7 @@ class Message:
         self.body = body
         self.group = group
         self.closes = closes
+        self.large = large
         self.deliveries = 0
         self.refusals = 0
         self.redelivered = False
@@ -74,7 +89,12 @@ class Message:
     def copy(self, target: str | None = None, extra_headers: bytes = b"") -> Message:
         """The same content as a new message, not yet stored."""
         return Message(
-            target or self.target, extra_headers + self.headers, self.body, self.group, closes=self.closes
+            target or self.target,
+            extra_headers + self.headers,
+            self.body,
+            self.group,
+            closes=self.closes,
+            large=self.large,
         )
 
 
@@ -82,13 +102,15 @@ def encode(message: Message, queue_id: int) -> bytes:
     """The message's record in the queue that has that record id."""
     target = message.target.encode()
     group = message.group
-    if group is None:
+    large = message.large
+    if group is None and large is None:
         head = HEAD.pack(queue_id, 0, 0, len(target), len(message.headers))
         return b"".join((head, target, message.headers, message.body))
-    name = group.encode()
-    flags = _GROUPED | _CLOSES if message.closes else _GROUPED
+    name = b"" if group is None else group.encode()
+    flags = (group is not None and _GROUPED) | (message.closes and _CLOSES) | (large is not None and IS_LARGE)
     head = HEAD.pack(queue_id, flags, len(name), len(target), len(message.headers))
-    return b"".join((head, name, target, message.headers, message.body))
+    file = b"" if large is None else LARGE.pack(*large)
+    return b"".join((head, name, target, message.headers, file, message.body))
 
 
 def decode(record_id: int, data: bytes) -> tuple[int, Message]:
@@ -99,7 +121,14 @@ def decode(record_id: int, data: bytes) -> tuple[int, Message]:
     body_at = headers_at + headers_size
     group = data[HEAD.size : target_at].decode() if flags & _GROUPED else None
     target = data[target_at:headers_at].decode()
-    message = Message(target, data[headers_at:body_at], data[body_at:], group, closes=bool(flags & _CLOSES))
+    large = None
+    file_at = body_at
+    if flags & IS_LARGE:
+        large = LargeBody(*LARGE.unpack_from(data, file_at))
+        body_at += LARGE.size
+    message = Message(
+        target, data[headers_at:file_at], data[body_at:], group, closes=bool(flags & _CLOSES), large=large
+    )
     message.id = record_id
     return queue_id, message
 

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 
 from broker.core.duplicates import DuplicateId, decode_duplicate
-from broker.core.message import CLEAN, DUPLICATE, HEAD, MESSAGE, OVERHEAD, QUEUE
+from broker.core.message import (
+    CLEAN,
+    DUPLICATE,
+    HEAD,
+    IS_LARGE,
+    LARGE,
+    MESSAGE,
+    OVERHEAD,
+    QUEUE,
+)
+from broker.storage.large import LargeBody
 from broker.storage.records import Record
 
 
@@ -19,6 +29,8 @@ class Image:
     messages: dict[int, list[Record]] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     """Their bytes, as ``Message.size`` counts them."""
+    large: list[LargeBody] = field(default_factory=list)
+    """The bodies in files that they name, one for each message."""
     duplicates: list[tuple[int, DuplicateId]] = field(default_factory=list)
     clean_marks: list[int] = field(default_factory=list)
     least_deliveries: int = 0
@@ -50,13 +62,17 @@ def read(records: Iterable[Record]) -> Image:
         kind = record[1]
         if kind == MESSAGE:
             data = record[2]
-            queue_id, _, group_size, target_size, _ = head(data)
+            queue_id, flags, group_size, target_size, headers_size = head(data)
             stored = messages.get(queue_id)
             if stored is None:
                 stored = messages[queue_id] = []
                 sizes[queue_id] = 0
             stored.append(record)
             sizes[queue_id] += len(data) - group_size - target_size + beside
+            if flags & IS_LARGE:
+                sizes[queue_id] -= LARGE.size
+                file_at = HEAD.size + group_size + target_size + headers_size
+                image.large.append(LargeBody(*LARGE.unpack_from(data, file_at)))
         elif kind == QUEUE:
             image.queues[record.id] = record.data.decode()
         elif kind == DUPLICATE:

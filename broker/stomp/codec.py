@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from broker.stomp.errors import LocalProtocolError, RemoteProtocolError
-from broker.stomp.frames import COMMANDS, UNESCAPED, WITH_BODY, Frame
+from broker.stomp.frames import COMMANDS, NO_HEADERS, UNESCAPED, WITH_BODY, Frame, LargeHead, LargePart
 from broker.stomp.limits import DEFAULT_LIMITS, Limits
 
 _HEADERS_END: Final = re.compile(rb"\n\r?\n")
@@ -24,6 +24,9 @@ _NOT_A_LINE_END: Final = re.compile(rb"[^\r\n]|\r(?!\n)")
 _COMMAND_BYTES: Final = max(map(len, COMMANDS)) + len("\r")
 """A first line longer than this is no command."""
 _LENGTH_DIGITS: Final = 18
+
+NOT_LARGE: Final = -1
+UNTIL_NUL: Final = -2
 
 _ESCAPE: Final = str.maketrans({"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"})
 _UNESCAPE: Final = {"\\\\": "\\", "\\r": "\r", "\\n": "\n", "\\c": ":"}
@@ -33,11 +36,11 @@ _ESCAPED: Final = re.compile(r"\\(?:.|\Z)", re.DOTALL)
 class Parser:
     """Turns a stream of bytes, cut anywhere, into frames.
 
-    Memory is bounded by the limits. After a RemoteProtocolError the stream cannot be resynchronised: every later
+    Memory is bounded by the limits; where these have ``large_from``, large bodies come as ``LargeHead`` and ``LargePart``s, and nothing of them is kept. After a RemoteProtocolError the stream cannot be resynchronised: every later
     ``feed`` raises it again, without frames.
     """
 
-    __slots__ = ("_chunks", "_error", "_held", "_limits", "_searched", "_wanted")
+    __slots__ = ("_chunks", "_error", "_held", "_large", "_limits", "_searched", "_wanted")
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._limits = limits
@@ -46,6 +49,9 @@ class Parser:
         self._wanted = 0  # no use in looking again before so many bytes are here; -1: before a NUL is
         self._searched = 0  # bytes of the unfinished frame in which its headers do not end
         self._error: RemoteProtocolError | None = None
+        self._large = (
+            NOT_LARGE  # bytes to come of a large body; UNTIL_NUL - bytes that came, if only its NUL ends it
+        )
 
     @property
     def held_bytes(self) -> int:
@@ -80,18 +86,24 @@ class Parser:
         return frames
 
     def _overfull(self) -> bool:
-        return self._held > self._limits.max_header_bytes + self._limits.max_body_bytes
+        limits = self._limits
+        body = limits.max_body_bytes if limits.large_from is None else limits.large_from
+        return self._held > limits.max_header_bytes + body
 
     def _parse(self, data: bytes, frames: list[Frame]) -> int:
         """Append the whole frames in ``data`` and return how many bytes they took; _wanted is what the rest waits for."""
         limits = self._limits
         max_body_bytes = limits.max_body_bytes
+        large_from = limits.large_from
         size = len(data)
         position = 0
         searched = self._searched
         self._searched = 0
         self._wanted = 0
         while position < size:
+            if self._large != NOT_LARGE:
+                position = self._go_on(data, position, frames)
+                continue
             if data[position] < 14:
                 found = _NOT_A_LINE_END.search(data, position)
                 if found is None:
@@ -110,6 +122,11 @@ class Parser:
             length = headers.get("content-length")
             if length is None:
                 stop = data.find(0, start, start + max_body_bytes + 1)
+                if stop < 0 and large_from is not None and size - start >= large_from and command == "SEND":
+                    self._large = UNTIL_NUL
+                    frames.append(LargeHead(command, headers))
+                    position = start
+                    continue
                 if stop < 0:
                     if size - start > max_body_bytes:
                         raise RemoteProtocolError(f"a body is longer than {max_body_bytes} bytes")
@@ -122,6 +139,11 @@ class Parser:
                     stop = -1
                 if stop - start > max_body_bytes or not _is_length(length):
                     _refuse_length(length, limits)
+                if large_from is not None and stop - start >= large_from and command == "SEND":
+                    self._large = stop - start
+                    frames.append(LargeHead(command, headers))
+                    position = start
+                    continue
                 if stop >= size:
                     self._wanted = stop - position + 1
                     return position
@@ -137,6 +159,28 @@ class Parser:
                 )
             position = stop + 1
         return size
+
+    def _go_on(self, data: bytes, position: int, frames: list[Frame]) -> int:
+        """The next part of a large body; where it ends in ``data``."""
+        size = len(data)
+        due = self._large
+        if due <= UNTIL_NUL:
+            stop = data.find(0, position)
+            end = size if stop < 0 else stop
+            due -= end - position
+            if UNTIL_NUL - due > self._limits.max_body_bytes:
+                raise RemoteProtocolError(f"a body is longer than {self._limits.max_body_bytes} bytes")
+            last = stop >= 0
+        else:
+            end = min(size, position + due)
+            due -= end - position
+            last = not due and end < size
+            if last and data[end]:
+                raise RemoteProtocolError("a large body is not followed by NUL where its content-length says")
+        if end > position or last:
+            frames.append(LargePart("SEND", NO_HEADERS, data[position:end], last))
+        self._large = NOT_LARGE if last else due
+        return end + 1 if last else end
 
 
 def _head(block: bytes, limits: Limits) -> tuple[str, dict[str, str]]:

@@ -23,9 +23,12 @@ from broker.core.engine import DemotedError
 from broker.core.message import header_line
 from broker.stomp.codec import Parser
 from broker.stomp.errors import RemoteProtocolError
+from broker.stomp.frames import Frame
 from broker.stomp.headers import RefusedError
+from broker.stomp.large import Streamed, Uploads
 from broker.stomp.session import Session
 from broker.storage.errors import JournalError
+from broker.storage.large import LargeBody
 
 if TYPE_CHECKING:
     from broker.stomp.server import StompServer
@@ -44,8 +47,9 @@ class Connection(asyncio.Protocol):
     """From accept to loss. ``number`` is unique within the engine's incarnation."""
 
     __slots__ = (
-        "_beat_s", "_beat_timer", "_flushing", "_frames_wait", "_heard", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said",
-        "_server", "_transport", "_ttl_s", "_ttl_timer", "_write_paused", "closing", "number", "session",
+        "_beat_s", "_beat_timer", "_blocked", "_flushing", "_heard", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said", "_server",
+        "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "closing", "number", "session",
+        "uploads",
     )  # fmt: skip
 
     def __init__(self, server: StompServer, number: int) -> None:
@@ -54,17 +58,22 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._parser = Parser(server.limits)
         self._transport: asyncio.Transport
-        self._out: list[bytes] = []
+        self._out: list[bytes | Streamed] = []
         self._out_bytes = 0
         self._flushing = False
         self._write_paused = False
-        self._reading = True
+        self._writable: asyncio.Future[None] | None = None
+        self._streams = 0  # in _out
+        self._streaming: asyncio.Task[None] | None = None
+        self._reading = self._wanted = True
+        self._blocked = False
         self.closing = False
         self._heard = self._said = self._loop.time()
         self._ttl_s = server.acceptor.connect_timeout / 1000
         self._ttl_timer: asyncio.TimerHandle | None = None
         self._beat_s = 0.0
         self._beat_timer: asyncio.TimerHandle | None = None
+        self.uploads = Uploads(self, server.engine.large.store)
         self.session = Session(self, server)
 
     # ---------------------------------------------------------------------------------------------- from the loop
@@ -101,7 +110,7 @@ class Connection(asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._out.clear()
-        self.session.end()
+        self._end()
 
     def pause_writing(self) -> None:
         self._write_paused = True
@@ -109,7 +118,9 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._write_paused = False
-        self.session.resume()
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._may_deliver()
 
     # ---------------------------------------------------------------------------------------------- for the session
 
@@ -124,6 +135,19 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self._flush)
         if self._out_bytes > HIGH_WATER and not self._write_paused:
             self.session.pause()
+
+    def stream(self, head: bytes, body: LargeBody) -> None:
+        """Send a frame whose body is in a file, in its turn; nothing is dispatched until it is out."""
+        store = self._server.engine.large.store
+        assert store is not None, "a large body where none can be kept"
+        if not self.closing:
+            store.hold(body)
+            self._out.append(Streamed(head, body))
+            self._streams += 1
+            self.session.pause()
+            if not self._flushing:
+                self._flushing = True
+                self._loop.call_soon(self._flush)
 
     def soon(self, callback: Callable[[], None]) -> None:
         """Call back after this turn of the loop, if the connection still is there."""
@@ -143,6 +167,9 @@ class Connection(asyncio.Protocol):
         ]
         if receipt is not None:
             lines.insert(1, ("receipt-id", receipt))
+        if self._streaming is not None:
+            self.abort()  # within the body of another frame nothing can be said
+            return
         self.write(b"ERROR\n", *(header_line(name, value) for name, value in lines), b"\n", body, b"\0")
         self.close()
 
@@ -151,20 +178,38 @@ class Connection(asyncio.Protocol):
         if self.closing:
             return
         self._flush()
+        if self._streaming is not None:
+            self.abort()
+            return
         self.closing = True
         self._transport.close()
         self._loop.call_later(LINGER_S, self._transport.abort)
-        self.session.end()
+        self._end()
 
     def abort(self) -> None:
         """Cut the connection without another byte: what was not handed to the network is never sent."""
         self.closing = True
-        self._out.clear()
         self._transport.abort()
-        self.session.end()
+        self._end()
+        self._out.clear()
+
+    def go_on(self, frames: list[Frame]) -> None:
+        """Handle frames that had to wait."""
+        if not self.closing:
+            self._handle(frames)
 
     def set_reading(self, reading: bool) -> None:
         """Stop or go on reading: how a producer is made to wait."""
+        self._wanted = reading
+        self._balance_reading()
+
+    def block_reading(self, *, blocked: bool) -> None:
+        """The same for a large body that waits for the disk, whatever else holds."""
+        self._blocked = blocked
+        self._balance_reading()
+
+    def _balance_reading(self) -> None:
+        reading = self._wanted and not self._blocked
         if reading is not self._reading and not self.closing:
             self._reading = reading
             if reading:
@@ -187,10 +232,24 @@ class Connection(asyncio.Protocol):
 
     # ---------------------------------------------------------------------------------------------- inside
 
-    def _handle(self, frames: list) -> None:  # type: ignore[type-arg]
+    def _end(self) -> None:
+        if self._streaming is not None:
+            self._streaming.cancel()
+        for streamed in self._out:
+            if isinstance(streamed, Streamed):
+                self._let_go(streamed.body)
+        self._streams = 0
+        self._out = []
+        self.session.end()
+        self.uploads.end()
+
+    def _handle(self, frames: list[Frame]) -> None:
         handle = self.session.handle
-        for frame in frames:
+        for place, frame in enumerate(frames):
             if self.closing:
+                return
+            if self.uploads.busy:
+                self.uploads.take(frames[place:])
                 return
             try:
                 handle(frame)
@@ -205,14 +264,57 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         self._flushing = False
         if self._out and not self.closing:
+            if self._streaming is not None:
+                return
             self._said = self._loop.time()
-            out = self._out
-            self._transport.write(out[0] if len(out) == 1 else b"".join(out))
-            self._out = []
+            out = self._before_a_stream() if self._streams else self._out
+            if out is self._out:
+                self._out = []
+            self._transport.write(out[0] if len(out) == 1 else b"".join(out))  # type: ignore[arg-type] # no Streamed is in it
             throttled = self._out_bytes > HIGH_WATER
             self._out_bytes = 0
-            if throttled and not self._write_paused:
-                self.session.resume()
+            if throttled:
+                self._may_deliver()
+
+    def _before_a_stream(self) -> list[bytes | Streamed]:
+        """What goes out before the body of the first ``Streamed``, which begins to be sent; the rest stays."""
+        place = next(place for place, part in enumerate(self._out) if isinstance(part, Streamed))
+        streamed = self._out[place]
+        assert isinstance(streamed, Streamed)
+        before, self._out = self._out[:place], self._out[place + 1 :]
+        self._streams -= 1
+        self._streaming = self._loop.create_task(self._send_body(streamed.body), name="send a large message")
+        self._streaming.add_done_callback(lambda _: self._let_go(streamed.body))
+        return [*before, streamed.head]
+
+    async def _send_body(self, body: LargeBody) -> None:
+        store = self._server.engine.large.store
+        assert store is not None
+        try:
+            async for chunk in store.chunks(body):
+                self._transport.write(chunk)
+                self._said = self._loop.time()
+                while self._write_paused:
+                    self._writable = self._loop.create_future()
+                    await self._writable
+            self._transport.write(b"\0")
+        except (OSError, JournalError) as error:
+            _log.error("session %s: a large message cannot be delivered: %s", self.session.name, error)
+            self._streaming = None
+            self.abort()
+            return
+        self._streaming = None
+        self._flush()
+        self._may_deliver()
+
+    def _let_go(self, body: LargeBody) -> None:
+        store = self._server.engine.large.store
+        if store is not None:
+            store.release(body)
+
+    def _may_deliver(self) -> None:
+        if not (self._write_paused or self._streaming or self._streams or self.closing):
+            self.session.resume()
 
     def _beat(self) -> None:
         if not self.closing:

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from broker.storage.large import LargeBody
+
 CLIENT_COMMANDS: Final = (
     "CONNECT",
     "STOMP",
@@ -40,3 +42,22 @@ class Frame(msgspec.Struct):
     command: str
     headers: dict[str, str]
     body: bytes = b""
+
+
+class LargeHead(Frame):
+    """The beginning of a SEND whose body is large: its ``LargePart``s follow, and nothing else before the last of them."""
+
+
+class LargePart(Frame):
+    """The next bytes of a large body; ``last``: and there are no more."""
+
+    last: bool = False
+
+
+class LargeSend(Frame):
+    """A SEND whose body has gone to a file, all of it; ``body`` is its beginning."""
+
+    large: LargeBody | None = None
+
+
+NO_HEADERS: Final[dict[str, str]] = {}

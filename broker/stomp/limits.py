@@ -9,6 +9,7 @@ from dataclasses import dataclass
 class Limits:
     """Bounds on one frame (STOMP 1.2, "Size Limits"), all but the first in bytes; what exceeds them is a RemoteProtocolError.
 
+    ``large_from``: SENDs with a body of so many bytes come in parts, as it arrives; None: every frame comes whole.
     ``max_header_bytes`` counts the command and all header lines with their line ends, the blank line excepted;
     ``max_header_line_bytes`` one header line without its end. A parser holds at most the header and body limits together, and the
     data of one ``feed``. Raises ValueError for a bound below 1.
@@ -18,11 +19,13 @@ class Limits:
     max_header_line_bytes: int = 16 * 1024
     max_header_bytes: int = 64 * 1024
     max_body_bytes: int = 16 * 1024 * 1024
+    large_from: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: a limit is at least 1")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} is {value}: a limit is at least 1")
 
 
 DEFAULT_LIMITS = Limits()

@@ -28,6 +28,7 @@ class StompServer:
             max_headers=config.acceptor.max_headers,
             max_header_bytes=config.acceptor.max_header_bytes,
             max_body_bytes=config.acceptor.max_body_bytes,
+            large_from=None if engine.large.store is None else config.acceptor.large_from,
         )
         self.homes: Homes | None = None
         """Asked at every CONNECT, where there are several brokers to which a client may belong."""

@@ -20,7 +20,7 @@ from broker.core.consumer import Delivery
 from broker.core.message import Message, header_line
 from broker.core.transactions import Transaction
 from broker.core.views import SYSTEM_PREFIX
-from broker.stomp.frames import Frame
+from broker.stomp.frames import Frame, LargeHead, LargePart, LargeSend
 from broker.stomp.headers import RefusedError, kept_headers, number, queue_name
 from broker.stomp.intake import PARKED_BYTES_MAX, Intake
 from broker.stomp.login import VERSION, VersionRefusedError, log_in
@@ -71,6 +71,8 @@ class Session:
 
     def handle(self, frame: Frame) -> None:
         """Do what a frame says. Raises RefusedError for what cannot be done."""
+        if isinstance(frame, LargePart):
+            return  # of a body that nobody wanted
         handler = self._handlers.get(frame.command)
         if handler is None:
             if self._handlers is LEAVING:
@@ -162,6 +164,10 @@ class Session:
 
     def _send(self, frame: Frame) -> None:
         headers = frame.headers
+        if isinstance(frame, LargeHead):
+            queue_name(headers.get("destination"))  # refused before its body is stored, not after
+            self.connection.uploads.begin(frame)
+            return
         destination = headers.get("destination")
         queue = self._destinations.get(destination)  # type: ignore[arg-type] # None is never in it
         if queue is None:
@@ -170,12 +176,14 @@ class Session:
                 self._destinations[destination] = queue  # type: ignore[index] # queue_name has refused None
         group = headers.get("JMSXGroupID")
         body = frame.body
+        large = frame.large if isinstance(frame, LargeSend) else None
         message = Message(
             queue,
-            kept_headers(headers, len(body)),
+            kept_headers(headers, len(body) if large is None else large.size),
             body,
             group,
             closes=group is not None and headers.get("JMSXGroupSeq") == "-1",
+            large=large,
         )
         name = headers.get("transaction")
         receipt = headers.get("receipt")
@@ -187,6 +195,8 @@ class Session:
                     f"open transactions hold more than {bound} bytes (acceptor.max-transaction-bytes)"
                 )
             transaction.send(queue, message)
+            if large is not None:
+                self.connection.uploads.taken(large)
             self._transaction_bytes += message.size
             self.engine.memory.reserve(message.size)
             self._done(receipt)
@@ -197,6 +207,8 @@ class Session:
 
     def _take(self, queue: str, message: Message, receipt: str | None) -> None:
         self._busy_until = self.engine.send(queue, message, self._later(receipt))
+        if message.large is not None:
+            self.connection.uploads.taken(message.large)
 
     def _begin(self, frame: Frame) -> None:
         name = _required(frame, "transaction")

@@ -37,7 +37,10 @@ class Subscription:
         ack = f"{self._ack_prefix}{delivery.tag}" if self._ack_prefix else ""
         redelivered = "true" if message.redelivered or message.deliveries > 1 else "false"
         head = f"{self._head}{message.id}{ack}\nredelivered:{redelivered}\nJMSXDeliveryCount:{message.deliveries}\n"
-        self._session.connection.write(head.encode(), message.headers, b"\n", message.body, b"\0")
+        if message.large is None:
+            self._session.connection.write(head.encode(), message.headers, b"\n", message.body, b"\0")
+        else:
+            self._session.connection.stream(b"%b%b\n" % (head.encode(), message.headers), message.large)
 
     def pause(self) -> None:
         """The connection takes no more for now."""
@@ -86,10 +89,17 @@ class Browser:
                 )
             else:
                 redelivered = b"true" if message.redelivered or message.deliveries else b"false"
-                head = f"message-id:{self._session.node_id}-{message.id}\nJMSXDeliveryCount:{message.deliveries}\nredelivered:"
-                write(
-                    b"MESSAGE\n", self._subscription, head.encode(), redelivered, b"\n", message.headers, b"\n", message.body, b"\0"
-                )  # fmt: skip
+                told = f"message-id:{self._session.node_id}-{message.id}\nJMSXDeliveryCount:{message.deliveries}\nredelivered:"
+                head = b"MESSAGE\n%b%b%b\n%b\n" % (
+                    self._subscription,
+                    told.encode(),
+                    redelivered,
+                    message.headers,
+                )
+                if message.large is None:
+                    write(head, message.body, b"\0")
+                elif message.large in self._session.engine.large:
+                    self._session.connection.stream(head, message.large)
 
     def end(self) -> None:
         """Nothing was taken, so nothing goes back."""

@@ -15,6 +15,7 @@ from typing import Self
 from broker.storage.compaction import Compactor
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation, encode_entry
 from broker.storage.errors import JournalError, JournalFailedError, JournalIncompleteError, JournalLockedError
+from broker.storage.large import LargeMessages
 from broker.storage.log import Log
 from broker.storage.manifest import Manifest, write_manifest
 from broker.storage.options import JournalOptions
@@ -56,6 +57,8 @@ class Journal:
         self._last_id = ids
         self._compactor = Compactor(log, image.liveness)
         self._closed = False
+        self.large = LargeMessages(log.volume, self.next_id)
+        self._first_id = ids
         log.ids = lambda: self._last_id
         log.on_begun = image.liveness.begin
         log.on_sealed = self._compactor.consider
@@ -192,6 +195,13 @@ class Journal:
         self._last_id += 1
         return self._last_id
 
+    async def sweep(self) -> None:
+        """Once whoever reads the records holds the large bodies that they name: remove those of no record, from before this opening.
+
+        Raises JournalDamagedError for one that is missing.
+        """
+        await self.large.sweep(self._first_id)
+
     async def flush(self) -> None:
         """Return when everything appended before the call is durable. Raises JournalFailedError."""
         await self._journal.flush()
@@ -223,6 +233,7 @@ class Journal:
     async def close(self) -> None:
         """Make everything appended durable, and give the journal back. Closing twice is allowed; never raises for a failed disk."""
         self._closed = True
+        await self.large.close()
         await self._compactor.close()
         await self._journal.close()
         lock, self._lock = self._lock, None

@@ -61,6 +61,7 @@ class AdminClients:
                 queue=message["queue"],
                 group=message.get("group"),
                 body=base64.b64decode(message["body"]),
+                digest=message.get("crc32c"),
             )
             for message in answer["messages"]
         ]

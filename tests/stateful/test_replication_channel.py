@@ -15,6 +15,7 @@ from broker.cluster.link import Link, Terms
 from broker.cluster.quorum import session_name
 from broker.policies.replication.feed import ReplicaFeed
 from broker.policies.replication.follower import Follower
+from broker.policies.replication.large import begin_copy
 from broker.storage import (
     ADD,
     DELETE,
@@ -180,6 +181,7 @@ class ChannelMachine(LoopMachine):
         live = self.live
         self.spare.crash(None)
         self.copy = self.loop.run(JournalCopy.create(self.spare, "journal", OPTIONS))
+        self.loop.run(begin_copy(self.spare))
         with self.loop.inside():
             accepting = Link(terms("live"), None, on_open=live.attach)
             connecting = Link(terms("backup"), "replication", on_open=self.follow, ttl_s=PATIENCE_S)
@@ -187,7 +189,7 @@ class ChannelMachine(LoopMachine):
         self.loop.advance(0.02 + then_s)
 
     def follow(self, link):
-        self.follower = Follower(link, self.copy)
+        self.follower = Follower(link, self.copy, self.spare)
 
     @property
     def copies(self):

@@ -21,6 +21,7 @@ from broker.config import BrokerConfig, MasterSection
 from broker.policies.identity import write_node_id
 from broker.policies.policy import StartError
 from broker.policies.replication.follower import Ending, Follower
+from broker.policies.replication.large import begin_copy
 from broker.policies.replication.probe import probe
 from broker.policies.replication.state import State, write_state
 from broker.policies.standalone import journal_options
@@ -251,6 +252,7 @@ class BackupRole:
             link.close("no copy can be made")
             raise StartError(f"{self._config.data_path}: no copy can be made: {error}") from error
         try:
+            await begin_copy(self._volume)
             await write_node_id(self._volume, answer.node_id)
             await write_state(self._volume, State(answer.activation))
         except BaseException:
@@ -259,7 +261,7 @@ class BackupRole:
         self.node_id = answer.node_id if self._master else None
         self._membership.announce(node_id=answer.node_id, activation=answer.activation)
         self._become("synchronizing")
-        self.follower = follower = Follower(link, copy)
+        self.follower = follower = Follower(link, copy, self._volume)
         follower.on_up_to_date = lambda: self._become("backup")
 
     def _refused(self, member: m.Member, reason: str) -> None:

@@ -15,9 +15,11 @@ from typing import Literal
 
 from broker.cluster import messages as m
 from broker.cluster.link import Link
+from broker.policies.replication.large import LargeCopy
 from broker.storage.copy import JournalCopy
 from broker.storage.entry import BadFrameError
 from broker.storage.errors import JournalError, JournalFailedError
+from broker.storage.volume import Volume
 
 _log = logging.getLogger(__name__)
 
@@ -43,9 +45,10 @@ class Ending:
 class Follower:
     """Follows one live over one open link into one copy, until ``ended`` has a result."""
 
-    def __init__(self, link: Link, copy: JournalCopy) -> None:
+    def __init__(self, link: Link, copy: JournalCopy, volume: Volume) -> None:
         self.link = link
         self.copy = copy
+        self.large = LargeCopy(volume, link, lambda: self._synced(copy.synced), self._not_written)
         self.session = ""
         self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._through: int | None = None
@@ -63,7 +66,12 @@ class Follower:
     @property
     def up_to_date(self) -> bool:
         """May this copy be served from? Everything that was answered without us is on our disk, and all later answers wait for us."""
-        return self._through is not None and self.copy.up_to_date and self.copy.synced >= self._through
+        return self._through is not None and self.copy.up_to_date and self.synced >= self._through
+
+    @property
+    def synced(self) -> int:
+        """Up to which sequence everything is on our disk, the large bodies that entries name included."""
+        return self.large.limit(self.copy.synced)
 
     def leave(self) -> None:
         """Stop following, on purpose."""
@@ -77,6 +85,7 @@ class Follower:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.link.close("closed")
+        await self.large.close()
         await self.copy.close()
 
     # ---------------------------------------------------------------------------------------------- inside
@@ -87,6 +96,8 @@ class Follower:
                 self._append(message.first, message.data)
             elif isinstance(message, m.Chunk):
                 self.copy.write_chunk(message.name, message.offset, message.data)
+            elif isinstance(message, m.LargeChunk | m.LargeRemoved):
+                self.large.take(message, self.copy.last_sequence)
             elif isinstance(message, m.SnapshotEnd):
                 self._spawn(self._complete(message.last_sequence))
             elif isinstance(message, m.UpToDate):
@@ -117,18 +128,19 @@ class Follower:
     async def _complete(self, last_sequence: int) -> None:
         try:
             await self.copy.complete(last_sequence)
+            await self.large.drained()
         except (JournalError, OSError) as error:
             _log.error("replication: the copy could not be completed: %s", error)
             self._end("lost", str(error))
             self.link.abort(str(error))
             return
         self._reported = True
-        self.link.send(m.Synchronized(self.copy.synced))
+        self.link.send(m.Synchronized(self.synced))
         self._announce()
 
     def _synced(self, sequence: int) -> None:
         if self._reported:
-            self.link.send(m.Acknowledgement(sequence))
+            self.link.send(m.Acknowledgement(self.large.limit(sequence)))
             if not self._announced:
                 self._announce()
             if self._stopping is not None:
@@ -143,7 +155,7 @@ class Follower:
     def _maybe_stopped(self) -> None:
         """The live stops: answer when all that it sent is on our disk."""
         stopping = self._stopping
-        if stopping is not None and (not self.copy.up_to_date or self.copy.synced >= self.copy.last_sequence):
+        if stopping is not None and (not self.copy.up_to_date or self.synced >= self.copy.last_sequence):
             self._stopping = None
             self.link.send(m.LiveStopped(stopping.number))
             kind: Literal["failover", "passive"] = "failover" if stopping.failover else "passive"
@@ -152,6 +164,10 @@ class Follower:
     def _failed(self, error: JournalFailedError) -> None:
         self._end("disk", str(error))
         self.link.abort(str(error))
+
+    def _not_written(self, reason: str) -> None:
+        self._end("disk", reason)
+        self.link.abort(reason)
 
     def _closed(self, reason: str) -> None:
         self._end("lost", reason)

@@ -1,0 +1,129 @@
+"""Large bodies on one connection, coming and going, in pieces: never more than a few hundred kilobytes of one are in memory.
+
+Coming: parts go to a file as fast as the disk takes them, and the connection is not read while it cannot. When the file is whole and
+durable the SEND is an ordinary one, with a body that is a file. Frames behind it wait meanwhile, so that they keep their order.
+Going: ``Connection`` writes a ``Streamed`` in its place between other frames, as fast as the network takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from broker.stomp.frames import Frame, LargeHead, LargePart, LargeSend
+from broker.storage.errors import JournalError
+from broker.storage.large import LargeBody, LargeMessages, LargeWriter
+
+if TYPE_CHECKING:
+    from broker.stomp.connection import Connection
+
+HELD_BYTES: Final = 256 * 1024
+"""Bytes of a body that wait for the disk before the connection is not read any more."""
+
+_log = logging.getLogger(__name__)
+
+
+class Streamed(NamedTuple):
+    """A MESSAGE frame on its way out whose body is in a file; ``head`` ends with the blank line."""
+
+    head: bytes
+    body: LargeBody
+
+
+class Uploads:
+    """The large SENDs of a connection, one at a time. Owns each body until ``taken``: by the engine or by a transaction."""
+
+    def __init__(self, connection: Connection, store: LargeMessages | None) -> None:
+        self._connection = connection
+        self._store = store
+        self._task: asyncio.Task[None] | None = None
+        self._parts: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._complete = False
+        self._wake = asyncio.Event()
+        self._later: list[Frame] = []
+        self._untaken: dict[LargeBody, None] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Is one under way?"""
+        return self._task is not None
+
+    def begin(self, head: LargeHead) -> None:
+        """The parts that come now are the body of this frame."""
+        assert self._store is not None, "a large body where none can be kept"
+        assert self._task is None, "two large bodies at once"
+        self._complete = False
+        self._task = asyncio.get_running_loop().create_task(
+            self._receive(self._store, head), name="receive a large message"
+        )
+
+    def take(self, frames: list[Frame]) -> None:
+        """Parts of the body, and frames behind it, which come back to the connection when it is stored."""
+        for place, frame in enumerate(frames):
+            if self._complete or not isinstance(frame, LargePart):
+                self._later += frames[place:]
+                break
+            self._parts.append(frame.body)
+            self._waiting_bytes += len(frame.body)
+            self._complete = frame.last
+        self._wake.set()
+        if self._complete or self._waiting_bytes > HELD_BYTES:
+            self._connection.block_reading(blocked=True)
+
+    def taken(self, body: LargeBody) -> None:
+        """A message or a transaction owns it now."""
+        del self._untaken[body]
+
+    def end(self) -> None:
+        """The connection is gone: what is not whole, or was never taken, is nobody's."""
+        if self._task is not None:
+            self._task.cancel()
+        self._later.clear()
+        untaken, self._untaken = self._untaken, {}
+        for body in untaken:
+            assert self._store is not None
+            self._store.release(body)
+
+    async def _receive(self, store: LargeMessages, head: LargeHead) -> None:
+        writer: LargeWriter | None = None
+        try:
+            writer = await store.begin()
+            while self._parts or not self._complete:
+                await self._write(writer)
+                if not self._complete:
+                    self._wake.clear()
+                    await self._wake.wait()
+            body = await writer.finish()
+        except (OSError, JournalError) as error:
+            _log.error("a large message could not be stored: %s", error)
+            self._discarded(writer)
+            self._connection.error(f"the message could not be stored: {error}", head.headers.get("receipt"))
+        except BaseException:
+            self._discarded(writer)
+            raise
+        else:
+            self._untaken[body] = None
+            later, self._later = self._later, []
+            self._task = None
+            self._connection.block_reading(blocked=False)
+            self._connection.go_on([LargeSend(head.command, head.headers, writer.start, body), *later])
+
+    async def _write(self, writer: LargeWriter) -> None:
+        """Hand over what waits, and let the connection be read again."""
+        while self._parts:
+            part = self._parts.popleft()
+            writer.write(part)
+            self._waiting_bytes -= len(part)
+            if writer.due:
+                await writer.flush()
+        if not self._complete:
+            self._connection.block_reading(blocked=False)
+
+    def _discarded(self, writer: LargeWriter | None) -> None:
+        self._task = None
+        self._parts.clear()
+        if writer is not None:
+            writer.discard()
