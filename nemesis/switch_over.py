@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from harness.interface import NodePlan
-from nemesis.kind import PAIR, Option, Site
+from harness.interface import Fault, NodePlan
+from nemesis.kind import PAIR, CannotBeginError, Impact, Option, Site, Situation
 from nemesis.node import Stop
+from nemesis.target import resolve_target
 
 COMMAND = "end"
 
@@ -27,6 +28,16 @@ class SwitchOver(Stop):
         if any(node.configured == "instance" for node in nodes):
             return ""
         return "only an instance of a queue manager can be told to switch over: use --policy multi-instance"
+
+    def plan(self, fault: Fault, situation: Situation) -> Impact:
+        """Those of the target that are active: the others have nothing to switch."""
+        chosen = resolve_target(fault, self.default_target, situation)
+        nodes = tuple(node for node in chosen if situation.roles.get(node) == "live")
+        if not nodes:
+            raise CannotBeginError(
+                f"{' and '.join(chosen)} {'is' if len(chosen) == 1 else 'are'} not active now"
+            )
+        return Impact(", ".join(nodes), nodes=nodes)
 
     async def ask(self, node: str, site: Site, failover: bool | None) -> None:
         """At once, whoever is connected."""

@@ -84,6 +84,17 @@ def test_a_switch_over_without_a_standby_instance_is_refused_and_ends_nothing():
     assert "cannot switch over: no standby instance runs" in told["error"]
 
 
+def test_a_switch_over_of_everybody_is_one_of_the_active_instance():
+    result = run("switch-over", "all", 4.0)
+    assert result.valid is True
+    (told,) = [row for row in result.rows if row["f"] == "switch-over" and row["type"] == "info"]
+    assert msgspec.json.decode(told["value"])["nodes"] == ["a1"]
+    assert ("a2", "live") in lives(result)
+    standing_by = run("switch-over", "a2", 4.0)
+    (told,) = [row for row in standing_by.rows if row["f"] == "switch-over" and row["type"] == "info"]
+    assert told["error"] == "a2 is not active now"
+
+
 def test_two_queue_managers_share_nothing():
     spec = msgspec.structs.replace(SPEC, pairs=2)
     fault = Fault(kind="kill", start_s=3.0, duration_s=4.0, target="a1")
