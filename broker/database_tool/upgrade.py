@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.core.message import CLEAN, DELIVERIES, DUPLICATE, MESSAGE, QUEUE, decode, encode
+from broker.core.message import CLEAN, DUPLICATE, HEAD, MESSAGE, QUEUE
 from broker.database_tool.store import Store, ToolRefusedError
 from broker.policies.identity import read_node_id
 from broker.storage.database import schema as s
@@ -21,6 +21,8 @@ from broker.storage.records import Record
 
 DIRECTORY: Final = "journal"
 KNOWN: Final = (QUEUE, MESSAGE, DUPLICATE, CLEAN)
+WHOLE: Final = 3
+"""Flags of a message that is whole in its record: of a group, and its last one."""
 
 
 class Imported(NamedTuple):
@@ -140,8 +142,12 @@ def converted(
         new = ids[record.id] = (session << s.SESSION_SHIFT) + len(ids) + 1
         data = record.data
         if record.kind == MESSAGE:
-            queue_id, message = decode(record.id, data)
-            data = encode(message, ids[queue_id])
+            queue_id, flags, *sizes = HEAD.unpack_from(data)
+            if flags & ~WHOLE:
+                raise ToolRefusedError(
+                    f"message {record.id} is large: its body is a file beside the journal, which cannot be taken along; have it consumed first"
+                )
+            data = HEAD.pack(ids[queue_id], flags, *sizes) + data[HEAD.size :]
         added.append((cluster_id, session, new, record.kind, data))
         # The store keeps the latest update of each kind, which is the one that counts.
         latest = {update.kind: update.data for update in record.updates}
@@ -149,4 +155,4 @@ def converted(
     return tuple(added), tuple(updated)
 
 
-__all__ = ["DELIVERIES", "Imported", "converted", "upgrade"]
+__all__ = ["Imported", "converted", "upgrade"]

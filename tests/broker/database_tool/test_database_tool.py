@@ -15,7 +15,7 @@ import pytest
 from database_places import PASSWORD, SqlitePlace
 
 from broker import config, ctl
-from broker.core.message import MESSAGE, QUEUE, Message, decode, encode, encode_counts
+from broker.core.message import HEAD, MESSAGE, QUEUE, Message, decode, encode, encode_counts
 from broker.database_tool import backup as backups
 from broker.masking import mask
 from broker.storage.database import schema
@@ -437,6 +437,25 @@ def test_records_that_only_another_policy_understands_are_not_left_behind_silent
     asyncio.run(main())
     on_sqlite.tool("upgrade", status=1)
     assert "of kind 77, which cannot be taken along" in capsys.readouterr().err
+    assert on_sqlite.rows() == {}
+
+
+def test_a_message_whose_body_is_a_file_is_not_left_behind_silently(on_sqlite, capsys):
+    journal_with(on_sqlite.data, (b"one",))
+
+    async def main():
+        volume = DirectoryVolume(on_sqlite.data)
+        journal, recovered = await Journal.open(volume, "journal")
+        [queue] = [record.id for record in recovered.records if record.kind == QUEUE]
+        data = HEAD.pack(queue, 4, 0, 1, 0) + b"q" + bytes(20)
+        journal.append([Operation(ADD, MESSAGE, journal.next_id(), data)])
+        await journal.flush()
+        await journal.close()
+        await volume.close()
+
+    asyncio.run(main())
+    on_sqlite.tool("upgrade", status=1)
+    assert "is large: its body is a file" in capsys.readouterr().err
     assert on_sqlite.rows() == {}
 
 
