@@ -11,6 +11,7 @@ from environments.docker.database_server import DatabaseContainer
 from environments.local.environment import LocalEnvironment
 from environments.postgresql import program
 from harness import session
+from harness.claims import once
 from harness.compose import compose
 from harness.interface import Fault, Schedule, UsageError
 from harness.scenarios import named
@@ -121,3 +122,10 @@ def test_scenarios_of_claims_take_settings_as_a_test_does():
         ).nodes
     } == {"postgresql"}
     assert named("HA1").with_settings([]) == named("HA1")
+
+
+def test_a_row_that_cannot_be_had_here_is_undecided_and_says_why(tmp_path):
+    scenario = named("HA11-stall").with_settings(["database:type=sqlite"])
+    ran = once(scenario, "local", 0, tmp_path)
+    assert ran.undecided
+    assert ran.problem.startswith("could not be run: database-stall: the database of this test is a file")
