@@ -221,15 +221,3 @@ def test_faults_of_a_database_are_refused_where_there_is_none():
     )
     with pytest.raises(UsageError, match="--policy ha-database"):
         simulate(spec)
-
-
-@pytest.mark.parametrize("policy", ["ha-database", "shared-store"])
-def test_containers_are_refused_before_anything_starts_where_they_lack_what_the_policy_shares(policy):
-    from harness.compose import compose
-    from harness.interface import UsageError
-
-    spec = TestSpec(name="none", policy=policy, environment="docker", time_limit_s=20.0)
-    with pytest.raises(
-        UsageError, match="--environment docker: .* use --environment local or --environment simulation"
-    ):
-        compose(spec)
