@@ -6,21 +6,37 @@ from collections.abc import Mapping
 from typing import Final
 
 from mutants.mutant import Mutant, Waiting
-from mutants.parts import clients, forwarding, groups, journal, replication, votes
+from mutants.parts import (
+    clients,
+    forwarding,
+    groups,
+    ha_database,
+    journal,
+    multi_instance,
+    replication,
+    shared_store,
+    store_database,
+    votes,
+)
 
 MUTANTS: Final[Mapping[str, Mutant]] = {
     mutant.name: mutant
-    for part in (journal, replication, votes, groups, forwarding, clients)
+    for part in (
+        journal,
+        replication,
+        votes,
+        groups,
+        forwarding,
+        clients,
+        shared_store,
+        store_database,
+        multi_instance,
+        ha_database,
+    )
     for mutant in part.MUTANTS
 }
 
 WAITING: Final = (
-    Waiting(
-        "check-then-insert-fencing",
-        "openmq: message inserts of a zombie are fenced by select-then-insert only",
-        "the policy ha-database is new: its epochs and leases have no mutants yet",
-        "takeover-not-noticed-after-a-pause",
-    ),
     Waiting(
         "scale-down-crash-between-copy-and-acknowledgement",
         "Artemis: scale-down sends copies and acknowledges originals in batches",

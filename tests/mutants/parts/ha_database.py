@@ -1,0 +1,113 @@
+"""Bugs of brokers that share a database: fencing, leases, takeovers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mutants.mutant import Arena, Mutant, Replacement
+
+_PART: Final = "ha-database"
+_HOMES: Final = "broker/policies/ha_database/homes.py"
+_LEASE: Final = "broker/policies/ha_database/lease.py"
+_LIFE: Final = "broker/policies/ha_database/life.py"
+_JOURNAL: Final = "broker/storage/database/journal.py"
+_TWO_OWNERS: Final = frozenset(
+    {"split-brain", "zombie", "lost", "duplicate", "double-delivery", "double-takeover"}
+)
+
+_TWO: Final[dict[str, Any]] = {"policy": "ha-database", "pairs": 2, "producers": 4, "consumers": 4}
+_THREE: Final[dict[str, Any]] = {"policy": "ha-database", "pairs": 3}
+
+ENDED: Final = Arena(("kill", "stop"), {**_THREE, "time_limit_s": 12.0})
+"""Brokers that die and come back, one after the other."""
+
+BACKLOG: Final = Arena(
+    ("kill", "stop"),
+    {**_THREE, "rate": 80.0, "consumers": 3, "prefetch": 2, "hold_s": 0.05, "time_limit_s": 12.0},
+)
+"""The same, and consumers that do not keep up: brokers fail with messages that nobody has had yet."""
+
+SEVERED: Final = Arena(("database-disconnect", "database-restart", "database-stall"), _TWO)
+"""A database that is lost in the middle of things."""
+
+CUT_OFF: Final = Arena(("database-disconnect",), {**_TWO, "hold_s": 0.1, "time_limit_s": 12.0})
+"""Brokers that lose the database while their clients still reach them."""
+
+MUTANTS: Final = (
+    Mutant(
+        "takeover-leaves-the-rows",
+        _PART,
+        "openmq 221, 218",
+        "messages that were taken over and consumed are removed from memory, not from the store",
+        frozenset({"duplicate"}),
+        ENDED,
+        (Replacement(_JOURNAL, "                self._stored[id_] = record.id\n", ""),),
+    ),
+    Mutant(
+        "anybody-takes-the-client-in",
+        _PART,
+        "ARTEMIS-2863, -856",
+        "a client that belongs to a broker which failed is served by any other, before the messages it sent there are",
+        frozenset({"reordered", "reordered-realtime", "group-split"}),
+        BACKLOG,
+        (
+            Replacement(
+                _HOMES,
+                'return f"store session {session} is not served here", self._owners.get(session, "")',
+                'return "", ""',
+            ),
+        ),
+    ),
+    Mutant(
+        "unknown-outcome-taken-for-success",
+        _PART,
+        "Jepsen: a commit whose answer is lost is neither done nor undone",
+        "a batch whose commit was not answered counts as stored",
+        frozenset({"lost", "duplicate"}),
+        SEVERED,
+        (
+            Replacement(
+                _JOURNAL,
+                "                in_doubt = in_doubt or isinstance(error, OutcomeUnknownError)\n",
+                "                if isinstance(error, OutcomeUnknownError):\n                    return\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "receipt-before-commit",
+        _PART,
+        "nats-server 7564",
+        "a receipt leaves when its batch is sent to the database, not when that has committed it",
+        frozenset({"lost", "duplicate"}),
+        SEVERED,
+        (
+            Replacement(
+                _JOURNAL,
+                "            begun = loop.time()\n",
+                "            begun = loop.time()\n"
+                "            if self.on_synced is not None:\n"
+                "                self.on_synced(batch.after)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "cut-off-broker-goes-on",
+        _PART,
+        "ARTEMIS-2421; openmq 69",
+        "a broker that cannot renew its lease goes on with what it has in memory, until the database tells it otherwise",
+        _TWO_OWNERS,
+        CUT_OFF,
+        (
+            Replacement(
+                _LEASE,
+                "return self._loop.time() >= self.renewed + self.expiration_s / 2",
+                "return False",
+            ),
+            Replacement(
+                _LIFE,
+                "            if now >= renewed + 0.75 * whole_s:\n",
+                "            if now >= renewed + 75 * whole_s:\n",
+            ),
+        ),
+    ),
+)
