@@ -1,4 +1,4 @@
-"""A lock that is asked for by a process that is gone, while the lease runs out: nobody may hold it in the end."""
+"""A lock that is asked for by a process that is gone, or that was lost with the lease: nobody may hold it in the end."""
 
 import asyncio
 from types import SimpleNamespace
@@ -6,8 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from environments.nfs import operations as ops
+from environments.nfs.client import NfsClient
 from environments.nfs.files import POSIX, FileState, LockHolder, Range, StateLostError
 from environments.nfs.open_files import OpenFiles
+from environments.nfs.options import parse
 from environments.nfs.status import NfsError, Status
 
 KEY = (POSIX, 7)
@@ -95,5 +97,27 @@ def test_a_lock_that_nobody_waits_for_any_more_is_let_go_of_before_its_file_is_c
         assert dict.fromkeys(done) == dict.fromkeys(["lock", "unlock", "close"])
         assert (done[0], done[-1], state.holders[KEY].ranges) == ("lock", "close", [])
         assert asking.cancelled()
+
+    asyncio.run(test())
+
+
+def test_who_lost_the_lease_comes_back_as_another_life_and_who_met_a_restarted_server_as_the_same():
+    """A server that was late only once may refuse a client and yet keep its locks for as long as that renews under its old verifier."""
+
+    async def test():
+        client = NfsClient("127.0.0.1", 2049, parse("hard"), name="a1", tell=lambda _: None)
+        lives = [client._verifier]
+
+        async def introduce():
+            lives.append(client._verifier)
+
+        client._introduce = introduce
+        await client.recover(client.life, Status.STALE_CLIENTID, hard=True)
+        await client.recover(client.life, Status.EXPIRED, hard=True)
+        await client.recover(client.life, Status.STALE_STATEID, hard=True)
+        first, restarted, lost, again = lives
+        assert first == restarted
+        assert first != lost
+        assert lost == again
 
     asyncio.run(test())

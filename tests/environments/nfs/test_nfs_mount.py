@@ -189,28 +189,6 @@ def test_who_writes_through_an_opening_whose_lock_was_lost_is_told(tmp_path):
     asyncio.run(scenario())
 
 
-def test_what_was_lost_with_the_lease_is_held_by_nobody_at_the_server_either(tmp_path):
-    async def scenario():
-        # Time is what is tested, as little of it as a server can have: what it ends too early is lost as well.
-        async with store(tmp_path, lease_s=2, grace_s=2) as here:
-            a, b = (await here.host("a")).directory, (await here.host("b")).directory
-            names = [f"lock-{number}" for number in range(8)]
-            held = [await once_free(a / name) for name in names]
-            await here.server.pause()
-            # Many are late at once: while the server expires the client for one of them, another makes the client introduce itself anew.
-            late = [asyncio.create_task(asyncio.to_thread(os.write, one, b"late")) for one in held]
-            await asyncio.sleep(1.5 * here.server.options.lease_s)
-            here.server.resume()
-            await asyncio.wait(late)
-            assert all(isinstance(one.exception(), OSError) for one in late)
-            for one in held:
-                os.close(one)
-            for name in names:
-                os.close(await once_free(b / name))
-
-    asyncio.run(scenario())
-
-
 def test_the_death_of_a_process_frees_its_lock_while_its_host_lives(tmp_path):
     async def scenario():
         async with store(tmp_path) as here:
