@@ -6,11 +6,12 @@ It needs no running broker but its configuration: ``brokerctl --config broker.to
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 import msgspec
@@ -27,15 +28,19 @@ from broker.storage.database.opening import open_database
 from broker.storage.database.seam import DatabaseError
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 @click.group()
-@click.pass_context
-def database(context: click.Context) -> None:
+def database() -> None:
     """Look after the store that brokers of a high-availability cluster share.
 
-    Needs --config with the broker.toml of one of them, and no running broker.
+    Needs --config with the broker.toml of one of them; no broker is asked.
     """
+
+
+def _tool(context: click.Context) -> Tool:
+    """Whose store it is. Only when something is to be done: help needs no configuration."""
     given = context.find_root().params
     path = given.get("path")
     if path is None:
@@ -45,14 +50,24 @@ def database(context: click.Context) -> None:
         raise ConfigurationError(
             f"{path}: has no [ha-policy.ha-database] and [database-store]: its brokers share no database"
         )
-    context.obj = Tool(settings, settings.ha_policy.ha_database, settings.database_store, given["as_json"])
+    return Tool(settings, settings.ha_policy.ha_database, settings.database_store, as_json=given["as_json"])
+
+
+def _with_tool(work: Callable[Concatenate[Tool, P], T]) -> Callable[P, T]:
+    """The command gets the tool first."""
+
+    @functools.wraps(work)
+    def command(*arguments: P.args, **options: P.kwargs) -> T:
+        return work(_tool(click.get_current_context()), *arguments, **options)
+
+    return command
 
 
 class Tool:
     """One call: the configuration, and how it answers."""
 
     def __init__(
-        self, config: BrokerConfig, section: HaDatabaseSection, store: DatabaseStoreSection, as_json: bool
+        self, config: BrokerConfig, section: HaDatabaseSection, store: DatabaseStoreSection, *, as_json: bool
     ) -> None:
         self.config = config
         self.section = section
@@ -106,7 +121,7 @@ FORCE = click.option("-f", "force", is_flag=True, help="Ask nothing.")
 
 
 @database.command()
-@click.pass_obj
+@_with_tool
 def create(tool: Tool) -> None:
     """Make the tables, and the cluster in them; what is there stays."""
     made = tool.run(lambda store: store.create(), making=True)
@@ -117,7 +132,7 @@ def create(tool: Tool) -> None:
 @database.command(name="remove-broker")
 @click.argument("broker_id", metavar="ID")
 @click.option("-f", "force", is_flag=True, help="Delete the messages that it still has.")
-@click.pass_obj
+@_with_tool
 def remove_broker(tool: Tool, broker_id: str, *, force: bool) -> None:
     """Remove the broker ID from the cluster. It must not run."""
     count = tool.run(lambda store: store.remove(broker_id, with_messages=force))
@@ -129,7 +144,7 @@ def remove_broker(tool: Tool, broker_id: str, *, force: bool) -> None:
 @database.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("-f", "force", is_flag=True, help="Replace FILE if it exists.")
-@click.pass_obj
+@_with_tool
 def backup(tool: Tool, file: Path, *, force: bool) -> None:
     """Write the cluster's store, as of one moment, to FILE. Brokers may run."""
     if file.exists() and not force:
@@ -152,7 +167,7 @@ def backup(tool: Tool, file: Path, *, force: bool) -> None:
 @database.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @FORCE
-@click.pass_obj
+@_with_tool
 def restore(tool: Tool, file: Path, *, force: bool) -> int:
     """Replace the cluster's store by what FILE holds. No broker may run."""
     try:
@@ -183,7 +198,7 @@ def restore(tool: Tool, file: Path, *, force: bool) -> int:
 
 
 @database.command()
-@click.pass_obj
+@_with_tool
 def upgrade(tool: Tool) -> None:
     """Import the journal of the standalone broker that ran on this configuration's data directory.
 
@@ -206,7 +221,7 @@ def upgrade(tool: Tool) -> None:
 
 @database.command(name="reset-locks")
 @FORCE
-@click.pass_obj
+@_with_tool
 def reset_locks(tool: Tool, *, force: bool) -> int:
     """Take away what brokers that died have left behind, so that they may start at once. No broker may run."""
     if not force:

@@ -206,6 +206,12 @@ def test_a_broker_without_a_shared_database_is_refused(tmp_path, capsys):
     assert "--config is missing" in capsys.readouterr().err
 
 
+def test_help_needs_no_configuration(capsys):
+    for words in ([], ["backup"], ["restore"], ["upgrade"], ["remove-broker"], ["reset-locks"], ["create"]):
+        assert ctl.main(["database", *words, "--help"]) == 0
+        assert capsys.readouterr().out.startswith("Usage: brokerctl database")
+
+
 # ---------------------------------------------------------------------------------------------------- remove-broker
 
 
