@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.instance import Instance
-from checkers.rows import NONE, Numbers, Places, Rows
+from checkers.rows import NONE, Flags, Numbers, Places, Rows
 from checkers.schema import MONITOR
 from checkers.takeovers import Takeover, fencing, life_of
 
@@ -206,8 +206,6 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
     f = rows.f
     answers = (rows.process >= 0) & (rows.type.codes == rows.type.code("ok")) & (rows.broker.codes >= 0)
     promises = (f.codes != f.code("deliver")) & (f.codes != f.code("connect"))
-    commits = f.codes == f.code("commit")
-    stored = commits | (f.codes == f.code("send")) | (f.codes == f.code("ack"))
     asked: _Questions | None = None
     of_run = _by_run(rows.run)
     for window in windows:
@@ -215,12 +213,11 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
         if mine is None:
             continue
         here = answers[mine] & (rows.broker.codes[mine] == rows.broker.code(window.broker))
-        counted = stored if window.stored else promises
-        here &= f.codes[mine] == f.code(window.only) if window.only else counted[mine]
+        here &= f.codes[mine] == f.code(window.only) if window.only else promises[mine]
         here &= (rows.time[mine] > window.begin) & (rows.time[mine] < window.end)
         at = np.flatnonzero(here) if isinstance(mine, slice) else mine[here]
-        if window.stored:  # what is in a transaction is stored with its commit
-            at = at[commits[at] | (rows.transaction[at] == NONE)]
+        if window.stored:
+            at = at[_stored(rows, at)]
         if not len(at):
             continue
         asked = asked or _Questions(rows)
@@ -228,6 +225,16 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
         if len(late):
             kept = tuple(_answer(rows, places, n) for n in late[:ANSWERS_KEPT].tolist())
             found[window.run, window.id] = Answers(len(late), kept)
+    return found
+
+
+def _stored(rows: Rows, at: Numbers) -> Flags:
+    """Which of these operations a broker answers only when they are stored: what is in a transaction is stored with its commit."""
+    f = rows.f.codes[at]
+    alone = rows.transaction[at] == NONE
+    found: Flags = (f == rows.f.code("commit")) | (
+        alone & ((f == rows.f.code("send")) | (f == rows.f.code("ack")))
+    )
     return found
 
 
