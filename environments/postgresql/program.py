@@ -64,6 +64,10 @@ def new_password() -> str:
 def make(directory: Path, password: str) -> None:
     """Make a server's files below ``directory``, which others may pass through. Blocks. Raises ProgramError."""
     directory.mkdir(parents=True, exist_ok=True)
+    if closed := _closed(directory):
+        raise ProgramError(
+            f"PostgreSQL runs as {ACCOUNT}, who may not pass through {closed}: set TMPDIR to a directory that everybody may pass through, such as /tmp"
+        )
     secret = directory / "secret"
     secret.touch(mode=0o600)
     if os.geteuid() == 0:
@@ -84,6 +88,14 @@ def make(directory: Path, password: str) -> None:
         )
     finally:
         secret.unlink()
+
+
+def _closed(directory: Path) -> Path | None:
+    """The first directory on the way that PostgreSQL's account may not pass through."""
+    if os.geteuid() != 0:
+        return None
+    ways = reversed(directory.parents)
+    return next((path for path in ways if not path.stat().st_mode & 0o001), None)
 
 
 def made(directory: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from database_deployed import (
 
 from environments.local import clean
 from environments.local.environment import LocalEnvironment
-from environments.postgresql import tree
+from environments.postgresql import program, tree
 from harness.interface import UsageError
 
 pytestmark = pytest.mark.cluster
@@ -132,3 +133,10 @@ def test_without_postgresql_a_test_that_needs_it_is_refused_by_what_is_missing(m
     environment = LocalEnvironment()
     assert environment.refuses(NODES) == "PostgreSQL is not installed (sudo apt-get install postgresql)"
     assert environment.supports()["database-stall"] == environment.refuses(NODES)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as somebody else")
+def test_a_directory_that_the_servers_account_cannot_reach_is_named(tmp_path):
+    tmp_path.chmod(0o700)
+    with pytest.raises(program.ProgramError, match="who may not pass through /.*: set TMPDIR to"):
+        program.make(tmp_path / "server", "x")
