@@ -1,5 +1,6 @@
 """Masked passwords: readable with the key they were masked with, and with no other."""
 
+import asyncio
 import io
 import string
 
@@ -7,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker import ctl
+from broker import config, ctl
+from broker.daemon import serve
 from broker.ha_policy import DatabaseStoreSection
 from broker.masking import KEY_VARIABLE, MaskError, mask, unmask
+from broker.seams import real_seams
+from broker.storage import MemoryVolume
 from broker.storage.database.opening import open_database
 
 KEY = {KEY_VARIABLE: "a key"}
@@ -57,3 +61,25 @@ def test_brokerctl_masks_no_empty_password(monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
     assert ctl.main(["mask"]) == 254
     assert "no password" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("policy", ["ha-database", "shared-store"])
+def test_a_broker_that_cannot_unmask_its_password_ends_with_one_line_that_names_the_key(policy, caplog):
+    section = {"cluster-id": "test"} if policy == "ha-database" else {"store": "database", "master": {}}
+    settings = config.validate(
+        {
+            "broker": {"name": "a1"},
+            "cluster": {"connector": "a1:1", "stomp-connector": "a1:2", "message-load-balancing": "OFF"},
+            "ha-policy": {policy: section},
+            "database-store": {"url": "postgresql://db/x", "password": mask("secret-word", KEY)},
+        }
+    )
+
+    def database():
+        return open_database(settings.database_store, environment={})
+
+    served = serve(settings, real_seams(), MemoryVolume(), asyncio.Event(), database=database)
+    assert asyncio.run(served) == 1
+    assert "database-store: ENC(...) was masked with another key" in caplog.text
+    assert KEY_VARIABLE in caplog.text
+    assert "secret-word" not in caplog.text

@@ -82,6 +82,7 @@ class SharedStorePolicy:
         shown: dict[str, Any] = {
             "policy": "shared-store",
             "configured": "master" if isinstance(self.section, SharedStoreMaster) else "slave",
+            "store": "directory" if self.config.shares_directory else "database",
         }
         if self.live is not None:
             shown |= {"life": self.live.life, "lock-confirmed-ms-ago": round(self.live.lease.age_s * 1000)}

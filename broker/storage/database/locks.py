@@ -14,7 +14,6 @@ between that proof and what it protects. There is no check followed by an act.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -232,9 +231,7 @@ class Locks:
             except UnexpectedCountError as error:
                 if error.index != 0:
                     raise
-                raise LockGoneError(
-                    errno.ENOLCK, f"somebody else has been given the {holding.place} lock"
-                ) from None
+                raise LockGoneError(f"somebody else has been given the {holding.place} lock") from None
             except (DatabaseUnavailableError, OutcomeUnknownError) as error:
                 if str(error) != told:
                     told = str(error)
@@ -256,5 +253,5 @@ class Locks:
 
 
 def _failed(error: DatabaseError) -> OSError:
-    """Trouble with the database as that of any store."""
-    return OSError(errno.EIO, str(error))
+    """Trouble with the database as that of any store; in the database's words, not in those of an error number."""
+    return OSError(str(error))
