@@ -123,7 +123,7 @@ FORCE = click.option("-f", "force", is_flag=True, help="Ask nothing.")
 @database.command()
 @_with_tool
 def create(tool: Tool) -> None:
-    """Make the tables, and the cluster in them; what is there stays."""
+    """Make the tables; what is there stays."""
     made = tool.run(lambda store: store.create(), making=True)
     where = f"cluster {tool.section.cluster_id} in {tool.store.url}"
     tool.answer(f"{where} {'is made' if made else 'was there already'}", created=made)
@@ -200,9 +200,9 @@ def restore(tool: Tool, file: Path, *, force: bool) -> int:
 @database.command()
 @_with_tool
 def upgrade(tool: Tool) -> None:
-    """Import the journal of the standalone broker that ran on this configuration's data directory.
+    """Import a standalone broker's journal.
 
-    What it held is this broker's own from its next start on; the journal is moved aside.
+    It is that in the configuration's data directory. What it held is this broker's own from its next start on; the journal is moved aside.
     """
     cluster = tool.config.cluster
     assert cluster is not None, "a high-availability broker without a cluster section"
@@ -223,7 +223,10 @@ def upgrade(tool: Tool) -> None:
 @FORCE
 @_with_tool
 def reset_locks(tool: Tool, *, force: bool) -> int:
-    """Take away what brokers that died have left behind, so that they may start at once. No broker may run."""
+    """Free what brokers that died hold. No broker may run.
+
+    They may start at once then, and takeovers that nobody completes are undone.
+    """
     if not force:
         print(
             "Brokers that run unseen lose their store, and what failed brokers had waits for their restart.",

@@ -100,7 +100,7 @@ class Store:
             count=row.messages,
         )
         statements = [
-            s.retire_epochs(self.cluster_id),
+            *self._locked(),
             self._nobody_runs(broker_id),
             held,
             Statement(
@@ -119,7 +119,7 @@ class Store:
         try:
             await self.transact(statements)
         except UnexpectedCountError as error:
-            if error.index == 1:
+            if error.index == len(self._locked()):
                 raise await self._running(broker_id) from None
             raise ToolRefusedError(
                 f"{broker_id} has changed meanwhile: nothing was removed; look at it again (brokerctl members)"
@@ -143,32 +143,30 @@ class Store:
             (s.SHUTDOWN_COMPLETE, self.cluster_id, *left),
         )
         try:
-            results = await self.transact(
-                [s.retire_epochs(self.cluster_id), self._nobody_runs(), found, reset]
-            )
+            results = await self.transact([*self._locked(), self._nobody_runs(), found, reset])
         except UnexpectedCountError:
             raise await self._running() from None
-        return [str(row[0]) for row in results[2].rows]
+        return [str(row[0]) for row in results[-2].rows]
 
     async def replace(self, statements: Sequence[Statement]) -> None:
         """Empty the cluster and do these, in one transaction, if nobody runs. Raises ToolRefusedError, DatabaseError."""
         empty = [
             Statement(f"DELETE FROM {table} WHERE cluster_id = ?", (self.cluster_id,)) for table in TABLES
         ]
+        before = [*s.create(self.cluster_id), *self._locked()]
         try:
-            await self.transact(
-                [
-                    *s.create(self.cluster_id),
-                    s.retire_epochs(self.cluster_id),
-                    self._nobody_runs(),
-                    *empty,
-                    *statements,
-                ]
-            )
+            await self.transact([*before, self._nobody_runs(), *empty, *statements])
         except UnexpectedCountError as error:
-            if error.index == len(s.create(self.cluster_id)) + 1:
+            if error.index == len(before):
                 raise await self._running() from None
             raise
+
+    def _locked(self) -> list[Statement]:
+        """Lock the brokers' rows and the cluster's, in the order in which a broker that registers does: who comes second waits, and nobody waits for each other."""
+        brokers = Statement(
+            "UPDATE store_broker SET heartbeat = heartbeat WHERE cluster_id = ?", (self.cluster_id,)
+        )
+        return [brokers, s.retire_epochs(self.cluster_id)]
 
     def _nobody_runs(self, broker_id: str | None = None) -> Statement:
         """Concerns no row, or undoes everything: behind a statement that has locked the cluster's row, so that nobody registers meanwhile."""
