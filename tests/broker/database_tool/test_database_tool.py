@@ -17,8 +17,9 @@ from database_places import PASSWORD, SqlitePlace
 from broker import config, ctl
 from broker.core.message import HEAD, MESSAGE, QUEUE, Message, decode, encode, encode_counts
 from broker.database_tool import backup as backups
+from broker.database_tool.store import Store, ToolRefusedError
 from broker.masking import mask
-from broker.storage.database import schema
+from broker.storage.database import DatabaseUnavailableError, schema
 from broker.storage.database.journal import DatabaseJournal
 from broker.storage.database.registry import Registry, ReplacedError
 from broker.storage.database.schema import (
@@ -58,6 +59,7 @@ class Site:
         self.place = place
         self.path = directory / "broker.toml"
         self.data = directory / "data"
+        self.kind = store["url"].partition(":")[0]
         self.configure(store)
 
     def configure(self, store, cluster_id="test"):
@@ -313,6 +315,44 @@ def test_a_process_of_before_the_restore_is_fenced_though_the_backup_knew_a_lowe
             await registry("a1").renew(zombie)
 
     site.run(write)
+
+
+def test_a_broker_that_starts_at_the_same_moment_has_what_was_restored_or_stops_the_restore(site):
+    site.fill("a1", bodies=(b"restored",))
+    file = site.directory / "saved"
+    site.tool("backup", file)
+    held = backups.read(file)
+
+    async def start(registry, name):
+        while True:
+            try:
+                return await registry.register(f"{name}:61616")
+            except DatabaseUnavailableError:
+                continue  # as a broker does
+
+    async def restore(store):
+        try:
+            await backups.put_back(store, held)
+        except ToolRefusedError as refusal:
+            return str(refusal)
+        return ""
+
+    async def race(registry):
+        mine, tools = registry("a1"), registry("tool")
+        store = Store(tools.database, site.kind, "test", EXPIRATION_MS)
+        registered, refusal = await asyncio.gather(start(mine, "a1"), restore(store))
+        assert not refusal or refusal.startswith("running: a1")
+        try:
+            records = await mine.load(registered, registered.sessions)
+            await mine.become(registered, SHUTDOWN_COMPLETE)
+        except ReplacedError:
+            assert not refusal, "a broker was fenced by nobody"
+        else:
+            bodies = [decode(each.id, each.data)[1].body for each in records if each.kind == MESSAGE]
+            assert bodies == [b"restored"]
+
+    for _ in range(4):
+        site.run(race)
 
 
 def test_a_store_with_messages_is_replaced_only_after_a_question(on_sqlite, capsys, monkeypatch):
