@@ -22,6 +22,7 @@ from broker.policies.multi_instance.places import ActiveLocks, Places, Said, say
 from broker.policies.policy import StartError
 from broker.policies.shared_store.candidate import Granted
 from broker.policies.shared_store.lease import confirmed
+from broker.policies.shared_store.owed import Owed
 from broker.storage.shared import SharedLock
 
 _log = logging.getLogger(__name__)
@@ -58,6 +59,7 @@ class Candidate:
         self._name = name
         self._waits = waits
         self._standby: SharedLock | None = None
+        self._owed = Owed()
         self._stood_by = False
         self._trouble = ""
         self._said = ""
@@ -73,6 +75,7 @@ class Candidate:
                 if not created:
                     await self._create()
                     created = True
+                await self._owed.give_back()
                 granted = await (self._stand_by() if self._standby is not None else self._decide())
             except OSError as error:
                 self._tell(logging.WARNING, f"the shared file system cannot be used: {error}; trying again")
@@ -87,8 +90,7 @@ class Candidate:
         """Stand by no more. Raises OSError."""
         standby, self._standby = self._standby, None
         self.stands_by = False
-        if standby is not None:
-            await standby.release()
+        await self._owed.give_back(standby)
 
     # ---------------------------------------------------------------------------------------------- at the start
 
@@ -113,7 +115,7 @@ class Candidate:
         try:
             return await self._take_a_place()
         finally:
-            await master.release()
+            await self._owed.give_back(master)
 
     async def _take_a_place(self) -> Granted | None:
         places, section = self._places, self._section
@@ -160,7 +162,7 @@ class Candidate:
             kept = True
         finally:
             if not kept:
-                await standby.release()
+                await self._owed.give_back(standby)
         self._standby = standby
         self.stands_by = self._stood_by = True
         _log.info(
@@ -178,7 +180,8 @@ class Candidate:
         try:
             await self._standby.verify()
         except OSError:
-            # The place is lost, as a silent machine's is: begin anew, behind whoever took it.
+            # Lost, as a silent machine's is, or only not confirmed: begin anew, behind whoever took it, and give back what may still be ours.
+            self._owed.add(self._standby)
             self._standby, self.stands_by = None, False
             raise
         places = self._places
@@ -197,7 +200,7 @@ class Candidate:
                 await self.give_up()
             return granted
         finally:
-            await master.release()
+            await self._owed.give_back(master)
 
     async def _take_over(self) -> Granted | None:
         """The locks over data and logs, if both are free; who we are is said before the master lock is given back."""
@@ -230,9 +233,7 @@ class Candidate:
             return Granted(locks, asked_s, None)
         finally:
             if not kept:
-                if logs is not None:
-                    await logs.release()
-                await data.release()
+                await self._owed.give_back(logs, data)
 
     def _tell(self, level: int, text: str) -> None:
         """One line per news, not one per attempt."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from broker.ha_policy import SharedStoreMaster, SharedStoreRole, SharedStoreSlave
 from broker.policies.shared_store import store
 from broker.policies.shared_store.lease import confirmed
+from broker.policies.shared_store.owed import Owed
 from broker.policies.shared_store.store import HeldLock, Mark, Places
 
 _log = logging.getLogger(__name__)
@@ -51,6 +52,7 @@ class Candidate:
         self._said = ""
         self._place = ""
         self._returns = False
+        self._owed = Owed()
 
     @property
     def _master(self) -> bool:
@@ -64,6 +66,7 @@ class Candidate:
                 if not prepared:
                     await self._places.prepare()
                     prepared = True
+                await self._owed.give_back()
                 granted = await self._attempt()
             except OSError as error:
                 self._complain(f"the shared store cannot be used: {error}")
@@ -77,8 +80,7 @@ class Candidate:
         """Give the place in the line back."""
         waiting, self._waiting = self._waiting, None
         self.next_in_line = False
-        if waiting is not None:
-            await waiting.release()
+        await self._owed.give_back(waiting)
 
     async def _attempt(self) -> Granted | None:
         may_try = self._master or self._waiting is not None or self._returns
@@ -105,10 +107,11 @@ class Candidate:
         self._waits(mark)
 
     async def _check_place(self, waiting: HeldLock) -> None:
-        """A place in the line may be lost like any lock; then we are behind whoever took it."""
+        """A place in the line may be lost like any lock; then we are behind whoever took it. If it was only not confirmed, it is given back first."""
         try:
             await waiting.verify()
         except OSError:
+            self._owed.add(waiting)
             self._waiting, self.next_in_line = None, False
             raise
 
@@ -125,7 +128,7 @@ class Candidate:
                 return Granted(lock, asked_s, self._waiting)
         finally:
             if not kept:
-                await lock.release()
+                await self._owed.give_back(lock)
         return None
 
     async def _may_take(self, mark: Mark) -> bool:

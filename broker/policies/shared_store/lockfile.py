@@ -60,11 +60,11 @@ class LockFile:
 
     async def backup_waits(self) -> bool:
         """Whether some backup is next."""
-        return await _held(await self.try_backup())
+        return await self._store.locked(PATH, _BACKUP_AT)
 
     async def master_waits(self) -> bool:
         """Whether a master waits for its place."""
-        return await _held(await self.try_master())
+        return await self._store.locked(PATH, _MASTER_AT)
 
     async def read(self) -> Mark:
         """What the last live left; meaningful for whoever holds the live lock."""
@@ -90,13 +90,6 @@ class LockFile:
     async def leave(self, live: SharedLock, state: str) -> None:
         """Say in which state the holder of the live lock leaves its place."""
         await live.write(_STATE_AT, state.encode())
-
-
-async def _held(lock: SharedLock | None) -> bool:
-    if lock is None:
-        return True
-    await lock.release()
-    return False
 
 
 __all__ = ["DIRECTORIES", "FAILING_BACK", "LIVE", "NOT_STARTED", "PATH", "PAUSED", "LockFile", "Mark"]

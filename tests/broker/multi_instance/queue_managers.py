@@ -44,7 +44,7 @@ class Host:
         await say(granted.live.data, Said(instance=self.name, node_id="n", permit_standby=True, state=state))
 
 
-def in_world(main, seed=1, users=None):
+def in_world(main, seed=1, users=None, options="hard"):
     """Run ``main(world, server, hosts)``."""
     world = World(seed)
     server = FileServer(
@@ -52,7 +52,7 @@ def in_world(main, seed=1, users=None):
     )
     hosts = {
         name: Host(
-            name, Mount(server, name, parse("hard"), world.random(name), (users or {}).get(name, (501, 501)))
+            name, Mount(server, name, parse(options), world.random(name), (users or {}).get(name, (501, 501)))
         )
         for name in HOSTS
     }

@@ -172,3 +172,23 @@ def test_a_start_that_is_given_up_at_any_moment_leaves_no_lock(after_s):
         assert not server.locks
 
     in_world(main)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_lock_that_could_not_be_given_back_is_given_back_later(seed):
+    """On a soft mount a request may fail though nothing else does: an instance that kept a lock so would be in everybody's way for as long as it runs."""
+
+    async def main(world, server, hosts):
+        one, two, _ = hosts.values()
+        chance = world.random("cuts")
+        starting = [(host, host.strmqm()) for host in (one, two)]
+        for _ in range(6):
+            await asyncio.sleep(chance.uniform(0.001, 0.06))
+            host = chance.choice((one, two))
+            host.mount.set_cut(True)
+            await asyncio.sleep(LEASE_S / 4)
+            host.mount.set_cut(False)
+        became = [await outcome(host, task, within_s=LEASE_S) for host, task in starting]
+        assert sorted(map(str, became)) == ["active", "standby"]
+
+    in_world(main, seed, options="soft,timeo=3,retrans=1")

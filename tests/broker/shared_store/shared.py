@@ -8,11 +8,11 @@ from environments.simulation.mount import Mount
 LEASE_S = 4.0
 
 
-def in_world(main, seed=1, machines=("a1", "a2")):
+def in_world(main, seed=1, machines=("a1", "a2"), options="hard"):
     """Run ``main(world, server, mounts)``."""
     world = World(seed)
     server = FileServer(
         "a", world.scheduler, world.trace, world.random("store"), lease_s=LEASE_S, grace_s=1.0
     )
-    mounts = {name: Mount(server, name, parse("hard"), world.random(name)) for name in machines}
+    mounts = {name: Mount(server, name, parse(options), world.random(name)) for name in machines}
     return world.run(lambda: main(world, server, mounts))

@@ -196,3 +196,26 @@ def test_the_lock_file_says_who_was_live_and_as_which_node():
         assert data[3:19].hex() == NODE_ID.replace("-", "")  # where Artemis has them
 
     in_world(main)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_place_that_was_not_confirmed_once_is_not_lost_for_good(seed):
+    """On a soft mount a question may fail though the lock is held: whoever forgets it then waits behind itself, for ever."""
+
+    async def main(world, server, mounts):
+        await left_behind(mounts["a1"], lockfile.LIVE, "a1")
+        live = await LockFile(mounts["a1"]).try_live()
+        chance = world.random("cuts")
+        backup = candidate(mounts["a2"], SLAVE, "a2")
+        waiting = asyncio.ensure_future(backup.run())
+        for _ in range(20):
+            await asyncio.sleep(chance.uniform(0.001, 0.11))
+            mounts["a2"].set_cut(True)
+            await asyncio.sleep(1)  # less than the lease
+            mounts["a2"].set_cut(False)
+        await asyncio.sleep(1)
+        assert backup.next_in_line
+        await live.release()
+        assert await granted_within(waiting, 2) is not None
+
+    in_world(main, seed, options="soft,timeo=3,retrans=1")
