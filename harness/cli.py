@@ -95,6 +95,9 @@ def cli() -> None:
 @click.option("--producers", type=int, help="Producers [6].")
 @click.option("--consumers", type=int, help="Consumers [6].")
 @click.option("--groups", type=int, help="Message groups [12].")
+@click.option(
+    "--large-message-share", type=float, help="Share of the sends, 0 to 1, with a body of 150,000 bytes [0]."
+)
 @click.option("--hold", "hold_s", type=float, help="Seconds from a delivery to its acknowledgement [0.02].")
 @click.option("--prefetch", type=int, help="Messages a consumer may hold unacknowledged [100].")
 @click.option(

@@ -28,6 +28,8 @@ OFF_DEFAULT: Final = (
     "prefetch",
     "hold_s",
     "payload_bytes",
+    "large_message_share",
+    "large_message_bytes",
     "operation_timeout_s",
     "unavailable_bound_s",
     "recovery_bound_s",

@@ -22,6 +22,7 @@ GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
 _ONLY_IN_FILES: Final = (
     "queues",
     "payload_bytes",
+    "large_message_bytes",
     "hold_s",
     "prefetch",
     "operation_timeout_s",
@@ -37,6 +38,8 @@ _AT_LEAST: Final[Mapping[str, float]] = {
     "groups": 1,
     "queues": 1,
     "payload_bytes": 0,
+    "large_message_share": 0,
+    "large_message_bytes": 0,
     "hold_s": 0,
     "prefetch": 1,
     "rate": 0,
@@ -51,7 +54,12 @@ _MORE_THAN_ZERO: Final = (
     "recovery_bound_s",
     "quiet_period_s",
 )
-_AT_MOST: Final[Mapping[str, float]] = {"pairs": 26, "payload_bytes": 8 * 1024 * 1024}
+_AT_MOST: Final[Mapping[str, float]] = {
+    "pairs": 26,
+    "payload_bytes": 8 * 1024 * 1024,
+    "large_message_share": 1,
+    "large_message_bytes": 8 * 1024 * 1024,
+}
 
 
 def near(name: str, known: Iterable[str]) -> str:

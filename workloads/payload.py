@@ -31,12 +31,22 @@ class Payload(NamedTuple):
 class Writer:
     """Bodies of one producer for one queue and group; what they have in common is made once.
 
+    ``large_share`` of them, evenly spread over the sequence, are ``large_bytes`` long instead of ``payload_bytes``.
     Raises ValueError for a name with a space or beyond ASCII, or a group that is called "-".
     """
 
-    __slots__ = ("_bytes", "_producer", "_tail")
+    __slots__ = ("_bytes", "_large_bytes", "_large_share", "_producer", "_tail")
 
-    def __init__(self, producer: int, queue: str, group: str | None, payload_bytes: int) -> None:
+    def __init__(
+        self,
+        producer: int,
+        queue: str,
+        group: str | None,
+        payload_bytes: int,
+        *,
+        large_share: float = 0.0,
+        large_bytes: int = 0,
+    ) -> None:
         if group == NO_GROUP.decode():
             raise ValueError('a group cannot be called "-": it stands for none')
         names = (queue, group or "-")
@@ -46,10 +56,15 @@ class Writer:
         self._producer = producer
         self._tail = f" {names[0]} {names[1]} ".encode()
         self._bytes = payload_bytes
+        self._large_share = large_share
+        self._large_bytes = large_bytes
 
     def encode(self, message: int, sequence: int) -> bytes:
-        """The body of one message, at least ``payload_bytes`` long."""
-        return (b"jr1 %d %d %d%b" % (message, self._producer, sequence, self._tail)).ljust(self._bytes, b".")
+        """The body of one message, at least ``payload_bytes`` (or ``large_bytes``) long."""
+        size, share = self._bytes, self._large_share
+        if share and int((sequence + 1) * share) > int(sequence * share):
+            size = self._large_bytes
+        return (b"jr1 %d %d %d%b" % (message, self._producer, sequence, self._tail)).ljust(size, b".")
 
 
 def encode(payload: Payload, payload_bytes: int = 0) -> bytes:

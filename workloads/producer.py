@@ -54,7 +54,15 @@ class Lane:
         self.group = group
         self.sequence = 0
         self.head = head("SEND", {"destination": dialect.destination(queue), **dialect.send_headers(group)})
-        self.writer = Writer(producer.number, queue, group, context.spec.payload_bytes)
+        spec = context.spec
+        self.writer = Writer(
+            producer.number,
+            queue,
+            group,
+            spec.payload_bytes,
+            large_share=spec.large_message_share,
+            large_bytes=spec.large_message_bytes,
+        )
 
 
 class Slot:

@@ -22,6 +22,7 @@ def _spec(
     hold_s: float | None = None,
     prefetch: int | None = None,
     payload_bytes: int = 32,
+    large_message_share: float = 0.0,
     properties: dict[str, dict[str, object]] | None = None,
 ) -> TestSpec:
     return TestSpec(
@@ -37,6 +38,7 @@ def _spec(
         hold_s=hold_s,
         prefetch=prefetch,
         payload_bytes=payload_bytes,
+        large_message_share=large_message_share,
         properties=properties or {},
     )
 
@@ -72,6 +74,14 @@ SCENARIOS: Final = (
         claim="the backup has all data that the live acknowledged",
         source="AMQ 17.3.1.2",
         spec=_spec("rp1", pairs=1),
+        schedule=_faults(Fault(kind="kill", start_s=4.0, duration_s=4.0, target="a1")),
+        roles=Roles(live=("a2",)),
+    ),
+    Scenario(
+        id="RP1-large",
+        claim="the backup has the large messages, too, that the live acknowledged",
+        source="AMQ 17.3.1.2",
+        spec=_spec("rp1-large", pairs=1, large_message_share=0.2),
         schedule=_faults(Fault(kind="kill", start_s=4.0, duration_s=4.0, target="a1")),
         roles=Roles(live=("a2",)),
     ),

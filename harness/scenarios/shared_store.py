@@ -13,7 +13,14 @@ from harness.scenarios.scenario import Roles, Scenario
 _HA: Final = "ha-policy.shared-store."
 
 
-def _spec(name: str, *, seconds: float = 11.0, store: dict[str, Any] | None = None, **every: Any) -> TestSpec:
+def _spec(
+    name: str,
+    *,
+    seconds: float = 11.0,
+    store: dict[str, Any] | None = None,
+    large_message_share: float = 0.0,
+    **every: Any,
+) -> TestSpec:
     """One live and its backups on one store; ``every`` are properties of every broker, with underscores."""
     properties: dict[str, dict[str, Any]] = {}
     if every:
@@ -32,6 +39,7 @@ def _spec(name: str, *, seconds: float = 11.0, store: dict[str, Any] | None = No
         consumers=3,
         groups=4,
         recovery_bound_s=30.0,
+        large_message_share=large_message_share,
         properties=properties,
     )
 
@@ -46,6 +54,14 @@ SCENARIOS: Final = (
         claim="the backup loads the shared journal and takes over",
         source="AMQ 17.3.1.2",
         spec=_spec("ss1"),
+        schedule=_fault("kill", 4.0),
+        roles=Roles(live=("a2",)),
+    ),
+    Scenario(
+        id="SS1-large",
+        claim="the backup has the large messages of the shared store, too",
+        source="AMQ 17.3.2 (large-messages)",
+        spec=_spec("ss1-large", large_message_share=0.2),
         schedule=_fault("kill", 4.0),
         roles=Roles(live=("a2",)),
     ),

@@ -83,3 +83,11 @@ def test_message_ids_are_unique_positive_and_fit_64_bits():
 def test_a_producer_number_without_room_is_refused():
     with pytest.raises(ValueError, match="not within"):
         Producer(PRODUCER_MAX + 1)
+
+
+def test_a_share_of_the_bodies_is_large_and_they_are_spread_evenly():
+    writer = Writer(1, "q", "g", 100, large_share=0.2, large_bytes=5000)
+    sizes = [len(writer.encode(message, message)) for message in range(20)]
+    assert sizes == [5000 if message % 5 == 4 else 100 for message in range(20)]
+    whole = Writer(1, "q", "g", 100, large_share=1.0, large_bytes=5000)
+    assert {len(whole.encode(message, message)) for message in range(20)} == {5000}
