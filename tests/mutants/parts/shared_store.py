@@ -115,8 +115,8 @@ MUTANTS: Final = (
             ),
             Replacement(
                 _LOCKFILE,
-                "async def _held(lock: SharedLock | None) -> bool:\n",
-                _POSIX_LOCK + "async def _held(lock: SharedLock | None) -> bool:\n",
+                "__all__ = [",
+                _POSIX_LOCK + "__all__ = [",
             ),
         ),
     ),
