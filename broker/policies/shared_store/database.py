@@ -6,6 +6,8 @@ statement of an earlier life concerns any row, however late it arrives, so all l
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final, cast
 
@@ -13,13 +15,21 @@ from broker.config import BrokerConfig
 from broker.policies.identity import new_node_id
 from broker.policies.shared_store.store import LIVE, HeldLock, Inherited, Mark
 from broker.seams import Seams
-from broker.storage.database import Database, Statement
+from broker.storage.database import (
+    Database,
+    DatabaseError,
+    DatabaseUnavailableError,
+    OutcomeUnknownError,
+    Statement,
+)
 from broker.storage.database.journal import DatabaseJournal
-from broker.storage.database.locks import BACKUP, MASTER, Holding, LiveOwner, Locks
+from broker.storage.database.locks import BACKUP, MASTER, RETRY_S, Holding, LiveOwner, Locks
 from broker.storage.database.locks import LIVE as LIVE_PLACE
 from broker.storage.database.schema import SESSION_MAX, SESSION_SHIFT
 from broker.storage.journal import Recovered
 from broker.storage.recovery import Record, Update
+
+_log = logging.getLogger(__name__)
 
 PAGE: Final = 2000
 """Records read in one transaction."""
@@ -106,7 +116,7 @@ class DatabaseStore:
         holding = _holding(live)
         life, node_id = await self._begin(holding)
         require()
-        records = await self._load(holding, require)
+        records = await self._load(require)
         journal = DatabaseJournal(
             self._for_journal,
             LiveOwner(holding, self._name, life),
@@ -155,43 +165,55 @@ class DatabaseStore:
         node_id = cast("str", begun.rows[0][0])
         return life, node_id
 
-    async def _load(self, holding: Holding, require: Callable[[], None]) -> list[Record]:
-        """Every record, in order of its id. In pages, each of which is a renewal too, so that a large store takes no longer than a transaction may."""
+    async def _load(self, require: Callable[[], None]) -> list[Record]:
+        """Every record, in order of its id: pages, so that a large store takes no longer than a transaction may.
+
+        Nothing of it can change: the epoch fences all earlier lives, and what they had begun was committed before we were given the lock. Who loses the lock
+        meanwhile is stopped by ``require``, and by the first thing that it writes.
+        """
         records: list[Record] = []
         after = -1
         while True:
             session = after >> SESSION_SHIFT
-            [found] = await self._locks.hold(
-                holding,
-                [
-                    Statement(
-                        "SELECT id, kind, data FROM store_record WHERE cluster_id = ? AND session >= ? AND id > ?"
-                        " ORDER BY session, id LIMIT ?",
-                        (self._cluster_id, session, after, PAGE),
-                    )
-                ],
+            page = await self._rows(
+                Statement(
+                    "SELECT id, kind, data FROM store_record WHERE cluster_id = ? AND (session, id) > (?, ?)"
+                    " ORDER BY session, id LIMIT ?",
+                    (self._cluster_id, session, after, PAGE),
+                ),
+                require,
             )
-            require()
-            page = cast("list[tuple[int, int, bytes]]", found.rows)
             if not page:
                 return records
             last = page[-1][0]
-            [changed] = await self._locks.hold(
-                holding,
-                [
-                    Statement(
-                        "SELECT id, kind, data FROM store_update WHERE cluster_id = ? AND session >= ? AND session <= ? AND id > ? AND id <= ?"
-                        " ORDER BY session, id, kind",
-                        (self._cluster_id, session, last >> SESSION_SHIFT, after, last),
-                    )
-                ],
+            changed = await self._rows(
+                Statement(
+                    "SELECT id, kind, data FROM store_update WHERE cluster_id = ? AND (session, id) > (?, ?) AND (session, id) <= (?, ?)"
+                    " ORDER BY session, id, kind",
+                    (self._cluster_id, session, after, last >> SESSION_SHIFT, last),
+                ),
+                require,
             )
-            require()
             updates: dict[int, list[Update]] = {}
-            for id_, kind, data in cast("list[tuple[int, int, bytes]]", changed.rows):
+            for id_, kind, data in changed:
                 updates.setdefault(id_, []).append(Update(kind, bytes(data)))
             records += [Record(id_, kind, bytes(data), updates.get(id_, [])) for id_, kind, data in page]
             after = last
+
+    async def _rows(self, question: Statement, require: Callable[[], None]) -> list[tuple[int, int, bytes]]:
+        """A look into the journal's tables, on its own connection, so that renewals go on beside it; repeated while the lock is certainly ours. Raises OSError."""
+        while True:
+            require()
+            try:
+                [found] = await self._for_journal.transact([question], self._section.network_timeout / 1000)
+            except (DatabaseUnavailableError, OutcomeUnknownError) as error:
+                _log.warning("database: what is stored cannot be read: %s; trying again", error)
+                await asyncio.sleep(RETRY_S)
+            except DatabaseError as error:
+                raise OSError(str(error)) from error
+            else:
+                require()
+                return cast("list[tuple[int, int, bytes]]", found.rows)
 
 
 def _holding(lock: HeldLock) -> Holding:

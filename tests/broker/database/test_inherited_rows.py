@@ -1,0 +1,130 @@
+"""What a life of a shared store leaves in a database, the next one has: every record with the latest of its updates, in order, over pages and lives."""
+
+import asyncio
+import random
+
+import pytest
+from database_places import SimulatedPlace
+
+from broker import config
+from broker.policies.shared_store import database as store_database
+from broker.policies.shared_store.database import DatabaseStore
+from broker.policies.shared_store.lease import LockLostError
+from broker.seams import Seams
+from broker.storage.entry import ADD, DELETE, UPDATE, Operation
+
+MESSAGE = 2
+
+
+def store_of(place, name):
+    section = {"url": "sqlite:unused", "network-timeout": 20_000, "lock-expiration": 60_000}
+    settings = config.validate(
+        {
+            "broker": {"name": name},
+            "cluster": {"connector": f"{name}:1", "stomp-connector": f"{name}:2"},
+            "ha-policy": {"shared-store": {"store": "database", "master": {}}},
+            "database-store": section,
+        }
+    )
+    return DatabaseStore(settings, Seams(random.Random(name), lambda: 0.0), lambda: place.open(name))
+
+
+def certain():
+    pass
+
+
+async def reign(store, require=certain):
+    await store.places.prepare()
+    live = await store.places.try_live()
+    assert live is not None
+    return live, await store.inherit(live, require)
+
+
+def shown(records):
+    return [
+        (record.id, record.kind, bytes(record.data), [(u.kind, bytes(u.data)) for u in record.updates])
+        for record in records
+    ]
+
+
+def test_each_life_has_all_that_the_lives_before_it_left(place, monkeypatch):
+    monkeypatch.setattr(store_database, "PAGE", 3)
+
+    async def main():
+        chance = random.Random(1)
+        model = {}
+        node_ids = set()
+        for number in range(1, 5):
+            store = store_of(place, f"a{number}")
+            live, inherited = await reign(store)
+            assert inherited.life == number
+            assert shown(inherited.recovered.records) == [
+                (id_, MESSAGE, data, updates) for id_, (data, updates) in sorted(model.items())
+            ]
+            node_ids.add(inherited.node_id)
+            journal = inherited.journal
+            for step in range(9):
+                id_ = journal.next_id()
+                assert id_ > max(model, default=0)
+                journal.append([Operation(ADD, MESSAGE, id_, b"%d" % step)])
+                model[id_] = (b"%d" % step, [])
+                other = chance.choice(sorted(model))
+                if chance.random() < 0.5:
+                    journal.append([Operation(UPDATE, 5, other, b"u%d" % step)])
+                    model[other] = (model[other][0], [(5, b"u%d" % step)])
+                elif chance.random() < 0.5:
+                    journal.append([Operation(DELETE, MESSAGE, other)])
+                    del model[other]
+                if chance.random() < 0.3:
+                    await journal.flush()
+            await journal.flush()
+            await journal.close()
+            await store.leave(live, "L")
+            await live.release()
+            await store.close()
+        assert len(node_ids) == 1
+        assert len(model) > 9
+
+    place.run(main)
+
+
+def test_a_takeover_that_is_not_certain_of_its_lock_any_more_reads_no_further():
+    place = SimulatedPlace(3)
+
+    async def main():
+        store = store_of(place, "a1")
+        asked = []
+
+        def require():
+            asked.append(None)
+            if len(asked) == 2:
+                raise LockLostError
+
+        with pytest.raises(LockLostError):
+            await reign(store, require)
+        await store.close()
+
+    place.run(main)
+
+
+def test_a_takeover_goes_on_when_the_database_was_away_for_a_moment():
+    place = SimulatedPlace(3)
+
+    async def main():
+        store = store_of(place, "a1")
+        _, first = await reign(store)
+        first.journal.append([Operation(ADD, MESSAGE, first.journal.next_id(), b"x")])
+        await first.journal.flush()
+        await first.journal.close()
+        await store.close()
+        again = store_of(place, "a2")
+        assert await again.places.try_live() is None  # it is kept for whoever was killed
+        place.server.stop()
+        reading = asyncio.ensure_future(again._load(certain))
+        await asyncio.sleep(1.0)
+        assert not reading.done()
+        place.server.start()
+        assert shown(await reading) == [(first.journal.next_id() - 1, MESSAGE, b"x", [])]
+        await again.close()
+
+    place.run(main)
