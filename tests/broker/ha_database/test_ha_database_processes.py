@@ -19,7 +19,7 @@ from harness.systems.own import OwnDialect
 from workloads.connection import ConnectError, connect
 
 ROOT = Path(__file__).parents[3]
-BOUND_S = 90.0
+BOUND_S = 240.0
 """Bounds every wait of a test; reached only when the test fails."""
 MESSAGES = 20
 
@@ -204,19 +204,3 @@ def test_on_postgresql_another_broker_serves_what_a_killed_one_had_confirmed(pos
 @pytest.mark.cluster
 def test_on_sqlite_another_broker_serves_what_a_killed_one_had_confirmed(tmp_path):
     asyncio.run(kill_one_and_read_at_the_other(tmp_path, {"url": "sqlite:../../store.sqlite"}))
-
-
-@pytest.mark.cluster
-def test_a_broker_with_the_id_of_another_says_so_and_ends(tmp_path):
-    async def main():
-        async with brokers(tmp_path, {"url": "sqlite:../../store.sqlite"}, names=("a1",)) as (first,):
-            twin = Node("twin", tmp_path, {"url": "sqlite:../../store.sqlite"})
-            path = twin.home / "etc" / "broker.toml"
-            path.write_text(path.read_text().replace('name = "twin"', 'name = "a1"'))
-            await twin.start()
-            async with asyncio.timeout(BOUND_S):
-                assert await twin.process.wait() == 1
-            assert "every broker of a cluster needs an id of its own" in twin.log.read_text()
-            assert await first.live()
-
-    asyncio.run(main())
