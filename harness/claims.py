@@ -144,6 +144,10 @@ def _probed(probe: Probe, root: Path) -> Ran:
         steps = probe.conduct(store).steps
     except InfrastructureError as error:
         return Ran(problem=f"could not be run: {error}", undecided=True, found=frozenset(), store=store)
+    except (OSError, EOFError, TimeoutError) as error:
+        # A connection that was cut, a process that never ended: what it means for the claim nobody can say.
+        words = f"broke off: {str(error) or type(error).__name__}"
+        return Ran(problem=words, undecided=True, found=frozenset(), store=store)
     wrong = [str(step) for step in steps if not step.as_expected]
     found = f"{len(steps) - len(wrong)} of {len(steps)} steps"
     return Ran(problem="; ".join(wrong), undecided=False, found=frozenset({found}), store=store)

@@ -24,7 +24,7 @@ from environments.link_proxy import reserve_port
 from harness.interface import InfrastructureError
 from harness.scenarios.probe import Notes, StepMissedError
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 180.0
 """Bounds every wait; reached only by what never comes."""
 POLL_S: Final = 0.05
 TRANSCRIPT: Final = "transcript.txt"

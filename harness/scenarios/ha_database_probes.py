@@ -105,7 +105,7 @@ def _texts(frames: list[Frame]) -> list[str]:
 async def _ha3(notes: Notes) -> None:
     async with Bench(notes) as bench:
         # One that is killed cannot say so: the taker waits for the end of its lease.
-        failing, taker = (member(bench, name, expiration_ms=8000) for name in ("a1", "b1"))
+        failing, taker = (member(bench, name, expiration_ms=12_000) for name in ("a1", "b1"))
         await started(failing, taker)
         async with (
             await StompClient.connect(failing.stomp) as producer,

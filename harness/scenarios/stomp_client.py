@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 180.0
 
 
 @dataclass(frozen=True, slots=True)

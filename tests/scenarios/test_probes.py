@@ -65,6 +65,19 @@ def test_a_machine_that_cannot_take_the_steps_decides_nothing(tmp_path):
     assert claims.run(request(tmp_path, made(take))) == judging.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    "error", [ConnectionResetError("the broker is gone"), TimeoutError(), EOFError("half a frame")]
+)
+def test_a_probe_that_breaks_off_decides_nothing_and_says_why(error, tmp_path):
+    async def take(notes):
+        notes.compare("the first", 1, 1)
+        raise error
+
+    ran = claims.once(made(take), "local", 0, tmp_path)
+    assert ran.undecided
+    assert ran.problem == f"broke off: {str(error) or 'TimeoutError'}"
+
+
 def test_a_probe_that_notes_nothing_is_a_mistake(tmp_path):
     async def take(notes):
         pass
