@@ -27,6 +27,23 @@ BACKLOG: Final = Arena(
 )
 """The same, and consumers that do not keep up: brokers fail with messages that nobody has had yet."""
 
+TAKEN: Final = Arena(
+    ("takeover", "pause"),
+    {
+        **_TWO,
+        "rate": 60.0,
+        "prefetch": 2,
+        "hold_s": 0.1,
+        "properties": {
+            "*": {
+                "ha-policy.ha-database.takeover-wait": 0,
+                "ha-policy.ha-database.monitor-interval": 50,
+            }
+        },
+    },
+)
+"""Takeovers by hand, as fast as can be, of brokers that serve or stand still for a moment."""
+
 SEVERED: Final = Arena(("database-disconnect", "database-restart", "database-stall"), _TWO)
 """A database that is lost in the middle of things."""
 
@@ -34,6 +51,27 @@ CUT_OFF: Final = Arena(("database-disconnect",), {**_TWO, "hold_s": 0.1, "time_l
 """Brokers that lose the database while their clients still reach them."""
 
 MUTANTS: Final = (
+    Mutant(
+        "check-then-insert-fencing",
+        _PART,
+        "openmq: message inserts of a zombie are fenced by select-then-insert only",
+        "a broker looks whether it still owns its store, every lock-renew-period, and writes in other transactions",
+        _TWO_OWNERS,
+        TAKEN,
+        (
+            Replacement(
+                _JOURNAL,
+                "            sent = loop.time()\n            try:\n                await self._database.transact(statements, self._timeout_s)\n",
+                "            sent = loop.time()\n            try:\n"
+                '                if sent >= getattr(self, "_looked_s", -1.0) + 0.3:\n'
+                "                    [seen] = await self._database.transact([self._owner.position()], self._timeout_s)\n"
+                "                    if seen.rows[0][0] != self._owner.epoch:\n"
+                '                        raise JournalReplacedError("replaced")\n'
+                "                    self._looked_s = sent\n"
+                "                await self._database.transact(statements[1:], self._timeout_s)\n",
+            ),
+        ),
+    ),
     Mutant(
         "takeover-leaves-the-rows",
         _PART,
