@@ -156,6 +156,11 @@ class NfsClient:
             self._recovery = asyncio.get_running_loop().create_task(self._recover(status), name="recovery")
         await (asyncio.shield(self._recovery) if hard else self.patiently(self._recovery))
 
+    async def settled(self, *, hard: bool) -> None:
+        """Wait for a recovery that is under way: what is opened and locked meanwhile, it would take for lost."""
+        if self._recovery is not None and not self._recovery.done():
+            await (asyncio.shield(self._recovery) if hard else self.patiently(self._recovery))
+
     async def _recover(self, status: int) -> None:
         while True:
             restarted = status in (Status.STALE_CLIENTID, Status.STALE_STATEID)

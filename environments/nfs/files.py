@@ -53,6 +53,7 @@ class LockHolder:
 
     name: bytes = b""
     stateid: bytes | None = None
+    client: int = 0  # who we were to the server when it gave the stateid
     seqid: int = 0
     ranges: list[Range] = field(default_factory=list)
     lost: bool = False

@@ -52,6 +52,7 @@ class OpenFiles:
     ) -> T:
         """Do it, and once more whenever the server had forgotten us and knows us again."""
         while True:
+            await self._client.settled(hard=hard)
             life = self._client.life
             try:
                 return await action()
@@ -104,6 +105,7 @@ class OpenFiles:
         """One opening less; with the last one everything is given back to the server."""
         if state is None:
             return
+        await self._client.settled(hard=True)
         if state.openings == 1:
             while state.locking:  # of processes that did not wait for it
                 await asyncio.wait(tuple(state.locking))
@@ -212,6 +214,8 @@ class OpenFiles:
             if not reclaimed:
                 await self._opened_anew(node, state)
             for holder in state.holders.values():
+                if holder.stateid is not None and holder.client == self._client.client_id:
+                    continue  # taken while we were at it
                 holder.stateid = None
                 if holder.ranges and not holder.lost:
                     holder.lost = not (reclaimed and await self._locked_again(node, state, holder))
@@ -302,7 +306,7 @@ class OpenFiles:
             )
             return
         # A refused owner may or may not be known to the server afterwards: each try has a name of its own.
-        name = self._name("lock", next(self._names))
+        name, client = self._name("lock", next(self._names)), self._client.client_id
 
         async def first() -> bytes:
             return await self._numbered(
@@ -328,7 +332,7 @@ class OpenFiles:
         else:
             async with owner.order:
                 stateid = await first()
-        holder.name, holder.stateid, holder.seqid = name, stateid, 1
+        holder.name, holder.stateid, holder.seqid, holder.client = name, stateid, 1, client
 
     async def _open_by_name(
         self,

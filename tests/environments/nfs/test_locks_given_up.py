@@ -30,6 +30,9 @@ class Client:
         await self.lost()
         self.life += 1
 
+    async def settled(self, *, hard):
+        pass
+
     async def patiently(self, work):
         return await asyncio.shield(work)
 
@@ -97,6 +100,51 @@ def test_a_lock_that_nobody_waits_for_any_more_is_let_go_of_before_its_file_is_c
         assert dict.fromkeys(done) == dict.fromkeys(["lock", "unlock", "close"])
         assert (done[0], done[-1], state.holders[KEY].ranges) == ("lock", "close", [])
         assert asking.cancelled()
+
+    asyncio.run(test())
+
+
+def test_a_recovery_leaves_alone_what_was_locked_under_the_new_name_while_it_went_on():
+    async def test():
+        client, _, node, state, old, _ = opened(BYTE)
+        client.client_id, old.client = 2, 1
+        new = LockHolder(stateid=b"n", client=2, ranges=[BYTE])
+        state.holders[POSIX, 8] = new
+        files = OpenFiles(client, [node], lambda _: None)
+
+        async def opened_anew(*_):
+            pass
+
+        files._opened_anew = opened_anew
+        await files.recover(reclaim=False)
+        assert (old.lost, old.stateid) == (True, None)
+        assert (new.lost, new.stateid) == (False, b"n")
+
+    asyncio.run(test())
+
+
+def test_nothing_is_locked_while_a_recovery_goes_on():
+    async def test():
+        client = NfsClient("127.0.0.1", 2049, parse("hard"), name="a1", tell=lambda _: None)
+        introduced, seen = asyncio.Event(), []
+
+        async def introduce():
+            await introduced.wait()
+            seen.append("introduced")
+
+        client._introduce = introduce
+        files = OpenFiles(client, [], lambda _: None)
+        recovery = asyncio.create_task(client.recover(client.life, Status.EXPIRED, hard=True))
+        await asyncio.sleep(0)
+
+        async def action():
+            seen.append("locked")
+
+        locking = asyncio.create_task(files.surviving(None, action, hard=True))
+        await asyncio.sleep(0)
+        introduced.set()
+        await asyncio.gather(recovery, locking)
+        assert seen == ["introduced", "locked"]
 
     asyncio.run(test())
 
