@@ -52,7 +52,8 @@ def test_roles_are_told_in_words():
 def test_a_word_chooses_a_scenario_a_row_or_a_family():
     assert [each.id for each in registry.chosen(["rp14-true"])] == ["RP14-true"]
     assert [each.id for each in registry.chosen(["RP14"])] == ["RP14-false", "RP14-true"]
-    assert [each.id for each in registry.chosen(["RP1", "RP10"])] == ["RP1", "RP10-inside", "RP10-outside"]
+    chosen = [each.id for each in registry.chosen(["RP1", "RP10"])]
+    assert chosen == ["RP1", "RP1-large", "RP10-inside", "RP10-outside"]
     assert {each.row for each in registry.chosen(["RP"])} == {f"RP{number}" for number in range(1, 17)}
     assert registry.chosen([]) == (*SCENARIOS, *PROBES)
 
