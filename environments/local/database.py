@@ -108,7 +108,7 @@ class LocalDatabase:
                 tree.tell(self._process.pid, signal.SIGCONT)
 
     async def look(self, nodes: Sequence[str]) -> dict[str, str]:
-        """The database as a probe finds it: "serving", "stalled", "down", or "severed" for a node that has lost a connection to the fault in force."""
+        """The database as a probe finds it: "serving", "stalled", "down", or "severed" for a node that loses connections to the fault in force."""
         if not nodes:
             return {}
         if self._relay is None:

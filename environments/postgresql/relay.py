@@ -101,6 +101,7 @@ class Relay:
         self._chance = chance
         self._severed: dict[str, Severance] = {}
         self._lost: dict[str, int] = {}
+        self._passed: dict[str, int] = {}
         self._listeners: list[asyncio.Server] = []
         self._passages: set[asyncio.Task[None]] = set()
 
@@ -123,7 +124,7 @@ class Relay:
         """From now on exactly these clients lose connections."""
         for client in clients:
             if client not in self._severed:
-                self._lost[client] = 0
+                self._lost[client] = self._passed[client] = 0
         self._severed = dict(clients)
 
     @property
@@ -137,8 +138,11 @@ class Relay:
         return tuple(self._severed)
 
     def severed(self, client: str) -> bool:
-        """Whether that client loses connections, and has lost one already: the proof is in what happened."""
-        return client in self._severed and self._lost[client] > 0
+        """Whether that client loses connections, unless what happened speaks against it: it has made commits, and has lost none.
+
+        One that makes no commit for a while, because it just starts, would lose its first ones.
+        """
+        return client in self._severed and (self._lost[client] > 0 or self._passed[client] == 0)
 
     async def close(self) -> None:
         """Take in nobody any more, and end every connection."""
@@ -193,6 +197,8 @@ class Relay:
                         await passage.answered.wait()
                     self._lost[passage.client] += 1
                     raise _SeveredError
+                if severance is not None:
+                    self._passed[passage.client] += 1
                 behind.write(piece)
             await behind.drain()
 

@@ -117,7 +117,7 @@ def test_without_a_fault_all_of_a_conversation_passes():
 def test_a_lost_commit_reaches_the_server_or_not_and_is_never_answered(committed, asked):
     async def test(relay, server, ports):
         relay.sever({"a1": Severance(1.0, committed)})
-        assert not relay.severed("a1"), "nothing is lost yet"
+        assert relay.severed("a1"), "it would lose its first commit"
         assert await said(ports["a1"], "BEGIN", "COMMIT") == ["BEGIN", "lost"]
         assert server.asked == asked
         assert relay.severed("a1")
@@ -133,6 +133,19 @@ def test_others_than_the_severed_client_lose_nothing_and_it_does_not_either_once
         relay.sever({})
         assert await said(ports["a1"], "COMMIT", "COMMIT") == ["COMMIT", "COMMIT"]
         assert not relay.severed("a1")
+
+    relayed(test)
+
+
+def test_a_client_whose_commits_all_pass_does_not_count_as_hit():
+    async def test(relay, server, ports):
+        relay.sever({"a1": Severance(1e-9, 0.0)})
+        assert await said(ports["a1"], "COMMIT") == ["COMMIT"]
+        assert not relay.severed("a1")
+        relay.sever({})
+        relay.sever({"a1": Severance(1.0, 0.0)})
+        assert await said(ports["a1"], "COMMIT") == ["lost"]
+        assert relay.severed("a1")
 
     relayed(test)
 
