@@ -22,7 +22,7 @@ from broker.policies.shared_store.store import FAILING_BACK, LIVE, NOT_STARTED, 
 from broker.storage.shared import SharedDirectory, SharedLock
 
 DIRECTORIES: Final = ("bindings", "journal", "large-messages", "paging")
-"""The layout of a store (AMQ 17.3.2.2). ``large-messages`` and ``paging`` are there, and nothing is in them yet."""
+"""The layout of a store (AMQ 17.3.2.2). ``bindings`` and ``paging`` are there, and nothing is in them."""
 
 PATH: Final = "journal/server.lock"
 
