@@ -44,6 +44,14 @@ def test_the_mount_program_runs_on_the_copied_modules_and_the_standard_library_a
     assert "SERVER[:PORT]/EXPORT" in run.stdout
 
 
+def heard(ask, wanted):
+    """An engine on a busy machine now and then loses what a short command says; one that says it is asked no more."""
+    for _ in range(20):
+        if ask() == wanted:
+            return
+    assert ask() == wanted
+
+
 @pytest.mark.docker
 @pytest.mark.nfs
 def test_a_server_in_a_container_serves_this_host_and_other_containers_and_outlives_its_kill(tmp_path):
@@ -93,14 +101,14 @@ def test_a_server_in_a_container_serves_this_host_and_other_containers_and_outli
                 other.start()
                 lines = other.logs(stream=True, follow=True)
                 assert any(line.startswith(b"mounted /m") for line in lines)
-                status, said = other.exec_run(["sh", "-c", "cat /m/from-host; printf 2 > /m/from-container"])
-                assert (status, said) == (0, b"1")
+                words = ["sh", "-c", "cat /m/from-host; printf 2 > /m/from-container"]
+                heard(lambda: tuple(other.exec_run(words)), (0, b"1"))
                 assert (directory / "from-container").read_bytes() == b"2"
                 server.kill()
                 server.start()
                 assert (directory / "from-container").read_bytes() == b"2"
-                assert server.run("cat", "/srv/store/from-host") == "1"
-                assert "NFS SERVER INITIALIZED" in server.log()
+                heard(lambda: server.run("cat", "/srv/store/from-host"), "1")
+                heard(lambda: "NFS SERVER INITIALIZED" in server.log(), True)
             finally:
                 other.remove(force=True)
 
