@@ -4,12 +4,12 @@ A property is about what comes out, never about how long it took: on a loaded ma
 """
 
 import functools
-import os
 
-import pytest
 from hypothesis import HealthCheck, settings
+from needs import need
 
 from environments.docker.engine import engine_answers
+from environments.nfs import fuse_device, ganesha
 
 settings.register_profile(
     "any machine", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -23,10 +23,10 @@ def _engine():
 
 
 def pytest_runtest_setup(item):
-    if item.get_closest_marker("docker") is None:
-        return
-    answers, reason = _engine()
-    if not answers:
-        if os.environ.get("JEPSEN_RUN_REQUIRE_DOCKER") == "1":
-            pytest.fail(f"JEPSEN_RUN_REQUIRE_DOCKER=1, but {reason}")
-        pytest.skip(reason)
+    if item.get_closest_marker("docker") is not None:
+        answers, reason = _engine()
+        need("DOCKER", "" if answers else reason)
+    if item.get_closest_marker("fuse") is not None:
+        need("NFS", fuse_device.missing())  # the machines that have file servers have FUSE
+    if item.get_closest_marker("nfs") is not None:
+        need("NFS", ganesha.missing() or fuse_device.missing())

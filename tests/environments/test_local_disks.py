@@ -16,18 +16,9 @@ from environments.local.environment import LocalEnvironment
 from environments.nfs import fuse_device
 from harness.interface import InfrastructureError, UsageError
 
-pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("state_home")]
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.usefixtures("state_home")]
 
 ON_DISKS = tuple(msgspec.structs.replace(node, disk=True) for node in NODES)
-
-
-@pytest.fixture(autouse=True)
-def fuse():
-    reason = fuse_device.missing()
-    if reason and os.environ.get("JEPSEN_RUN_REQUIRE_NFS") == "1":
-        pytest.fail(f"JEPSEN_RUN_REQUIRE_NFS=1, but {reason}")
-    if reason:
-        pytest.skip(reason)
 
 
 @contextlib.asynccontextmanager

@@ -2,10 +2,10 @@
 
 import io
 import json
-import os
 
 import msgspec
 import pytest
+from needs import need
 
 from environments.docker.database_server import DatabaseContainer
 from environments.local.environment import LocalEnvironment
@@ -15,8 +15,6 @@ from harness.claims import once
 from harness.compose import compose
 from harness.interface import Fault, Schedule, UsageError
 from harness.scenarios import named
-
-REQUIRE = "JEPSEN_RUN_REQUIRE_POSTGRESQL"
 
 
 @pytest.fixture
@@ -51,11 +49,7 @@ def _composed(environment, scenario, kind=None, seconds=6.0, options=None, **spe
 @pytest.mark.cluster
 @pytest.mark.parametrize("environment", ["local", pytest.param("docker", marks=pytest.mark.docker)])
 def test_lost_commits_are_survived_and_the_password_is_nowhere(tmp_path, monkeypatch, passwords, environment):
-    lack = program.missing() if environment == "local" else ""
-    if lack and os.environ.get(REQUIRE) == "1":
-        pytest.fail(f"{REQUIRE}=1, but {lack}")
-    if lack:
-        pytest.skip(lack)
+    need("POSTGRESQL", program.missing() if environment == "local" else "")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     talk = io.StringIO()
     # On a busy machine a broker may commit a few times only while the fault lasts: most of these must be hit.

@@ -1,20 +1,18 @@
 """The power goes out under real brokers: one that syncs loses nothing, one that only says so loses what it had promised."""
 
 import io
-import os
 import sys
 
 import pytest
 
 from checkers import api
-from environments.nfs import fuse_device
 from harness import session
 from harness.compose import compose
 from harness.interface import Fault, Schedule, TestSpec
 from harness.systems import registry as systems
 from harness.systems.own import OwnSystem
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark]
+pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.spark]
 
 SPEC = TestSpec(
     name="power",
@@ -34,15 +32,6 @@ SCHEDULE = Schedule(
 )
 
 LIAR = "import os, runpy, sys; os.fsync = os.fdatasync = lambda descriptor: None; runpy.run_module('broker.daemon', run_name='__main__', alter_sys=True)"
-
-
-@pytest.fixture(autouse=True)
-def fuse():
-    reason = fuse_device.missing()
-    if reason and os.environ.get("JEPSEN_RUN_REQUIRE_NFS") == "1":
-        pytest.fail(f"JEPSEN_RUN_REQUIRE_NFS=1, but {reason}")
-    if reason:
-        pytest.skip(reason)
 
 
 def verdict(tmp_path):

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import psycopg
-import pytest
+from needs import need
 
 from broker.storage.database.postgresql import PostgresqlDatabase
 from broker.storage.database.sqlite import SqliteDatabase
@@ -21,7 +21,6 @@ from environments.simulation.world import World
 from harness.interface import Address
 from harness.systems.database import WorldDatabase
 
-REQUIRE = "JEPSEN_RUN_REQUIRE_POSTGRESQL"
 PASSWORD = "a-password-that-must-never-be-seen"
 
 
@@ -163,8 +162,5 @@ def postgresql_binaries():
 def start_postgresql():
     """A server, or a skip that says what is missing; a failure where it must run."""
     binaries, reason = postgresql_binaries()
-    if binaries is None:
-        if os.environ.get(REQUIRE) == "1":
-            pytest.fail(f"{REQUIRE}=1, but {reason}")
-        pytest.skip(reason)
+    need("POSTGRESQL", "" if binaries is not None else reason)
     return PostgresqlServer(binaries)

@@ -1,16 +1,15 @@
 """Deployments with a PostgreSQL server, for tests of its faults: brokers that only stand by, and a client of the database under a broker's name."""
 
 import asyncio
-import os
 
 import psycopg
 import pytest
+from needs import need
 
 from environments.postgresql import program
 from harness.interface import NodePlan, TestSpec
 from harness.outside import DATABASE, DatabasePlan
 
-REQUIRE = "JEPSEN_RUN_REQUIRE_POSTGRESQL"
 PATIENCE_S = 90.0
 """Bounds every wait of a test; reached only when the test fails."""
 
@@ -31,10 +30,7 @@ PARTS = tuple(f"{name}/database" for name in NAMES)
 
 def require_postgresql():
     """Skip, naming what is missing; fail where it must run."""
-    if lack := program.missing():
-        if os.environ.get(REQUIRE) == "1":
-            pytest.fail(f"{REQUIRE}=1, but {lack}")
-        pytest.skip(lack)
+    need("POSTGRESQL", program.missing())
 
 
 class StandBy:

@@ -12,6 +12,8 @@ from environments.disk.conversation import DiskFailedError
 from environments.disk.faulty_disk import FaultyDisk
 from environments.nfs import fuse_device
 
+pytestmark = pytest.mark.fuse
+
 
 @contextlib.asynccontextmanager
 async def mounted(directory):
