@@ -8,8 +8,6 @@ from mutants.mutant import Arena, Mutant, Replacement
 
 _PART: Final = "ha-database"
 _HOMES: Final = "broker/policies/ha_database/homes.py"
-_LEASE: Final = "broker/policies/ha_database/lease.py"
-_LIFE: Final = "broker/policies/ha_database/life.py"
 _JOURNAL: Final = "broker/storage/database/journal.py"
 _TWO_OWNERS: Final = frozenset(
     {"split-brain", "zombie", "lost", "duplicate", "double-delivery", "double-takeover"}
@@ -46,9 +44,6 @@ TAKEN: Final = Arena(
 
 SEVERED: Final = Arena(("database-disconnect", "database-restart", "database-stall"), _TWO)
 """A database that is lost in the middle of things."""
-
-CUT_OFF: Final = Arena(("database-disconnect",), {**_TWO, "hold_s": 0.1, "time_limit_s": 12.0})
-"""Brokers that lose the database while their clients still reach them."""
 
 MUTANTS: Final = (
     Mutant(
@@ -125,26 +120,6 @@ MUTANTS: Final = (
                 "            begun = loop.time()\n"
                 "            if self.on_synced is not None:\n"
                 "                self.on_synced(batch.after)\n",
-            ),
-        ),
-    ),
-    Mutant(
-        "cut-off-broker-goes-on",
-        _PART,
-        "ARTEMIS-2421; openmq 69",
-        "a broker that cannot renew its lease goes on with what it has in memory, until the database tells it otherwise",
-        _TWO_OWNERS,
-        CUT_OFF,
-        (
-            Replacement(
-                _LEASE,
-                "return self._loop.time() >= self.renewed + self.expiration_s / 2",
-                "return False",
-            ),
-            Replacement(
-                _LIFE,
-                "            if now >= renewed + 0.75 * whole_s:\n",
-                "            if now >= renewed + 75 * whole_s:\n",
             ),
         ),
     ),

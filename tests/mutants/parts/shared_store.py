@@ -124,7 +124,7 @@ MUTANTS: Final = (
         "lock-given-back-before-the-end",
         _PART,
         "ARTEMIS-1304",
-        "a live that gives its place back releases the lock first and ends its service afterwards",
+        "a live that gives its place back releases the lock first, and then lets its clients finish",
         _TWO_LIVES,
         FAILBACK,
         (
@@ -132,7 +132,8 @@ MUTANTS: Final = (
                 _LIVE,
                 '                _log.info("failback: the master waits for its place")\n',
                 "                await self._store.leave(self.lease.lock, FAILING_BACK)\n"
-                "                await self.lease.lock.release()\n",
+                "                await self.lease.lock.release()\n"
+                "                await asyncio.sleep(0.2)\n",
             ),
             Replacement(
                 _LIVE,
