@@ -9,60 +9,34 @@ from typing import Any
 
 import msgspec
 
-from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
-from broker.core.engine import Engine
 from broker.policies.multi_instance.candidate import Candidate
 from broker.policies.multi_instance.places import Said
 from broker.policies.multi_instance.steering import Steering
 from broker.policies.multi_instance.store import QueueManagerStore
 from broker.policies.policy import Succession
 from broker.policies.shared_store.candidate import Granted
-from broker.policies.shared_store.live import LiveRole, bounded
+from broker.policies.shared_store.contender import Contender
+from broker.policies.shared_store.live import LiveRole
 from broker.seams import Seams
 from broker.storage.shared import SharedDirectory
 
 _log = logging.getLogger(__name__)
 
 
-class MultiInstancePolicy:
+class MultiInstancePolicy(Contender):
     """See ``policy.Policy``. An active instance has the role "live", a standby instance "backup"."""
 
     def __init__(self, config: BrokerConfig, seams: Seams, directory: SharedDirectory) -> None:
-        assert config.cluster is not None
         assert config.ha_policy.multi_instance is not None
-        self.config = config
+        super().__init__(config, seams)
         self.section = config.ha_policy.multi_instance
         self.store = QueueManagerStore(config, self.section, seams, directory)
-        self.epoch = int(seams.wall_clock() * 1000)
-        """Begins with the clock, so that two lives of one broker never show the same number."""
-        self.live: LiveRole | None = None
         self.candidate: Candidate | None = None
-        self.membership = Membership(config, config.cluster, seams)
         self.failover_on_shutdown = self.section.failover_on_shutdown
         """What the end of this instance, being active, does: true switches over, false ends both."""
         self._steering = Steering(self)
-        self._role = "starting"
-        self._seams = seams
         self._stopping: asyncio.Event | None = None
-
-    @property
-    def role(self) -> str:
-        """The role at this moment: an active instance that may have lost its locks while it did not run says "verifying", not "live"."""
-        if self._role == "live" and self.live is not None:
-            self.live.lease.certain()  # becomes "verifying" when the clock says so
-        return self._role
-
-    @property
-    def node_id(self) -> str | None:
-        """That of the queue manager's data, once they have been seen."""
-        return self.membership.own.node_id
-
-    @property
-    def engine(self) -> Engine | None:
-        """None unless active."""
-        role = self.live
-        return role.live.engine if role is not None and role.live is not None else None
 
     @property
     def replicating(self) -> bool:
@@ -135,21 +109,10 @@ class MultiInstancePolicy:
         candidate = self.candidate = Candidate(
             self.store.places, self.section, self.config.broker.name, self._stands_by
         )
-        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
-        waiting = asyncio.create_task(candidate.run(), name="wait for a place")
-        granted: Granted | None = None
         try:
-            await asyncio.wait({stop, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            if waiting.done():
-                granted = waiting.result()
-            return granted
+            return await self._compete(candidate, stopping)
         finally:
             self.candidate = None
-            for task in (stop, waiting):
-                task.cancel()
-            await bounded(asyncio.gather(stop, waiting, return_exceptions=True))
-            if granted is None:
-                await bounded(candidate.give_up())
 
     def _stands_by(self, active: Said) -> None:
         if active.node_id is not None and active.node_id != self.membership.own.node_id:

@@ -11,12 +11,11 @@ import logging
 from functools import partial
 from typing import Any
 
-from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
-from broker.core.engine import Engine
 from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
 from broker.policies.policy import Succession
 from broker.policies.shared_store.candidate import Candidate, Granted, master_is_back
+from broker.policies.shared_store.contender import Contender
 from broker.policies.shared_store.live import LiveEnd, LiveRole, bounded
 from broker.policies.shared_store.store import Mark, Store
 from broker.seams import Seams
@@ -24,42 +23,17 @@ from broker.seams import Seams
 _log = logging.getLogger(__name__)
 
 
-class SharedStorePolicy:
+class SharedStorePolicy(Contender):
     """See ``policy.Policy``."""
 
     def __init__(self, config: BrokerConfig, seams: Seams, store: Store) -> None:
-        assert config.cluster is not None
         assert config.shared_store is not None
-        self.config = config
+        super().__init__(config, seams)
         self.section = config.shared_store
-        self.epoch = int(seams.wall_clock() * 1000)
-        """Begins with the clock, so that two lives of one broker never show the same number."""
-        self.live: LiveRole | None = None
         self.candidate: Candidate | None = None
-        self.membership = Membership(config, config.cluster, seams)
         self.failover: bool | None = None
         """For the stop that is under way: overrides failover-on-shutdown."""
-        self._role = "starting"
-        self._seams = seams
         self._store = store
-
-    @property
-    def role(self) -> str:
-        """The role at this moment: a live that may have lost its lock while it did not run says "verifying", not "live"."""
-        if self._role == "live" and self.live is not None:
-            self.live.lease.certain()  # becomes "verifying" when the clock says so
-        return self._role
-
-    @property
-    def node_id(self) -> str | None:
-        """That of the store's data, once they have been seen."""
-        return self.membership.own.node_id
-
-    @property
-    def engine(self) -> Engine | None:
-        """None unless live."""
-        role = self.live
-        return role.live.engine if role is not None and role.live is not None else None
 
     @property
     def replicating(self) -> bool:
@@ -111,21 +85,10 @@ class SharedStorePolicy:
         candidate = self.candidate = Candidate(
             self._store.places, self.section, self.config.broker.name, self._waits
         )
-        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
-        waiting = asyncio.create_task(candidate.run(), name="wait for the live lock")
-        granted: Granted | None = None
         try:
-            await asyncio.wait({stop, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            if waiting.done():
-                granted = waiting.result()
-            return granted
+            return await self._compete(candidate, stopping)
         finally:
             self.candidate = None
-            for task in (stop, waiting):
-                task.cancel()
-            await bounded(asyncio.gather(stop, waiting, return_exceptions=True))
-            if granted is None:
-                await bounded(candidate.give_up())
 
     async def _reign(self, granted: Granted, stopping: asyncio.Event) -> LiveEnd:
         failback = isinstance(self.section, SharedStoreSlave) and self.section.allow_failback
