@@ -101,9 +101,14 @@ class LiveRole:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
                 raise FencedError(f"stopped: {self._fenced.result()}")
-            return serving.result()
+            end = serving.result()
+            if end == "handed-over":
+                watching.cancel()
+                await self._hand_back(stopping, serving, watching)
         except (LockLostError, OSError, JournalFailedError) as error:
             raise FencedError(f"stopped: {error}") from error
+        else:
+            return end
         finally:
             await self._end(serving, watching)
 
@@ -216,6 +221,16 @@ class LiveRole:
         await bounded(self._give_back(serving, watching))
         if not self._fenced.done():
             self._fenced.cancel()
+
+    async def _hand_back(self, stopping: asyncio.Event, *tasks: asyncio.Task[Any]) -> None:
+        """Give back what the store has of ours, however long it takes: this process lives on, and a lock that it kept nobody could ever have."""
+        giving = asyncio.create_task(self._give_back(*tasks), name="give the live lock back")
+        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
+        try:
+            await asyncio.wait({giving, stop}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (giving, stop):
+                task.cancel()
 
     async def _give_back(self, *tasks: asyncio.Task[Any]) -> None:
         """All that the store has of ours; it may be gone."""
