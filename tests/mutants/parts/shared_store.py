@@ -10,6 +10,7 @@ _PART: Final = "shared-store"
 _LEASE: Final = "broker/policies/shared_store/lease.py"
 _LIVE: Final = "broker/policies/shared_store/live.py"
 _DIRECTORY: Final = "broker/policies/shared_store/directory.py"
+_LIVES: Final = "broker/policies/shared_store/lives.py"
 _LOCKFILE: Final = "broker/policies/shared_store/lockfile.py"
 _CANDIDATE: Final = "broker/policies/shared_store/candidate.py"
 _TWO_LIVES: Final = frozenset({"split-brain", "lost", "duplicate"})
@@ -43,6 +44,20 @@ LOST_STORE: Final = Arena(("nfs-disconnect", "nfs-stall"), {**_ONE, "time_limit_
 
 FAILBACK: Final = Arena(("kill", "disk-slow"), {**_ONE, "rate": 60.0})
 """What ends brokers, and a store that takes its time: places are lost, taken and given back."""
+
+SMALL_SEGMENTS: Final = Arena(
+    ("kill", "disk-slow"),
+    {
+        **_ONE,
+        "rate": 30.0,
+        "payload_bytes": 512,
+        "prefetch": 1,
+        "hold_s": 0.1,
+        "recovery_bound_s": 8.0,
+        "properties": {"*": {"journal.segment-size": 8192}},
+    },
+)
+"""A slow store with many small files, so that a takeover takes long enough to be interrupted."""
 
 FULL: Final = Arena(
     ("disk-full", "disk-error"),
@@ -119,6 +134,45 @@ MUTANTS: Final = (
                 _POSIX_LOCK + "__all__ = [",
             ),
         ),
+    ),
+    Mutant(
+        "half-made-life-counts",
+        _PART,
+        "ARTEMIS-2297",
+        "the data of the store are those of the youngest life, complete or not",
+        frozenset({"lost", "duplicate", "not-recovered"}),
+        SMALL_SEGMENTS,
+        (
+            Replacement(
+                _LIVES,
+                'if await store.exists(f"{directory(life)}/{COMPLETE}"):',
+                "if await store.exists(directory(life)):",
+            ),
+        ),
+    ),
+    Mutant(
+        "former-life-removed-too-early",
+        _PART,
+        "rabbitmq-server 2749, 2175, 123",
+        "who takes over removes what former lives left before its own life is complete",
+        frozenset({"lost", "duplicate", "not-recovered"}),
+        SMALL_SEGMENTS,
+        (
+            Replacement(
+                _LIVES,
+                "            continue\n        return life\n",
+                "            continue\n        await remove_older(store, life)\n        return life\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "number-of-a-half-made-life-used-again",
+        _PART,
+        "own",
+        "a new life has the number after the last complete one, though somebody who was interrupted has begun it",
+        frozenset({"not-recovered", "lost", "stuck"}),
+        SMALL_SEGMENTS,
+        (Replacement(_LIVES, "life = max([0, *await _numbers(store)]) + 1", "life = before + 1"),),
     ),
     Mutant(
         "lock-given-back-before-the-end",
