@@ -151,10 +151,16 @@ class Registry:
             *s.new_session(*mine),
             s.sessions_of(*mine),
         ]
-        try:
-            results = await self._transact(statements)
-        except UnexpectedCountError:
-            raise RefusedError(await self.row(self.broker_id)) from None
+        while True:
+            try:
+                results = await self._transact(statements)
+                break
+            except UnexpectedCountError:
+                row = await self.row(self.broker_id)
+                # A store that is restored meanwhile has our row taken out and put in: the statement waited for a row that is no more.
+                if row is not None and row.state not in (*s.RUNNING, s.TAKEOVER_STARTED):
+                    continue
+                raise RefusedError(row) from None
         sessions = tuple(_integer(row[0]) for row in results[4].rows)
         session = _integer(results[2].rows[0][0])
         assert sessions[-1] == session, "the new session is not the last one"
