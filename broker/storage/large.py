@@ -15,7 +15,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import google_crc32c
 
@@ -64,7 +64,7 @@ class LargeMessages:
         self._volume = volume
         self._next_id = next_id
         self._references: dict[LargeBody, int] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     @property
     def stored(self) -> list[LargeBody]:
@@ -76,9 +76,15 @@ class LargeMessages:
 
     async def begin(self) -> LargeWriter:
         """A new file, to be written. Raises OSError."""
-        await self._volume.mkdir(DIRECTORY)
         id_ = self._next_id()
-        return LargeWriter(self, id_, await self._volume.open(path_of(id_)))
+        opening = asyncio.get_running_loop().create_task(self._open(id_), name=f"begin {path_of(id_)}")
+        try:
+            return LargeWriter(self, id_, await asyncio.shield(opening))
+        except asyncio.CancelledError:
+            # The disk makes it all the same, and nobody would know of it.
+            self._tasks[opening] = None
+            opening.add_done_callback(lambda done: self._never_wanted(id_, done))
+            raise
 
     def hold(self, body: LargeBody) -> None:
         """One more refers to it."""
@@ -137,8 +143,17 @@ class LargeMessages:
 
     async def close(self) -> None:
         """Wait for removals under way."""
-        if self._tasks:
+        while self._tasks:
             await asyncio.wait(list(self._tasks))
+
+    async def _open(self, id_: int) -> VolumeFile:
+        await self._volume.mkdir(DIRECTORY)
+        return await self._volume.open(path_of(id_))
+
+    def _never_wanted(self, id_: int, opening: asyncio.Task[VolumeFile]) -> None:
+        self._tasks.pop(opening, None)
+        if not opening.cancelled() and opening.exception() is None:
+            self.discard(id_, opening.result())
 
     async def _remove(self, id_: int, file: VolumeFile | None) -> None:
         try:
