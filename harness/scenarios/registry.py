@@ -16,6 +16,7 @@ from harness.scenarios import (
     replication,
     shared_store,
     shared_store_database,
+    shared_store_probes,
 )
 from harness.scenarios.probe import Probe
 from harness.scenarios.scenario import Scenario
@@ -34,6 +35,7 @@ PROBES: Final[tuple[Probe, ...]] = (
     *ha_database_admin_probes.PROBES,
     *multi_instance_probes.PROBES,
     *file_system_probes.PROBES,
+    *shared_store_probes.PROBES,
 )
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {

@@ -62,6 +62,10 @@ class StompClient:
             elif frame.command == "ERROR" or frame.headers.get("receipt-id") == receipt:
                 return frame
 
+    def tell(self, command: str, body: str = "", **headers: str) -> None:
+        """Send a frame and go on: what is asked next answers for it too, for a broker takes frames in order. Underscores as in `ask`."""
+        self._write(command, {name.replace("_", "-"): value for name, value in headers.items()}, body)
+
     async def messages(self, count: int) -> list[Frame]:
         """The next so many messages. Raises TimeoutError."""
         while len(self._messages) < count:

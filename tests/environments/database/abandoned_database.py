@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[3]), str(Path(__file__).parent)]
+sys.path[:0] = [str(Path(__file__).parents[up]) for up in (3, 2, 0)]
 
 from database_deployed import NAMES, NODES, PARTS, SPEC, StandBy  # noqa: E402 - after the path
 
