@@ -184,7 +184,8 @@ class Run:
         await browse(self.test, monitor.roles, recorder)
         if recovered:
             left_s = agree_by - asyncio.get_running_loop().time()
-            await views.look(self.test, monitor.roles, recorder, left_s)
+            hopeless = views.hopeless(monitor.statuses().values())
+            await views.look(self.test, monitor.roles, recorder, 0.0 if hopeless else left_s)
         self._enter(recorder, "end")
 
     def _enter(self, recorder: HistoryRecorder, phase: str) -> None:

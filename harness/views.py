@@ -8,7 +8,7 @@ spans overlap. A broker that could not be asked makes no claim.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,7 @@ import msgspec
 
 from checkers.schema import HARNESS
 from harness.compose import Composition
-from harness.interface import Recorder
+from harness.interface import Recorder, Status
 
 ANSWER_S: Final = 5.0
 """How long one broker may take to answer."""
@@ -35,6 +35,12 @@ class _Held:
     value: str | None
     low: int
     high: int
+
+
+def hopeless(statuses: Iterable[Status]) -> bool:
+    """Whether two brokers are live under one node ID: they will not agree on who it is, and waiting for it would only keep the verdict back."""
+    lives = [status.node_id for status in statuses if status.role == "live" and status.node_id is not None]
+    return len(lives) > len(set(lives))
 
 
 async def look(

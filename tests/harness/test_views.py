@@ -9,7 +9,7 @@ import pytest
 
 from checkers import reference
 from harness import views
-from harness.interface import Address
+from harness.interface import Address, Status
 from harness.rows import MemoryRecorder
 
 LONG_S, OVER_S = 600.0, -1.0
@@ -69,6 +69,18 @@ def members(**known):
 
 def diverged(rows):
     return [found.key for found in reference.find(rows) if found.name == "diverged"]
+
+
+def status(name, role, node_id):
+    return Status(name=name, node_id=node_id, role=role, epoch=1)
+
+
+def test_two_lives_under_one_node_id_will_not_agree():
+    two = [status("a1", "live", "n"), status("a2", "live", "n")]
+    assert views.hopeless(two)
+    assert not views.hopeless([status("a1", "live", "n"), status("a2", "backup", "n")])
+    assert not views.hopeless([status("a1", "live", "n"), status("b1", "live", "m")])
+    assert not views.hopeless([status("a1", "live", None), status("a2", "live", None)])
 
 
 def test_brokers_that_agree_are_asked_once():
