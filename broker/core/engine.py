@@ -307,10 +307,10 @@ class Engine:
         for queue_id, name in image.queues.items():
             if name not in self.queues:
                 self._add_queue(name, queue_id)
-        for queue_id, records in image.messages.items():
-            queue = self.queues[image.queues[queue_id]]
-            queue.adopt(records, least_deliveries=image.least_deliveries)
-            self.memory.take(queue, image.sizes[queue_id])
+        for name, records in image.lines().items():
+            self.queues[name].adopt(records, least_deliveries=image.least_deliveries)
+        for queue_id, size in image.sizes.items():
+            self.memory.take(self.queues[image.queues[queue_id]], size)
         self.large.adopt(image.large)
         operations = [Operation(DELETE, CLEAN, mark) for mark in image.clean_marks]
         for record_id, duplicate in image.duplicates:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from heapq import merge
 from operator import itemgetter
 
 from broker.core.duplicates import DuplicateId, decode_duplicate
@@ -40,6 +41,15 @@ class Image:
     def clean(self) -> bool:
         """The broker that wrote it ended cleanly: its delivery counts are exact. An empty journal is clean too."""
         return bool(self.clean_marks) or not self.messages
+
+    def lines(self) -> dict[str, list[Record]]:
+        """What each queue holds, oldest first. A store that came from several brokers has a record for each one's queue of that name."""
+        found: dict[str, list[Record]] = {}
+        for queue_id, records in self.messages.items():
+            name = self.queues[queue_id]
+            there = found.get(name)
+            found[name] = records if there is None else list(merge(there, records, key=itemgetter(0)))
+        return found
 
     @property
     def count(self) -> int:
