@@ -24,8 +24,8 @@ import msgspec
 from broker.cluster.views import views
 from broker.config import AdminSection
 from broker.policies.policy import Policy, RequestRefusedError, StartError, Steered, Succeeding, Succession
+from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
-from broker.storage.large import LargeBody
 
 _log = logging.getLogger(__name__)
 
@@ -231,7 +231,7 @@ class AdminServer:
         count.append(engine.purge(queue, lambda: reply({"ok": True, "purged": count[0]})))
 
 
-def _of_file(large: LargeBody | None) -> dict[str, int]:
+def _of_file(large: Blob | None) -> dict[str, int]:
     """What is told of a large message besides the beginning of its body: its bytes and their CRC-32C."""
     return {} if large is None else {"size": large.size, "crc32c": large.checksum}
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 LENGTH: Final = struct.Struct(">I")
 FRAME_MAX: Final = 256 * 1024 * 1024
@@ -277,24 +277,26 @@ class Acknowledgement(Message, frozen=True, array_like=True, tag=True, gc=False)
     sequence: int
 
 
-class LargeChunk(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """Bytes of a large body, in order; ``last``: the whole of it has come now."""
+class BlobChunk(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """Bytes of a large body or a page, in order; ``kind`` names its directory, ``last``: the whole of it has come now."""
 
+    kind: str
     id: int
     offset: int
     data: bytes
     last: bool
 
 
-class LargeTaken(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """So many bytes of large bodies were written: as many more may come."""
+class BlobTaken(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """So many bytes of blobs were written: as many more may come."""
 
     count: int
 
 
-class LargeRemoved(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """Nothing names that large body any more."""
+class BlobRemoved(Message, frozen=True, array_like=True, tag=True, gc=False):
+    """Nothing names that blob any more."""
 
+    kind: str
     id: int
 
 
@@ -321,7 +323,7 @@ class BackupLeaving(Message, frozen=True, array_like=True, tag=True, gc=False):
 Any = (
     Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving | Consumers | Forward
     | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest | StartAnswer | Attach | Attached | Ready
-    | SnapshotBegin | Chunk | SnapshotEnd | Synchronized | UpToDate | Entries | Acknowledgement | LargeChunk | LargeTaken | LargeRemoved | LiveStopping | LiveStopped | HandOver | BackupLeaving
+    | SnapshotBegin | Chunk | SnapshotEnd | Synchronized | UpToDate | Entries | Acknowledgement | BlobChunk | BlobTaken | BlobRemoved | LiveStopping | LiveStopped | HandOver | BackupLeaving
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

@@ -10,25 +10,24 @@ from collections.abc import Iterable
 
 from broker.core.message import Message
 from broker.core.transactions import Transaction
+from broker.storage.blobs import Blob, Blobs
 from broker.storage.entries import Entries
 from broker.storage.gate import DurabilityGate
-from broker.storage.journal import Journal
-from broker.storage.large import LargeBody, LargeMessages
 
 
 class LargeBodies:
-    """The engine's share in ``LargeMessages``. ``store`` is None where the entries are kept without files: on the rows of a database."""
+    """The engine's share in ``Blobs``. ``store`` is None where the entries are kept without files: on the rows of a database."""
 
     def __init__(self, entries: Entries, gate: DurabilityGate) -> None:
-        self.store: LargeMessages | None = entries.large if isinstance(entries, Journal) else None
+        self.store = entries.large
         self._entries = entries
         self._gate = gate
-        self._ending: list[LargeBody] = []
+        self._ending: list[Blob] = []
 
-    def __contains__(self, body: LargeBody) -> bool:
+    def __contains__(self, body: Blob) -> bool:
         return self.store is not None and body in self.store
 
-    def adopt(self, bodies: Iterable[LargeBody]) -> None:
+    def adopt(self, bodies: Iterable[Blob]) -> None:
         """What recovered messages name."""
         for body in bodies:
             self._files.hold(body)
@@ -56,11 +55,11 @@ class LargeBodies:
         ending, self._ending = self._ending, []
         self._gate.when_durable(self._entries.last_sequence, lambda: self._release(ending))
 
-    def _release(self, bodies: list[LargeBody]) -> None:
+    def _release(self, bodies: list[Blob]) -> None:
         for body in bodies:
             self._files.release(body)
 
     @property
-    def _files(self) -> LargeMessages:
+    def _files(self) -> Blobs:
         assert self.store is not None, "a large body where none can be kept"
         return self.store

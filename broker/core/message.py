@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from broker.storage.large import LargeBody
+from broker.storage.blobs import Blob
 
 QUEUE: Final = 1
 MESSAGE: Final = 2
@@ -72,7 +72,7 @@ class Message:
         group: str | None = None,
         *,
         closes: bool = False,
-        large: LargeBody | None = None,
+        large: Blob | None = None,
     ) -> None:
         self.id = 0
         self.target = target
@@ -124,7 +124,7 @@ def decode(record_id: int, data: bytes) -> tuple[int, Message]:
     large = None
     file_at = body_at
     if flags & IS_LARGE:
-        large = LargeBody(*LARGE.unpack_from(data, file_at))
+        large = Blob(*LARGE.unpack_from(data, file_at))
         body_at += LARGE.size
     message = Message(
         target, data[headers_at:file_at], data[body_at:], group, closes=bool(flags & _CLOSES), large=large

@@ -18,7 +18,7 @@ from broker.core.message import (
     OVERHEAD,
     QUEUE,
 )
-from broker.storage.large import LargeBody
+from broker.storage.blobs import Blob
 from broker.storage.records import Record
 
 
@@ -30,7 +30,7 @@ class Image:
     messages: dict[int, list[Record]] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     """Their bytes, as ``Message.size`` counts them."""
-    large: list[LargeBody] = field(default_factory=list)
+    large: list[Blob] = field(default_factory=list)
     """The bodies in files that they name, one for each message."""
     duplicates: list[tuple[int, DuplicateId]] = field(default_factory=list)
     clean_marks: list[int] = field(default_factory=list)
@@ -82,7 +82,7 @@ def read(records: Iterable[Record]) -> Image:
             if flags & IS_LARGE:
                 sizes[queue_id] -= LARGE.size
                 file_at = HEAD.size + group_size + target_size + headers_size
-                image.large.append(LargeBody(*LARGE.unpack_from(data, file_at)))
+                image.large.append(Blob(*LARGE.unpack_from(data, file_at)))
         elif kind == QUEUE:
             image.queues[record.id] = record.data.decode()
         elif kind == DUPLICATE:

@@ -27,8 +27,8 @@ from broker.stomp.frames import Frame
 from broker.stomp.headers import RefusedError
 from broker.stomp.large import Streamed, Uploads
 from broker.stomp.session import Session
+from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
-from broker.storage.large import LargeBody
 
 if TYPE_CHECKING:
     from broker.stomp.server import StompServer
@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
         if self._out_bytes > HIGH_WATER and not self._write_paused:
             self.session.pause()
 
-    def stream(self, head: bytes, body: LargeBody) -> None:
+    def stream(self, head: bytes, body: Blob) -> None:
         """Send a frame whose body is in a file, in its turn; nothing is dispatched until it is out."""
         store = self._server.engine.large.store
         assert store is not None, "a large body where none can be kept"
@@ -287,7 +287,7 @@ class Connection(asyncio.Protocol):
         self._streaming.add_done_callback(lambda _: self._let_go(streamed.body))
         return [*before, streamed.head]
 
-    async def _send_body(self, body: LargeBody) -> None:
+    async def _send_body(self, body: Blob) -> None:
         store = self._server.engine.large.store
         assert store is not None
         try:
@@ -307,7 +307,7 @@ class Connection(asyncio.Protocol):
         self._flush()
         self._may_deliver()
 
-    def _let_go(self, body: LargeBody) -> None:
+    def _let_go(self, body: Blob) -> None:
         store = self._server.engine.large.store
         if store is not None:
             store.release(body)

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from broker.storage.large import LargeBody
+from broker.storage.blobs import Blob
 
 CLIENT_COMMANDS: Final = (
     "CONNECT",
@@ -57,7 +57,7 @@ class LargePart(Frame):
 class LargeSend(Frame):
     """A SEND whose body has gone to a file, all of it; ``body`` is its beginning."""
 
-    large: LargeBody | None = None
+    large: Blob | None = None
 
 
 NO_HEADERS: Final[dict[str, str]] = {}

@@ -13,8 +13,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.stomp.frames import Frame, LargeHead, LargePart, LargeSend
+from broker.storage.blobs import Blob, Blobs, BlobWriter
 from broker.storage.errors import JournalError
-from broker.storage.large import LargeBody, LargeMessages, LargeWriter
 
 if TYPE_CHECKING:
     from broker.stomp.connection import Connection
@@ -29,13 +29,13 @@ class Streamed(NamedTuple):
     """A MESSAGE frame on its way out whose body is in a file; ``head`` ends with the blank line."""
 
     head: bytes
-    body: LargeBody
+    body: Blob
 
 
 class Uploads:
     """The large SENDs of a connection, one at a time. Owns each body until ``taken``: by the engine or by a transaction."""
 
-    def __init__(self, connection: Connection, store: LargeMessages | None) -> None:
+    def __init__(self, connection: Connection, store: Blobs | None) -> None:
         self._connection = connection
         self._store = store
         self._task: asyncio.Task[None] | None = None
@@ -44,7 +44,7 @@ class Uploads:
         self._complete = False
         self._wake = asyncio.Event()
         self._later: list[Frame] = []
-        self._untaken: dict[LargeBody, None] = {}
+        self._untaken: dict[Blob, None] = {}
 
     @property
     def busy(self) -> bool:
@@ -73,7 +73,7 @@ class Uploads:
         if self._complete or self._waiting_bytes > HELD_BYTES:
             self._connection.block_reading(blocked=True)
 
-    def taken(self, body: LargeBody) -> None:
+    def taken(self, body: Blob) -> None:
         """A message or a transaction owns it now."""
         del self._untaken[body]
 
@@ -87,8 +87,8 @@ class Uploads:
             assert self._store is not None
             self._store.release(body)
 
-    async def _receive(self, store: LargeMessages, head: LargeHead) -> None:
-        writer: LargeWriter | None = None
+    async def _receive(self, store: Blobs, head: LargeHead) -> None:
+        writer: BlobWriter | None = None
         try:
             writer = await store.begin()
             while self._parts or not self._complete:
@@ -111,7 +111,7 @@ class Uploads:
             self._connection.block_reading(blocked=False)
             self._connection.go_on([LargeSend(head.command, head.headers, writer.start, body), *later])
 
-    async def _write(self, writer: LargeWriter) -> None:
+    async def _write(self, writer: BlobWriter) -> None:
         """Hand over what waits, and let the connection be read again."""
         while self._parts:
             part = self._parts.popleft()
@@ -122,7 +122,7 @@ class Uploads:
         if not self._complete:
             self._connection.block_reading(blocked=False)
 
-    def _discarded(self, writer: LargeWriter | None) -> None:
+    def _discarded(self, writer: BlobWriter | None) -> None:
         self._task = None
         self._parts.clear()
         if writer is not None:

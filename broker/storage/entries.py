@@ -8,12 +8,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from broker.storage.blobs import Blobs
 from broker.storage.entry import Operation
 from broker.storage.errors import JournalFailedError
 
 
 class Entries(Protocol):
     """See ``storage.journal.Journal`` for what each of these promises."""
+
+    @property
+    def large(self) -> Blobs | None:
+        """Large bodies; None where none can be kept apart."""
+        ...
+
+    @property
+    def pages(self) -> Blobs | None:
+        """Pages of messages; None where none can be kept."""
+        ...
 
     on_synced: Callable[[int], None] | None
     on_failed: Callable[[JournalFailedError], None] | None

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from broker.storage.blobs import LARGE_MESSAGES, PAGING, Blobs, Files
 from broker.storage.compaction import Compactor
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation, encode_entry
 from broker.storage.errors import JournalError, JournalFailedError, JournalIncompleteError, JournalLockedError
-from broker.storage.large import LargeMessages
 from broker.storage.log import Log
 from broker.storage.manifest import Manifest, write_manifest
 from broker.storage.options import JournalOptions
@@ -57,7 +57,8 @@ class Journal:
         self._last_id = ids
         self._compactor = Compactor(log, image.liveness)
         self._closed = False
-        self.large = LargeMessages(log.volume, self.next_id)
+        self.large = Blobs(Files(log.volume, LARGE_MESSAGES), self.next_id)
+        self.pages = Blobs(Files(log.volume, PAGING), self.next_id)
         self._first_id = ids
         log.ids = lambda: self._last_id
         log.on_begun = image.liveness.begin
@@ -196,11 +197,12 @@ class Journal:
         return self._last_id
 
     async def sweep(self) -> None:
-        """Once whoever reads the records holds the large bodies that they name: remove those of no record, from before this opening.
+        """Once whoever reads the records holds the blobs that they name: remove those of no record, from before this opening.
 
         Raises JournalDamagedError for one that is missing.
         """
-        await self.large.sweep(self._first_id)
+        for blobs in (self.large, self.pages):
+            await blobs.sweep(self._first_id)
 
     async def flush(self) -> None:
         """Return when everything appended before the call is durable. Raises JournalFailedError."""
@@ -234,6 +236,7 @@ class Journal:
         """Make everything appended durable, and give the journal back. Closing twice is allowed; never raises for a failed disk."""
         self._closed = True
         await self.large.close()
+        await self.pages.close()
         await self._compactor.close()
         await self._journal.close()
         lock, self._lock = self._lock, None

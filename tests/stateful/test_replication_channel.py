@@ -13,9 +13,9 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from broker.cluster import messages as m
 from broker.cluster.link import Link, Terms
 from broker.cluster.quorum import session_name
+from broker.policies.replication.blobs import begin_copy
 from broker.policies.replication.feed import ReplicaFeed
 from broker.policies.replication.follower import Follower
-from broker.policies.replication.large import begin_copy
 from broker.storage import (
     ADD,
     DELETE,

@@ -20,8 +20,8 @@ from broker.cluster.quorum import vote, votes_needed, withdraw
 from broker.config import BrokerConfig, MasterSection
 from broker.policies.identity import write_node_id
 from broker.policies.policy import StartError
+from broker.policies.replication.blobs import begin_copy
 from broker.policies.replication.follower import Ending, Follower
-from broker.policies.replication.large import begin_copy
 from broker.policies.replication.probe import probe
 from broker.policies.replication.state import State, write_state
 from broker.policies.standalone import journal_options

@@ -26,7 +26,7 @@ from collections.abc import Callable
 
 from broker.cluster import messages as m
 from broker.cluster.link import Link
-from broker.policies.replication.large import LargeFeed
+from broker.policies.replication.blobs import BlobFeed
 from broker.storage.errors import JournalError
 from broker.storage.journal import Journal
 
@@ -69,7 +69,7 @@ class ReplicaFeed:
         self.on_trusted: Callable[[], None] = _nothing
         self.on_ended: Callable[[str, bool], None] = _ignore_both
         self._journal = journal
-        self._large = LargeFeed(link, journal.large, self.end, call_timeout_s)
+        self._blobs = BlobFeed(link, (journal.large, journal.pages), self.end, call_timeout_s)
         self._lease_s = patience_s / 2
         self._sync_timeout_s = sync_timeout_s
         self._call_timeout_s = call_timeout_s
@@ -107,7 +107,7 @@ class ReplicaFeed:
             return
         self.ended = True
         self._journal.tap = None
-        self._large.stop()
+        self._blobs.stop()
         for timer in (self._timer, self._sync_deadline):
             if timer is not None:
                 timer.cancel()
@@ -134,8 +134,8 @@ class ReplicaFeed:
     def _take(self, message: m.Message) -> None:
         if isinstance(message, m.Acknowledgement):
             self._acknowledge(message.sequence)
-        elif isinstance(message, m.LargeTaken):
-            self._large.taken(message.count)
+        elif isinstance(message, m.BlobTaken):
+            self._blobs.taken(message.count)
         elif isinstance(message, m.Pong):
             if self._suspect_since is not None and self.trusted:
                 self._suspect_since = None
@@ -162,7 +162,7 @@ class ReplicaFeed:
     async def _synchronize(self) -> None:
         link = self.link
         try:
-            self._large.begin()
+            self._blobs.begin()
             snapshot = await self._journal.snapshot(self._tap)
             try:
                 last = snapshot.last_sequence
@@ -177,7 +177,7 @@ class ReplicaFeed:
                         return
             finally:
                 snapshot.release()
-            await self._large.send_stored()
+            await self._blobs.send_stored()
             link.send(m.SnapshotEnd(last))
         except (JournalError, OSError) as error:
             self.end(f"the snapshot failed: {error}")

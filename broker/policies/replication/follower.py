@@ -15,7 +15,7 @@ from typing import Literal
 
 from broker.cluster import messages as m
 from broker.cluster.link import Link
-from broker.policies.replication.large import LargeCopy
+from broker.policies.replication.blobs import BlobCopies
 from broker.storage.copy import JournalCopy
 from broker.storage.entry import BadFrameError
 from broker.storage.errors import JournalError, JournalFailedError
@@ -48,7 +48,7 @@ class Follower:
     def __init__(self, link: Link, copy: JournalCopy, volume: Volume) -> None:
         self.link = link
         self.copy = copy
-        self.large = LargeCopy(volume, link, lambda: self._synced(copy.synced), self._not_written)
+        self.blobs = BlobCopies(volume, link, lambda: self._synced(copy.synced), self._not_written)
         self.session = ""
         self.ended: asyncio.Future[Ending] = asyncio.get_running_loop().create_future()
         self._through: int | None = None
@@ -70,8 +70,8 @@ class Follower:
 
     @property
     def synced(self) -> int:
-        """Up to which sequence everything is on our disk, the large bodies that entries name included."""
-        return self.large.limit(self.copy.synced)
+        """Up to which sequence everything is on our disk, the blobs that entries name included."""
+        return self.blobs.limit(self.copy.synced)
 
     def leave(self) -> None:
         """Stop following, on purpose."""
@@ -85,7 +85,7 @@ class Follower:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.link.close("closed")
-        await self.large.close()
+        await self.blobs.close()
         await self.copy.close()
 
     # ---------------------------------------------------------------------------------------------- inside
@@ -96,8 +96,8 @@ class Follower:
                 self._append(message.first, message.data)
             elif isinstance(message, m.Chunk):
                 self.copy.write_chunk(message.name, message.offset, message.data)
-            elif isinstance(message, m.LargeChunk | m.LargeRemoved):
-                self.large.take(message, self.copy.last_sequence)
+            elif isinstance(message, m.BlobChunk | m.BlobRemoved):
+                self.blobs.take(message, self.copy.last_sequence)
             elif isinstance(message, m.SnapshotEnd):
                 self._spawn(self._complete(message.last_sequence))
             elif isinstance(message, m.UpToDate):
@@ -128,7 +128,7 @@ class Follower:
     async def _complete(self, last_sequence: int) -> None:
         try:
             await self.copy.complete(last_sequence)
-            await self.large.drained()
+            await self.blobs.drained()
         except (JournalError, OSError) as error:
             _log.error("replication: the copy could not be completed: %s", error)
             self._end("lost", str(error))
@@ -140,7 +140,7 @@ class Follower:
 
     def _synced(self, sequence: int) -> None:
         if self._reported:
-            self.link.send(m.Acknowledgement(self.large.limit(sequence)))
+            self.link.send(m.Acknowledgement(self.blobs.limit(sequence)))
             if not self._announced:
                 self._announce()
             if self._stopping is not None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from broker.storage.blobs import Blobs
 from broker.storage.database import schema as s
 from broker.storage.database.owner import Owner
 from broker.storage.database.seam import (
@@ -106,6 +107,16 @@ class DatabaseJournal:
         self._idle.set()
         self._closed = False
         self._writer = asyncio.get_running_loop().create_task(self._write(), name="database journal")
+
+    @property
+    def large(self) -> Blobs | None:
+        """Where large bodies go: nowhere, each is in the row of its message."""
+        return None
+
+    @property
+    def pages(self) -> Blobs | None:
+        """Where pages go: nowhere, what does not fit in memory is not taken."""
+        return None
 
     @property
     def live(self) -> int:

@@ -6,9 +6,9 @@ import random
 from broker.cluster import messages as m
 from broker.cluster.link import Link, Terms, connect
 from broker.cluster.quorum import session_name
+from broker.policies.replication.blobs import begin_copy
 from broker.policies.replication.feed import ReplicaFeed
 from broker.policies.replication.follower import Follower
-from broker.policies.replication.large import begin_copy
 from broker.storage import ADD, DurabilityGate, Journal, JournalCopy, MemoryVolume, Operation
 
 

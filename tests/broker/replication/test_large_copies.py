@@ -9,7 +9,7 @@ from pair import Pair, until
 from broker.core.message import MESSAGE, Message, encode
 from broker.core.recovery import read
 from broker.storage import ADD, DELETE, Journal, Operation
-from broker.storage.large import DIRECTORY
+from broker.storage.blobs import LARGE_MESSAGES
 
 
 async def store(pair, chance, size):
@@ -44,7 +44,7 @@ async def found(volume):
     bodies = {}
     for id_, body in zip(ids, image.large, strict=True):
         bodies[id_] = b"".join([chunk async for chunk in journal.large.chunks(body)])
-    names = await volume.list(DIRECTORY)
+    names = await volume.list(LARGE_MESSAGES)
     assert len(names) == len(bodies)
     await journal.close()
     return bodies
@@ -90,7 +90,7 @@ def test_a_body_that_nobody_needs_is_removed_from_both_disks():
             for volume in (pair.live_volume, pair.volume):
                 names = [""]
                 while names:
-                    names = await volume.list(DIRECTORY)
+                    names = await volume.list(LARGE_MESSAGES)
                     await asyncio.sleep(0.002)
 
     run(scenario)
@@ -102,7 +102,7 @@ def test_nothing_is_answered_before_the_body_is_on_the_disk_of_the_backup():
             pair.begin()
             await until(lambda: pair.follower.up_to_date, "up to date")
             written, go_on = asyncio.Event(), asyncio.Event()
-            write = pair.follower.large._write
+            write = pair.follower.blobs._write
 
             async def slow(chunk):
                 if chunk.last:
@@ -110,7 +110,7 @@ def test_nothing_is_answered_before_the_body_is_on_the_disk_of_the_backup():
                     await go_on.wait()
                 await write(chunk)
 
-            pair.follower.large._write = slow
+            pair.follower.blobs._write = slow
             await store(pair, random.Random(1), 200_000)
             await written.wait()
             await until(lambda: pair.copy.synced == pair.journal.last_sequence, "the entry is on both disks")

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from broker.storage.large import DIRECTORY, LargeMessages
+from broker.storage.blobs import LARGE_MESSAGES, Blobs, Files
 from broker.storage.memory import MemoryVolume
 
 
@@ -27,13 +27,13 @@ class Slow(MemoryVolume):
 def test_a_file_that_is_made_after_its_sender_has_gone_is_removed():
     async def main():
         volume = Slow()
-        store = LargeMessages(volume, itertools.count(1).__next__)
+        store = Blobs(Files(volume, LARGE_MESSAGES), itertools.count(1).__next__)
         beginning = asyncio.create_task(store.begin())
         await volume.asked.wait()
         beginning.cancel()
         with pytest.raises(asyncio.CancelledError):
             await beginning
-        assert list(volume.image()) == [f"{DIRECTORY}/1.msg"]
+        assert list(volume.image()) == [f"{LARGE_MESSAGES}/1.msg"]
         volume.let.set()
         await store.close()
         assert volume.image() == {}
