@@ -9,7 +9,8 @@ from hypothesis import HealthCheck, settings
 from needs import need
 
 from environments.docker.engine import engine_answers
-from environments.nfs import fuse_device, ganesha
+from environments.fuse import device as fuse_device
+from environments.nfs import ganesha
 
 settings.register_profile(
     "any machine", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -5,7 +5,10 @@ Why: what a broker promises is "on disk", and only a disk that forgets what was 
 The modules that a container needs keep to the standard library.
 """
 
+from environments.fuse import FUSE_MODULES
+
 DISK_MODULES = (
+    *FUSE_MODULES,
     "environments/disk/__init__.py",
     "environments/disk/condition.py",
     "environments/disk/conversation.py",
@@ -13,11 +16,5 @@ DISK_MODULES = (
     "environments/disk/mount.py",
     "environments/disk/passthrough.py",
     "environments/disk/unsynced.py",
-    "environments/nfs/__init__.py",
-    "environments/nfs/attributes.py",
-    "environments/nfs/fuse_device.py",
-    "environments/nfs/fuse_kernel.py",
-    "environments/nfs/requests.py",
-    "environments/nfs/xdr.py",
 )
 """What ``python -m environments.disk.mount`` consists of: copied into an image it runs there on the standard library alone."""

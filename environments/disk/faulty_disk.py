@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from environments.disk.conversation import Conversation
-from environments.nfs import fuse_device
+from environments.fuse import device as fuse_device
 
 _PATIENCE_S: Final = 10.0
 

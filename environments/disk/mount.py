@@ -26,8 +26,10 @@ from typing import Any, Final
 
 from environments.disk.condition import SYNC, WRITE
 from environments.disk.passthrough import Passthrough
-from environments.nfs import fuse_device
-from environments.nfs.requests import FuseConnection
+from environments.fuse import device as fuse_device
+from environments.fuse.connection import FuseConnection
+
+KIND: Final = "fuse.disk"
 
 PROBE_S: Final = 0.3
 """How long a probe waits before it calls the disk stalled."""
@@ -83,9 +85,7 @@ async def answer(disk: Passthrough, request: dict[str, Any]) -> Any:
 async def serve(behind: Path, directory: Path) -> None:
     """Mount, serve until the standard input ends, unmount. Raises OSError if it does not come to a mount."""
     disk = Passthrough(behind, random.Random())
-    device = await asyncio.to_thread(
-        fuse_device.mount, str(behind), directory, read_only=False, kind="fuse.disk"
-    )
+    device = await asyncio.to_thread(fuse_device.mount, str(behind), directory, kind=KIND)
     connection = FuseConnection(device, disk.serve, tell, interruptible=False)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

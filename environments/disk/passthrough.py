@@ -19,20 +19,12 @@ from typing import Final, NamedTuple
 from environments.disk.condition import DiskState
 from environments.disk.inodes import Inode, Inodes
 from environments.disk.unsynced import Unsynced
-from environments.nfs import attributes
-from environments.nfs import fuse_kernel as kernel
-from environments.nfs.attributes import Attributes
-from environments.nfs.fuse_kernel import Opcode
-from environments.nfs.requests import Answer, Request
+from environments.fuse import kernel
+from environments.fuse.attributes import Attributes
+from environments.fuse.connection import Answer, Request
+from environments.fuse.kernel import Opcode
 
 _BACKGROUND: Final = 64
-_TYPES: Final = {
-    stat.S_IFREG: attributes.REGULAR,
-    stat.S_IFDIR: attributes.DIRECTORY,
-    stat.S_IFLNK: attributes.LINK,
-    stat.S_IFSOCK: attributes.SOCKET,
-    stat.S_IFIFO: attributes.FIFO,
-}
 _WANTED: Final = kernel.WANTED & ~(kernel.POSIX_LOCKS | kernel.FLOCK_LOCKS)
 _RENAME_NOREPLACE: Final = 1
 
@@ -144,11 +136,9 @@ class Passthrough:
 
     def _attributes(self, status: os.stat_result) -> Attributes:
         return Attributes(
-            type=_TYPES.get(stat.S_IFMT(status.st_mode), attributes.REGULAR),
-            change=0,
-            size=status.st_size,
             file_id=status.st_ino,
-            mode=stat.S_IMODE(status.st_mode),
+            mode=status.st_mode,
+            size=status.st_size,
             links=status.st_nlink,
             uid=status.st_uid,
             gid=status.st_gid,
@@ -327,9 +317,7 @@ class Passthrough:
             if status is not None:
                 found.append((name, status))
         return [
-            kernel.dirent(
-                status.st_ino, at, _TYPES.get(stat.S_IFMT(status.st_mode), attributes.REGULAR), name
-            )
+            kernel.dirent(status.st_ino, at, status.st_mode, name)
             for at, (name, status) in enumerate(found, 1)
         ]
 

@@ -20,7 +20,8 @@ from environments.docker.control import DATA, ETC, LOGS, STORE
 from environments.docker.deployment import Deployment, Service
 from environments.docker.faults import at_once
 from environments.docker.node import Node, NodeDownError
-from environments.nfs import asking, fuse_device
+from environments.fuse import device as fuse_device
+from environments.nfs import asking
 from environments.nfs.ganesha import PROGRAM, ServerOptions, configuration, times_s
 from environments.nfs.mounting import FUSE
 from environments.nfs.server_container import (

@@ -39,7 +39,6 @@ BROKER_REQUIREMENTS: Final = (
 """What ``broker/`` imports besides the standard library, and what that imports in turn; a test compares this with its import statements."""
 
 AGENT_MODULES: Final = (
-    "environments/__init__.py",
     "environments/lease.py",
     "environments/thread_group.py",
     "environments/docker/__init__.py",
@@ -50,8 +49,7 @@ AGENT_MODULES: Final = (
     "environments/docker/firewall.py",
     "environments/docker/prober.py",
     "environments/docker/store_client.py",
-    *CLIENT_MODULES[1:],
-    *(module for module in DISK_MODULES if module not in CLIENT_MODULES),
+    *dict.fromkeys((*CLIENT_MODULES, *DISK_MODULES)),
 )
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -15,7 +15,7 @@ from typing import Final
 
 from environments.docker.child import Child
 from environments.docker.control import APP
-from environments.nfs import fuse_device
+from environments.fuse import device as fuse_device
 
 _AGAIN_S: Final = 1.0
 

@@ -12,7 +12,7 @@ import msgspec
 from environments.disk.conversation import DiskFailedError
 from environments.disk.faulty_disk import FaultyDisk
 from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, SOUND, combine, condition_of, damage_of
-from environments.nfs import fuse_device
+from environments.fuse import device as fuse_device
 from harness.interface import InfrastructureError, UsageError
 from harness.outside import DiskCondition
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from environments.nfs import fuse_device
+from environments.fuse import device as fuse_device
 
 
 def below(directory: Path) -> list[Path]:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from environments.fuse import device as fuse_device
 from environments.labels import Process, identify
 from environments.link_condition import CLEAR, Condition
 from environments.link_proxy import LinkProxy, reserve_port
-from environments.nfs import asking, fuse_device, ganesha
+from environments.nfs import asking, ganesha
 from environments.nfs.ganesha import Server, ServerOptions
 from environments.nfs.mounting import FUSE, Mount, mount
 from environments.nfs.options import parse

@@ -6,8 +6,10 @@ that client as a program, ``mounting.py`` chooses between it and the kernel's, `
 The modules that a container needs keep to the standard library.
 """
 
+from environments.fuse import FUSE_MODULES
+
 CLIENT_MODULES = (
-    "environments/__init__.py",
+    *FUSE_MODULES,
     "environments/nfs/__init__.py",
     "environments/nfs/asking.py",
     "environments/nfs/attributes.py",
@@ -16,8 +18,6 @@ CLIENT_MODULES = (
     "environments/nfs/data.py",
     "environments/nfs/files.py",
     "environments/nfs/filesystem.py",
-    "environments/nfs/fuse_device.py",
-    "environments/nfs/fuse_kernel.py",
     "environments/nfs/locking.py",
     "environments/nfs/mount.py",
     "environments/nfs/namespace.py",
@@ -25,7 +25,6 @@ CLIENT_MODULES = (
     "environments/nfs/open_files.py",
     "environments/nfs/operations.py",
     "environments/nfs/options.py",
-    "environments/nfs/requests.py",
     "environments/nfs/rpc.py",
     "environments/nfs/status.py",
     "environments/nfs/xdr.py",

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import pwd
+import stat
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
+from environments.fuse.attributes import Attributes
 from environments.nfs import xdr
 
-TYPE, CHANGE, SIZE, LEASE_TIME, FILEID = 1, 3, 4, 10, 20
+TYPE, SIZE, LEASE_TIME, FILEID = 1, 4, 10, 20
 FILES_AVAIL, FILES_FREE, FILES_TOTAL, MAXNAME, MAXREAD, MAXWRITE = 21, 22, 23, 29, 30, 31
 MODE, NUMLINKS, OWNER, OWNER_GROUP = 33, 35, 36, 37
 SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL, SPACE_USED = 42, 43, 44, 45
@@ -18,7 +19,7 @@ TIME_ACCESS, TIME_ACCESS_SET, TIME_METADATA, TIME_MODIFY, TIME_MODIFY_SET = 47, 
 
 OF_A_FILE: Final = xdr.bitmap(
     (
-        TYPE, CHANGE, SIZE, FILEID, MODE, NUMLINKS, OWNER, OWNER_GROUP, SPACE_USED, TIME_ACCESS, TIME_METADATA, TIME_MODIFY,
+        TYPE, SIZE, FILEID, MODE, NUMLINKS, OWNER, OWNER_GROUP, SPACE_USED, TIME_ACCESS, TIME_METADATA, TIME_MODIFY,
     )
 )  # fmt: skip
 OF_A_NAME: Final = xdr.bitmap((TYPE, FILEID))
@@ -30,35 +31,17 @@ ONLY_SIZE: Final = xdr.bitmap((SIZE,))
 
 REGULAR, DIRECTORY, BLOCK, CHARACTER, LINK, SOCKET, FIFO = 1, 2, 3, 4, 5, 6, 7
 FORMATS: Final = {
-    REGULAR: 0o100000,
-    DIRECTORY: 0o040000,
-    BLOCK: 0o060000,
-    CHARACTER: 0o020000,
-    LINK: 0o120000,
-    SOCKET: 0o140000,
-    FIFO: 0o010000,
+    REGULAR: stat.S_IFREG,
+    DIRECTORY: stat.S_IFDIR,
+    BLOCK: stat.S_IFBLK,
+    CHARACTER: stat.S_IFCHR,
+    LINK: stat.S_IFLNK,
+    SOCKET: stat.S_IFSOCK,
+    FIFO: stat.S_IFIFO,
 }
 """NFS file type -> the type bits of a mode."""
 
 NOBODY: Final = 65534
-
-
-@dataclass(frozen=True, slots=True)
-class Attributes:
-    """One file as the server knew it when it answered. Times are (seconds, nanoseconds)."""
-
-    type: int
-    change: int
-    size: int
-    file_id: int
-    mode: int
-    links: int
-    uid: int
-    gid: int
-    space_used: int
-    accessed: tuple[int, int]
-    changed: tuple[int, int]
-    modified: tuple[int, int]
 
 
 def _time(reader: xdr.Reader) -> tuple[int, int]:
@@ -85,7 +68,7 @@ _DECODERS: Final[dict[int, Callable[[xdr.Reader], Any]]] = {
     **dict.fromkeys((TYPE, LEASE_TIME, MAXNAME, MODE, NUMLINKS), xdr.Reader.u32),
     **dict.fromkeys(
         (
-            CHANGE, SIZE, FILEID, FILES_AVAIL, FILES_FREE, FILES_TOTAL, MAXREAD, MAXWRITE,
+            SIZE, FILEID, FILES_AVAIL, FILES_FREE, FILES_TOTAL, MAXREAD, MAXWRITE,
             SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL, SPACE_USED,
         ),
         xdr.Reader.u64,
@@ -113,11 +96,9 @@ def of_file(reader: xdr.Reader) -> Attributes:
     size = found.get(SIZE, 0)
     modified = found.get(TIME_MODIFY, (0, 0))
     return Attributes(
-        type=found.get(TYPE, REGULAR),
-        change=found.get(CHANGE, 0),
-        size=size,
         file_id=found.get(FILEID, 0),
-        mode=found.get(MODE, 0o755),
+        mode=FORMATS.get(found.get(TYPE, REGULAR), stat.S_IFREG) | (found.get(MODE, 0o755) & 0o7777),
+        size=size,
         links=found.get(NUMLINKS, 1),
         uid=found.get(OWNER, NOBODY),
         gid=found.get(OWNER_GROUP, NOBODY),

@@ -8,17 +8,17 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from environments.fuse import kernel
+from environments.fuse.connection import Answer, Request
+from environments.fuse.kernel import Opcode
 from environments.nfs import attributes
-from environments.nfs import fuse_kernel as kernel
 from environments.nfs.client import NfsClient
 from environments.nfs.data import Data
 from environments.nfs.files import POSIX, READ, WRITE, FileState
-from environments.nfs.fuse_kernel import Opcode
 from environments.nfs.locking import Locking
 from environments.nfs.namespace import Namespace
 from environments.nfs.nodes import Node, Nodes
 from environments.nfs.open_files import OpenFiles
-from environments.nfs.requests import Answer, Request
 
 _ACCESS: Final = {os.O_RDONLY: READ, os.O_WRONLY: WRITE, os.O_RDWR: READ | WRITE}
 _NAME_BYTES_MAX: Final = 255

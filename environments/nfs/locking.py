@@ -11,12 +11,12 @@ import fcntl
 from collections.abc import Callable
 from typing import Final
 
-from environments.nfs import fuse_kernel as kernel
+from environments.fuse import kernel
+from environments.fuse.connection import Request
 from environments.nfs import operations as ops
 from environments.nfs.files import FLOCK, POSIX, FileState, Range
 from environments.nfs.nodes import Node
 from environments.nfs.open_files import OpenFiles
-from environments.nfs.requests import Request
 
 Handle = Callable[[int], tuple[Node, FileState]]
 

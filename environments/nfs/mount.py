@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from environments.nfs import fuse_device
+from environments.fuse import device as fuse_device
+from environments.fuse.connection import FuseConnection
 from environments.nfs.client import DEFAULT_PORT, NfsClient
 from environments.nfs.filesystem import FileSystem
 from environments.nfs.options import MountOptionError, MountOptions, parse
-from environments.nfs.requests import FuseConnection
 
+KIND: Final = "fuse.nfs4"
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 254
 _SOURCE: Final = re.compile(r"(?P<host>\[[^]]+\]|[^:/\[\]]+)(?::(?P<port>\d+)(?=/)|:)?(?P<export>/.*)")
@@ -64,7 +65,7 @@ async def serve(where: Source, directory: Path, options: MountOptions, name: str
     try:
         root = await client.connect(where.export)
         device = await asyncio.to_thread(
-            fuse_device.mount, str(where), directory, read_only=options.read_only
+            fuse_device.mount, str(where), directory, kind=KIND, read_only=options.read_only
         )
         file_system = FileSystem(client, root, tell)
         connection = FuseConnection(device, file_system.serve, tell, interruptible=options.intr)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from environments.nfs import fuse_device
+from environments.fuse import device as fuse_device
 from environments.nfs.options import MountOptions
 from harness.interface import Address, InfrastructureError
 

@@ -9,16 +9,16 @@ import stat
 from collections.abc import Callable
 from typing import Final
 
+from environments.fuse import kernel
+from environments.fuse.attributes import Attributes
+from environments.fuse.connection import Answer, Request
 from environments.nfs import attributes, xdr
-from environments.nfs import fuse_kernel as kernel
 from environments.nfs import operations as ops
-from environments.nfs.attributes import Attributes
 from environments.nfs.client import NfsClient
 from environments.nfs.files import READ, WRITE
 from environments.nfs.nodes import Node, Nodes
 from environments.nfs.open_files import OpenFiles
 from environments.nfs.operations import Operation, Reply
-from environments.nfs.requests import Answer, Request
 
 _NAME_BYTES_MAX: Final = 255
 
@@ -232,8 +232,8 @@ class Namespace:
     async def listing(self, request: Request, node: Node) -> list[bytes]:
         """A directory's entries as the kernel wants them, "." and ".." first."""
         listing = [
-            kernel.dirent(1, 1, attributes.DIRECTORY, b"."),
-            kernel.dirent(1, 2, attributes.DIRECTORY, b".."),
+            kernel.dirent(1, 1, stat.S_IFDIR, b"."),
+            kernel.dirent(1, 2, stat.S_IFDIR, b".."),
         ]
         cookie, verifier, ended = 0, bytes(8), False
         while not ended:
@@ -250,7 +250,7 @@ class Namespace:
                         kernel.dirent(
                             found.get(attributes.FILEID, 1),
                             len(listing) + 1,
-                            found.get(attributes.TYPE, 0),
+                            attributes.FORMATS.get(found.get(attributes.TYPE, 0), 0),
                             name,
                         )
                     )

@@ -13,8 +13,8 @@ import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from environments.fuse.attributes import Attributes
 from environments.nfs import operations as ops
-from environments.nfs.attributes import Attributes
 from environments.nfs.client import NfsClient
 from environments.nfs.files import FileState, HolderKey, LockHolder, OpenOwner, Range, StateLostError
 from environments.nfs.nodes import Node, Nodes

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from environments.fuse.attributes import Attributes
 from environments.nfs import attributes, xdr
-from environments.nfs.attributes import Attributes
 from environments.nfs.status import NfsError, Status
 
 

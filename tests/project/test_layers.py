@@ -59,6 +59,8 @@ def test_an_import_against_the_arrow_is_noticed(tmp_path):
         (tmp_path / package / "__init__.py").write_text("")
     for name in ("cli", "run", "history", "report", "store", "monitor", "systems"):
         (tmp_path / "harness" / f"{name}.py").write_text("")
+    for name in ("disk", "docker", "fuse", "local", "nfs", "simulation"):
+        (tmp_path / "environments" / f"{name}.py").write_text("")
     (tmp_path / "broker" / "wrong.py").write_text("import harness.run\n")
     (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     lint = subprocess.run(

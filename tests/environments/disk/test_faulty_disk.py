@@ -10,7 +10,7 @@ import pytest
 
 from environments.disk.conversation import DiskFailedError
 from environments.disk.faulty_disk import FaultyDisk
-from environments.nfs import fuse_device
+from environments.fuse import device as fuse_device
 
 pytestmark = pytest.mark.fuse
 

@@ -5,7 +5,8 @@ local-locks: as with nolock, locks are this host's own. lying-sync: what is writ
 
 import sys
 
-from environments.nfs import filesystem, fuse_kernel
+from environments.fuse import kernel
+from environments.nfs import filesystem
 from environments.nfs.data import Data
 from environments.nfs.mount import main
 
@@ -27,7 +28,7 @@ class LyingSync(Data):
 
 way = sys.argv[1]
 if way == "local-locks":
-    fuse_kernel.WANTED &= ~(fuse_kernel.POSIX_LOCKS | fuse_kernel.FLOCK_LOCKS)
+    kernel.WANTED &= ~(kernel.POSIX_LOCKS | kernel.FLOCK_LOCKS)
 elif way == "lying-sync":
     filesystem.Data = LyingSync
 else:

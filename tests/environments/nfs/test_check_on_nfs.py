@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from nfs_store import SAFE, store
 
-from environments.nfs import fuse_device
+from environments.fuse import device as fuse_device
 
 pytestmark = pytest.mark.nfs
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,9 +9,7 @@ import pytest
 from nfs_store import SAFE
 
 from environments.docker.engine import connect, labels
-from environments.docker.image import ROOT
 from environments.docker.network import create_network, host_address
-from environments.nfs import CLIENT_MODULES
 from environments.nfs.mounting import mount
 from environments.nfs.options import parse
 from environments.nfs.server_container import (
@@ -23,25 +20,6 @@ from environments.nfs.server_container import (
     server_image,
 )
 from harness.interface import Address
-
-
-def test_the_mount_program_runs_on_the_copied_modules_and_the_standard_library_alone(tmp_path):
-    for path in CLIENT_MODULES:
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_bytes((ROOT / path).read_bytes())
-    run = subprocess.run(
-        [
-            sys.executable,
-            "-IS",
-            "-c",
-            f"import sys; sys.path[:0] = [{str(tmp_path)!r}]\nfrom environments.nfs.mount import main\nmain(['-h'])",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert "SERVER[:PORT]/EXPORT" in run.stdout
 
 
 def heard(ask, wanted):

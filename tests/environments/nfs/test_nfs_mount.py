@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from nfs_store import SAFE, store
 
-from environments.nfs import fuse_device
+from environments.fuse import device as fuse_device
 from environments.nfs.mount import EXIT_FAILED, EXIT_USAGE
 from harness.interface import InfrastructureError
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from environments.nfs import fuse_kernel as kernel
-from environments.nfs.fuse_kernel import Opcode
+from environments.fuse import kernel
+from environments.fuse.kernel import Opcode
 
 _SIGKILL_BIT: Final = 1 << 8
 _FINISHED: Final = frozenset(

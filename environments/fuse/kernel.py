@@ -6,11 +6,12 @@ the question is withdrawn).
 
 from __future__ import annotations
 
+import stat
 import struct
 from enum import IntEnum
 from typing import Final
 
-from environments.nfs.attributes import FORMATS, Attributes
+from environments.fuse.attributes import Attributes
 
 
 class Opcode(IntEnum):
@@ -107,7 +108,7 @@ BLOCK_BYTES: Final = 4096
 
 
 def attributes_out(found: Attributes, size: int | None = None) -> bytes:
-    """fuse_attr. ``size`` overrides what the server said."""
+    """fuse_attr. ``size`` overrides what the file system said."""
     return ATTRIBUTES.pack(
         found.file_id,
         found.size if size is None else size,
@@ -118,7 +119,7 @@ def attributes_out(found: Attributes, size: int | None = None) -> bytes:
         found.accessed[1],
         found.modified[1],
         found.changed[1],
-        FORMATS.get(found.type, 0o100000) | (found.mode & 0o7777),
+        found.mode,
         found.links,
         found.uid,
         found.gid,
@@ -145,9 +146,9 @@ def attr_out(found: Attributes, attribute_s: float) -> bytes:
     return ATTR_OUT.pack(values, values_ns, 0) + attributes_out(found)
 
 
-def dirent(file_id: int, offset: int, kind: int, name: bytes) -> bytes:
-    """One entry of a directory; ``offset`` is where reading goes on after it."""
-    body = DIRENT.pack(file_id, offset, len(name), FORMATS.get(kind, 0) >> 12) + name
+def dirent(file_id: int, offset: int, mode: int, name: bytes) -> bytes:
+    """One entry of a directory; ``offset`` is where reading goes on after it, ``mode`` has the bits of its type."""
+    body = DIRENT.pack(file_id, offset, len(name), stat.S_IFMT(mode) >> 12) + name
     return body + bytes(-len(body) & 7)
 
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 DEVICE: Final = Path("/dev/fuse")
-KIND: Final = "fuse.nfs4"
 _NOSUID_NODEV: Final = 2 | 4
 _READ_ONLY: Final = 1
 _DETACH: Final = 2
@@ -39,8 +38,8 @@ def missing() -> str:
     return ""
 
 
-def mount(source: str, directory: Path, *, read_only: bool, kind: str = KIND) -> int:
-    """Mount on a directory, as a file system of this ``kind``; the descriptor that requests are read from. Raises MountError."""
+def mount(source: str, directory: Path, *, kind: str, read_only: bool = False) -> int:
+    """Mount on a directory, as a file system of this ``kind`` ("fuse.NAME"); the descriptor that requests are read from. Raises MountError."""
     if os.geteuid() != 0:
         return _by_helper(source, directory, read_only=read_only, kind=kind)
     device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)

@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 
-from environments.nfs import fuse_kernel as kernel
-from environments.nfs.fuse_kernel import Opcode
-from environments.nfs.requests import FuseConnection
+from environments.fuse import kernel
+from environments.fuse.connection import FuseConnection
+from environments.fuse.kernel import Opcode
 
 
 class Kernel:
