@@ -12,8 +12,10 @@ DISK_MODULES = (
     "environments/disk/__init__.py",
     "environments/disk/condition.py",
     "environments/disk/conversation.py",
+    "environments/disk/damage.py",
     "environments/disk/inodes.py",
     "environments/disk/mount.py",
+    "environments/disk/namespace.py",
     "environments/disk/passthrough.py",
     "environments/disk/unsynced.py",
 )

@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from environments.disk.unsynced import Unsynced
-
-ROOT: Final = 1
+from environments.fuse.node_table import ROOT, NodeTable
 
 
 @dataclass(eq=False, slots=True)
@@ -24,24 +22,27 @@ class Inode:
     descriptors: list[int] = field(default_factory=list)
     unsynced: Unsynced | None = None
 
+    @property
+    def needed(self) -> bool:
+        """Whether it is open, or the disk still owes it something."""
+        return self.unsynced is not None or bool(self.descriptors)
 
-class Inodes:
-    """Numbers and files (device, inode) both lead to the same; forgotten when the kernel forgets, unless the disk still owes it something."""
+
+def status_of(path: bytes) -> os.stat_result | None:
+    """The stat(2) of what a path leads to, itself and not where it points; None if nothing does. Raises OSError."""
+    try:
+        return os.lstat(path)
+    except FileNotFoundError:
+        return None
+
+
+class Inodes(NodeTable[Inode]):
+    """Numbers and files (device, inode) both lead to the same."""
 
     def __init__(self, root: Path) -> None:
-        self._root = os.fsencode(root)
         found = root.stat()
-        first = Inode(ROOT, (found.st_dev, found.st_ino), None, "", lookups=1)
-        self._by_number = {ROOT: first}
-        self._by_key = {first.key: first}
-        self._next = ROOT + 1
-
-    def __getitem__(self, number: int) -> Inode:
-        return self._by_number[number]
-
-    def all(self) -> list[Inode]:
-        """Every one."""
-        return list(self._by_number.values())
+        super().__init__(Inode(ROOT, (found.st_dev, found.st_ino), None, "", lookups=1))
+        self._root = os.fsencode(root)
 
     def path(self, inode: Inode) -> bytes:
         """Where it lies behind."""
@@ -56,39 +57,38 @@ class Inodes:
         """Where a name in a directory leads to."""
         return self.path(parent) + b"/" + name
 
+    def status(self, inode: Inode) -> os.stat_result:
+        """Its stat(2). Raises OSError."""
+        if inode.descriptors:  # it may have lost its name
+            return os.fstat(inode.descriptors[0])
+        return os.lstat(self.path(inode))
+
     def found(self, parent: Inode, name: bytes, status: os.stat_result) -> Inode:
         """The inode that a name led to, counted as one more thing the kernel knows."""
         key = (status.st_dev, status.st_ino)
-        inode = self._by_key.get(key)
-        if inode is None:
-            inode = Inode(self._next, key, parent, os.fsdecode(name))
-            self._next += 1
-            self._by_number[inode.number] = self._by_key[key] = inode
-        else:
-            inode.parent, inode.name = parent, os.fsdecode(name)
-        inode.lookups += 1
+        inode = self.counted(key, lambda number: Inode(number, key, parent, os.fsdecode(name)))
+        inode.parent, inode.name = parent, os.fsdecode(name)
         return inode
 
     def moved(self, status: os.stat_result, parent: Inode, name: bytes) -> None:
         """A file has another name now."""
-        inode = self._by_key.get((status.st_dev, status.st_ino))
+        inode = self.known((status.st_dev, status.st_ino))
         if inode is not None:
             inode.parent, inode.name = parent, os.fsdecode(name)
 
     def removed(self, status: os.stat_result) -> None:
         """Its last name is gone: a new file may get the same place, and owes nothing for the old one."""
-        inode = self._by_key.get((status.st_dev, status.st_ino))
+        inode = self.known((status.st_dev, status.st_ino))
         if inode is not None and status.st_nlink <= 1:
-            del self._by_key[inode.key]
+            self.orphan(inode)
             inode.unsynced = None
 
-    def forget(self, number: int, lookups: int) -> None:
-        """The kernel forgets ``lookups`` findings."""
-        inode = self._by_number.get(number)
-        if inode is None or number == ROOT:
-            return
-        inode.lookups -= lookups
-        if inode.lookups <= 0 and inode.unsynced is None and not inode.descriptors:
-            del self._by_number[number]
-            if self._by_key.get(inode.key) is inode:
-                del self._by_key[inode.key]
+    def cut(self, inode: Inode, size: int) -> None:
+        """Make a file shorter or longer, durably. Raises OSError."""
+        if inode.unsynced is not None:
+            inode.unsynced.cut(size)
+        descriptor = os.open(self.path(inode), os.O_RDWR)
+        try:
+            os.ftruncate(descriptor, size)
+        finally:
+            os.close(descriptor)

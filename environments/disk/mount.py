@@ -18,7 +18,6 @@ import asyncio
 import errno
 import json
 import random
-import signal
 import sys
 import time
 from pathlib import Path
@@ -28,6 +27,7 @@ from environments.disk.condition import SYNC, WRITE
 from environments.disk.passthrough import Passthrough
 from environments.fuse import device as fuse_device
 from environments.fuse.connection import FuseConnection
+from environments.fuse.mount import mounted
 
 KIND: Final = "fuse.disk"
 
@@ -58,7 +58,7 @@ async def look(disk: Passthrough) -> str:
     took_s = time.monotonic() - began_s
     if took_s > SLOW_S and (disk.state.delay_ms or disk.state.jitter_ms):
         return f"slow {took_s * 1000:.0f} ms"
-    damage = disk.damaged()
+    damage = disk.damages.last()
     return f"damaged {damage}" if damage else "sound"
 
 
@@ -74,7 +74,7 @@ async def answer(disk: Passthrough, request: dict[str, Any]) -> Any:
         tell(f"the power was lost, and {lost} bytes with it")
         return lost
     if name == "corrupt":
-        where = disk.corrupt(**given)
+        where = disk.damages.corrupt(**given)
         tell(f"damaged {where}")
         return where
     if name == "probe":
@@ -85,20 +85,14 @@ async def answer(disk: Passthrough, request: dict[str, Any]) -> Any:
 async def serve(behind: Path, directory: Path) -> None:
     """Mount, serve until the standard input ends, unmount. Raises OSError if it does not come to a mount."""
     disk = Passthrough(behind, random.Random())
-    device = await asyncio.to_thread(fuse_device.mount, str(behind), directory, kind=KIND)
-    connection = FuseConnection(device, disk.serve, tell, interruptible=False)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, connection.stop)
-    commands = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
-    print(json.dumps({"mounted": str(directory)}), flush=True)
-    listening = loop.create_task(listen(disk, commands, connection))
-    await connection.ended
-    listening.cancel()
-    # In a thread: the kernel may ask this file system something before it lets go of it.
-    await asyncio.to_thread(fuse_device.unmount, directory)
-    connection.close()
+    async with mounted(str(behind), directory, disk.serve, tell, kind=KIND) as connection:
+        loop = asyncio.get_running_loop()
+        commands = asyncio.StreamReader()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+        print(json.dumps({"mounted": str(directory)}), flush=True)
+        listening = loop.create_task(listen(disk, commands, connection))
+        await connection.ended
+        listening.cancel()
 
 
 async def listen(disk: Passthrough, commands: asyncio.StreamReader, connection: FuseConnection) -> None:

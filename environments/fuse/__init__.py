@@ -1,7 +1,8 @@
 """File systems in user space: the kernel's FUSE protocol spoken directly, for whatever file system answers it.
 
-Why one house: the client of NFS (``environments.nfs``) and the disk that breaks (``environments.disk``) are asked the same questions in the same bytes. ``device.py``
-mounts, ``connection.py`` takes requests and gives answers back, ``kernel.py`` is their bytes. What a file system does about a request is its own.
+Why one house: the client of NFS (``environments.nfs``) and the disk that breaks (``environments.disk``) are asked the same questions in the same bytes. ``mount.py``
+mounts by ``device.py`` and answers through ``connection.py``, in the bytes of ``kernel.py``. What a file system does about a request is its own, but for what is
+the same for all: ``session.py``, ``directories.py``, ``node_table.py``.
 The standard library alone: both run in containers as copied modules.
 """
 
@@ -11,6 +12,11 @@ FUSE_MODULES = (
     "environments/fuse/attributes.py",
     "environments/fuse/connection.py",
     "environments/fuse/device.py",
+    "environments/fuse/directories.py",
+    "environments/fuse/dispatch.py",
     "environments/fuse/kernel.py",
+    "environments/fuse/mount.py",
+    "environments/fuse/node_table.py",
+    "environments/fuse/session.py",
 )
 """What every file system in user space needs besides its own modules."""

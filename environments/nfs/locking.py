@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Final
 
 from environments.fuse import kernel
@@ -18,7 +18,7 @@ from environments.nfs.files import FLOCK, POSIX, FileState, Range
 from environments.nfs.nodes import Node
 from environments.nfs.open_files import OpenFiles
 
-Handle = Callable[[int], tuple[Node, FileState]]
+Handles = Mapping[int, tuple[Node, FileState]]
 
 _WHOLE: Final = Range(0, ops.TO_THE_END, ops.WRITE_LOCK)
 _LAST_BYTE: Final = (1 << 63) - 1
@@ -32,10 +32,10 @@ class Locking:
     def __init__(self, files: OpenFiles) -> None:
         self._files = files
 
-    async def set(self, request: Request, handle: Handle, *, wait: bool) -> bytes:
+    async def set(self, request: Request, handles: Handles, *, wait: bool) -> bytes:
         """Take or give back. Without ``wait`` a lock that somebody else has is EAGAIN; with it, being cancelled ends the waiting."""
         number, owner, start, end, kind, _, flags, _ = kernel.LK_IN.unpack_from(request.body)
-        node, state = handle(number)
+        node, state = handles[number]
         key = (FLOCK if flags & kernel.LK_FLOCK else POSIX, owner)
         if kind == fcntl.F_UNLCK:
             await self._files.unlock(node, state, key, Range(start, end, ops.WRITE_LOCK))
@@ -53,10 +53,10 @@ class Locking:
             await asyncio.sleep(_AGAIN_S[min(attempt, len(_AGAIN_S) - 1)])
             attempt += 1
 
-    async def test(self, request: Request, handle: Handle) -> bytes:
+    async def test(self, request: Request, handles: Handles) -> bytes:
         """The lock that would refuse this one, or that none would. Who holds it on another host has no process number here."""
         number, owner, start, end, kind, _, _, _ = kernel.LK_IN.unpack_from(request.body)
-        node, state = handle(number)
+        node, state = handles[number]
         denied = await self._files.test(
             node, state, (POSIX, owner), Range(start, end, _KINDS.get(kind, ops.WRITE_LOCK))
         )

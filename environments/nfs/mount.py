@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-import signal
 import socket
 import sys
 import time
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from environments.fuse import device as fuse_device
-from environments.fuse.connection import FuseConnection
+from environments.fuse.mount import mounted
 from environments.nfs.client import DEFAULT_PORT, NfsClient
 from environments.nfs.filesystem import FileSystem
 from environments.nfs.options import MountOptionError, MountOptions, parse
@@ -64,19 +63,12 @@ async def serve(where: Source, directory: Path, options: MountOptions, name: str
     client = NfsClient(where.host, where.port, options, name=name, tell=tell)
     try:
         root = await client.connect(where.export)
-        device = await asyncio.to_thread(
-            fuse_device.mount, str(where), directory, kind=KIND, read_only=options.read_only
-        )
         file_system = FileSystem(client, root, tell)
-        connection = FuseConnection(device, file_system.serve, tell, interruptible=options.intr)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, connection.stop)
-        print(f"mounted {directory} from {where}, lease {client.lease_s} s", flush=True)
-        await connection.ended
-        # In a thread: the kernel may ask this file system something before it lets go of it.
-        await asyncio.to_thread(fuse_device.unmount, directory)
-        connection.close()
+        async with mounted(
+            str(where), directory, file_system.serve, tell,
+            kind=KIND, read_only=options.read_only, interruptible=options.intr,
+        ):  # fmt: skip
+            print(f"mounted {directory} from {where}, lease {client.lease_s} s", flush=True)
         try:
             async with asyncio.timeout(_FAREWELL_S):
                 await file_system.close()

@@ -12,6 +12,7 @@ from typing import Final
 from environments.fuse import kernel
 from environments.fuse.attributes import Attributes
 from environments.fuse.connection import Answer, Request
+from environments.fuse.directories import Entry
 from environments.nfs import attributes, xdr
 from environments.nfs import operations as ops
 from environments.nfs.client import NfsClient
@@ -229,12 +230,10 @@ class Namespace:
             lambda reply: (reply.take(Operation.SAVEFH, Operation.PUTFH, Operation.RENAME), None)[1],
         )
 
-    async def listing(self, request: Request, node: Node) -> list[bytes]:
-        """A directory's entries as the kernel wants them, "." and ".." first."""
-        listing = [
-            kernel.dirent(1, 1, stat.S_IFDIR, b"."),
-            kernel.dirent(1, 2, stat.S_IFDIR, b".."),
-        ]
+    async def listed(self, request: Request) -> list[Entry]:
+        """What is in a directory."""
+        node = self._nodes[request.node]
+        entries = [Entry(1, stat.S_IFDIR, b"."), Entry(1, stat.S_IFDIR, b"..")]
         cookie, verifier, ended = 0, bytes(8), False
         while not ended:
 
@@ -246,14 +245,8 @@ class Namespace:
                     last = reader.u64()
                     name = reader.opaque()
                     found = attributes.decode(reader)
-                    listing.append(
-                        kernel.dirent(
-                            found.get(attributes.FILEID, 1),
-                            len(listing) + 1,
-                            attributes.FORMATS.get(found.get(attributes.TYPE, 0), 0),
-                            name,
-                        )
-                    )
+                    mode = attributes.FORMATS.get(found.get(attributes.TYPE, 0), 0)
+                    entries.append(Entry(found.get(attributes.FILEID, 1), mode, name))
                 return last, verifier, bool(reader.u32())
 
             before = cookie
@@ -264,7 +257,10 @@ class Namespace:
             )
             if not ended and cookie == before:
                 raise xdr.XdrError("the server lists a directory without end")
-        return listing
+        return entries
+
+    async def fsyncdir(self, request: Request) -> Answer:  # noqa: ARG002 - one signature for all
+        return b""  # a server's answer to a change of a directory says that the change is on its disk
 
     async def statfs(self, request: Request) -> Answer:
         found = await self._client.call(
