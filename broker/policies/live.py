@@ -14,9 +14,9 @@ from broker.policies.policy import StartError
 from broker.seams import Seams
 from broker.stomp.server import StompServer
 from broker.storage.entries import Entries
-from broker.storage.errors import JournalError
+from broker.storage.errors import JournalError, JournalFailedError
 from broker.storage.gate import DurabilityGate
-from broker.storage.journal import Journal, Recovered
+from broker.storage.journal import Recovered
 
 _log = logging.getLogger(__name__)
 
@@ -44,13 +44,14 @@ class Live:
         self.server = StompServer(config, self.engine)
 
     async def open(self) -> None:
-        """Begin to serve. Raises StartError when the acceptor's port cannot be had, or a large message is not there."""
+        """Begin to serve. Raises StartError when the acceptor's port cannot be had, or a large message is not there; JournalFailedError."""
         gate = self.gate
-        if isinstance(self.journal, Journal):
-            try:
-                await self.journal.sweep()
-            except (JournalError, OSError) as error:
-                raise StartError(f"large messages: {error}") from error
+        try:
+            await self.journal.sweep()
+        except JournalFailedError:
+            raise
+        except (JournalError, OSError) as error:
+            raise StartError(f"large messages: {error}") from error
         if self.journal.on_synced is None:
             self.journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
             gate.local = self.journal.synced

@@ -204,20 +204,21 @@ class Blobs:
                 raise JournalDamagedError(self.medium.path(blob.id), 0, "the checksum does not match")
             yield data
 
-    async def sweep(self, below: int) -> None:
-        """At a start: check that what is referred to is there, and remove those with ids below ``below`` that nothing names.
+    async def sweep(self, concerned: Callable[[int], bool]) -> None:
+        """Of the ids that are ``concerned``, at a start those of before it: check that what is referred to is there, and remove those that nothing names.
 
-        Raises JournalDamagedError for one that is missing or too short.
+        Raises JournalDamagedError for one that is missing or too short, OSError.
         """
+        held = [blob for blob in self._references if concerned(blob.id)]
         present = await self.medium.sizes()
-        for blob in self._references:
-            if present.get(blob.id, -1) < blob.size:
+        for blob in held:
+            if blob in self._references and present.get(blob.id, -1) < blob.size:
                 raise JournalDamagedError(
                     self.medium.path(blob.id), 0, f"the {blob.size} bytes that a record names are missing"
                 )
         known = {blob.id for blob in self._references}
         for id_ in present:
-            if id_ not in known and id_ < below:
+            if id_ not in known and concerned(id_):
                 _log.info("%s: removing %s, which no record names", self.kind, self.medium.path(id_))
                 await self.medium.remove(id_)
 

@@ -52,6 +52,10 @@ class Entries(Protocol):
         """An id that was never given out before."""
         ...
 
+    async def sweep(self) -> None:
+        """Once whoever reads the records holds the blobs that they name: remove those of no record, from before this opening."""
+        ...
+
     async def flush(self) -> None:
         """Return when everything appended before the call is durable."""
         ...

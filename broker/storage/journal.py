@@ -202,7 +202,7 @@ class Journal:
         Raises JournalDamagedError for one that is missing.
         """
         for blobs in (self.large, self.pages):
-            await blobs.sweep(self._first_id)
+            await blobs.sweep(lambda id_: id_ < self._first_id)
 
     async def flush(self) -> None:
         """Return when everything appended before the call is durable. Raises JournalFailedError."""

@@ -32,7 +32,7 @@ from broker.storage.database.schema import (
     SHUTDOWN_STARTED,
     TAKEOVER_STARTED,
 )
-from broker.storage.errors import JournalFailedError
+from broker.storage.errors import JournalError, JournalFailedError
 from broker.storage.journal import Recovered
 from broker.storage.recovery import Record
 
@@ -58,6 +58,7 @@ class Life:
         membership: our place in the cluster, started.
         registry: the store.
         database: for the journal.
+        blobs: for what lies beside its records.
         registered: who we are in it.
         sent: loop time at which the registration was sent: the lease counts from there.
         records: all we own.
@@ -73,6 +74,7 @@ class Life:
         membership: Membership,
         registry: Registry,
         database: Database,
+        blobs: Database,
         registered: Registered,
         sent: float,
         records: list[Record],
@@ -99,6 +101,7 @@ class Life:
         self._become = become
         self._journal = DatabaseJournal(
             database,
+            blobs,
             registered,
             records,
             sync_period_s=store.journal_sync_period / 1000,
@@ -125,10 +128,12 @@ class Life:
         self._balancing.attach(self.live.engine)
         try:
             await self.live.open()
-        except BaseException:
+        except BaseException as error:
             self._balancing.detach()
             self.live.abandon()
             await self._journal.close()
+            if isinstance(error, JournalReplacedError):
+                return "replaced"
             raise
         self._become("live")
         _log.info(
@@ -273,6 +278,13 @@ class Life:
             sum(record.kind == MESSAGE for record in adopted),
             len(gained) - 1,
         )
+        try:
+            await self._journal.sweep_adopted([gone for gone in gained if gone != session])
+        except JournalReplacedError as error:
+            raise ReplacedError(str(error)) from error
+        except (JournalError, OSError) as error:
+            # Its other messages are served all the same; whoever is to have this one is cut off, and told why.
+            _log.error("ha-database: what lay beside the messages of %s: %s", victim.broker_id, error)
 
     def _told(self, rows: Sequence[BrokerRow], owners: Mapping[int, str]) -> None:
         """Remember what the store says, for ``brokerctl`` and for clients that come to the wrong place."""

@@ -55,8 +55,9 @@ class HaDatabasePolicy:
         self.membership = Membership(
             config, msgspec.structs.replace(config.cluster, static_connectors=()), seams
         )
-        # Two connections: signs of life must not wait behind a long batch, nor batches behind a takeover that waits for its victim's row.
-        self._databases = (database(), database())
+        # Three connections: signs of life must not wait behind a long batch, nor batches behind a takeover that waits for its victim's row, nor any of them
+        # behind a large body.
+        self._databases = (database(), database(), database())
         self.registry = Registry(
             self._databases[0],
             self.section.cluster_id,
@@ -161,6 +162,7 @@ class HaDatabasePolicy:
             self.membership,
             self.registry,
             self._databases[1],
+            self._databases[2],
             registered,
             sent,
             records,

@@ -92,15 +92,15 @@ class LockRows:
 
 
 class DatabaseStore:
-    """See ``store.Store``. ``database`` gives a connection of its own at each call; both are closed here."""
+    """See ``store.Store``. ``database`` gives a connection of its own at each call; all are closed here."""
 
     def __init__(self, config: BrokerConfig, seams: Seams, database: Callable[[], Database]) -> None:
         assert config.database_store is not None, "a store in a database without one"
         self._section = config.database_store
         self._name = config.broker.name
         self._seams = seams
-        # Two connections: a renewal must not wait behind a long batch.
-        self._for_locks, self._for_journal = database(), database()
+        # Three connections: a renewal must not wait behind a long batch, nor either of them behind a large body.
+        self._for_locks, self._for_journal, self._for_blobs = database(), database(), database()
         self._cluster_id = f"shared-store/{self._section.store_name}"
         self._locks = Locks(
             self._for_locks,
@@ -119,6 +119,7 @@ class DatabaseStore:
         records = await self._load(require)
         journal = DatabaseJournal(
             self._for_journal,
+            self._for_blobs,
             LiveOwner(holding, self._name, life),
             records,
             sync_period_s=self._section.journal_sync_period / 1000,
@@ -146,6 +147,7 @@ class DatabaseStore:
         """The connections."""
         await self._for_locks.close()
         await self._for_journal.close()
+        await self._for_blobs.close()
 
     async def _begin(self, holding: Holding) -> tuple[int, str]:
         """The number of the new life, and the node ID of the data. What is written names the number, so that an attempt of which nobody heard is simply repeated."""

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.storage.blobs import Blobs
+from broker.storage.blobs import LARGE_MESSAGES, Blobs
 from broker.storage.database import schema as s
+from broker.storage.database.blobs import BlobRows, OwnershipLostError
 from broker.storage.database.owner import Owner
 from broker.storage.database.seam import (
     Database,
@@ -72,6 +73,7 @@ class DatabaseJournal:
 
     Args:
         database: where the rows are.
+        blobs: the same over a connection of its own, for what lies beside the records.
         owner: who we are; every batch proves it.
         records: what lives in the store that is ours.
         sync_period_s: the shortest time from one batch to the next.
@@ -81,6 +83,7 @@ class DatabaseJournal:
     def __init__(
         self,
         database: Database,
+        blobs: Database,
         owner: Owner,
         records: Sequence[Record],
         *,
@@ -98,6 +101,8 @@ class DatabaseJournal:
         self._sync_period_s = sync_period_s
         self._timeout_s = timeout_s
         self._last_id = owner.session << s.SESSION_SHIFT
+        self._rows = BlobRows(blobs, owner, LARGE_MESSAGES, timeout_s)
+        self.large = Blobs(self._rows, self.next_id)
         self._live: dict[int, None] = {record.id: None for record in records}
         self._stored: dict[int, int] = {}
         """The ids in the store of records that were adopted, by the ids that the engine knows them by."""
@@ -107,11 +112,6 @@ class DatabaseJournal:
         self._idle.set()
         self._closed = False
         self._writer = asyncio.get_running_loop().create_task(self._write(), name="database journal")
-
-    @property
-    def large(self) -> Blobs | None:
-        """Where large bodies go: nowhere, each is in the row of its message."""
-        return None
 
     @property
     def pages(self) -> Blobs | None:
@@ -169,6 +169,15 @@ class DatabaseJournal:
             adopted.append(record._replace(id=id_))
         return adopted
 
+    async def sweep(self) -> None:
+        """See ``Entries.sweep``, for all sessions that are ours. Raises JournalDamagedError, JournalReplacedError, OSError."""
+        first = self._owner.session << s.SESSION_SHIFT
+        await self._sweep(lambda id_: id_ < first)
+
+    async def sweep_adopted(self, sessions: Collection[int]) -> None:
+        """The same for sessions of a broker that was taken over: what it had begun and will never name."""
+        await self._sweep(lambda id_: id_ >> s.SESSION_SHIFT in sessions)
+
     async def flush(self) -> None:
         """Return when everything appended before the call is durable. Raises JournalFailedError."""
         wanted = self.last_sequence
@@ -181,9 +190,17 @@ class DatabaseJournal:
         """Take nothing more. What was appended and not yet written may be lost, and nobody was answered for it: ``flush`` first."""
         self._closed = True
         self._writer.cancel()
+        self._rows.end()
         await asyncio.gather(self._writer, return_exceptions=True)
+        await self.large.close()
 
     # ---- inside
+
+    async def _sweep(self, concerned: Callable[[int], bool]) -> None:
+        try:
+            await self.large.sweep(concerned)
+        except OwnershipLostError as error:
+            raise JournalReplacedError(str(error)) from error
 
     def _check(self, operations: Sequence[Operation]) -> None:
         live = self._live

@@ -98,6 +98,14 @@ class LiveOwner:
         """That of the live lock."""
         return self.holding.epoch
 
+    def prove(self) -> Statement:
+        """The renewal of the live lock."""
+        return self.holding.prove()
+
+    def ours(self) -> tuple[str, Row]:
+        """All lives up to this one: the store is the live's, whoever wrote it."""
+        return "session <= ?", (self.session,)
+
     def prove_batch(self, before: int, after: int) -> Statement:
         """The renewal of the live lock, which also counts the entries."""
         held = self.holding

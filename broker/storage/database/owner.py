@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.storage.database.seam import Statement
+from broker.storage.database.seam import Row, Statement
 
 
 class Owner(Protocol):
@@ -32,6 +32,14 @@ class Owner(Protocol):
     @property
     def session(self) -> int:
         """The high bits of the ids of what is stored from now on."""
+        ...
+
+    def prove(self) -> Statement:
+        """The proof of whatever is no batch of the journal: it must concern one row."""
+        ...
+
+    def ours(self) -> tuple[str, Row]:
+        """A condition on rows that have a ``session``, and its parameters: does it belong to us now?"""
         ...
 
     def prove_batch(self, before: int, after: int) -> Statement:

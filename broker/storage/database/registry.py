@@ -18,6 +18,7 @@ from broker.storage.database.seam import (
     ConstraintError,
     Database,
     Result,
+    Row,
     Statement,
     UnexpectedCountError,
 )
@@ -41,8 +42,19 @@ class Registered:
         """See ``owner.Owner``."""
         return self.broker_id
 
-    def prove_batch(self, before: int, after: int) -> Statement:
+    def prove(self) -> Statement:
         """See ``owner.Owner``: the heartbeat of the broker's row."""
+        return s.prove(self.cluster_id, self.broker_id, self.epoch)
+
+    def ours(self) -> tuple[str, Row]:
+        """See ``owner.Owner``: takeovers add sessions."""
+        return (
+            "session IN (SELECT session FROM store_session WHERE cluster_id = ? AND broker_id = ?)",
+            (self.cluster_id, self.broker_id),
+        )
+
+    def prove_batch(self, before: int, after: int) -> Statement:
+        """See ``owner.Owner``."""
         return s.prove_batch(self.cluster_id, self.broker_id, self.epoch, before, after)
 
     def position(self) -> Statement:

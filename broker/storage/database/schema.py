@@ -9,6 +9,7 @@ nobody can replace the broker between that proof and what it protects, and of on
     store_session  which broker owns what was stored in which *store session*; a takeover moves these rows and no message
     store_record   the journal's records, by session and id; the high bits of an id are its session
     store_update   the latest update of each kind of a record
+    store_blob     bodies and pages beside the records, by kind, id and the offset at which each part starts; an id's high bits are its session here, too
     store_upgrade  which journal of a standalone broker was imported into which session
 """
 
@@ -22,6 +23,9 @@ SESSION_SHIFT: Final = 40
 """A record's id is its session's number << 40, plus a number within the session."""
 
 SESSION_MAX: Final = 2**22
+
+BLOB_PART: Final = 64 * 1024
+"""Bytes of a blob in one row at most."""
 
 OPERATING: Final = "OPERATING"
 QUIESCING: Final = "QUIESCING"
@@ -65,6 +69,9 @@ TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS store_update (
         cluster_id TEXT NOT NULL, session BIGINT NOT NULL, id BIGINT NOT NULL, kind BIGINT NOT NULL, data BYTEA NOT NULL,
         PRIMARY KEY (cluster_id, session, id, kind))""",
+    """CREATE TABLE IF NOT EXISTS store_blob (
+        cluster_id TEXT NOT NULL, kind TEXT NOT NULL, session BIGINT NOT NULL, id BIGINT NOT NULL, start BIGINT NOT NULL, data BYTEA NOT NULL,
+        PRIMARY KEY (cluster_id, kind, id, start))""",
     """CREATE TABLE IF NOT EXISTS store_upgrade (
         cluster_id TEXT NOT NULL, journal TEXT NOT NULL, session BIGINT NOT NULL, PRIMARY KEY (cluster_id, journal))""",
 )
@@ -184,3 +191,42 @@ def delete_records(rows: tuple[Row, ...]) -> list[Statement]:
         Statement(f"DELETE FROM store_update {where}", many=rows),
         Statement(f"DELETE FROM store_record {where}", many=rows),
     ]
+
+
+def blob_row(cluster_id: str, kind: str, id_: int, start: int, data: bytes) -> Row:
+    """For ``put_blob_parts``."""
+    return cluster_id, kind, id_ >> SESSION_SHIFT, id_, start, data
+
+
+def put_blob_parts(rows: tuple[Row, ...]) -> Statement:
+    """Rows (cluster id, kind, session, id, start, data); done twice it has happened once."""
+    return Statement(
+        "INSERT INTO store_blob (cluster_id, kind, session, id, start, data) VALUES (?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (cluster_id, kind, id, start) DO UPDATE SET data = excluded.data",
+        many=rows,
+    )
+
+
+def blob_part(cluster_id: str, kind: str, id_: int, offset: int) -> Statement:
+    """One row (start, data): the last part that starts at ``offset`` or before."""
+    return Statement(
+        "SELECT start, data FROM store_blob WHERE cluster_id = ? AND kind = ? AND id = ? AND start <= ? ORDER BY start DESC LIMIT 1",
+        (cluster_id, kind, id_, offset),
+    )
+
+
+def blob_sizes(cluster_id: str, kind: str, ours: tuple[str, Row], after: int, most: int) -> Statement:
+    """Rows (id, bytes) of the ``most`` oldest blobs younger than ``after`` for which the condition ``ours`` holds."""
+    condition, parameters = ours
+    return Statement(
+        "SELECT id, SUM(length(data)) FROM store_blob"
+        f" WHERE cluster_id = ? AND kind = ? AND id > ? AND {condition} GROUP BY id ORDER BY id LIMIT ?",
+        (cluster_id, kind, after, *parameters, most),
+    )
+
+
+def delete_blob(cluster_id: str, kind: str, id_: int) -> Statement:
+    """All parts, if there are any."""
+    return Statement(
+        "DELETE FROM store_blob WHERE cluster_id = ? AND kind = ? AND id = ?", (cluster_id, kind, id_)
+    )

@@ -34,10 +34,15 @@ class Brokers:
         return locks
 
     def journal(self, name, holding, timeout_s=TIMEOUT_S):
-        database = self.place.open(name)
-        self.databases.append(database)
+        database, blobs = self.place.open(name), self.place.open(name)
+        self.databases += database, blobs
         journal = DatabaseJournal(
-            database, LiveOwner(holding, name, holding.epoch), [], sync_period_s=0.0, timeout_s=timeout_s
+            database,
+            blobs,
+            LiveOwner(holding, name, holding.epoch),
+            [],
+            sync_period_s=0.0,
+            timeout_s=timeout_s,
         )
         self.journals.append(journal)
         return journal

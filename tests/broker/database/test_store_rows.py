@@ -60,8 +60,10 @@ class Cluster:
 
     async def journal(self, registry, registered, sync_period_s=0.0):
         records = await registry.load(registered, registered.sessions)
+        blobs = self.place.open(registry.broker_id)
+        self.databases.append(blobs)
         journal = DatabaseJournal(
-            registry.database, registered, records, sync_period_s=sync_period_s, timeout_s=TIMEOUT_S
+            registry.database, blobs, registered, records, sync_period_s=sync_period_s, timeout_s=TIMEOUT_S
         )
         self.journals.append(journal)
         return journal
@@ -480,7 +482,9 @@ def test_a_stalled_database_delays_the_confirmation_and_loses_nothing():
 
     async def test(cluster):
         registry, a = await cluster.broker("a1")
-        journal = DatabaseJournal(registry.database, a, [], sync_period_s=0.0, timeout_s=0.5)
+        journal = DatabaseJournal(
+            registry.database, registry.database, a, [], sync_period_s=0.0, timeout_s=0.5
+        )
         cluster.journals.append(journal)
         renewed = []
         journal.on_renewed = renewed.append

@@ -111,7 +111,9 @@ class Site:
             mine = registry(name)
             await mine.create()
             registered = await mine.register(f"{name}:61616")
-            journal = DatabaseJournal(mine.database, registered, [], sync_period_s=0.0, timeout_s=TIMEOUT_S)
+            journal = DatabaseJournal(
+                mine.database, mine.database, registered, [], sync_period_s=0.0, timeout_s=TIMEOUT_S
+            )
             journal.append(queue_of(journal, bodies))
             await journal.flush()
             await journal.close()
