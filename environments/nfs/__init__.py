@@ -22,6 +22,7 @@ CLIENT_MODULES = (
     "environments/nfs/mount.py",
     "environments/nfs/namespace.py",
     "environments/nfs/nodes.py",
+    "environments/nfs/numbered_operations.py",
     "environments/nfs/open_files.py",
     "environments/nfs/operations.py",
     "environments/nfs/options.py",

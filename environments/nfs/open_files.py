@@ -9,30 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from environments.fuse.attributes import Attributes
 from environments.nfs import operations as ops
 from environments.nfs.client import NfsClient
-from environments.nfs.files import FileState, HolderKey, LockHolder, OpenOwner, Range, StateLostError
+from environments.nfs.files import FileState, HolderKey, LockHolder, Range, StateLostError
 from environments.nfs.nodes import Node, Nodes
-from environments.nfs.operations import Operation, Reply
-from environments.nfs.status import LATER, SEQUENCE_KEPT, STATE_GONE, NfsError
+from environments.nfs.numbered_operations import NumberedOperations
+from environments.nfs.operations import Operation
+from environments.nfs.status import STATE_GONE, NfsError
 
 T = TypeVar("T")
-
-_NUMBERED = frozenset(
-    operation.name
-    for operation in (
-        Operation.OPEN,
-        Operation.OPEN_CONFIRM,
-        Operation.CLOSE,
-        Operation.LOCK,
-        Operation.LOCKU,
-    )
-)
 
 
 class OpenFiles:
@@ -42,8 +31,7 @@ class OpenFiles:
         self._client = client
         self._nodes = nodes
         self._tell = tell
-        self._names = itertools.count(1)
-        self._owner = OpenOwner(self._name("open", 0))
+        self._operations = NumberedOperations(client)
         self._tasks: set[asyncio.Task[Any]] = set()
         client.recovering = self
 
@@ -77,14 +65,12 @@ class OpenFiles:
         exclusive: bool = False,
     ) -> tuple[Node, Attributes]:
         """Open by name, creating with attributes ``create`` if given; the node counts as looked up once more, and as open once more."""
-        owner = self._owner
 
         async def action() -> tuple[Node, Attributes]:
-            async with owner.order:
-                opened, handle, attributes = await self._open_by_name(
+            async with self._operations.owner.order:
+                stateid, handle, attributes = await self._operations.open(
                     identity, directory.handle, name, access, create=create, exclusive=exclusive
                 )
-                stateid = await self._confirmed(identity, handle, opened)
                 node = self._nodes.found(handle, directory, name)
                 if node.state is None or node.state.lost:
                     node.state = FileState(identity, access, stateid)
@@ -112,7 +98,7 @@ class OpenFiles:
             for key in list(state.holders):
                 with contextlib.suppress(OSError):  # the server lets go of locks with the file
                     await self.unlock(node, state, key, Range(0, ops.TO_THE_END, 0))
-        async with self._owner.order:
+        async with self._operations.owner.order:
             state.openings -= 1
             if state.openings:
                 return
@@ -121,12 +107,7 @@ class OpenFiles:
             if state.lost:
                 return
             try:
-                await self._numbered(
-                    self._owner,
-                    state.identity,
-                    lambda: [ops.putfh(node.handle), ops.close(state.stateid, self._owner.seqid)],
-                    lambda reply: reply.take(Operation.PUTFH, Operation.CLOSE),
-                )
+                await self._operations.close(node, state)
             except NfsError as error:
                 if error.status not in STATE_GONE:  # forgotten is closed
                     raise
@@ -143,7 +124,7 @@ class OpenFiles:
             if state.lost or holder.lost or (confirms and not holder.ranges):
                 raise StateLostError(state.lost or "the lock of this file was lost with the lease")
             async with holder.order:
-                await self._lock(node, state, holder, piece, waiting=waiting)
+                await self._operations.lock(node, state, holder, piece, waiting=waiting)
                 holder.replace(piece, held=True)
 
         task = self._task(self.surviving(state, action, hard=True))
@@ -163,15 +144,7 @@ class OpenFiles:
                     holder.lost = False
                     holder.ranges.clear()
                     return
-                holder.stateid = await self._numbered(
-                    holder,
-                    state.identity,
-                    lambda: [
-                        ops.putfh(node.handle),
-                        ops.locku(piece.start, piece.length, holder.stateid or b"", holder.seqid),
-                    ],
-                    lambda reply: bytes(reply.take(Operation.PUTFH, Operation.LOCKU).fixed(16)),
-                )
+                await self._operations.unlock(node, state, holder, piece)
                 holder.replace(piece, held=False)
 
         await self._answered(self._task(self.surviving(state, action, hard=True)), None)
@@ -185,7 +158,7 @@ class OpenFiles:
     async def test(self, node: Node, state: FileState, key: HolderKey, piece: Range) -> ops.LockDenied | None:
         """Who would refuse this lock, if anybody (LOCKT)."""
         holder = state.holders.get(key)
-        name = holder.name if holder is not None and holder.name else self._name("lock", 0)
+        name = holder.name if holder is not None and holder.name else self._operations.name("lock", 0)
         try:
             await self.surviving(
                 state,
@@ -204,8 +177,7 @@ class OpenFiles:
 
     async def recover(self, *, reclaim: bool) -> None:
         """Open and lock again all that is open and locked, as far as the server lets us. Raises NfsError if it forgets us meanwhile."""
-        self._owner.name = self._name("open", 0)
-        self._owner.seqid = 0
+        self._operations.renew()
         for node in self._nodes:
             state = node.state
             if state is None or state.lost:
@@ -228,22 +200,8 @@ class OpenFiles:
             await asyncio.wait(tuple(self._tasks))
 
     async def _reclaimed(self, node: Node, state: FileState) -> bool:
-        owner = self._owner
-
-        def parse(reply: Reply) -> ops.Opened:
-            return ops.opened(reply.take(Operation.PUTFH, Operation.OPEN))
-
         try:
-            opened = await self._numbered(
-                owner,
-                state.identity,
-                lambda: [
-                    ops.putfh(node.handle),
-                    ops.reclaim_open(owner.seqid, state.access, self._client.client_id, owner.name),
-                ],
-                parse,
-            )
-            state.stateid = await self._confirmed(state.identity, node.handle, opened)
+            state.stateid = await self._operations.reclaim(node, state)
         except NfsError as error:
             if error.status in STATE_GONE:
                 raise
@@ -254,10 +212,9 @@ class OpenFiles:
     async def _opened_anew(self, node: Node, state: FileState) -> None:
         assert node.parent is not None, "directories are not opened"
         try:
-            opened, handle, _ = await self._open_by_name(
-                state.identity, node.parent.handle, node.name, state.access, create=None, exclusive=False
+            state.stateid, handle, _ = await self._operations.open(
+                state.identity, node.parent.handle, node.name, state.access
             )
-            state.stateid = await self._confirmed(state.identity, handle, opened)
         except NfsError as error:
             if error.status in STATE_GONE:
                 raise
@@ -269,145 +226,12 @@ class OpenFiles:
     async def _locked_again(self, node: Node, state: FileState, holder: LockHolder) -> bool:
         try:
             for piece in holder.ranges:
-                await self._lock(node, state, holder, piece, reclaim=True)
+                await self._operations.lock(node, state, holder, piece, reclaim=True)
         except NfsError as error:
             if error.status in STATE_GONE:
                 raise
             return False
         return True
-
-    async def _lock(
-        self,
-        node: Node,
-        state: FileState,
-        holder: LockHolder,
-        piece: Range,
-        *,
-        waiting: bool = False,
-        reclaim: bool = False,
-    ) -> None:
-        kind = piece.kind + (2 if waiting else 0)
-        owner = self._owner
-
-        def parse(reply: Reply) -> bytes:
-            return bytes(reply.take(Operation.PUTFH, Operation.LOCK).fixed(16))
-
-        if holder.stateid is not None:
-            holder.stateid = await self._numbered(
-                holder,
-                state.identity,
-                lambda: [
-                    ops.putfh(node.handle),
-                    ops.lock_again(
-                        kind, piece.start, piece.length, holder.stateid or b"", holder.seqid, reclaim=reclaim
-                    ),
-                ],
-                parse,
-            )
-            return
-        # A refused owner may or may not be known to the server afterwards: each try has a name of its own.
-        name, client = self._name("lock", next(self._names)), self._client.client_id
-
-        async def first() -> bytes:
-            return await self._numbered(
-                owner,
-                state.identity,
-                lambda: [
-                    ops.putfh(node.handle),
-                    ops.lock_first(
-                        kind,
-                        piece.start,
-                        piece.length,
-                        (owner.seqid, state.stateid),
-                        self._client.client_id,
-                        name,
-                        reclaim=reclaim,
-                    ),
-                ],
-                parse,
-            )
-
-        if reclaim:  # recovery goes on while others hold the order and wait for it
-            stateid = await first()
-        else:
-            async with owner.order:
-                stateid = await first()
-        holder.name, holder.stateid, holder.seqid, holder.client = name, stateid, 1, client
-
-    async def _open_by_name(
-        self,
-        identity: bytes,
-        directory: bytes,
-        name: bytes,
-        access: int,
-        *,
-        create: bytes | None,
-        exclusive: bool,
-    ) -> tuple[ops.Opened, bytes, Attributes]:
-        def parse(reply: Reply) -> tuple[ops.Opened, bytes, Attributes]:
-            opened = ops.opened(reply.take(Operation.PUTFH, Operation.OPEN))
-            return opened, reply.take(Operation.GETFH).opaque(), ops.getattr_in(reply)
-
-        owner = self._owner
-        return await self._numbered(
-            owner,
-            identity,
-            lambda: [
-                ops.putfh(directory),
-                ops.open_file(
-                    owner.seqid,
-                    access,
-                    self._client.client_id,
-                    owner.name,
-                    name,
-                    create=create,
-                    exclusive=exclusive,
-                ),
-                ops.GETFH,
-                ops.GETATTR,
-            ],
-            parse,
-        )
-
-    async def _confirmed(self, identity: bytes, handle: bytes, opened: ops.Opened) -> bytes:
-        if not opened.confirm:
-            return opened.stateid
-        return await self._numbered(
-            self._owner,
-            identity,
-            lambda: [ops.putfh(handle), ops.open_confirm(opened.stateid, self._owner.seqid)],
-            lambda reply: bytes(reply.take(Operation.PUTFH, Operation.OPEN_CONFIRM).fixed(16)),
-        )
-
-    async def _numbered(
-        self,
-        owner: OpenOwner | LockHolder,
-        identity: bytes,
-        build: Callable[[], list[bytes]],
-        parse: Callable[[Reply], T],
-    ) -> T:
-        """One numbered operation, built anew with the next number while the server says "later"."""
-        for attempt in itertools.count():
-            try:
-                result = await self._client.once(identity, build(), parse, hard=True)
-            except NfsError as error:
-                if (
-                    error.operation in _NUMBERED
-                    and error.status not in SEQUENCE_KEPT
-                    and error.status not in STATE_GONE
-                ):
-                    owner.seqid = (owner.seqid + 1) & 0xFFFFFFFF
-                if error.status not in LATER:
-                    raise
-            else:
-                owner.seqid = (owner.seqid + 1) & 0xFFFFFFFF
-                return result
-            await self._client.later(attempt)
-        raise AssertionError("counting has no end")
-
-    def _name(self, kind: str, number: int) -> bytes:
-        # The life is part of it: the server must never take an owner of this life for one of the last.
-        return f"{kind} {number} {self._client.life} {self._client.client_id:x}".encode()
 
     def _task(self, work: Awaitable[T]) -> asyncio.Task[T]:
         async def run() -> T:

@@ -61,7 +61,7 @@ def test_what_was_lost_and_let_go_of_meanwhile_is_not_taken_anew():
             holder.stateid, holder.lost = None, True
             await files.unlock(node, state, KEY, BYTE)  # its process has ended
 
-        files._lock, client.lost = ask, lost
+        files._operations.lock, client.lost = ask, lost
         with pytest.raises(StateLostError):
             await files.lock(node, state, KEY, BYTE)
         assert (len(tries), holder.ranges, seen) == (
@@ -84,11 +84,13 @@ def test_a_lock_that_nobody_waits_for_any_more_is_let_go_of_before_its_file_is_c
             holder.stateid = b"s"
             done.append("lock")
 
-        async def numbered(owner, *_):
-            done.append("unlock" if isinstance(owner, LockHolder) else "close")
-            return b"t"
+        async def unlock(*_):
+            done.append("unlock")
 
-        files._lock, files._numbered = ask, numbered
+        async def close(*_):
+            done.append("close")
+
+        files._operations.lock, files._operations.unlock, files._operations.close = ask, unlock, close
         asking = asyncio.create_task(files.lock(node, state, KEY, BYTE))
         await asked.wait()
         asking.cancel()
