@@ -1,3 +1,4 @@
+import asyncio
 import tempfile
 
 import pytest
@@ -11,3 +12,10 @@ def state_home(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path / "state"
+
+
+@pytest.fixture
+def run():
+    """Runs coroutines on one loop, that of the test and of what its fixtures keep running."""
+    with asyncio.Runner() as runner:
+        yield runner.run

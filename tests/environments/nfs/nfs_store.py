@@ -1,7 +1,6 @@
-"""A real server and its clients, for one test: everything is gone at the end, whatever state it was in."""
+"""A real server and its clients, for one test: everything is gone at its end, whatever state it was in. Tests have it by the fixture ``store``."""
 
 import asyncio
-import contextlib
 import socket
 import tempfile
 from pathlib import Path
@@ -52,7 +51,17 @@ class Store:
         self.mounts.append(mounted)
         return mounted
 
-    def close(self):
+    async def begin(self):
+        try:
+            await self.server.start()
+        except BaseException:
+            self._memory.cleanup()
+            raise
+
+    async def end(self):
+        for mounted in self.mounts:
+            await mounted.unmount()
+        await self.server.stop()
         self._memory.cleanup()
 
     def log(self, name):
@@ -62,16 +71,3 @@ class Store:
         """Wait until a client's log has these words."""
         while words not in self.log(name).read_text():
             await asyncio.sleep(0.02)
-
-
-@contextlib.asynccontextmanager
-async def store(directory, **server):
-    here = Store(directory, **server)
-    await here.server.start()
-    try:
-        yield here
-    finally:
-        for mounted in here.mounts:
-            await mounted.unmount()
-        await here.server.stop()
-        here.close()

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from nfs_store import SAFE, store
 
 from broker.storage.directory import DirectoryVolume
 from broker.storage.entry import Operation
@@ -24,34 +23,31 @@ async def when_free(take):
             await asyncio.sleep(0.02)
 
 
-def test_a_journal_synced_on_one_host_is_recovered_on_the_other_when_the_lock_has_passed(tmp_path):
+def test_a_journal_synced_on_one_host_is_recovered_on_the_other_when_the_lock_has_passed(hosts, run):
     async def scenario():
-        async with store(tmp_path) as here:
-            first, second = [
-                DirectoryVolume((await here.host(name, f"hard,{SAFE}")).directory) for name in ("a", "b")
-            ]
-            lock = await first.lock("live.lock")
-            with pytest.raises(VolumeLockedError):
-                await second.lock("live.lock")
-            journal, _ = await Journal.open(first, "journal", JournalOptions())
-            synced = asyncio.Event()
-            last = 50
-            journal.on_synced = lambda sequence: synced.set() if sequence >= last else None
-            for number in range(last):
-                journal.append([Operation(1, 1, journal.next_id(), b"%d" % number * 100)])
-            await synced.wait()
-            with pytest.raises(JournalLockedError):
-                await Journal.open(second, "journal", JournalOptions())
-            await journal.close()
-            await lock.release()
-            passed = await when_free(lambda: second.lock("live.lock"))
-            again, recovered = await when_free(lambda: Journal.open(second, "journal", JournalOptions()))
-            assert [record.data for record in recovered.records] == [
-                b"%d" % number * 100 for number in range(last)
-            ]
-            await again.close()
-            await passed.release()
-            for volume in (first, second):
-                await volume.close()
+        first, second = [DirectoryVolume(directory) for directory in hosts]
+        lock = await first.lock("live.lock")
+        with pytest.raises(VolumeLockedError):
+            await second.lock("live.lock")
+        journal, _ = await Journal.open(first, "journal", JournalOptions())
+        synced = asyncio.Event()
+        last = 50
+        journal.on_synced = lambda sequence: synced.set() if sequence >= last else None
+        for number in range(last):
+            journal.append([Operation(1, 1, journal.next_id(), b"%d" % number * 100)])
+        await synced.wait()
+        with pytest.raises(JournalLockedError):
+            await Journal.open(second, "journal", JournalOptions())
+        await journal.close()
+        await lock.release()
+        passed = await when_free(lambda: second.lock("live.lock"))
+        again, recovered = await when_free(lambda: Journal.open(second, "journal", JournalOptions()))
+        assert [record.data for record in recovered.records] == [
+            b"%d" % number * 100 for number in range(last)
+        ]
+        await again.close()
+        await passed.release()
+        for volume in (first, second):
+            await volume.close()
 
-    asyncio.run(scenario())
+    run(scenario())
