@@ -14,7 +14,9 @@ _HA: Final = "ha-policy.ha-database."
 _SOURCE: Final = "SUN, High-Availability Clusters"
 
 
-def _spec(name: str, *, brokers: int = 3, seconds: float = 11.0, **every: Any) -> TestSpec:
+def _spec(
+    name: str, *, brokers: int = 3, seconds: float = 11.0, large_message_share: float = 0.0, **every: Any
+) -> TestSpec:
     """Consumers are slow, so that a broker that fails has messages; ``every`` are properties of every broker, with underscores."""
     properties = {_HA + key.replace("_", "-"): value for key, value in every.items()}
     return TestSpec(
@@ -29,6 +31,7 @@ def _spec(name: str, *, brokers: int = 3, seconds: float = 11.0, **every: Any) -
         hold_s=0.15,
         prefetch=3,
         recovery_bound_s=30.0,
+        large_message_share=large_message_share,
         properties={"*": properties} if properties else {},
     )
 
@@ -43,6 +46,14 @@ SCENARIOS: Final = (
         claim="heartbeat, suspicion, confirmation in the store, takeover: what the failed broker had goes on elsewhere",
         source=_SOURCE,
         spec=_spec("ha1"),
+        schedule=Schedule(faults=(_fault("kill", 3.0, 6.0),)),
+        roles=Roles(live=("a1",)),
+    ),
+    Scenario(
+        id="HA1-large",
+        claim="what the failed broker had goes on elsewhere, its large messages too",
+        source=_SOURCE,
+        spec=_spec("ha1-large", large_message_share=0.2),
         schedule=Schedule(faults=(_fault("kill", 3.0, 6.0),)),
         roles=Roles(live=("a1",)),
     ),

@@ -14,7 +14,7 @@ from harness.scenarios.scenario import Roles, Scenario
 _SOURCE: Final = "AMQ 17.3.2.2"
 
 
-def _spec(name: str, seconds: float = 12.0) -> TestSpec:
+def _spec(name: str, seconds: float = 12.0, large_message_share: float = 0.0) -> TestSpec:
     """One live and its backup on one store."""
     return TestSpec(
         name=name,
@@ -26,6 +26,7 @@ def _spec(name: str, seconds: float = 12.0) -> TestSpec:
         consumers=3,
         groups=4,
         recovery_bound_s=30.0,
+        large_message_share=large_message_share,
         properties={"store": {"type": "database"}},
     )
 
@@ -40,6 +41,14 @@ SCENARIOS: Final = (
         claim="as SS1 on a database: the backup takes over once the lock of the live has expired",
         source=f"{_SOURCE}; AMQ 17.3.1.2",
         spec=_spec("ss3-kill"),
+        schedule=_fault("kill", 6.0),
+        roles=Roles(live=("a2",)),
+    ),
+    Scenario(
+        id="SS3-large",
+        claim="the backup has the large messages of the database, too",
+        source=f"{_SOURCE} (large-message-table-name)",
+        spec=_spec("ss3-large", large_message_share=0.2),
         schedule=_fault("kill", 6.0),
         roles=Roles(live=("a2",)),
     ),

@@ -22,6 +22,8 @@ ROOT = Path(__file__).parents[3]
 BOUND_S = 240.0
 """Bounds every wait of a test; reached only when the test fails."""
 MESSAGES = 20
+BODIES = [b"%d" % number * (60_000 if number == 11 else 1) for number in range(MESSAGES)]
+"""One of them is large."""
 
 
 async def until(condition, what):
@@ -151,9 +153,9 @@ async def brokers(directory, store, names=("a1", "b1")):
 async def kill_one_and_read_at_the_other(directory, store):
     async with brokers(directory, store) as (first, second):
         producer = await first.connect()
-        for number in range(MESSAGES):
+        for body in BODIES:
             head = b"SEND\ndestination:/queue/q\nJMSXGroupID:g\n"
-            assert await asked(producer, head, b"%d" % number) == ("ok", None)
+            assert await asked(producer, head, body) == ("ok", None)
         session = producer.store_session
         assert session is not None
         producer.close("enough")
@@ -181,7 +183,7 @@ async def kill_one_and_read_at_the_other(directory, store):
         async with asyncio.timeout(BOUND_S):
             await complete.wait()
         consumer.close("enough")
-        assert bodies == [b"%d" % number for number in range(MESSAGES)]
+        assert bodies == BODIES
         status = await second.status()
         assert status["taken-over"] == ["a1"]
         assert {row["broker-id"]: row["state"] for row in status["brokers"]}["b1"] == "OPERATING"
