@@ -16,7 +16,6 @@ from nemesis.node import Kill, NodeKind
 from nemesis.target import resolve_target
 
 DISK: Final = "disk"
-DELAY_MS_DEFAULT: Final = 50.0
 
 
 class LeasedPart(NodeKind):
@@ -24,8 +23,6 @@ class LeasedPart(NodeKind):
 
     part: ClassVar[str]
     seen_as: ClassVar[str | tuple[str, ...]]
-    defaults: ClassVar[Mapping[str, Any]] = {}
-    """What the environment is told where a fault does not say it."""
 
     def plan(self, fault: Fault, situation: Situation) -> Impact:
         """The nodes of the target, and which part of them is to be looked at."""
@@ -35,7 +32,8 @@ class LeasedPart(NodeKind):
     def given(self, fault: Fault) -> dict[str, Any]:
         """What the environment is told beside the nodes."""
         said = {name: value for name, value in fault.options.items() if name != "pair"}
-        return {**self.defaults, **said}
+        unsaid = {name: option.default for name, option in self.options.items() if option.default is not None}
+        return {**unsaid, **said}
 
     async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
         """Inject it as one lease."""
@@ -72,10 +70,9 @@ class DiskSlow(LeasedPart):
 
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
-        "delay_ms": Option(f"added to each, {DELAY_MS_DEFAULT:g} by default", number(0, above=True)),
+        "delay_ms": Option("added to each", number(0, above=True), 50.0),
         "jitter_ms": Option("varies the delay, 0 by default", number(0)),
     }
-    defaults: ClassVar[Mapping[str, Any]] = {"delay_ms": DELAY_MS_DEFAULT}
 
 
 class DiskStall(LeasedPart):
@@ -108,9 +105,8 @@ class DiskError(LeasedPart):
     seen_as = "failing"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
-        "operation": Option("what fails, sync by default", one_of("write", "sync")),
+        "operation": Option("what fails", one_of("write", "sync"), "sync"),
     }
-    defaults: ClassVar[Mapping[str, Any]] = {"operation": "sync"}
 
 
 class DiskCorrupt(Kill):

@@ -20,10 +20,14 @@ from nemesis.near import near
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a fault: what it means, and which values it takes. ``check`` returns "" or what would be right."""
+    """One option of a fault: what it means, and which values it takes. ``check`` returns "" or what would be right.
+
+    ``default`` is what the environment is told where a fault does not say it; without one it is told nothing.
+    """
 
     meaning: str
     check: Callable[[Any], str]
+    default: float | str | None = None
 
 
 def number(least: float, *, above: bool = False) -> Callable[[Any], str]:
