@@ -29,6 +29,9 @@ from broker.storage.database.sqlite_core import execute, prepare
 PATIENCE: Final = 1.5
 """How much longer than a transaction may take its end is waited for."""
 
+AGAIN_S: Final = 0.005
+"""To the next try to switch a new file to write-ahead logging."""
+
 
 class SqliteDatabase:
     """See ``seam.Database``. The file and its directory are created."""
@@ -72,7 +75,7 @@ class SqliteDatabase:
         if left_s <= 0:
             raise DatabaseUnavailableError(f"{self.path}: no turn in time")
         try:
-            connection = self._connected()
+            connection = self._connected(deadline)
             connection.execute(f"PRAGMA busy_timeout = {round(left_s * 1000)}")
             return execute(connection, statements)
         except DatabaseError:
@@ -87,14 +90,14 @@ class SqliteDatabase:
             self._disconnect()
             raise DatabaseError(f"{self.path}: {error}") from None
 
-    def _connected(self) -> sqlite3.Connection:
+    def _connected(self, deadline: float) -> sqlite3.Connection:
         if self._connection is None:
             try:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise DatabaseUnavailableError(f"{self.path.parent}: {error.strerror or error}") from None
             connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
-            connection.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(connection, deadline)
             connection.execute("PRAGMA synchronous = FULL")
             prepare(connection, _clock_ms)
             self._connection = connection
@@ -105,6 +108,19 @@ class SqliteDatabase:
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()
+
+
+def _write_ahead(connection: sqlite3.Connection, deadline: float) -> None:
+    """Whoever comes first switches a new file over; SQLite tells the others at once that it is locked, however long they would wait."""
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                connection.close()
+                raise
+            time.sleep(AGAIN_S)
 
 
 def _clock_ms() -> int:
