@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,9 @@ from broker.database_tool.store import Store, ToolRefusedError
 from broker.storage.database import schema as s
 from broker.storage.database.seam import Result, Row, Statement
 
-MAGIC: Final = b"brokerd database backup 1\n"
+MAGIC: Final = b"brokerd database backup 2\n"
+FORMER: Final = b"brokerd database backup 1\n"
+"""Of files without ``blobs``, which are read too."""
 _DIGEST_SIZE: Final = 32
 
 
@@ -28,7 +31,7 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One cluster. ``sessions`` is the number that was given out last; rows are as their columns stand in the tables, without the cluster's id.
 
     ``brokers`` (broker id, address, state, epoch), ``owners`` (session, broker id), ``records`` and ``updates`` (session, id, kind, data),
-    ``upgrades`` (journal, session).
+    ``upgrades`` (journal, session), ``blobs`` (kind, session, id, start, data).
     """
 
     cluster_id: str
@@ -38,6 +41,7 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     records: list[tuple[int, int, int, bytes]]
     updates: list[tuple[int, int, int, bytes]]
     upgrades: list[tuple[str, int]]
+    blobs: list[tuple[str, int, int, int, bytes]] = []
 
 
 async def take(store: Store) -> Backup:
@@ -58,10 +62,14 @@ async def take(store: Store) -> Backup:
             "SELECT session, id, kind, data FROM store_update WHERE cluster_id = ? ORDER BY id, kind", where
         ),
         Statement("SELECT journal, session FROM store_upgrade WHERE cluster_id = ? ORDER BY journal", where),
+        Statement(
+            "SELECT kind, session, id, start, data FROM store_blob WHERE cluster_id = ? ORDER BY kind, id, start",
+            where,
+        ),
     ]
     # SQLite's transactions are of one moment anyway; PostgreSQL's look anew at each statement unless told otherwise.
     results = await store.transact([*(snapshot if store.kind == "postgresql" else ()), *questions])
-    cluster, brokers, owners, records, updates, upgrades = results[-len(questions) :]
+    cluster, brokers, owners, records, updates, upgrades, blobs = results[-len(questions) :]
     if not cluster.rows:
         raise ToolRefusedError(
             f"there is no cluster {store.cluster_id!r} in this database: nothing to back up (ha-policy.ha-database.cluster-id)"
@@ -75,6 +83,7 @@ async def take(store: Store) -> Backup:
             _with_bytes(records),
             _with_bytes(updates),
             upgrades.rows,
+            _with_bytes(blobs),
         ),
         Backup,
     )
@@ -108,6 +117,7 @@ async def put_back(store: Store, backup: Backup) -> None:
         _many("store_session (cluster_id, session, broker_id)", backup, backup.owners),
         s.add_records(_rows(backup, backup.records)),
         s.put_updates(_rows(backup, backup.updates)),
+        s.put_blob_parts(_rows(backup, backup.blobs)),
         Statement("DELETE FROM store_upgrade WHERE cluster_id = ?", cluster),
         _many("store_upgrade (cluster_id, journal, session)", backup, backup.upgrades),
     ]
@@ -141,8 +151,13 @@ def write(path: Path, backup: Backup) -> int:
 
 def read(path: Path) -> Backup:
     """What a backup file holds. Raises ToolRefusedError, OSError."""
+    return msgspec.msgpack.decode(content_of(path), type=Backup)
+
+
+def content_of(path: Path) -> bytes:
+    """The document of a backup file, which is whole. Raises ToolRefusedError, OSError."""
     data = path.read_bytes()
-    if not data.startswith(MAGIC):
+    if not data.startswith((MAGIC, FORMER)):
         raise ToolRefusedError(f"{path} is no backup of brokerctl database backup")
     digest = data[len(MAGIC) : len(MAGIC) + _DIGEST_SIZE]
     content = data[len(MAGIC) + _DIGEST_SIZE :]
@@ -150,10 +165,10 @@ def read(path: Path) -> Backup:
         raise ToolRefusedError(
             f"{path} is damaged: its checksum is wrong; nothing was restored, take another backup"
         )
-    return msgspec.msgpack.decode(content, type=Backup)
+    return content
 
 
-def _rows(backup: Backup, rows: list[tuple[int, int, int, bytes]]) -> tuple[Row, ...]:
+def _rows(backup: Backup, rows: Sequence[Row]) -> tuple[Row, ...]:
     return tuple((backup.cluster_id, *row) for row in rows)
 
 
@@ -165,4 +180,4 @@ def _many(table: str, backup: Backup, rows: list[tuple[int, str]] | list[tuple[s
 
 def _with_bytes(result: Result) -> list[tuple[object, ...]]:
     """PostgreSQL gives bytes, SQLite too; drivers may give a view of them."""
-    return [(*row[:3], bytes(row[3])) for row in result.rows if isinstance(row[3], bytes | memoryview)]
+    return [(*row[:-1], bytes(row[-1])) for row in result.rows if isinstance(row[-1], bytes | memoryview)]

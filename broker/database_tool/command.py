@@ -182,7 +182,7 @@ def restore(tool: Tool, file: Path, *, force: bool) -> int:
         )
 
     async def there(store: Store) -> int:
-        return sum(row.messages for row in await store.brokers()) if await store.exists() else 0
+        return sum(row.messages for row in await store.brokers()) if await store.exists("store_broker") else 0
 
     if not force and (count := tool.run(there, making=True)):
         print(f"Cluster {held.cluster_id} has {count} messages, which are deleted.", file=sys.stderr)

@@ -23,8 +23,12 @@ from broker.storage.database.seam import (
 PATIENCE_S: Final = 600.0
 """Of each transaction: a store may be large, and nobody waits for it but a person."""
 
-TABLES: Final = ("store_update", "store_record", "store_session", "store_broker")
+TABLES: Final = ("store_blob", "store_update", "store_record", "store_session", "store_broker")
 """Those with rows of one cluster, in the order in which they are emptied."""
+
+
+OF_SESSIONS: Final = ("store_blob", "store_update", "store_record")
+"""Those whose rows belong to whom their session belongs to."""
 
 
 class ToolRefusedError(Exception):
@@ -52,14 +56,14 @@ class Store:
         """All of it, or nothing. Raises DatabaseError."""
         return await self._database.transact(statements, PATIENCE_S)
 
-    async def exists(self) -> bool:
-        """Whether the tables have been made. Raises DatabaseError."""
+    async def exists(self, table: str = "store_blob") -> bool:
+        """Whether a table has been made; without its name, the youngest one, which a store of a former version lacks. Raises DatabaseError."""
         question = (
-            "SELECT name FROM sqlite_master WHERE name = 'store_update'"
+            "SELECT 1 FROM sqlite_master WHERE name = ?"
             if self.kind == "sqlite"
-            else "SELECT 1 FROM pg_catalog.pg_class WHERE oid = to_regclass('store_update')"
+            else "SELECT 1 FROM pg_catalog.pg_class WHERE oid = to_regclass(?)"
         )
-        [found] = await self.transact([Statement(question)])
+        [found] = await self.transact([Statement(question, (table,))])
         return bool(found.rows)
 
     async def create(self) -> bool:
@@ -108,11 +112,11 @@ class Store:
                 (*mine, row.epoch, s.TAKEOVER_STARTED),
                 count=1,
             ),
-            Statement(
-                f"DELETE FROM store_update WHERE cluster_id = ? AND {sessions}", (self.cluster_id, *mine)
-            ),
-            Statement(
-                f"DELETE FROM store_record WHERE cluster_id = ? AND {sessions}", (self.cluster_id, *mine)
+            *(
+                Statement(
+                    f"DELETE FROM {table} WHERE cluster_id = ? AND {sessions}", (self.cluster_id, *mine)
+                )
+                for table in OF_SESSIONS
             ),
             Statement("DELETE FROM store_session WHERE cluster_id = ? AND broker_id = ?", mine),
         ]

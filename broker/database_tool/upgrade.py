@@ -1,7 +1,10 @@
 """From a standalone broker's journal to a shared store (Sun 4.1, ``imqdbmgr upgrade hastore``).
 
-All of it is one transaction, which also says that this journal has been imported. So a tool that is killed has imported everything or
+All records are one transaction, which also says that this journal has been imported. So a tool that is killed has imported everything or
 nothing, and one that is run again imports nothing twice; only then is the journal moved aside.
+
+Large bodies do not fit into memory together. They go before the records, part by part, as blobs of a kind that no broker looks at and that names the journal;
+the transaction then gives them their true kind and ids. What a tool that was killed has left of them, the next one replaces.
 """
 
 from __future__ import annotations
@@ -9,9 +12,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.core.message import CLEAN, DUPLICATE, HEAD, MESSAGE, QUEUE
+from broker.core.message import CLEAN, DUPLICATE, HEAD, IS_LARGE, LARGE, MESSAGE, QUEUE
 from broker.database_tool.store import Store, ToolRefusedError
 from broker.policies.identity import read_node_id
+from broker.storage.blobs import LARGE_MESSAGES, Blob, Blobs
 from broker.storage.database import schema as s
 from broker.storage.database.seam import ConstraintError, Row, Statement, UnexpectedCountError
 from broker.storage.directory import DirectoryVolume
@@ -21,8 +25,9 @@ from broker.storage.records import Record
 
 DIRECTORY: Final = "journal"
 KNOWN: Final = (QUEUE, MESSAGE, DUPLICATE, CLEAN)
-WHOLE: Final = 3
-"""Flags of a message that is whole in its record: of a group, and its last one."""
+
+TOGETHER: Final = 16
+"""Parts of a body in one transaction, of at most 64 KiB each."""
 
 
 class Imported(NamedTuple):
@@ -53,30 +58,49 @@ async def upgrade(store: Store, data: Path, broker_id: str, address: str) -> Imp
         except JournalError as error:
             raise ToolRefusedError(f"{data}: {error}") from None
         try:
-            before = not await _import(store, node_id, broker_id, address, recovered.records)
-            moved_to = data / f"{DIRECTORY}.imported"
-            if moved_to.exists():
-                raise ToolRefusedError(
-                    f"everything is imported, but {moved_to} is in the way: move it, and run this again"
-                )
+            before = not await _import(store, node_id, broker_id, address, recovered.records, journal.large)
+            for moved in (LARGE_MESSAGES, DIRECTORY):
+                if (data / moved).is_dir() and _aside(data, moved).exists():
+                    raise ToolRefusedError(
+                        f"everything is imported, but {_aside(data, moved)} is in the way: move it, and run this again"
+                    )
         finally:
             await journal.close()
-        await volume.rename(DIRECTORY, moved_to.name)
+        # The journal last: it is by the journal that a tool which was killed between the two sees what there is to do.
+        if (data / LARGE_MESSAGES).is_dir():
+            await volume.rename(LARGE_MESSAGES, _aside(data, LARGE_MESSAGES).name)
+        await volume.rename(DIRECTORY, _aside(data, DIRECTORY).name)
     finally:
         await volume.close()
     messages = sum(record.kind == MESSAGE for record in recovered.records)
-    return Imported(messages, moved_to, before)
+    return Imported(messages, _aside(data, DIRECTORY), before)
 
 
-async def _import(store: Store, node_id: str, broker_id: str, address: str, records: list[Record]) -> bool:
+def _aside(data: Path, directory: str) -> Path:
+    """Where it lies when it is imported."""
+    return data / f"{directory}.imported"
+
+
+async def _import(
+    store: Store, node_id: str, broker_id: str, address: str, records: list[Record], large: Blobs
+) -> bool:
     """Whether it was imported now; False if it had been before."""
     cluster = (store.cluster_id,)
     await store.create()
-    [number] = await store.transact(
-        [Statement("SELECT sessions + 1 FROM store_cluster WHERE cluster_id = ?", cluster)]
+    number, before = await store.transact(
+        [
+            Statement("SELECT sessions + 1 FROM store_cluster WHERE cluster_id = ?", cluster),
+            Statement(
+                "SELECT 1 FROM store_upgrade WHERE cluster_id = ? AND journal = ?", (*cluster, node_id)
+            ),
+        ]
     )
+    if before.rows:
+        return False
     session = int(str(number.rows[0][0]))
-    added, updated = converted(records, store.cluster_id, session)
+    added, updated, bodies = converted(records, store.cluster_id, session)
+    begun = f"importing {node_id}"
+    await _send_ahead(store, begun, large, bodies)
     statements = [
         # Lock the cluster, and make sure that the session's number is still the next.
         Statement(
@@ -108,6 +132,10 @@ async def _import(store: Store, node_id: str, broker_id: str, address: str, reco
         ),
         s.add_records(added),
         s.put_updates(updated),
+        Statement(
+            "UPDATE store_blob SET kind = ?, session = ?, id = id + ? WHERE cluster_id = ? AND kind = ?",
+            (LARGE_MESSAGES, session, session << s.SESSION_SHIFT, *cluster, begun),
+        ),
     ]
     try:
         await store.transact(statements)
@@ -125,11 +153,38 @@ async def _import(store: Store, node_id: str, broker_id: str, address: str, reco
     return True
 
 
+async def _send_ahead(store: Store, kind: str, large: Blobs, bodies: dict[Blob, int]) -> None:
+    """The bodies as blobs of that kind, by their numbers within the session to come. Raises ToolRefusedError for one that is damaged."""
+    await store.transact(
+        [Statement("DELETE FROM store_blob WHERE cluster_id = ? AND kind = ?", (store.cluster_id, kind))]
+    )
+    for body, number in bodies.items():
+        start = 0
+        rows: list[Row] = []
+        try:
+            async for chunk in large.chunks(body):
+                rows.append(s.blob_row(store.cluster_id, kind, number, start, chunk))
+                start += len(chunk)
+                if len(rows) == TOGETHER or start == body.size:
+                    await store.transact([s.put_blob_parts(tuple(rows))])
+                    rows.clear()
+        except FileNotFoundError:
+            raise ToolRefusedError(
+                f"{large.medium.path(body.id)}: the file that a record names is missing; nothing was imported"
+            ) from None
+        except JournalError as error:
+            raise ToolRefusedError(f"{error}; nothing was imported") from None
+
+
 def converted(
     records: list[Record], cluster_id: str, session: int
-) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
-    """Rows of records and of updates, with ids of the session in the journal's order. Raises ToolRefusedError for a kind that only its own policy understands."""
+) -> tuple[tuple[Row, ...], tuple[Row, ...], dict[Blob, int]]:
+    """Rows of records and of updates, with ids of the session in the journal's order, and the numbers within the session of the bodies that they name.
+
+    Raises ToolRefusedError for a kind that only its own policy understands, and for pages.
+    """
     ids: dict[int, int] = {}
+    bodies: dict[Blob, int] = {}
     added: list[Row] = []
     updated: list[Row] = []
     # Queues first: messages name them by their ids.
@@ -143,16 +198,19 @@ def converted(
         data = record.data
         if record.kind == MESSAGE:
             queue_id, flags, *sizes = HEAD.unpack_from(data)
-            if flags & ~WHOLE:
-                raise ToolRefusedError(
-                    f"message {record.id} is large: its body is a file beside the journal, which cannot be taken along; have it consumed first"
-                )
             data = HEAD.pack(ids[queue_id], flags, *sizes) + data[HEAD.size :]
+            if flags & IS_LARGE:
+                at = HEAD.size + sum(sizes)
+                body = Blob(*LARGE.unpack_from(data, at))
+                # Records and bodies count separately, as the kinds of rows do.
+                number = bodies.setdefault(body, len(bodies) + 1)
+                stored = body._replace(id=(session << s.SESSION_SHIFT) + number)
+                data = data[:at] + LARGE.pack(*stored) + data[at + LARGE.size :]
         added.append((cluster_id, session, new, record.kind, data))
         # The store keeps the latest update of each kind, which is the one that counts.
         latest = {update.kind: update.data for update in record.updates}
         updated += [(cluster_id, session, new, kind, data) for kind, data in latest.items()]
-    return tuple(added), tuple(updated)
+    return tuple(added), tuple(updated), bodies
 
 
 __all__ = ["Imported", "converted", "upgrade"]

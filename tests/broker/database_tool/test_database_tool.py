@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -11,15 +12,16 @@ import sys
 import textwrap
 from pathlib import Path
 
+import msgspec
 import pytest
 from database_places import PASSWORD, SqlitePlace
 
 from broker import config, ctl
-from broker.core.message import HEAD, MESSAGE, QUEUE, Message, decode, encode, encode_counts
+from broker.core.message import MESSAGE, QUEUE, Message, decode, encode, encode_counts
 from broker.database_tool import backup as backups
 from broker.database_tool.store import Store, ToolRefusedError
 from broker.masking import mask
-from broker.storage.database import DatabaseUnavailableError, schema
+from broker.storage.database import DatabaseUnavailableError, Statement
 from broker.storage.database.journal import DatabaseJournal
 from broker.storage.database.registry import Registry, ReplacedError
 from broker.storage.database.schema import (
@@ -130,6 +132,67 @@ class Site:
 
         return {row.broker_id: (row.state, row.messages) for row in self.run(work)}
 
+    def fill_large(self, name, body, state=SHUTDOWN_COMPLETE):
+        """A broker of that name stores one large message."""
+
+        async def work(registry):
+            mine = registry(name)
+            await mine.create()
+            registered = await mine.register(f"{name}:61616")
+            journal = DatabaseJournal(
+                mine.database, mine.database, registered, [], sync_period_s=0.0, timeout_s=TIMEOUT_S
+            )
+            queue_id = journal.next_id()
+            message = Message("q", b"", b"the beginning", large=await put(journal.large, body))
+            journal.append(
+                [
+                    Operation(ADD, QUEUE, queue_id, b"q"),
+                    Operation(ADD, MESSAGE, journal.next_id(), encode(message, queue_id)),
+                ]
+            )
+            await journal.flush()
+            await journal.close()
+            await mine.become(registered, state)
+
+        return self.run(work)
+
+    def whole_bodies(self, name):
+        """As ``bodies``, large ones whole. Nothing else is in the table."""
+
+        async def work(registry):
+            mine = registry(name)
+            registered = await mine.register(f"{name}:61616")
+            records = await mine.load(registered, registered.sessions)
+            journal = DatabaseJournal(
+                mine.database, mine.database, registered, records, sync_period_s=0.0, timeout_s=TIMEOUT_S
+            )
+            found = []
+            for record in records:
+                if record.kind == MESSAGE:
+                    _, message = decode(record.id, record.data)
+                    body = message.body
+                    if message.large is not None:
+                        journal.large.hold(message.large)
+                        body = b"".join([chunk async for chunk in journal.large.chunks(message.large)])
+                    found.append(body)
+            held = {blob.id for blob in journal.large.stored}
+            await journal.sweep()
+            await journal.close()
+            assert held == set(await journal.large.medium.sizes())
+            return found
+
+        return self.run(work)
+
+    def parts(self):
+        """How many parts of blobs there are."""
+
+        async def work(registry):
+            question = Statement("SELECT COUNT(*) FROM store_blob")
+            [found] = await registry("reader").database.transact([question], TIMEOUT_S)
+            return found.rows[0][0]
+
+        return self.run(work)
+
     def bodies(self, name):
         """What a broker of that name would serve if it started now, in order, with the counts of deliveries; it has started then."""
 
@@ -148,6 +211,13 @@ class Site:
                 assert queues[queue_id] == "q"
                 found.append((message.body, [update.data for update in record.updates]))
         return registered, found
+
+
+async def put(large, body):
+    """The body as a blob."""
+    writer = await large.begin()
+    writer.write(body)
+    return await writer.finish()
 
 
 def queue_of(journal, bodies):
@@ -234,6 +304,14 @@ def test_a_broker_that_runs_is_not_removed(site, capsys):
     assert site.rows() == {"a1": (OPERATING, 0)}
 
 
+def test_large_bodies_go_with_the_broker_that_is_removed(site):
+    site.fill_large("a1", b"x" * 150_000)
+    site.fill_large("b1", b"y" * 150_000)
+    site.tool("remove-broker", "a1", "-f")
+    assert site.parts() == 3
+    assert site.whole_bodies("b1") == [b"y" * 150_000]
+
+
 def test_messages_of_a_removed_broker_go_only_if_that_is_asked_for(site, capsys):
     site.fill("a1")
     site.tool("remove-broker", "a1", status=1)
@@ -281,6 +359,52 @@ def test_a_backup_gives_back_everything_to_brokers_that_then_start(site):
     assert site.rows() == {"a1": (SHUTDOWN_COMPLETE, 2), "b1": (SHUTDOWN_COMPLETE, 1)}
     assert site.bodies("a1")[1] == [(b"first", DELIVERED), (b"second", [])]
     assert site.bodies("b1")[1] == [(b"other", DELIVERED)]
+
+
+def test_a_backup_has_the_large_bodies_and_puts_no_others_back(site):
+    body = b"0123456789" * 20_000
+    site.fill_large("a1", body)
+    file = site.directory / "saved"
+    site.tool("backup", file)
+    site.fill_large("a1", b"later" * 30_000)
+    site.fill_large("b1", b"later" * 30_000)
+    site.tool("restore", file, "-f")
+    assert site.whole_bodies("a1") == [body]
+    assert site.parts() == 4
+
+
+def test_a_backup_of_a_version_without_large_bodies_is_restored(on_sqlite):
+    on_sqlite.fill("a1", bodies=(b"first",))
+    file = on_sqlite.directory / "saved"
+    on_sqlite.tool("backup", file)
+    fields = msgspec.msgpack.decode(backups.content_of(file))
+    content = msgspec.msgpack.encode(fields[:7])
+    file.write_bytes(backups.FORMER + hashlib.sha256(content).digest() + content)
+    on_sqlite.fill_large("a1", b"later" * 30_000)
+    on_sqlite.tool("restore", file, "-f")
+    assert on_sqlite.whole_bodies("a1") == [b"first"]
+    assert on_sqlite.parts() == 0
+
+
+def test_a_store_of_a_version_without_large_bodies_gets_its_table_and_is_not_replaced_unasked(
+    on_sqlite, capsys, monkeypatch
+):
+    on_sqlite.fill("a1", bodies=(b"first",))
+    file = on_sqlite.directory / "saved"
+    on_sqlite.tool("backup", file)
+
+    async def as_before(registry):
+        await registry("reader").database.transact([Statement("DROP TABLE store_blob")], TIMEOUT_S)
+
+    on_sqlite.run(as_before)
+    on_sqlite.tool("backup", file, "-f", status=1)
+    assert "brokerctl database create makes one" in capsys.readouterr().err
+    monkeypatch.setattr("click.confirm", lambda *words, **options: False)
+    on_sqlite.tool("restore", file, status=1)
+    assert "has 1 messages, which are deleted" in capsys.readouterr().err
+    on_sqlite.tool("create")
+    assert on_sqlite.parts() == 0
+    assert on_sqlite.whole_bodies("a1") == [b"first"]
 
 
 def test_a_backup_is_restored_into_a_database_that_has_nothing(site, tmp_path):
@@ -488,23 +612,57 @@ def test_records_that_only_another_policy_understands_are_not_left_behind_silent
     assert on_sqlite.rows() == {}
 
 
-def test_a_message_whose_body_is_a_file_is_not_left_behind_silently(on_sqlite, capsys):
-    journal_with(on_sqlite.data, (b"one",))
+def large_journal_with(data, bodies):
+    """A journal that has a small message before these, each of which is there twice, as a message and its dead letter are; their files."""
+    journal_with(data, (b"small",))
 
     async def main():
-        volume = DirectoryVolume(on_sqlite.data)
+        volume = DirectoryVolume(data)
         journal, recovered = await Journal.open(volume, "journal")
         [queue] = [record.id for record in recovered.records if record.kind == QUEUE]
-        data = HEAD.pack(queue, 4, 0, 1, 0) + b"q" + bytes(20)
-        journal.append([Operation(ADD, MESSAGE, journal.next_id(), data)])
+        for body in bodies:
+            blob = await put(journal.large, body)
+            for group in ("g", None):
+                message = Message("q", b"a:b\n", b"the beginning", group, large=blob)
+                journal.append([Operation(ADD, MESSAGE, journal.next_id(), encode(message, queue))])
         await journal.flush()
         await journal.close()
         await volume.close()
 
     asyncio.run(main())
+    return sorted((data / "large-messages").iterdir())
+
+
+LARGE_BODIES = (b"0123456789" * 100_000, b"x" * 150_000)
+IN_ORDER = [b"small", *(body for body in LARGE_BODIES for _ in range(2))]
+
+
+def test_large_messages_of_a_standalone_journal_are_taken_along_as_rows(site):
+    files = large_journal_with(site.data, LARGE_BODIES)
+    assert site.asked("upgrade")["messages"] == 5
+    assert site.whole_bodies("a1") == IN_ORDER
+    assert not (site.data / "large-messages").exists()
+    assert sorted((site.data / "large-messages.imported").iterdir()) == [
+        site.data / "large-messages.imported" / file.name for file in files
+    ]
+
+
+@pytest.mark.parametrize("damage", ["is missing", "the checksum does not match", "bytes should be here"])
+def test_a_journal_whose_large_body_is_not_whole_is_not_imported(damage, on_sqlite, capsys):
+    first, _ = large_journal_with(on_sqlite.data, LARGE_BODIES)
+    if damage == "is missing":
+        first.unlink()
+    elif damage == "bytes should be here":
+        os.truncate(first, 999_999)
+    else:
+        first.write_bytes(b"?" + first.read_bytes()[1:])
     on_sqlite.tool("upgrade", status=1)
-    assert "is large: its body is a file" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"large-messages/{first.name}" in said
+    assert damage in said
+    assert "nothing was imported" in said
     assert on_sqlite.rows() == {}
+    assert (on_sqlite.data / "journal").is_dir()
 
 
 # ---------------------------------------------------------------------------------------------------- reset-locks
@@ -516,7 +674,7 @@ def test_locks_of_brokers_that_died_are_reset_and_their_messages_wait_for_them(s
 
     async def silent(registry):
         await registry("a1").database.transact(
-            [schema.Statement("UPDATE store_broker SET heartbeat = 0 WHERE broker_id = 'a1'", count=1)],
+            [Statement("UPDATE store_broker SET heartbeat = 0 WHERE broker_id = 'a1'", count=1)],
             TIMEOUT_S,
         )
 
@@ -561,6 +719,7 @@ def test_no_lock_is_reset_while_a_broker_runs_or_without_an_answer(site, capsys,
 KILLS = {
     "before the commit": "sqlite_core._commit = lambda connection: die()",
     "after the commit": "commit = sqlite_core._commit; sqlite_core._commit = lambda connection: (commit(connection), writing(connection) and die())",
+    "when all large bodies are there": "execute = sqlite_core._execute; sqlite_core._execute = lambda connection, index, one: die() if 'store_upgrade (' in one.sql and 'INSERT' in one.sql else execute(connection, index, one)",
     "while a backup is written": "os.fsync = lambda file: die()",
     "before a backup is in its place": "Path.replace = lambda *paths: die()",
 }
@@ -630,6 +789,17 @@ def test_an_upgrade_that_is_killed_and_run_again_imports_each_message_once(when,
     assert (told["messages"], told["before"]) == (2, when == "after the commit")
     assert [body for body, _ in on_sqlite.bodies("a1")[1]] == [b"one", b"two"]
     assert not (on_sqlite.data / "journal").exists()
+
+
+def test_an_upgrade_that_is_killed_among_large_bodies_and_run_again_has_each_once(on_sqlite):
+    on_sqlite.tool("create")
+    large_journal_with(on_sqlite.data, LARGE_BODIES)
+    killed(on_sqlite, "when all large bodies are there", "upgrade")
+    assert on_sqlite.parts() == 19
+    assert on_sqlite.rows() == {}
+    on_sqlite.tool("upgrade")
+    assert on_sqlite.parts() == 19
+    assert on_sqlite.whole_bodies("a1") == IN_ORDER
 
 
 def test_what_was_taken_over_and_removed_leaves_its_messages_with_the_taker(site):
