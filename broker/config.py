@@ -83,8 +83,7 @@ class AcceptorSection(Section, frozen=True, kw_only=True):
     """Command and header lines of one frame together."""
     max_body_bytes: Positive = 16 * 1024 * 1024
     min_large_message_size: Annotated[int, Meta(ge=-1)] = 100 * 1024
-    """Bodies of so many bytes are streamed to a file in ``large-messages`` and from there to consumers; -1: none. Each is in memory whole where the
-    journal is in a database."""
+    """Bodies of so many bytes are streamed to a file in ``large-messages``, or to rows of the database, and from there to consumers; -1: none."""
     max_transaction_bytes: Positive = 64 * 1024 * 1024
     """Sends buffered by the open transactions of one connection."""
     max_subscriptions: Positive = 1000
