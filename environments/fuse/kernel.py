@@ -107,11 +107,11 @@ DIRENT: Final = struct.Struct("<QQII")
 BLOCK_BYTES: Final = 4096
 
 
-def attributes_out(found: Attributes, size: int | None = None) -> bytes:
-    """fuse_attr. ``size`` overrides what the file system said."""
+def attributes_out(found: Attributes) -> bytes:
+    """fuse_attr."""
     return ATTRIBUTES.pack(
         found.file_id,
-        found.size if size is None else size,
+        found.size,
         -(-found.space_used // 512),
         found.accessed[0],
         found.modified[0],
