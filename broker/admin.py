@@ -23,6 +23,7 @@ import msgspec
 
 from broker.cluster.views import views
 from broker.config import AdminSection
+from broker.core.views import BrowsedMessage
 from broker.policies.policy import Policy, RequestRefusedError, StartError, Steered, Succeeding, Succession
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
@@ -51,12 +52,11 @@ class AdminServer:
             "status": self._status,
             "brokers": self._brokers,
             "views": self._views,
-            "browse": self._browse,
             "stop": self._stop,
         }
-
-        self._own = policy.commands if isinstance(policy, Steered) else {}
-        """What this broker's policy can be asked besides."""
+        own = policy.commands if isinstance(policy, Steered) else {}
+        self._slow = {"browse": self._browse, **own}
+        """What takes its time: among it what this broker's policy can be asked besides."""
         self._asking: dict[asyncio.Task[None], None] = {}
 
     @property
@@ -99,24 +99,24 @@ class AdminServer:
         try:
             if command == "purge":
                 self._purge(request, reply)
-            elif isinstance(command, str) and command in self._own:
-                task = asyncio.get_running_loop().create_task(self._ask_policy(command, request, reply))
+            elif isinstance(command, str) and command in self._slow:
+                task = asyncio.get_running_loop().create_task(self._take_time(command, request, reply))
                 self._asking[task] = None
                 task.add_done_callback(self._asking.pop)
             elif isinstance(command, str) and command in self._commands:
                 reply({"ok": True, **self._commands[command](request)})
             else:
-                known = ", ".join(sorted([*self._commands, *self._own, "purge"]))
+                known = ", ".join(sorted([*self._commands, *self._slow, "purge"]))
                 reply(_error(f"unknown command {command!r}; known: {known}"))
         except (RequestError, JournalError) as error:
             reply(_error(str(error)))
 
-    async def _ask_policy(
+    async def _take_time(
         self, command: str, request: dict[str, Any], reply: Callable[[dict[str, Any]], None]
     ) -> None:
         try:
-            reply({"ok": True, **await self._own[command](request)})
-        except RequestRefusedError as error:
+            reply({"ok": True, **await self._slow[command](request)})
+        except (RequestRefusedError, RequestError, JournalError, OSError) as error:
             reply(_error(str(error)))
         except Exception:  # noqa: BLE001 - whoever asked must not wait for ever
             _log.exception("admin: %s: internal error, please report this", command)
@@ -185,27 +185,17 @@ class AdminServer:
             )
         return {"views": {} if membership is None else views(membership)}
 
-    def _browse(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _browse(self, request: dict[str, Any]) -> dict[str, Any]:
         engine = self._policy.engine
         if engine is None or engine.abandoned:
             raise RequestError(
                 f"{self._name} is not live (role {self._policy.role}): it has no queues to browse"
             )
-        return {
-            "messages": [
-                {
-                    "store": stored.store,
-                    "queue": stored.queue,
-                    "holder": stored.holder,
-                    "group": stored.message.group,
-                    "id": stored.message.id,
-                    "deliveries": stored.message.deliveries,
-                    "body": base64.b64encode(stored.message.body).decode(),
-                    **_of_file(stored.message.large),
-                }
-                for stored in engine.browse(_text(request, "queue"))
-            ]
-        }
+        browsing = engine.browse(_text(request, "queue"))
+        try:
+            return {"messages": [_told(stored) async for stored in browsing]}
+        finally:
+            browsing.close()
 
     def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
         failover = request.get("failover")
@@ -229,6 +219,20 @@ class AdminServer:
             raise RequestError(f"no queue {queue!r} here")
         count: list[int] = []
         count.append(engine.purge(queue, lambda: reply({"ok": True, "purged": count[0]})))
+
+
+def _told(stored: BrowsedMessage) -> dict[str, Any]:
+    message = stored.message
+    return {
+        "store": stored.store,
+        "queue": stored.queue,
+        "holder": stored.holder,
+        "group": message.group,
+        "id": message.id,
+        "deliveries": message.deliveries,
+        "body": base64.b64encode(message.body).decode(),
+        **_of_file(message.large),
+    }
 
 
 def _of_file(large: Blob | None) -> dict[str, int]:

@@ -58,7 +58,7 @@ class BrokerSection(Section, frozen=True, kw_only=True):
     data_directory: str = "data"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     global_max_size: Positive = 256 * 1024 * 1024
-    """Bytes of messages in memory, all addresses together; above it every producer waits (Artemis: global-max-size)."""
+    """Bytes of messages in memory, all addresses together; above it every queue is full (Artemis: global-max-size)."""
 
 
 class AcceptorSection(Section, frozen=True, kw_only=True):
@@ -149,10 +149,22 @@ class AddressSettings(Section, frozen=True, kw_only=True):
     """Empty: messages that cannot be delivered are dropped."""
     redelivery_delay: Milliseconds = 0
     max_size_bytes: Unlimited = 32 * 1024 * 1024
-    """Bytes of messages of one queue; above it the producers to it wait. -1: only broker.global-max-size counts."""
-    address_full_policy: Literal["BLOCK"] = "BLOCK"
+    """Bytes of messages of one queue in memory; above it ``address-full-policy`` holds. -1: only broker.global-max-size counts."""
+    address_full_policy: Literal["PAGE", "BLOCK"] = "PAGE"
+    """PAGE: what comes goes to the disk, and back when its turn comes (a journal in a database has no pages: BLOCK holds). BLOCK: producers wait."""
+    page_size_bytes: Annotated[int, Meta(ge=1024)] = 1024 * 1024
+    """Bytes of messages that one page holds, and that are read at a time; at most half of max-size-bytes."""
     default_consumer_window: Positive = 1000
     """Prefetch: messages a consumer may hold unacknowledged, where its subscription says nothing."""
+
+    @property
+    def page_bytes(self) -> int:
+        """The size of a page that fits twice into what the queue may have."""
+        return (
+            self.page_size_bytes
+            if self.max_size_bytes < 0
+            else max(1, min(self.page_size_bytes, self.max_size_bytes // 2))
+        )
 
 
 class BrokerConfig(Section, frozen=True, kw_only=True):

@@ -1,21 +1,31 @@
-"""What a queue held when its broker became live, and nobody has asked for yet.
+"""What waits behind a queue's lanes: nobody has asked for it yet, and not all of it is in memory.
 
 Why not decoded at once: a backup that takes over 10^6 messages has to serve its first client long before the last of these is delivered. A
 message becomes an object, with its group in a lane, when a consumer has room for it and nothing older is left. What arrives meanwhile
 waits behind, in the same line, so that order is what it would have been.
+
+    lanes   <-  front: what a start found, pages, the messages of the page that was read last  <-  tail: what came after the last page
+
+A page is cut from the oldest of the tail, so that what is left of it goes on waiting behind.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from operator import is_not
+from typing import Final, TypeAlias
 
-from broker.core.message import DELIVERIES, Message, decode, decode_counts
+from broker.core.message import DELIVERIES, Message, decode, decode_counts, stored_size
+from broker.core.pages import Page
 from broker.storage.records import Record
 
 CHUNK: Final = 256
 """Messages taken from a backlog in one turn of the loop: about a millisecond."""
+
+Loose: TypeAlias = Record | Message
+"""A message in memory, with a record of its own or, once its page was read, without."""
 
 
 def restore(record: Record, *, least_deliveries: int) -> Message:
@@ -30,24 +40,127 @@ def restore(record: Record, *, least_deliveries: int) -> Message:
 
 
 class Backlog:
-    """Records and, behind them, messages that arrived since; oldest first."""
+    """Oldest first. ``size`` is the bytes of what is in memory, ``tail_size`` of those behind the last page; ``len`` counts the messages of pages too."""
 
-    __slots__ = ("_line", "least_deliveries")
+    __slots__ = ("_count", "_front", "_tail", "least_deliveries", "size", "tail_size")
 
-    def __init__(self, records: Iterable[Record], *, least_deliveries: int) -> None:
+    def __init__(
+        self, line: Iterable[Record | Page] = (), *, size: int = 0, least_deliveries: int = 0
+    ) -> None:
         self.least_deliveries = least_deliveries
-        self._line: deque[Record | Message] = deque(records)
+        self.size = self.tail_size = size
+        self._front: deque[Loose | Page] = deque()
+        self._tail: deque[Loose] = deque()
+        self._count = 0
+        pages = False
+        for item in line:
+            if isinstance(item, Page):
+                pages = True
+                self._cut()
+                self._front.append(item)
+                self._count += item.left
+            else:
+                self._tail.append(item)
+        self._count += len(self._tail) + sum(not isinstance(item, Page) for item in self._front)
+        if pages:
+            self.tail_size = sum(map(size_of, self._tail))
 
     def __len__(self) -> int:
-        return len(self._line)
+        return self._count
 
     def append(self, message: Message) -> None:
         """A message that arrived after all these."""
-        self._line.append(message)
+        self._tail.append(message)
+        self._count += 1
+        self.size += message.size
+        self.tail_size += message.size
+
+    def adopt(self, item: Record | Page, *, least_deliveries: int) -> None:
+        """What came with the journal of another broker."""
+        if isinstance(item, Page):
+            self._cut()
+            self._front.append(item)
+            self._count += item.left
+            self.tail_size = 0
+        else:
+            self.append(restore(item, least_deliveries=least_deliveries))
+
+    def next_page(self) -> Page | None:
+        """The page that has to be read before anything can be taken; None if the oldest is in memory, or nothing is left."""
+        oldest = self._front[0] if self._front else None
+        return oldest if isinstance(oldest, Page) else None
 
     def take(self) -> Message:
-        """The oldest one."""
-        oldest = self._line.popleft()
-        if isinstance(oldest, Message):
-            return oldest
-        return restore(oldest, least_deliveries=self.least_deliveries)
+        """The oldest one, which is in memory."""
+        if self._front:
+            oldest = self._front.popleft()
+            assert not isinstance(oldest, Page), "a page has to be read first"
+        else:
+            oldest = self._tail.popleft()
+            self.tail_size -= size_of(oldest)
+        message = self.message(oldest)
+        self._count -= 1
+        self.size -= message.size
+        return message
+
+    def put(self, page: Page, messages: Sequence[Message]) -> None:
+        """The next page was read: these, which are all that is left of it, take its place."""
+        assert self._front[0] is page, "not the next page"
+        self._front.popleft()
+        self._front.extendleft(reversed(messages))
+        self._count += len(messages) - page.left
+        self.size += sum(message.size for message in messages)
+
+    @property
+    def ahead(self) -> bool:
+        """Is there anything before the tail?"""
+        return bool(self._front)
+
+    def keep(self, size: int) -> None:
+        """The oldest so many bytes of the tail are needed soon: they are its beginning no longer, and no page is cut from them."""
+        for item in self.oldest_of_tail(size):
+            self._tail.popleft()
+            self._front.append(item)
+            self.tail_size -= size_of(item)
+
+    def oldest_of_tail(self, size: int) -> list[Loose]:
+        """So many bytes of messages, or all of the tail: what the next page will hold."""
+        run = []
+        for item in self._tail:
+            if size <= 0:
+                break
+            run.append(item)
+            size -= size_of(item)
+        return run
+
+    def cut(self, run: Sequence[Loose], page: Page) -> int | None:
+        """The page stands for this run, which was the oldest of the tail: the bytes that this sets free. None if a consumer was faster."""
+        tail = self._tail
+        if len(tail) < len(run) or any(map(is_not, run, tail)):
+            return None
+        for _ in run:
+            tail.popleft()
+        self._front.append(page)
+        size = sum(map(size_of, run))
+        self.size -= size
+        self.tail_size -= size
+        return size
+
+    def message(self, item: Loose) -> Message:
+        """As it would be delivered."""
+        if isinstance(item, Message):
+            return item
+        return restore(item, least_deliveries=self.least_deliveries)
+
+    def items(self) -> Iterator[Loose | Page]:
+        """Everything, oldest first."""
+        return chain(self._front, self._tail)
+
+    def _cut(self) -> None:
+        self._front.extend(self._tail)
+        self._tail.clear()
+
+
+def size_of(item: Loose) -> int:
+    """The bytes of memory it costs, as ``Message.size`` counts them."""
+    return item.size if isinstance(item, Message) else stored_size(item.data)

@@ -28,11 +28,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from broker.core import recovery, views
+from broker.core.blobs import LargeBodies
 from broker.core.consumer import Consumer, Delivery
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.duplicates import DuplicateId, Duplicates, encode_duplicate
 from broker.core.feed import Feed
-from broker.core.large import LargeBodies
 from broker.core.memory import Memory
 from broker.core.message import (
     CLEAN,
@@ -45,9 +45,10 @@ from broker.core.message import (
     encode_counts,
 )
 from broker.core.outcomes import arrived, give_back, refused
+from broker.core.paging import Paging
 from broker.core.queue import Queue
 from broker.core.transactions import Transaction
-from broker.core.views import BrowsedMessage, EngineSettings, QueueStatus, Router
+from broker.core.views import Browsing, EngineSettings, QueueStatus, Router
 from broker.seams import Seams
 from broker.storage.entries import Entries
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
@@ -93,7 +94,8 @@ class Engine:
         """Called by ``abandon``, to cut connections."""
         self.memory = Memory(settings.global_max_size, self.queues)
         """Who sends must ask it first: ``is_full``, ``wait``; open transactions ``reserve``."""
-        self.large = LargeBodies(journal, gate)
+        self.large = LargeBodies(journal.large, journal, gate)
+        self.paging = Paging(journal, gate, self.memory, self.large)
         self.abandoned = False
         self._duplicates = Duplicates()
         self._suspended = False
@@ -113,9 +115,9 @@ class Engine:
             queue = self._add_queue(name, queue_id)
         return queue
 
-    def browse(self, queue: str | None = None) -> list[BrowsedMessage]:
-        """Every stored message, whoever holds it, oldest first within each queue; of one queue if named."""
-        return views.browse(self.queues, self.settings, queue)
+    def browse(self, queue: str | None = None) -> Browsing:
+        """Every message stored now, whoever holds it, oldest first within each queue; of one queue if named."""
+        return Browsing(self.queues, self.settings, self.paging, queue)
 
     def status(self) -> list[QueueStatus]:
         """Counts of all queues, by name."""
@@ -130,14 +132,15 @@ class Engine:
         """Delete what no consumer holds, and say how many that were; ``done`` when it is durable."""
         self._check()
         known = self.queues.get(queue)
-        taken = known.removable() if known is not None else []
-        if known is not None and taken:
-            self._append([Operation(DELETE, MESSAGE, message.id) for message in taken], done)
-            self.memory.give(known, sum(message.size for message in taken))
-            self.large.settled(taken)
+        messages, pages = known.removable() if known is not None else ([], [])
+        count = len(messages) + sum(page.left for page in pages)
+        if known is not None and count:
+            self._append([*self.paging.removals(messages), *self.paging.drop(pages)], done)
+            self.memory.give(known, sum(message.size for message in messages))
+            self.large.settled(messages)
         elif done is not None:
             self.gate.when_durable(self.journal.last_sequence, done)
-        return len(taken)
+        return count
 
     # ---------------------------------------------------------------------------------------------- producers
 
@@ -215,7 +218,7 @@ class Engine:
     def acknowledge(self, deliveries: Sequence[Delivery], done: Callback | None = None) -> int:
         """The messages are consumed. Each delivery must still be held by its consumer."""
         self._check()
-        sequence = self._append([Operation(DELETE, MESSAGE, one.message.id) for one in deliveries], done)
+        sequence = self._append(self.paging.removals([one.message for one in deliveries]), done)
         for delivery in deliveries:
             consumer = delivery.consumer
             del consumer.unacknowledged[delivery.tag]
@@ -243,7 +246,7 @@ class Engine:
             operations.append(Operation(ADD, MESSAGE, message.id, encode(message, holder.id)))
             arrivals.append((holder, message))
             self.memory.take(holder, message.size)
-        operations += [Operation(DELETE, MESSAGE, one.message.id) for one in transaction.acknowledged]
+        operations += self.paging.removals([one.message for one in transaction.acknowledged])
         for delivery in transaction.acknowledged:
             self._settle(delivery)
         return self._refuse(transaction.refused, operations, arrivals, done)
@@ -288,12 +291,8 @@ class Engine:
         for queue in self.queues.values():
             for consumer in list(queue.consumers):
                 self.unsubscribe(consumer)
-        operations = [
-            Operation(UPDATE, DELIVERIES, message.id, encode_counts(message))
-            for queue in self.queues.values()
-            for message in queue.all()
-            if message.deliveries
-        ]
+        self.paging.stop()
+        operations = self.paging.final_counts(self.queues.values())
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._append(
             [*operations, Operation(ADD, CLEAN, self.journal.next_id())],
@@ -307,11 +306,11 @@ class Engine:
         for queue_id, name in image.queues.items():
             if name not in self.queues:
                 self._add_queue(name, queue_id)
-        for name, records in image.lines().items():
-            self.queues[name].adopt(records, least_deliveries=image.least_deliveries)
-        for queue_id, size in image.sizes.items():
-            self.memory.take(self.queues[image.queues[queue_id]], size)
+        for name, (line, size) in image.lines().items():
+            self.memory.take(self.queues[name], size)
+            self.queues[name].adopt(line, size=size, least_deliveries=image.least_deliveries)
         self.large.adopt(image.large)
+        self.paging.blobs.adopt(page.blob for page in image.all_pages)
         operations = [Operation(DELETE, CLEAN, mark) for mark in image.clean_marks]
         for record_id, duplicate in image.duplicates:
             forgotten = self._duplicates.remember(duplicate, record_id, 0)
@@ -337,6 +336,7 @@ class Engine:
         self.abandoned = True
         self.gate.abandon()
         self.suspend()
+        self.paging.stop()
         self.memory.clear()
         for callback in self.on_abandon:
             callback()
@@ -377,7 +377,7 @@ class Engine:
             message.refusals += 1
             if is_dead(message, queue.name, queue.settings):
                 address = queue.settings.dead_letter_address
-                operations.append(Operation(DELETE, MESSAGE, message.id))
+                operations += self.paging.removals((message,))
                 if address:
                     dead = dead_letter(message, address)
                     self.large.copied(dead)
@@ -390,7 +390,7 @@ class Engine:
                 self._settle(delivery)
                 queue.offer(delivery.consumer)
             else:
-                operations.append(Operation(UPDATE, DELIVERIES, message.id, encode_counts(message)))
+                operations += self.paging.counts((message,))
                 again.append(delivery)
                 queue.refusing(delivery)
         sequence = self.journal.append(operations) if operations else self.journal.last_sequence
@@ -407,7 +407,7 @@ class Engine:
 
     def _handed_over(self, delivery: Delivery) -> None:
         if not self.abandoned:
-            self.journal.append((Operation(DELETE, MESSAGE, delivery.message.id),))
+            self.journal.append(self.paging.removals((delivery.message,)))
             self._settle(delivery)
 
     def _observe(self, queue: Queue, consumer: Consumer) -> None:
@@ -418,7 +418,12 @@ class Engine:
 
     def _add_queue(self, name: str, queue_id: int) -> Queue:
         queue = self.queues[name] = Queue(
-            name, queue_id, self.settings.addresses.settings(name), self._handed_over, self._may_dispatch
+            name,
+            queue_id,
+            self.settings.addresses.settings(name),
+            self._handed_over,
+            self._may_dispatch,
+            self.paging,
         )
         return queue
 

@@ -1,4 +1,4 @@
-"""How much of the memory is taken, and who waits for room (``address-full-policy`` BLOCK).
+"""How much of the memory is taken, and who waits for room (``address-full-policy`` BLOCK, or PAGE where the disk is slower than the producers).
 
 Why waiting and not refusing: a producer that is faster than its consumers is slowed down, and nothing is lost. Two bounds: one per
 queue (``max-size-bytes``), one for all (``global-max-size``), transactions included.
@@ -44,12 +44,17 @@ class Memory:
         if size < 0 and self._waiting:
             self._offer_soon()
 
+    @property
+    def over(self) -> bool:
+        """Do all queues together have as much as they may?"""
+        return self.size >= self._bound
+
     def is_full(self, name: str) -> bool:
         """Must producers to that queue wait?"""
-        if self.size >= self._bound:
-            return True
         queue = self._queues.get(name)
-        return queue is not None and queue.full
+        if queue is None:
+            return self.over
+        return queue.full or self.size >= self._bound + queue.slack
 
     def wait(self, name: str, callback: Callback) -> None:
         """Call back, once and soon, when the queue has room."""

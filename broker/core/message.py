@@ -11,20 +11,29 @@ Records of the journal written by the core (``Operation.kind``); kinds from 32 o
     DUPLICATE 3  a forwarded message was accepted: origin's record id (u64), origin's node ID in UTF-8
     CLEAN 4      the broker ended cleanly and nothing has happened since
     DELIVERIES 5 update of a message: deliveries (u32), refusals (u32)
+    PAGE 6       a run of a queue's messages is in a blob: see ``pages``
+    CONSUMED 7   some messages of a page are consumed: the page's record id (u64), their ids (u64 each)
+    COUNTED 8    a message of a page was delivered: the page's record id, its id or 0 for all of them, deliveries, refusals
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker.storage.blobs import Blob
+
+if TYPE_CHECKING:
+    from broker.core.pages import Page
 
 QUEUE: Final = 1
 MESSAGE: Final = 2
 DUPLICATE: Final = 3
 CLEAN: Final = 4
 DELIVERIES: Final = 5
+PAGE: Final = 6
+CONSUMED: Final = 7
+COUNTED: Final = 8
 
 HEAD: Final = struct.Struct("<QBHHI")
 """How a message's record begins: its queue's record id, flags, and the bytes of group, target and headers, which follow with the body."""
@@ -47,7 +56,8 @@ class Message:
     queues. ``redelivered`` means that an earlier delivery cannot be excluded. ``deliveries`` counts dispatches to consumers,
     ``refusals`` those that a client refused (NACK, or an ACK it rolled back): only these lead to the dead letters, since a lost
     connection says nothing about the messages that were in flight on it. ``large``: the body
-    is in a file, and ``body`` has only its beginning, for who wants to see which message it is.
+    is in a file, and ``body`` has only its beginning, for who wants to see which message it is. ``page``: the page whose blob
+    stores it, None for one with a record of its own.
     """
 
     __slots__ = (
@@ -58,6 +68,7 @@ class Message:
         "headers",
         "id",
         "large",
+        "page",
         "redelivered",
         "refusals",
         "size",
@@ -81,6 +92,7 @@ class Message:
         self.group = group
         self.closes = closes
         self.large = large
+        self.page: Page | None = None
         self.deliveries = 0
         self.refusals = 0
         self.redelivered = False
@@ -131,6 +143,16 @@ def decode(record_id: int, data: bytes) -> tuple[int, Message]:
     )
     message.id = record_id
     return queue_id, message
+
+
+def stored_size(data: bytes) -> int:
+    """``Message.size`` of an encoded one."""
+    flags: int
+    group_size: int
+    target_size: int
+    _, flags, group_size, target_size, _ = HEAD.unpack_from(data)
+    beside = HEAD.size + group_size + target_size + (LARGE.size if flags & IS_LARGE else 0)
+    return len(data) - beside + OVERHEAD
 
 
 def encode_counts(message: Message) -> bytes:

@@ -11,16 +11,18 @@ Nothing here touches the journal: the engine says what is durable, the queue say
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, Protocol
 
 from broker.core.addresses import AddressSettings
-from broker.core.backlog import CHUNK, Backlog, restore
+from broker.core.backlog import CHUNK, Backlog
 from broker.core.consumer import Consumer, Delivery
 from broker.core.groups import Lane
 from broker.core.message import Message
+from broker.core.pages import Page
 from broker.storage.records import Record
 
 GROUPS_MAX: Final = 65_536
@@ -28,16 +30,40 @@ GROUPS_MAX: Final = 65_536
 bounds the same memory by ``group-buckets``)."""
 
 
+SLACK: Final = 8
+"""Pages' worth of messages beyond ``max-size-bytes`` at which producers wait for the disk."""
+
+
+class Pager(Protocol):
+    """Who writes pages and reads them: see ``core.paging``."""
+
+    def pages(self, queue: Queue) -> bool:
+        """Does that queue page, or do its producers wait?"""
+        ...
+
+    def full(self) -> bool:
+        """Has all memory together reached its bound?"""
+        ...
+
+    def arrived(self, queue: Queue, backlog: Backlog) -> None:
+        """There is more in the backlog of a queue that pages."""
+        ...
+
+    def wanted(self, queue: Queue, backlog: Backlog, page: Page) -> None:
+        """That page is the next thing its consumers need."""
+        ...
+
+
 class Queue:
-    """One queue. ``id`` is its record in the journal, ``size`` the bytes of its messages including those not yet durable.
+    """One queue. ``id`` is its record in the journal, ``size`` the bytes of its messages in memory including those not yet durable.
 
     ``handed_over`` is called with each delivery to a consumer in auto mode, which settles it. ``may_dispatch`` is asked before each round of
     dispatch; whoever says no wakes the queue later.
     """
 
     __slots__ = (
-        "_backlog", "_plain", "_scheduled", "_unowned", "_with_work", "consumers", "handed_over", "id", "lanes", "may_dispatch", "messages",
-        "name", "rotation", "settings", "size",
+        "_limit", "_plain", "_scheduled", "_unowned", "_with_work", "backlog", "consumers", "handed_over", "id", "lanes", "may_dispatch", "messages",
+        "name", "page_bytes", "pager", "paging", "rotation", "settings", "size", "slack",
     )  # fmt: skip
 
     def __init__(
@@ -47,62 +73,93 @@ class Queue:
         settings: AddressSettings,
         handed_over: Callable[[Delivery], None],
         may_dispatch: Callable[[], bool],
+        pager: Pager,
     ) -> None:
         self.name = name
         self.id = queue_id
         self.settings = settings
         self.handed_over = handed_over
         self.may_dispatch = may_dispatch
+        self.pager = pager
+        self.paging = False
+        """Where not, producers wait; pages from before may be there all the same."""
+        self.page_bytes = settings.page_bytes
+        self.slack = 0
+        """Bytes more than it should have that it may have for as long as pages are being written."""
+        self._limit: float = settings.max_size_bytes if settings.max_size_bytes >= 0 else math.inf
         self.size = 0
         self.messages: dict[int, Message] = {}
         self.consumers: dict[Consumer, None] = {}
         self.rotation: deque[Consumer] = deque()
         self.lanes: dict[str, Lane] = {}
-        self._backlog: Backlog | None = None
+        self.backlog: Backlog | None = None
+        """What waits behind ``messages``; None while nothing does."""
         self._plain = Lane(None)
         self._unowned: list[tuple[int, Lane]] = []
         self._with_work: dict[Consumer, None] = {}
         self._scheduled = False
+        if pager.pages(self):
+            self.paging = True
+            self.slack = SLACK * self.page_bytes
 
     # ---------------------------------------------------------------------------------------------- messages
 
     def arrive(self, message: Message) -> None:
         """A message has become durable: it may be dispatched, in the order of these calls."""
-        if self._backlog is None:
+        backlog = self.backlog
+        if backlog is None and self.paging and (self.size >= self._limit or self.pager.full()):
+            backlog = self.backlog = Backlog()
+        if backlog is None:
             self._line_up(message)
         else:
-            self._backlog.append(message)
+            backlog.append(message)
+            if self.paging:
+                self.pager.arrived(self, backlog)
         self.wake()
 
-    def adopt(self, records: Sequence[Record], *, least_deliveries: int) -> None:
-        """Messages of a journal that became ours: those of a new queue wait as records until it is their turn."""
-        if self._backlog is None and not self.messages:
-            self._backlog = Backlog(records, least_deliveries=least_deliveries)
-            self.wake()
+    def adopt(self, line: Sequence[Record | Page], *, size: int, least_deliveries: int) -> None:
+        """What a journal that became ours held, ``size`` bytes of records: that of a new queue waits as it is until it is its turn."""
+        if self.backlog is None and not self.messages:
+            self.backlog = Backlog(line, size=size, least_deliveries=least_deliveries)
         else:
-            for record in records:
-                self.arrive(restore(record, least_deliveries=least_deliveries))
+            backlog = self.backlog = self.backlog or Backlog()
+            for item in line:
+                backlog.adopt(item, least_deliveries=least_deliveries)
+        if self.paging and self.size >= self._limit:
+            self.pager.arrived(self, self.backlog)
+        self.wake()
 
-    def all(self) -> Iterable[Message]:
-        """Every message, oldest first where none was taken over later."""
-        while self._backlog is not None:
-            self._look_further()
-        return self.messages.values()
+    def all(self) -> Iterator[Message | Page]:
+        """Every message, oldest first where none was taken over later; for those on a page that was not read yet the page."""
+        yield from self.messages.values()
+        if (backlog := self.backlog) is not None:
+            for item in backlog.items():
+                yield item if isinstance(item, Page) else backlog.message(item)
 
     def __len__(self) -> int:
-        return len(self.messages) + (len(self._backlog) if self._backlog is not None else 0)
+        return len(self.messages) + (len(self.backlog) if self.backlog is not None else 0)
 
     def __bool__(self) -> bool:
         return True
 
-    def _look_further(self) -> None:
-        """Take the next messages out of the backlog."""
-        backlog = self._backlog
-        assert backlog is not None
+    def _look_further(self) -> bool:
+        """Take the next messages out of the backlog, if there are any that need not be read first and there is room for them."""
+        backlog = self.backlog
+        if backlog is None or (
+            self.paging and self.messages and self.size - backlog.size >= self._limit
+        ):  # until some of what is lined up is consumed
+            return False
+        found = False
         for _ in range(min(CHUNK, len(backlog))):
+            page = backlog.next_page()
+            if page is not None:
+                self.pager.wanted(self, backlog, page)
+                return found
             self._line_up(backlog.take())
+            found = True
         if not backlog:
-            self._backlog = None
+            self.backlog = None
+        return found
 
     def _line_up(self, message: Message) -> None:
         self.messages[message.id] = message
@@ -120,6 +177,8 @@ class Queue:
     def settled(self, delivery: Delivery) -> None:
         """A delivery has ended for good: its message is acknowledged, dead or moved."""
         del self.messages[delivery.message.id]
+        if self.backlog is not None:
+            self.wake()  # there is room for more of it
         lane = delivery.lane
         if lane.group is not None:
             lane.held -= 1
@@ -155,10 +214,9 @@ class Queue:
                 self._list(lane)
         self.wake()
 
-    def removable(self) -> list[Message]:
-        """Take out every message that is with no consumer or transaction, for purging."""
-        self.all()
-        taken = []
+    def removable(self) -> tuple[list[Message], list[Page]]:
+        """Take out everything that is with no consumer or transaction, for purging: messages in memory, and pages."""
+        taken: list[Message] = []
         for lane in (self._plain, *self.lanes.values()):
             while lane:
                 message = lane.pop()
@@ -166,12 +224,16 @@ class Queue:
                 taken.append(message)
         for group in [group for group, lane in self.lanes.items() if lane.idle()]:
             del self.lanes[group]
-        return taken
+        if self.backlog is None:
+            return taken, []
+        backlog, self.backlog = self.backlog, None
+        taken += [backlog.message(item) for item in backlog.items() if not isinstance(item, Page)]
+        return taken, [item for item in backlog.items() if isinstance(item, Page)]
 
     @property
     def full(self) -> bool:
-        """Has it reached its ``max-size-bytes``?"""
-        return 0 <= self.settings.max_size_bytes <= self.size
+        """Must producers wait?"""
+        return self.size >= self._limit + self.slack
 
     def client_consumers(self) -> int:
         """How many consumers clients have brought."""
@@ -240,8 +302,11 @@ class Queue:
         if not self.may_dispatch():
             return
         self._dispatch_known()
-        if self._backlog is not None and any(consumer.is_available() for consumer in self.consumers):
-            self._look_further()
+        if (
+            self.backlog is not None
+            and any(consumer.is_available() for consumer in self.consumers)
+            and self._look_further()
+        ):
             self._dispatch_known()
             self.wake()
 

@@ -2,36 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
+from itertools import chain
 from operator import itemgetter
 
 from broker.core.duplicates import DuplicateId, decode_duplicate
 from broker.core.message import (
     CLEAN,
+    CONSUMED,
+    COUNTED,
     DUPLICATE,
     HEAD,
     IS_LARGE,
     LARGE,
     MESSAGE,
     OVERHEAD,
+    PAGE,
     QUEUE,
 )
+from broker.core.pages import Page, decode_consumed, decode_counted, decode_page
 from broker.storage.blobs import Blob
 from broker.storage.records import Record
 
 
 @dataclass(slots=True)
 class Image:
-    """What the journal says: queues by record id, and by the same the records of their messages, oldest first."""
+    """What the journal says: queues by record id, and by the same the records of their messages, oldest first, and their pages."""
 
     queues: dict[int, str] = field(default_factory=dict)
     messages: dict[int, list[Record]] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
     """Their bytes, as ``Message.size`` counts them."""
+    pages: dict[int, list[Page]] = field(default_factory=dict)
     large: list[Blob] = field(default_factory=list)
-    """The bodies in files that they name, one for each message."""
+    """The bodies in blobs that messages name, one for each message."""
     duplicates: list[tuple[int, DuplicateId]] = field(default_factory=list)
     clean_marks: list[int] = field(default_factory=list)
     least_deliveries: int = 0
@@ -40,21 +46,31 @@ class Image:
     @property
     def clean(self) -> bool:
         """The broker that wrote it ended cleanly: its delivery counts are exact. An empty journal is clean too."""
-        return bool(self.clean_marks) or not self.messages
+        return bool(self.clean_marks) or not (self.messages or self.pages)
 
-    def lines(self) -> dict[str, list[Record]]:
-        """What each queue holds, oldest first. A store that came from several brokers has a record for each one's queue of that name."""
-        found: dict[str, list[Record]] = {}
-        for queue_id, records in self.messages.items():
-            name = self.queues[queue_id]
-            there = found.get(name)
-            found[name] = records if there is None else list(merge(there, records, key=itemgetter(0)))
+    def lines(self) -> dict[str, tuple[Sequence[Record | Page], int]]:
+        """What each queue holds, oldest first, and the bytes of its records.
+
+        A store that came from several brokers has a record for each one's queue of that name.
+        """
+        found: dict[str, tuple[Sequence[Record | Page], int]] = {}
+        for queue_id, name in self.queues.items():
+            line, size = found.get(name, ((), 0))
+            for more in (self.messages.get(queue_id, ()), self.pages.get(queue_id, ())):
+                line = list(merge(line, more, key=_oldest)) if line and more else line or more
+            if line:
+                found[name] = line, size + self.sizes.get(queue_id, 0)
         return found
+
+    @property
+    def all_pages(self) -> list[Page]:
+        """The pages of all queues."""
+        return list(chain.from_iterable(self.pages.values()))
 
     @property
     def count(self) -> int:
         """How many messages there are."""
-        return sum(map(len, self.messages.values()))
+        return sum(map(len, self.messages.values())) + sum(page.left for page in self.all_pages)
 
 
 def read(records: Iterable[Record]) -> Image:
@@ -64,6 +80,7 @@ def read(records: Iterable[Record]) -> Image:
     its flag.
     """
     image = Image()
+    marks: list[Record] = []
     messages = image.messages
     sizes = image.sizes
     head = HEAD.unpack_from
@@ -89,6 +106,33 @@ def read(records: Iterable[Record]) -> Image:
             image.duplicates.append((record.id, decode_duplicate(record.data)))
         elif kind == CLEAN:
             image.clean_marks.append(record.id)
+        elif kind == PAGE:
+            queue_id, page = decode_page(record)
+            image.pages.setdefault(queue_id, []).append(page)
+        elif kind in (CONSUMED, COUNTED):
+            marks.append(record)
     if not image.clean:
         image.least_deliveries = 1
+    _read_pages(image, marks)
     return image
+
+
+def _read_pages(image: Image, marks: Iterable[Record]) -> None:
+    pages = {page.id: page for page in image.all_pages}
+    for record in marks:
+        if record.kind == CONSUMED:
+            page_id, ids = decode_consumed(record.data)
+            pages[page_id].consume(ids)
+        else:
+            page_id, *counts = decode_counted(record.data)
+            pages[page_id].count(*counts)
+        pages[page_id].marks.append(record.id)
+    for page in pages.values():
+        page.count(0, image.least_deliveries, 0)
+        image.large += page.large.values()
+    for queue_pages in image.pages.values():
+        queue_pages.sort(key=_oldest)
+
+
+def _oldest(item: Record | Page) -> int:
+    return item.first if isinstance(item, Page) else item[0]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from broker.config import BrokerConfig
 from broker.core.addresses import AddressBook
 from broker.core.message import Message
+from broker.core.pages import Page
+from broker.core.paging import Paging
 from broker.core.queue import Queue
 
 INTERNAL_PREFIX: Final = "$.artemis.internal."
@@ -81,18 +84,48 @@ class BrowsedMessage:
     message: Message
 
 
-def browse(
-    queues: Mapping[str, Queue], settings: EngineSettings, name: str | None = None
-) -> list[BrowsedMessage]:
-    """Every stored message, whoever holds it, oldest first within each queue; of one queue if named."""
-    wanted: Iterable[Queue] = queues.values()
-    if name is not None:
-        wanted = [queues[name]] if name in queues else []
-    return [
-        BrowsedMessage(settings.store(holder.name), message.target, holder.name, message)
-        for holder in wanted
-        for message in holder.all()
-    ]
+class Browsing:
+    """Every message that was stored when it was made, whoever holds it, oldest first within each queue: ``async for``, then ``close`` in any case.
+
+    Those on a page are read in their turn, one page in memory at a time; what has been consumed by then is left out. Raises OSError,
+    JournalDamagedError.
+    """
+
+    def __init__(
+        self, queues: Mapping[str, Queue], settings: EngineSettings, paging: Paging, name: str | None = None
+    ) -> None:
+        wanted: Iterable[Queue] = queues.values()
+        if name is not None:
+            wanted = [queues[name]] if name in queues else []
+        self._settings = settings
+        self._paging = paging
+        self._stored = deque((holder.name, item) for holder in wanted for item in holder.all())
+        self._held = {item: None for _, item in self._stored if isinstance(item, Page)}
+        paging.blobs.adopt(page.blob for page in self._held)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> BrowsedMessage:
+        while self._stored:
+            holder, item = self._stored.popleft()
+            if isinstance(item, Message):
+                return BrowsedMessage(self._settings.store(holder), item.target, holder, item)
+            messages = await self._paging.read(item)
+            self._stored.extendleft((holder, message) for message in reversed(messages))
+            self._let_go(item)
+        raise StopAsyncIteration
+
+    def close(self) -> None:
+        """Nothing more will be asked for."""
+        self._stored.clear()
+        for page in list(self._held):
+            self._let_go(page)
+
+    def _let_go(self, page: Page) -> None:
+        if page in self._held:
+            del self._held[page]
+            self._paging.blobs.let_go((page.blob,))
 
 
 def status(queues: Mapping[str, Queue], settings: EngineSettings) -> list[QueueStatus]:

@@ -320,8 +320,8 @@ class Session:
             return Watch(self, subscription_id, destination, feed)
         name = queue_name(destination)
         if browser:
-            shown = Browser(self, subscription_id, [browsed.message for browsed in self.engine.browse(name)])
-            self.connection.soon(shown.resume)
+            shown = Browser(self, subscription_id, self.engine.browse(name))
+            self.connection.soon(shown.begin)
             return shown
         self._count += 1
         subscription = Subscription(self, subscription_id, self._count, mode)

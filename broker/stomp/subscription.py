@@ -6,12 +6,14 @@ arrives after a restart or a failover names nothing (rabbitmq-server 4004: a sta
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
 from typing import TYPE_CHECKING
 
 from broker.core.consumer import Consumer, Delivery
 from broker.core.feed import Feed
 from broker.core.message import Message, header_line
+from broker.core.views import Browsing
+from broker.storage.errors import JournalError
 
 if TYPE_CHECKING:
     from broker.stomp.session import Session
@@ -61,49 +63,62 @@ class Subscription:
 class Browser:
     """Shows what is in a queue now, without taking it; ends with an empty MESSAGE that has ``browser:end`` (as ActiveMQ does)."""
 
-    __slots__ = ("_ended", "_messages", "_paused", "_session", "_subscription")
+    __slots__ = ("_browsing", "_ended", "_room", "_session", "_subscription", "_task")
 
-    def __init__(self, session: Session, subscription_id: str, messages: list[Message]) -> None:
+    def __init__(self, session: Session, subscription_id: str, browsing: Browsing) -> None:
         self._session = session
         self._subscription = header_line("subscription", subscription_id)
-        self._messages: Iterator[Message] = iter(messages)
-        self._paused = False
+        self._browsing = browsing
+        self._room = asyncio.Event()
+        self._room.set()
+        self._task: asyncio.Task[None] | None = None
         self._ended = False
+
+    def begin(self) -> None:
+        """Show, as far as the connection takes it."""
+        if not self._ended:
+            self._task = asyncio.get_running_loop().create_task(self._show(), name="browse")
 
     def pause(self) -> None:
         """The connection takes no more for now."""
-        self._paused = True
+        self._room.clear()
 
     def resume(self) -> None:
-        """Show on, as far as the connection takes it."""
-        self._paused = False
-        write = self._session.connection.write
-        while not self._paused and not self._ended:
-            message = next(self._messages, None)
-            if message is None:
-                self._ended = True
-                write(
-                    b"MESSAGE\n",
-                    self._subscription,
-                    b"message-id:end\ndestination:\nbrowser:end\ncontent-length:0\n\n\0",
-                )
-            else:
-                redelivered = b"true" if message.redelivered or message.deliveries else b"false"
-                told = f"message-id:{self._session.node_id}-{message.id}\nJMSXDeliveryCount:{message.deliveries}\nredelivered:"
-                head = b"MESSAGE\n%b%b%b\n%b\n" % (
-                    self._subscription,
-                    told.encode(),
-                    redelivered,
-                    message.headers,
-                )
-                if message.large is None:
-                    write(head, message.body, b"\0")
-                elif message.large in self._session.engine.large:
-                    self._session.connection.stream(head, message.large)
+        """It does again."""
+        self._room.set()
 
     def end(self) -> None:
         """Nothing was taken, so nothing goes back."""
         self._ended = True
+        if self._task is not None:
+            self._task.cancel()
+        self._browsing.close()
+
+    async def _show(self) -> None:
+        try:
+            async for stored in self._browsing:
+                await self._room.wait()
+                self._write(stored.message)
+            await self._room.wait()
+            self._session.connection.write(
+                b"MESSAGE\n",
+                self._subscription,
+                b"message-id:end\ndestination:\nbrowser:end\ncontent-length:0\n\n\0",
+            )
+        except (OSError, JournalError) as error:
+            self._session.connection.error(f"the queue cannot be browsed: {error}", None)
+        finally:
+            self._browsing.close()
+
+    def _write(self, message: Message) -> None:
+        connection = self._session.connection
+        redelivered = b"true" if message.redelivered or message.deliveries else b"false"
+        told = f"message-id:{self._session.node_id}-{message.id}\nJMSXDeliveryCount:{message.deliveries}\nredelivered:"
+        head = b"MESSAGE\n%b%b%b\n%b\n" % (self._subscription, told.encode(), redelivered, message.headers)
+        if message.large is None:
+            connection.write(head, message.body, b"\0")
+        elif message.large in self._session.engine.large:
+            connection.stream(head, message.large)
 
 
 class Watch:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
+from stored import stored
 
 from broker import config
 from broker.core.engine import Engine
@@ -88,6 +89,9 @@ class Open:
 
 
 class QueueMachine(LoopMachine):
+    MEMORY = {}
+    """Settings of the queues' memory: by default they are never full."""
+
     @initialize(
         attempts=st.sampled_from([-1, 1, 2, 3]),
         address=st.sampled_from(["DLQ", "DLQ", ""]),
@@ -100,6 +104,7 @@ class QueueMachine(LoopMachine):
             "max-delivery-attempts": attempts,
             "dead-letter-address": address,
             "redelivery-delay": delay_ms,
+            **self.MEMORY,
         }
         parsed = config.validate({"broker": {"name": "a1"}, "address-settings": [table]})
         self.settings = EngineSettings.of(parsed, "n1")
@@ -125,12 +130,12 @@ class QueueMachine(LoopMachine):
 
     def stopped(self, last_sequence, *, clean):
         """A new life has begun on what the old one left."""
-        stored = sorted(
-            ((one.holder, one.message) for one in self.engine.browse()),
+        found = sorted(
+            ((one.holder, one.message) for one in stored(self.engine, volume=self.volume)),
             key=lambda one: (one[0], one[1].id),
         )
         self.sound = False
-        self.model.recovered(last_sequence, stored, clean=clean)
+        self.model.recovered(last_sequence, found, clean=clean)
         self.sound = True
 
     # ---- producing
@@ -374,17 +379,22 @@ class QueueMachine(LoopMachine):
         model = self.model
         seen = {status.name: status for status in self.engine.status()}
         for name in QUEUES:
-            stored = model.stored(name)
-            assert [one.message.body.decode() for one in self.engine.browse(name)] == [
-                copy.text for copy in sorted(stored, key=lambda copy: copy.number)
+            copies = model.stored(name)
+            assert [one.message.body.decode() for one in stored(self.engine, name, self.volume)] == [
+                copy.text for copy in sorted(copies, key=lambda copy: copy.number)
             ]
             if name in seen:
                 status = seen[name]
-                assert status.messages == len(stored)
-                assert status.unacknowledged == sum(copy.state == HELD for copy in stored)
+                assert status.messages == len(copies)
+                assert status.unacknowledged == sum(copy.state == HELD for copy in copies)
                 assert status.consumers == sum(client.queue == name for client in self.clients)
-                assert status.size == model.size(name)
-        assert self.engine.memory.size == model.size()
+        self.sizes_add_up(seen)
+
+    def sizes_add_up(self, seen):
+        """All of it is in memory."""
+        for name in seen:
+            assert seen[name].size == self.model.size(name)
+        assert self.engine.memory.size == self.model.size()
 
     @invariant()
     def nothing_waits_for_nothing(self):
@@ -395,12 +405,18 @@ class QueueMachine(LoopMachine):
         for client in self.clients:
             if client.consumer.paused or (not client.auto and len(client.held) >= client.window):
                 continue
+            if not self.looks_further(client.consumer.queue):
+                continue
             waiting = [
                 copy.text
                 for copy in self.model.copies
                 if copy.queue == client.queue and self.model.may_have(client, copy)
             ]
             assert not waiting, f"{waiting} could go to {client}"
+
+    def looks_further(self, queue):
+        """Would it find what lies behind? Here all of it is at hand."""
+        return queue is not None
 
     def teardown(self):
         try:

@@ -8,6 +8,7 @@ import random
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
+from stored import stored
 
 from broker import config
 from broker.core.engine import Engine
@@ -446,7 +447,7 @@ class SessionMachine(LoopMachine):
         self.log_in()
 
     def browse(self):
-        return [one.message.body.decode() for one in self.engine.browse("q")]
+        return [one.message.body.decode() for one in stored(self.engine, "q")]
 
     # ---- what the client reads
 

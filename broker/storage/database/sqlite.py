@@ -115,12 +115,13 @@ def _write_ahead(connection: sqlite3.Connection, deadline: float) -> None:
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")
-            return
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 connection.close()
                 raise
             time.sleep(AGAIN_S)
+        else:
+            return
 
 
 def _clock_ms() -> int:

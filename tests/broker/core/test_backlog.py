@@ -3,6 +3,7 @@
 import asyncio
 
 from engines import Broker, settings
+from stored import stored
 
 from broker.core import backlog, recovery
 
@@ -119,11 +120,11 @@ def test_what_is_seen_of_the_store_is_the_same_before_and_after():
         await broker.settle()
         before = broker.engine.status()
         size = broker.engine.memory.size
-        browsed = [one.message.id for one in broker.engine.browse()]
+        browsed = [one.message.id for one in stored(broker.engine)]
         broker = await broker.restart()
         assert broker.engine.status() == before
         assert broker.engine.memory.size == size
-        assert [one.message.id for one in broker.engine.browse()] == browsed
+        assert [one.message.id for one in stored(broker.engine)] == browsed
         assert broker.engine.status() == before
         assert broker.engine.purge("q") == 100
         assert broker.engine.memory.size == 0
@@ -146,7 +147,7 @@ def test_a_clean_end_records_the_deliveries_of_what_was_never_looked_at():
 def test_sizes_are_those_of_the_messages():
     async def scenario():
         broker = await filled(20)
-        sizes = sum(one.message.size for one in broker.engine.browse())
+        sizes = sum(one.message.size for one in stored(broker.engine))
         assert sizes
         assert broker.engine.memory.size == sizes
         assert recovery.read([]).count == 0

@@ -3,6 +3,7 @@
 import asyncio
 
 from engines import Broker, settings
+from stored import stored
 
 
 def run(scenario):
@@ -236,10 +237,10 @@ def test_auto_mode_settles_at_dispatch():
             broker.send(str(n), "g")
         await broker.settle()
         assert client.texts == ["0", "1", "2"]
-        assert broker.engine.browse() == []
+        assert stored(broker.engine) == []
         assert broker.engine.memory.size == 0
         again = await broker.crash()
-        assert again.engine.browse() == []
+        assert stored(again.engine) == []
 
     run(scenario)
 

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from engines import Broker, settings
+from stored import stored
 
 from broker.core.duplicates import DuplicateId
 from broker.core.engine import DemotedError
@@ -16,7 +17,7 @@ def run(scenario):
 
 
 def bodies(broker, queue=None):
-    return [one.message.body.decode() for one in broker.engine.browse(queue)]
+    return [one.message.body.decode() for one in stored(broker.engine, queue)]
 
 
 def test_what_was_durable_survives_a_crash_and_is_flagged():
@@ -52,7 +53,7 @@ def test_a_clean_end_keeps_the_exact_counts():
         assert late.texts == ["seen", "unseen"]
         assert late.flags == [(True, 2), (False, 1)]
         crashed = await after.crash()
-        assert [one.message.redelivered for one in crashed.engine.browse()] == [True, True]
+        assert [one.message.redelivered for one in stored(crashed.engine)] == [True, True]
 
     run(scenario)
 
@@ -83,14 +84,14 @@ def test_a_message_refused_too_often_becomes_a_dead_letter_with_its_origin():
             client.nack("bad")
             await broker.settle()
         assert client.texts == ["bad"] * 3
-        (dead,) = broker.engine.browse()
+        (dead,) = stored(broker.engine)
         assert (dead.store, dead.holder, dead.message.body) == ("dead-letter", "DLQ", b"bad")
         assert dead.message.headers == b"_AMQ_ORIG_QUEUE:q\ndestination:q\n"
         late = broker.consume("DLQ")
         await broker.settle()
         assert late.flags == [(True, 4)]  # it was delivered before, under its old name
         after = await broker.restart()
-        assert [(one.store, one.message.redelivered) for one in after.engine.browse()] == [
+        assert [(one.store, one.message.redelivered) for one in stored(after.engine)] == [
             ("dead-letter", True)
         ]
 
@@ -110,7 +111,7 @@ def test_refusals_are_remembered_over_a_crash():
         await after.settle()
         late.nack("bad")
         await after.settle()
-        assert [one.store for one in after.engine.browse()] == ["dead-letter"]
+        assert [one.store for one in stored(after.engine)] == ["dead-letter"]
 
     run(scenario)
 
@@ -126,7 +127,7 @@ def test_a_lost_consumer_is_no_refusal():
             await broker.settle()
             assert client.texts == ["good"]
             client.leave()
-        assert [one.store for one in broker.engine.browse()] == ["main"]
+        assert [one.store for one in stored(broker.engine)] == ["main"]
 
     run(scenario)
 
@@ -214,7 +215,7 @@ def test_routed_messages_wait_in_the_store_and_forward_queue_and_arrive_once():
         origin.send("free")
         origin.send("grouped", "g")
         await origin.settle()
-        assert [(one.store, one.queue) for one in origin.engine.browse()] == [
+        assert [(one.store, one.queue) for one in stored(origin.engine)] == [
             ("store-and-forward", "q"),
             ("main", "q"),
         ]
@@ -290,7 +291,7 @@ def test_a_suspended_engine_dispatches_nothing_until_resumed():
 
 def test_a_full_queue_calls_back_when_there_is_room():
     async def scenario():
-        broker = await Broker.start(made_of=settings(max_size_bytes=1000))
+        broker = await Broker.start(made_of=settings(max_size_bytes=1000, address_full_policy="BLOCK"))
         client = broker.consume(window=1)
         memory = broker.engine.memory
         for n in range(4):

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 
 import pytest
 from pair import Pair, until
@@ -128,10 +129,13 @@ def test_a_backup_that_takes_nothing_more_is_given_up():
         async with Pair() as pair:
             pair.begin()
             await until(lambda: pair.follower.up_to_date, "up to date")
-            pair.follower.large._work = _Nothing()
-            pair.feed._large._patience_s = 0.05
+            pair.follower.blobs._work = _Nothing()
+            pair.feed._blobs._patience_s = 0.05
             await store(pair, random.Random(1), 5_000_000)
-            assert pair.endings == ["the backup has not taken a part of a large message within call-timeout"]
+            [ending] = pair.endings
+            assert re.fullmatch(
+                r"the backup has not taken a part of large-messages/\d+\.msg within call-timeout", ending
+            )
             assert pair.answered == []
 
     run(scenario)

@@ -114,7 +114,9 @@ def test_a_clean_stop_keeps_counts_and_gives_the_last_receipts(brokerd):
 
 
 def _full(brokerd):
-    return brokerd(**{"address-settings.#.max-size-bytes": 20_000})
+    return brokerd(
+        **{"address-settings.#.max-size-bytes": 20_000, "address-settings.#.address-full-policy": "BLOCK"}
+    )
 
 
 def test_a_producer_to_a_full_queue_is_not_read_and_goes_on_when_there_is_room(brokerd):

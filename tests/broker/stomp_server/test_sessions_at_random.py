@@ -11,6 +11,7 @@ import pytest
 
 from broker import config
 from broker.core.engine import Engine
+from broker.core.message import Message
 from broker.core.views import EngineSettings
 from broker.seams import Seams
 from broker.stomp.codec import Parser, encode
@@ -202,6 +203,7 @@ class RandomClient:
 class World:
     def __init__(self, seed):
         self.chance = random.Random(seed)
+        self.policy = "PAGE" if seed % 2 else "BLOCK"
         self.sent = []
         self.consumed = set()  # acknowledged, if only by intention: may be gone
         self.answered = set()
@@ -219,7 +221,14 @@ class World:
         parsed = config.validate(
             {
                 "broker": {"name": "a1", "global-max-size": 20_000},
-                "address-settings": [{"match": "#", "max-size-bytes": 4000, "max-delivery-attempts": 4}],
+                "address-settings": [
+                    {
+                        "match": "#",
+                        "max-size-bytes": 4000,
+                        "max-delivery-attempts": 4,
+                        "address-full-policy": self.policy,
+                    }
+                ],
             }
         )
         engine = Engine(
@@ -245,12 +254,15 @@ class World:
             client.transport.vanish()
             client.read()
         await self.settle(journal)
-        stored = engine.browse()
-        texts = [one.message.body.decode() for one in stored]
+        held = [one async for one in engine.browse()]
+        texts = [one.message.body.decode() for one in held]
         assert len(texts) == len(set(texts)), "a message is stored once"
         missing = self.answered - self.consumed - set(texts)
         assert not missing, f"lost: {missing}"
-        assert engine.memory.size == sum(one.message.size for one in stored)
+        in_memory = [
+            one for queue in engine.queues.values() for one in queue.all() if isinstance(one, Message)
+        ]
+        assert engine.memory.size == sum(one.size for one in in_memory)
         assert all(not queue.consumers and not queue.unacknowledged() for queue in engine.queues.values())
         assert all(
             not lane.held and not lane.owner
@@ -267,7 +279,7 @@ class World:
             EngineSettings.of(parsed, "n1"),
             Seams(self.chance, lambda: 0.0),
         )
-        assert [one.message.body.decode() for one in again.browse()] == texts
+        assert [one.message.body.decode() async for one in again.browse()] == texts
         await journal.close()
 
     async def settle(self, journal):

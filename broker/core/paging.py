@@ -1,0 +1,249 @@
+"""Writes pages and reads them back (``address-full-policy`` PAGE): what does not fit in memory waits on the disk, and producers do not.
+
+What happens when
+    a queue is full           what arrives is not lined up any more but stays in its backlog, whose tail grows
+    a page's worth is there   blob written, synced, with the backup -> one entry: PAGE added, its messages' records deleted -> memory is free
+    consumers get there       blob read, its messages lined up, as many as fit
+    a message is consumed     CONSUMED added; with the last one PAGE and its marks are deleted, durably -> the blob is removed
+Nobody waits for any of it: receipts are those of the journal. Only if the disk is too slow for the producers, or cannot be written, they wait after all:
+at ``queue.SLACK`` pages more than the queue may have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from broker.core.backlog import CHUNK, Backlog, Loose
+from broker.core.blobs import HeldBlobs, LargeBodies
+from broker.core.memory import Memory
+from broker.core.message import CONSUMED, COUNTED, DELIVERIES, MESSAGE, PAGE, Message, encode_counts
+from broker.core.pages import Page, encode_consumed, encode_counted, encode_page, encode_stored
+from broker.core.queue import Queue
+from broker.storage.blobs import Blob
+from broker.storage.entries import Entries
+from broker.storage.entry import ADD, DELETE, UPDATE, Operation
+from broker.storage.errors import JournalDamagedError, JournalError, JournalFailedError
+from broker.storage.gate import DurabilityGate
+
+RETRY_S: Final = 1.0
+"""After a page that could not be written or read, to the next try."""
+
+_log = logging.getLogger(__name__)
+
+
+class Paging:
+    """All pages of one engine. ``large`` are the bodies that messages name, ``memory`` is told what a page sets free and what it takes."""
+
+    def __init__(self, entries: Entries, gate: DurabilityGate, memory: Memory, large: LargeBodies) -> None:
+        self.blobs = HeldBlobs(entries.pages, entries, gate)
+        self._entries = entries
+        self._memory = memory
+        self._large = large
+        self._due: dict[Queue, None] = {}
+        self._writer: asyncio.Task[None] | None = None
+        self._readers: dict[Queue, asyncio.Task[None]] = {}
+        self._stopped = False
+
+    # ---------------------------------------------------------------------------------------------- what the journal is told
+
+    def removals(self, messages: Iterable[Message]) -> list[Operation]:
+        """The operations by which these messages end, in the entry that is appended now."""
+        operations = []
+        consumed: dict[Page, list[int]] = {}
+        for message in messages:
+            if message.page is None:
+                operations.append(Operation(DELETE, MESSAGE, message.id))
+            else:
+                consumed.setdefault(message.page, []).append(message.id)
+        for page, ids in consumed.items():
+            page.consume(ids)
+            if page.left:
+                operations.append(self._mark(page, CONSUMED, encode_consumed(page, ids)))
+            else:
+                operations += self._ended(page)
+        return operations
+
+    def drop(self, pages: Iterable[Page]) -> list[Operation]:
+        """The same for all that is left of these pages, none of whose messages is in memory."""
+        operations = []
+        for page in pages:
+            self._large.end(page.large.values())
+            operations += self._ended(page)
+        return operations
+
+    def counts(self, messages: Iterable[Message]) -> list[Operation]:
+        """The operations that record how often these messages were delivered and refused."""
+        operations = []
+        for message in messages:
+            page = message.page
+            if page is None:
+                operations.append(Operation(UPDATE, DELIVERIES, message.id, encode_counts(message)))
+            else:
+                data = encode_counted(page, message.id, message.deliveries, message.refusals)
+                operations.append(self._mark(page, COUNTED, data))
+        return operations
+
+    def final_counts(self, queues: Iterable[Queue]) -> list[Operation]:
+        """The same for all that was ever delivered; of the messages of a page that may have been before the last start nobody knows which."""
+        stored = [item for queue in queues for item in queue.all()]
+        operations = self.counts([item for item in stored if isinstance(item, Message) and item.deliveries])
+        for page in stored:
+            if isinstance(page, Page) and page.least_deliveries:
+                data = encode_counted(page, 0, page.least_deliveries, 0)
+                operations.append(self._mark(page, COUNTED, data))
+        return operations
+
+    def _mark(self, page: Page, kind: int, data: bytes) -> Operation:
+        mark = self._entries.next_id()
+        page.marks.append(mark)
+        return Operation(ADD, kind, mark, data)
+
+    def _ended(self, page: Page) -> list[Operation]:
+        self.blobs.end((page.blob,))
+        return [Operation(DELETE, PAGE, page.id), *(Operation(DELETE, CONSUMED, mark) for mark in page.marks)]
+
+    # ---------------------------------------------------------------------------------------------- life
+
+    def pages(self, queue: Queue) -> bool:
+        """Does that queue page, or do its producers wait?"""
+        return queue.settings.address_full_policy == "PAGE" and self.blobs.store is not None
+
+    def full(self) -> bool:
+        """Has all memory together reached its bound?"""
+        return self._memory.over
+
+    def arrived(self, queue: Queue, backlog: Backlog) -> None:
+        """There is more in the backlog of a queue that pages: write a page when it is worth it."""
+        if backlog.tail_size >= self._worth(queue, backlog) and queue not in self._due and not self._stopped:
+            self._due[queue] = None
+            if self._writer is None:
+                self._writer = asyncio.get_running_loop().create_task(self._write(), name="write pages")
+
+    def wanted(self, queue: Queue, backlog: Backlog, page: Page) -> None:
+        """That page is the next thing its consumers need."""
+        if queue not in self._readers and not self._stopped:
+            task = asyncio.get_running_loop().create_task(
+                self._bring(queue, backlog, page), name=f"read a page of {queue.name}"
+            )
+            self._readers[queue] = task
+            task.add_done_callback(lambda _: self._readers.pop(queue, None))
+
+    async def read(self, page: Page) -> list[Message]:
+        """What is left of a page, oldest first. Raises OSError, JournalDamagedError."""
+        store = self.blobs.store
+        assert store is not None, "a page where none can be kept"
+        store.hold(page.blob)
+        try:
+            data = b"".join([chunk async for chunk in store.chunks(page.blob)])
+        finally:
+            store.release(page.blob)
+        messages: list[Message] = []
+        for message in page.messages(data):
+            messages.append(message)
+            if len(messages) % CHUNK == 0:
+                await asyncio.sleep(0)
+        return messages
+
+    def stop(self) -> None:
+        """Write and read nothing more; what is in memory stays as it is."""
+        self._stopped = True
+        self._due.clear()
+        if self._writer is not None:
+            self._writer.cancel()
+        for task in self._readers.values():
+            task.cancel()
+
+    # ---------------------------------------------------------------------------------------------- inside
+
+    def _worth(self, queue: Queue, backlog: Backlog) -> int:
+        """Bytes of tail for which a page is written: twice as many where its beginning is what consumers need next, which then stays in memory.
+
+        Fewer while all memory together is full, or many short queues could fill it for ever.
+        """
+        page = queue.page_bytes // 8 if self._memory.over else queue.page_bytes
+        return page if backlog.ahead else 2 * page
+
+    async def _write(self) -> None:
+        try:
+            while self._due:
+                queue = next(iter(self._due))
+                if (backlog := queue.backlog) is not None and backlog.tail_size >= self._worth(
+                    queue, backlog
+                ):
+                    await self._write_page(queue, backlog)
+                else:
+                    del self._due[queue]
+        except JournalError:
+            self._due.clear()  # the journal has failed, and says so itself
+        finally:
+            self._writer = None
+
+    async def _write_page(self, queue: Queue, backlog: Backlog) -> None:
+        """Write the oldest of the tail, unless a consumer comes first. Raises JournalError."""
+        store = self.blobs.store
+        assert store is not None, "a page where none can be kept"
+        if not backlog.ahead:
+            backlog.keep(self._worth(queue, backlog) // 2)
+        run = backlog.oldest_of_tail(queue.page_bytes)
+        try:
+            writer = await store.begin()
+            try:
+                large = await self._encode(queue, backlog, run, writer.write)
+                blob = await writer.finish()
+            except BaseException:
+                writer.discard()
+                raise
+        except OSError as error:
+            _log.warning(
+                "%s: a page could not be written, its messages stay in memory: %s", queue.name, error
+            )
+            await asyncio.sleep(RETRY_S)
+            return
+        page = Page(self._entries.next_id(), blob, run[0].id, len(run), large)
+        freed = backlog.cut(run, page) if queue.backlog is backlog else None
+        if freed is None:
+            store.release(blob)
+            return
+        self._entries.append(
+            [
+                Operation(ADD, PAGE, page.id, encode_page(page, queue.id)),
+                *(Operation(DELETE, MESSAGE, item.id) for item in run),
+            ]
+        )
+        self._memory.give(queue, freed)
+
+    async def _encode(
+        self, queue: Queue, backlog: Backlog, run: Sequence[Loose], write: Callable[[bytes], None]
+    ) -> dict[int, Blob]:
+        """Write the messages; the large bodies that they name."""
+        large = {}
+        for start in range(0, len(run), CHUNK):
+            messages = [backlog.message(item) for item in run[start : start + CHUNK]]
+            write(b"".join([encode_stored(message, queue.id) for message in messages]))
+            large.update({message.id: message.large for message in messages if message.large is not None})
+            await asyncio.sleep(0)
+        return large
+
+    async def _bring(self, queue: Queue, backlog: Backlog, page: Page) -> None:
+        told = False
+        while True:
+            try:
+                messages = await self.read(page)
+                break
+            except JournalDamagedError as error:
+                _log.error("%s: a page cannot be read: %s", queue.name, error)
+                if self._entries.on_failed is not None:
+                    self._entries.on_failed(JournalFailedError(str(error)))
+                return
+            except OSError as error:
+                if not told:
+                    _log.warning("%s: a page cannot be read: %s; trying again", queue.name, error)
+                    told = True
+                await asyncio.sleep(RETRY_S)
+        if queue.backlog is backlog and backlog.next_page() is page:
+            self._memory.take(queue, sum(message.size for message in messages))
+            backlog.put(page, messages)
+            queue.wake()
