@@ -80,6 +80,26 @@ def test_a_broker_that_stood_still_is_taken_over_and_begins_again_with_nothing()
     assert ran.valid, (ran.grave, ran.trouble)
 
 
+def test_a_broker_that_is_replaced_before_it_serves_begins_again(monkeypatch):
+    """It looks through the bodies that its records name: what is somebody else's by then is not missing."""
+    sweep = database_journal.DatabaseJournal.sweep
+    replaced = []
+
+    async def too_late(self):
+        if not replaced and self._owner.broker_id == "a1":
+            replaced.append(self._owner.epoch)
+            await self._database.transact(
+                [Statement("UPDATE store_broker SET epoch = epoch + 1 WHERE broker_id = 'a1'", count=1)], 5.0
+            )
+        await sweep(self)
+
+    monkeypatch.setattr(database_journal.DatabaseJournal, "sweep", too_late)
+    ran = run(BY_ID["HA1"], faults=())
+    [served] = logged(ran, "a1", "serving as a1")
+    assert f"epoch {replaced[0] + 2}" in served
+    assert ran.valid, (ran.grave, ran.trouble)
+
+
 def test_a_broker_that_is_only_cut_off_from_the_others_is_not_taken_over():
     """Its row in the store goes on changing: the links' silence alone proves nothing."""
     ran = run(BY_ID["HA1"], faults=(Fault(kind="partition", start_s=3.0, duration_s=6.0, shape="halves"),))
