@@ -145,12 +145,12 @@ class Queue:
     def _look_further(self) -> bool:
         """Take the next messages out of the backlog, if there are any that need not be read first and there is room for them."""
         backlog = self.backlog
-        if backlog is None or (
-            self.paging and self.messages and self.size - backlog.size >= self._limit
-        ):  # until some of what is lined up is consumed
+        if backlog is None:
             return False
         found = False
         for _ in range(min(CHUNK, len(backlog))):
+            if self.paging and self.messages and self.size - backlog.size >= self._limit:
+                return found  # until some of what is lined up is consumed
             page = backlog.next_page()
             if page is not None:
                 self.pager.wanted(self, backlog, page)
