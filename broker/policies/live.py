@@ -44,14 +44,14 @@ class Live:
         self.server = StompServer(config, self.engine)
 
     async def open(self) -> None:
-        """Begin to serve. Raises StartError when the acceptor's port cannot be had, or a large message is not there; JournalFailedError."""
+        """Begin to serve. Raises StartError when the acceptor's port cannot be had, or a large message or a page is not there; JournalFailedError."""
         gate = self.gate
         try:
             await self.journal.sweep()
         except JournalFailedError:
             raise
         except (JournalError, OSError) as error:
-            raise StartError(f"large messages: {error}") from error
+            raise StartError(str(error)) from error
         if self.journal.on_synced is None:
             self.journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
             gate.local = self.journal.synced

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.storage.blobs import LARGE_MESSAGES, Blobs
+from broker.storage.blobs import LARGE_MESSAGES, PAGING, Blobs
 from broker.storage.database import schema as s
 from broker.storage.database.blobs import BlobRows, OwnershipLostError
 from broker.storage.database.owner import Owner
@@ -78,6 +78,7 @@ class DatabaseJournal:
         records: what lives in the store that is ours.
         sync_period_s: the shortest time from one batch to the next.
         timeout_s: for each batch.
+        paging: are there pages? Not where records of others are adopted: the messages of a page have no records whose ids could change with theirs.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class DatabaseJournal:
         *,
         sync_period_s: float,
         timeout_s: float,
+        paging: bool = False,
     ) -> None:
         self.synced = 0
         self.last_sequence = 0
@@ -101,8 +103,10 @@ class DatabaseJournal:
         self._sync_period_s = sync_period_s
         self._timeout_s = timeout_s
         self._last_id = owner.session << s.SESSION_SHIFT
-        self._rows = BlobRows(blobs, owner, LARGE_MESSAGES, timeout_s)
-        self.large = Blobs(self._rows, self.next_id)
+        rows = [BlobRows(blobs, owner, kind, timeout_s) for kind in (LARGE_MESSAGES, PAGING)]
+        self.large = Blobs(rows[0], self.next_id)
+        self.pages = Blobs(rows[1], self.next_id) if paging else None
+        self._rows = rows
         self._live: dict[int, None] = {record.id: None for record in records}
         self._stored: dict[int, int] = {}
         """The ids in the store of records that were adopted, by the ids that the engine knows them by."""
@@ -112,11 +116,6 @@ class DatabaseJournal:
         self._idle.set()
         self._closed = False
         self._writer = asyncio.get_running_loop().create_task(self._write(), name="database journal")
-
-    @property
-    def pages(self) -> Blobs | None:
-        """Where pages go: nowhere, what does not fit in memory is not taken."""
-        return None
 
     @property
     def live(self) -> int:
@@ -157,6 +156,7 @@ class DatabaseJournal:
 
         ``session`` is our new one. Records of the kinds in ``keep`` are named by others and keep their ids. In the store nothing is changed.
         """
+        assert self.pages is None, "pages name messages by ids that would change"
         assert session << s.SESSION_SHIFT > self._last_id, "a session older than the present one"
         self._last_id = session << s.SESSION_SHIFT
         adopted = []
@@ -190,15 +190,22 @@ class DatabaseJournal:
         """Take nothing more. What was appended and not yet written may be lost, and nobody was answered for it: ``flush`` first."""
         self._closed = True
         self._writer.cancel()
-        self._rows.end()
+        for rows in self._rows:
+            rows.end()
         await asyncio.gather(self._writer, return_exceptions=True)
-        await self.large.close()
+        for blobs in self._all_blobs:
+            await blobs.close()
 
     # ---- inside
 
+    @property
+    def _all_blobs(self) -> list[Blobs]:
+        return [self.large] if self.pages is None else [self.large, self.pages]
+
     async def _sweep(self, concerned: Callable[[int], bool]) -> None:
         try:
-            await self.large.sweep(concerned)
+            for blobs in self._all_blobs:
+                await blobs.sweep(concerned)
         except OwnershipLostError as error:
             raise JournalReplacedError(str(error)) from error
 

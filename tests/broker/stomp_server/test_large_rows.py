@@ -1,4 +1,4 @@
-"""Large messages of a broker whose store is a database: through it in pieces, as with files, and no row is left of what nobody needs."""
+"""Large messages and pages of a broker whose store is a database: in pieces, as with files, and no row is left of what nobody needs."""
 
 import sqlite3
 
@@ -9,8 +9,7 @@ from test_large_messages import LARGE, MIB, body, memory_kib, received, send, st
 pytestmark = pytest.mark.cluster
 
 
-@pytest.fixture
-def on_rows(brokerd):
+def start(brokerd, **properties):
     """A live on a store in SQLite."""
     return brokerd(
         **{
@@ -25,8 +24,15 @@ def on_rows(brokerd):
             "database-store.network-timeout": 20_000,
             "database-store.lock-renew-period": 250,
             "database-store.lock-expiration": 60_000,
+            **properties,
         }
     )
+
+
+@pytest.fixture
+def on_rows(brokerd):
+    """One as it is by default."""
+    return start(brokerd)
 
 
 def ask(broker, question):
@@ -38,9 +44,9 @@ def ask(broker, question):
         connection.close()
 
 
-def blobs(broker):
+def blobs(broker, kind="large-messages"):
     """How many there are, whole or not."""
-    return ask(broker, "SELECT COUNT(DISTINCT id) FROM store_blob")
+    return ask(broker, f"SELECT COUNT(DISTINCT id) FROM store_blob WHERE kind = '{kind}'")
 
 
 def kill_and_start(broker):
@@ -88,4 +94,26 @@ def test_a_kill_within_a_large_send_leaves_no_row_after_the_restart(on_rows):
     raw.send("ACK", {"id": headers["ack"], "receipt": "done"})
     raw.receipt("done")
     until(lambda: blobs(on_rows) == 0, "nothing is left")
+    raw.close()
+
+
+def test_pages_are_rows_that_outlive_a_kill_and_end_with_their_messages(brokerd):
+    settings = {"max-size-bytes": 100_000, "page-size-bytes": 20_000}
+    broker = start(brokerd, **{f"address-settings.#.{name}": value for name, value in settings.items()})
+    raw = Raw(broker.port)
+    texts = [f"{number} " + "x" * 1000 for number in range(600)]
+    for text in texts:
+        raw.send("SEND", {"destination": "/queue/q", "JMSXGroupID": "g", "receipt": "sent"}, text.encode())
+    for _ in texts:
+        raw.receipt("sent")
+    until(lambda: blobs(broker, "paging") > 10, "most of them wait on pages")
+    raw.close()
+    kill_and_start(broker)
+    raw = Raw(broker.port)
+    raw.subscribe()
+    for text in texts:
+        got, headers = raw.message()
+        assert got == text
+        raw.send("ACK", {"id": headers["ack"]})
+    until(lambda: blobs(broker, "paging") == 0, "nothing is left")
     raw.close()
