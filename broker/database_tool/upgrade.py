@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.core.message import CLEAN, DUPLICATE, HEAD, IS_LARGE, LARGE, MESSAGE, QUEUE
+from broker.core.message import CLEAN, DUPLICATE, HEAD, IS_LARGE, LARGE, MESSAGE, PAGE, QUEUE
 from broker.database_tool.store import Store, ToolRefusedError
 from broker.policies.identity import read_node_id
 from broker.storage.blobs import LARGE_MESSAGES, Blob, Blobs
@@ -189,6 +189,11 @@ def converted(
     updated: list[Row] = []
     # Queues first: messages name them by their ids.
     for record in sorted(records, key=lambda record: (record.kind != QUEUE, record.id)):
+        if record.kind == PAGE:
+            raise ToolRefusedError(
+                f"record {record.id} of the journal is a page: messages that wait on the disk cannot be taken along, since brokers of a cluster have no"
+                " pages; have them consumed first"
+            )
         if record.kind not in KNOWN:
             raise ToolRefusedError(
                 f"record {record.id} of the journal is of kind {record.kind}, which cannot be taken along: only messages, queues and what"

@@ -17,7 +17,7 @@ import pytest
 from database_places import PASSWORD, SqlitePlace
 
 from broker import config, ctl
-from broker.core.message import MESSAGE, QUEUE, Message, decode, encode, encode_counts
+from broker.core.message import MESSAGE, PAGE, QUEUE, Message, decode, encode, encode_counts
 from broker.database_tool import backup as backups
 from broker.database_tool.store import Store, ToolRefusedError
 from broker.masking import mask
@@ -595,20 +595,23 @@ def test_a_journal_that_a_broker_uses_is_not_imported(on_sqlite, capsys):
     assert "lock" in capsys.readouterr().err
 
 
-def test_records_that_only_another_policy_understands_are_not_left_behind_silently(on_sqlite, capsys):
+@pytest.mark.parametrize(
+    ("kind", "words"), [(77, "of kind 77, which cannot be taken along"), (PAGE, "have them consumed first")]
+)
+def test_records_that_cannot_be_taken_along_are_not_left_behind_silently(kind, words, on_sqlite, capsys):
     journal_with(on_sqlite.data, (b"one",))
 
     async def main():
         volume = DirectoryVolume(on_sqlite.data)
         journal, _ = await Journal.open(volume, "journal")
-        journal.append([Operation(ADD, 77, journal.next_id(), b"?")])
+        journal.append([Operation(ADD, kind, journal.next_id(), b"?")])
         await journal.flush()
         await journal.close()
         await volume.close()
 
     asyncio.run(main())
     on_sqlite.tool("upgrade", status=1)
-    assert "of kind 77, which cannot be taken along" in capsys.readouterr().err
+    assert words in capsys.readouterr().err
     assert on_sqlite.rows() == {}
 
 
