@@ -145,6 +145,7 @@ class AdminServer:
                     "name": queue.name,
                     "store": queue.store,
                     "messages": queue.messages,
+                    "paged": queue.paged,
                     "unacknowledged": queue.unacknowledged,
                     "consumers": queue.consumers,
                     "bytes": queue.size,

@@ -100,12 +100,13 @@ def status(obj: tuple[str, int, bool]) -> None:
     if answer["queues"]:
         print()
         _print_table(
-            ("QUEUE", "STORE", "MESSAGES", "UNACKNOWLEDGED", "CONSUMERS", "BYTES"),
+            ("QUEUE", "STORE", "MESSAGES", "PAGED", "UNACKNOWLEDGED", "CONSUMERS", "BYTES"),
             [
                 (
                     queue["name"],
                     queue["store"],
                     queue["messages"],
+                    queue["paged"],
                     queue["unacknowledged"],
                     queue["consumers"],
                     queue["bytes"],

@@ -235,6 +235,11 @@ class Queue:
         """Must producers wait?"""
         return self.size >= self._limit + self.slack
 
+    def paged(self) -> int:
+        """How many messages are on pages that were not read yet."""
+        items = self.backlog.items() if self.backlog is not None else ()
+        return sum(item.left for item in items if isinstance(item, Page))
+
     def client_consumers(self) -> int:
         """How many consumers clients have brought."""
         return sum(not consumer.internal for consumer in self.consumers)

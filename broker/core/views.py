@@ -64,11 +64,15 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """Counts of one queue, for people and for the harness. ``store`` is as of ``EngineSettings.store``."""
+    """Counts of one queue, for people and for the harness. ``store`` is as of ``EngineSettings.store``.
+
+    ``paged`` of the ``messages`` wait on pages and take no memory; ``size`` is the bytes of the others.
+    """
 
     name: str
     store: str
     messages: int
+    paged: int
     unacknowledged: int
     consumers: int
     size: int
@@ -135,6 +139,7 @@ def status(queues: Mapping[str, Queue], settings: EngineSettings) -> list[QueueS
             name,
             settings.store(name),
             len(queue),
+            queue.paged(),
             queue.unacknowledged(),
             queue.client_consumers(),
             queue.size,

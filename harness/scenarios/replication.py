@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from harness.interface import Fault, Schedule, TestSpec
+from harness.scenarios.paged import paged
 from harness.scenarios.scenario import FOLLOWS_TWO_LIVES, Roles, Scenario
 
 _MASTER: Final = "ha-policy.replication.master."
@@ -82,6 +83,14 @@ SCENARIOS: Final = (
         claim="the backup has the large messages, too, that the live acknowledged",
         source="AMQ 17.3.1.2",
         spec=_spec("rp1-large", pairs=1, large_message_share=0.2),
+        schedule=_faults(Fault(kind="kill", start_s=4.0, duration_s=4.0, target="a1")),
+        roles=Roles(live=("a2",)),
+    ),
+    Scenario(
+        id="RP1-paging",
+        claim="the backup has the messages, too, that the live has on pages",
+        source="AMQ 17.3.1.2",
+        spec=paged(_spec("rp1-paging", pairs=1)),
         schedule=_faults(Fault(kind="kill", start_s=4.0, duration_s=4.0, target="a1")),
         roles=Roles(live=("a2",)),
     ),

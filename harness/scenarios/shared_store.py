@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from harness.interface import Fault, Schedule, TestSpec
+from harness.scenarios.paged import paged
 from harness.scenarios.scenario import Roles, Scenario
 
 _HA: Final = "ha-policy.shared-store."
@@ -62,6 +63,14 @@ SCENARIOS: Final = (
         claim="the backup has the large messages of the shared store, too",
         source="AMQ 17.3.2 (large-messages)",
         spec=_spec("ss1-large", large_message_share=0.2),
+        schedule=_fault("kill", 4.0),
+        roles=Roles(live=("a2",)),
+    ),
+    Scenario(
+        id="SS1-paging",
+        claim="the backup has the messages that wait on pages of the shared store, too",
+        source="AMQ 17.3.2 (paging)",
+        spec=paged(_spec("ss1-paging")),
         schedule=_fault("kill", 4.0),
         roles=Roles(live=("a2",)),
     ),
