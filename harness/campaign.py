@@ -121,7 +121,8 @@ def campaign(
     tally: Tally, swarm: Swarm, seed: int, *, real_s: float, stopped: str, kept: Path | None
 ) -> Campaign:
     """What is kept of a search that has ended."""
-    never = coverage.never([tally.coverage], swarm.kinds)
+    possible = coverage.possible(swarm.nodes, swarm.kinds, swarm.base.workload)
+    never = coverage.never([tally.coverage], possible)
     return Campaign(
         versions=reproduction.versions(),
         seed=seed,

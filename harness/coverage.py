@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from checkers.schema import HARNESS, MONITOR, NEMESIS
+from harness.interface import NodePlan
 
 Row = Mapping[str, Any]
 
@@ -24,6 +25,7 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
         "a broker ended itself by an error",
         r" ERROR \S+ (?!the live vote was lost|stopped: |journal: compaction|.*this broker answers nobody)",
     ),
+    "broker/unclean-recovery": ("a broker recovered after an unclean end", r"queues after an unclean end"),
     "vote/live-asked": ("a live asked for votes to go on", r" INFO \S+ live vote, round "),
     "vote/asked": ("a backup asked for votes", r"backup vote, round \d+ of \d+: "),
     "vote/asked-again": (
@@ -72,6 +74,53 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
         "two brokers were live with one node ID, and one of them said so",
         r"duplicate node ID",
     ),
+    "lock/waited": (
+        "a broker waited for the live lock",
+        r" INFO \S+ waiting for the live lock, next in line",
+    ),
+    "lock/waited-behind": (
+        "a backup waited behind another",
+        r" INFO \S+ waiting for the live lock, behind another backup",
+    ),
+    "lock/taken": (
+        "a broker got the live lock and served",
+        r" INFO \S+ live as node \S+, life \d+ of the shared",
+    ),
+    "lock/in-doubt": (
+        "a live stopped answering, since its lock was not confirmed",
+        r" WARNING \S+ the store has not confirmed the live lock for ",
+    ),
+    "lock/confirmed-again": (
+        "a live went on, its lock confirmed again",
+        r" INFO \S+ the store has confirmed the live lock again",
+    ),
+    "lock/lost": (
+        "a live ended itself, since its lock was lost or not confirmed in time",
+        r" ERROR \S+ (?:the live lock is lost|the store has not confirmed the live lock).* and ends$",
+    ),
+    "lock/passive": (
+        "a broker that could have become live stayed passive",
+        r" INFO \S+ staying passive: ",
+    ),
+    "lock/handed-back": (
+        "a broker gave a master its place back",
+        r" INFO \S+ failback: the master waits for its place",
+    ),
+    "member/suspected": (
+        "a broker was silent for so long that another took over",
+        r"ha-database: \S+ \(\S+\) has been silent for ",
+    ),
+    "member/too-late": ("a takeover was refused by the database", r"ha-database: not taken over: "),
+    "member/taken-over": ("a broker was taken over by another", r"ha-database: \S+ is taken over with "),
+    "member/not-renewed": ("a lease was not renewed at once", r"ha-database: the lease was not renewed: "),
+    "member/ended": (
+        "a broker dropped all it had, taken over or without a lease",
+        r" ERROR \S+ ha-database: .* nobody is answered any more$",
+    ),
+    "database/in-doubt": (
+        "it was not known whether a commit had happened",
+        r"database: entries \d+ to \d+ are not confirmed: ",
+    ),
     "instance/stood-by": (
         "an instance of a queue manager stood by",
         r"a standby instance of queue manager \S+ has been started",
@@ -92,7 +141,6 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
     "journal/compacted": ("a journal was compacted", r"journal: compacted"),
     "journal/moved-aside": ("old data was moved aside for a copy", r"was moved to \S+: a copy begins"),
     "journal/damage-noticed": ("a broker refused a damaged journal", r"journal damaged"),
-    "journal/unclean-recovery": ("a broker recovered after an unclean end", r"queues after an unclean end"),
     "cluster/link-lost": ("brokers lost each other", r"cluster: link with \S+ lost"),
     "cluster/linked": ("brokers found each other", r"cluster: linked with"),
 }
@@ -125,6 +173,39 @@ REGISTRY: Final[Mapping[str, str]] = {**_COUNTED, **{name: what for name, (what,
 """Every name but those of faults, which are "fault/<kind>" and "fault/<kind>/<shape or target>" for those that bit, and
 "fault-without-effect/<kind>" for those that did not."""
 
+_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "vote/": ("replication",),
+    "failover/": ("replication",),
+    "failback/": ("replication",),
+    "sync/": ("replication",),
+    "replication/lost": ("replication",),
+    "replication/divergence-seen": ("replication", "locks"),
+    "journal/moved-aside": ("replication",),
+    "role/voting": ("replication",),
+    "role/synchronizing": ("replication",),
+    "role/backup": ("backups",),
+    "role/verifying": ("locks", "members"),
+    "lock/": ("locks",),
+    "lock/waited": ("shared-store",),
+    "lock/waited-behind": ("shared-store",),
+    "lock/passive": ("shared-store",),
+    "lock/handed-back": ("shared-store",),
+    "member/": ("members",),
+    "instance/": ("instances",),
+    "cluster/": ("several",),
+    "database/": ("database",),
+    "journal/": ("files",),
+    "group/": ("groups",),
+    # What only one kind of fault, or one of a few, can bring about.
+    "failover/handed-over": ("stop",),
+    "failover/wanted-none": ("stop",),
+    "instance/switched-over": ("stop", "switch-over"),
+    "instance/ended-together": ("stop", "switch-over"),
+    "journal/damage-noticed": ("disk-corrupt",),
+    "journal/torn-tail": ("kill", "destroy", "power-loss", "disk-corrupt", "disk-full", "disk-error"),
+}
+"""Name, or the part before its slash -> traits of a campaign, or kinds of its faults: without any of these it cannot happen."""
+
 _PATTERNS: Final = tuple((name, re.compile(pattern)) for name, (_, pattern) in _LINES.items())
 
 
@@ -142,10 +223,47 @@ def of(rows: Iterable[Row], logs: Mapping[str, Sequence[str]]) -> dict[str, int]
     return dict(sorted(counts.items()))
 
 
-def never(campaign: Iterable[Mapping[str, int]], kinds: Iterable[str] = ()) -> list[str]:
-    """The names of the registry, and of ``kinds`` of faults, that happened in no test of a campaign."""
-    seen = {name for counts in campaign for name, count in counts.items() if count}
-    return sorted({*REGISTRY, *(f"fault/{kind}" for kind in kinds)} - seen)
+def possible(nodes: Sequence[NodePlan], kinds: Collection[str], workload: str) -> frozenset[str]:
+    """The names of what can happen at all where these brokers meet these kinds of faults.
+
+    A campaign names what it never saw because that was not tested. A vote is no news where nobody votes: named among what might have happened,
+    it hides the rest. Whatever is in doubt is possible.
+    """
+    there = {*kinds, *_traits(nodes, workload)}
+    known = {name for name in REGISTRY if all(there & set(needed) for needed in _needed(name))}
+    return frozenset(known | {f"fault/{kind}" for kind in kinds})
+
+
+def never(campaign: Iterable[Mapping[str, int]], among: Iterable[str]) -> list[str]:
+    """The names ``among`` those that are possible that happened in no test of a campaign."""
+    return sorted(set(among) - {name for counts in campaign for name, count in counts.items() if count})
+
+
+def _needed(name: str) -> Iterator[tuple[str, ...]]:
+    family = name[: name.index("/") + 1]
+    for key in (family, name):
+        if key in _NEEDS:
+            yield _NEEDS[key]
+
+
+def _traits(nodes: Sequence[NodePlan], workload: str) -> Iterator[str]:
+    """What there is in a cluster and its load, by the words of ``_NEEDS``."""
+    roles = {node.configured for node in nodes}
+    if len(nodes) > 1:
+        yield "several"
+    if roles & {"slave", "instance"}:
+        yield "backups"
+    if "slave" in roles and all(node.database is None and node.store is None for node in nodes):
+        yield "replication"
+    elif "slave" in roles:
+        yield from ("locks", "shared-store")
+    if "instance" in roles:
+        yield from ("locks", "instances")
+    if "member" in roles:
+        yield "members"
+    yield "files" if any(node.database is None for node in nodes) else "database"
+    if workload == "groups":
+        yield "groups"
 
 
 def _in_rows(rows: Iterable[Row]) -> Iterator[str]:
@@ -213,4 +331,4 @@ def _of_nemesis(row: Row) -> Iterator[str]:
         yield f"fault/{row['f']}/{told['shape']}"
 
 
-__all__ = ["REGISTRY", "never", "of"]
+__all__ = ["REGISTRY", "never", "of", "possible"]

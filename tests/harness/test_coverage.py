@@ -1,0 +1,74 @@
+"""A campaign misses what could have happened and did not, and nothing that its brokers and faults cannot do."""
+
+import pytest
+
+from harness import coverage
+from harness.interface import Fault, Schedule, TestSpec
+from harness.simulate import simulate
+from harness.systems.registry import for_policy
+
+REPLICATION_ALONE = {"vote", "sync", "failback", "failover"}
+
+
+def possible(policy, kinds, workload="groups", **properties):
+    spec = TestSpec(name="t", policy=policy, properties=properties)
+    return coverage.possible(for_policy(policy).plan(spec), kinds, workload)
+
+
+def families(names):
+    return {name.split("/")[0] for name in names}
+
+
+@pytest.mark.parametrize(
+    ("names", "has"),
+    [
+        (possible("replication", ["kill"]), {*REPLICATION_ALONE, "replication", "journal", "group"}),
+        (possible("shared-store", ["kill"]), {"lock", "journal"}),
+        (possible("shared-store", ["kill"], store={"type": "database"}), {"lock", "database"}),
+        (possible("ha-database", ["kill"]), {"member", "database"}),
+        (possible("multi-instance", ["kill"]), {"lock", "instance", "journal"}),
+        (possible("standalone", ["kill"], "queue"), {"journal"}),
+    ],
+)
+def test_what_a_cluster_cannot_do_is_not_missed_in_it(names, has):
+    always = {
+        "broker",
+        "client",
+        "cluster",
+        "delivery",
+        "role",
+        "harness",
+        "browse",
+        "fault",
+        "group",
+        "replication",
+    }
+    assert has <= families(names)
+    assert families(names) <= has | always
+
+
+def test_what_no_fault_of_a_search_can_bring_about_is_not_missed_in_it():
+    assert "journal/damage-noticed" in possible("standalone", ["disk-corrupt"])
+    assert "journal/damage-noticed" not in possible("standalone", ["kill"])
+    assert "failover/handed-over" in possible("replication", ["kill", "stop"])
+    assert "failover/handed-over" not in possible("replication", ["kill"])
+    assert {name for name in possible("standalone", ["kill", "stop"]) if name.startswith("fault/")} == {
+        "fault/kill",
+        "fault/stop",
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind", "seen"),
+    [
+        ("shared-store", "kill", "lock/waited"),
+        ("ha-database", "kill", "member/taken-over"),
+        ("multi-instance", "switch-over", "instance/switched-over"),
+    ],
+)
+def test_whatever_happens_was_held_to_be_possible(policy, kind, seen):
+    spec = TestSpec(name="t", policy=policy, pairs=2, rate=40.0, time_limit_s=6.0)
+    fault = Fault(kind=kind, start_s=1.0, duration_s=4.0, target="a1")
+    run = simulate(spec, Schedule(faults=(fault,)), judge=False)
+    assert run.coverage[seen] > 0
+    assert set(run.coverage) & set(coverage.REGISTRY) <= possible(policy, [kind])
