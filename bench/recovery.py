@@ -11,7 +11,10 @@ that notices damage can do without.
 
 On a machine that has other work, compare CPU seconds: they hardly depend on it.
 
-    python bench/recovery.py [--messages 1000 10000 100000 1000000] [--rounds 3] [--no-failover] [--directory DIR]
+With ``--paged`` the messages went through an engine whose queue has 32 MiB in memory (the default of ``max-size-bytes``): the rest is on pages, as it
+would be in a broker. Without, all of them are records of the journal, as they are where ``address-full-policy`` is BLOCK.
+
+    python bench/recovery.py [--messages 1000 10000 100000 1000000] [--rounds 3] [--paged] [--no-failover] [--directory DIR]
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import google_crc32c
@@ -51,22 +55,50 @@ GC_THRESHOLDS = (50_000, 20, 50)
 ROOM = 16 * 1024**3
 
 
-async def fill(root: Path, path: str, count: int) -> None:
-    """A journal with so many messages in one queue, as a broker would have written it."""
+def messages(count: int) -> Iterator[Message]:
+    """So many, the same ones each time."""
     chance = random.Random(count)
+    for number in range(count):
+        body = chance.randbytes(chance.randint(LEAST_BYTES, MOST_BYTES))
+        group = f"group-{number % GROUPS}"
+        headers = {"destination": "/queue/stored", "JMSXGroupID": group, "seq": str(number)}
+        yield Message("stored", kept_headers(headers, len(body)), body, group)
+
+
+async def fill(root: Path, path: str, count: int) -> None:
+    """A journal with so many messages in one queue, as a broker without pages would have written it."""
     volume = DirectoryVolume(root)
     await volume.mkdir(path)
     journal, _ = await Journal.open(volume, path)
     queue_id = journal.next_id()
     journal.append([Operation(ADD, QUEUE, queue_id, b"stored")])
-    for number in range(count):
-        body = chance.randbytes(chance.randint(LEAST_BYTES, MOST_BYTES))
-        group = f"group-{number % GROUPS}"
-        headers = {"destination": "/queue/stored", "JMSXGroupID": group, "seq": str(number)}
-        message = Message("stored", kept_headers(headers, len(body)), body, group)
+    for number, message in enumerate(messages(count)):
         journal.append([Operation(ADD, MESSAGE, journal.next_id(), encode(message, queue_id))])
         if number % BATCH == 0:
             await journal.flush()
+    await journal.close()
+    await volume.close()
+
+
+async def fill_paged(root: Path, path: str, count: int) -> None:
+    """The same through an engine that pages."""
+    volume = DirectoryVolume(root)
+    await volume.mkdir(path)
+    journal, recovered = await Journal.open(volume, path)
+    gate = DurabilityGate(journal.synced)
+    settings = EngineSettings(node_id="bench", global_max_size=ROOM)
+    engine = Engine(journal, recovered, gate, settings, real_seams())
+    journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
+    for number, message in enumerate(messages(count)):
+        engine.send("stored", message)
+        if number % BATCH == 0:
+            await journal.flush()
+            while engine.memory.is_full("stored"):
+                room = asyncio.Event()
+                engine.memory.wait("stored", room.set)
+                await room.wait()
+    await journal.flush()
+    engine.abandon()
     await journal.close()
     await volume.close()
 
@@ -98,12 +130,13 @@ async def recover_once(root: Path, path: str) -> dict[str, float]:
     settings = EngineSettings(node_id="bench", global_max_size=ROOM)
     engine = Engine(journal, recovered, DurabilityGate(journal.synced), settings, real_seams())
     ready, ready_cpu = time.perf_counter(), time.process_time()
-    messages = sum(status.messages for status in engine.status())
+    found = sum(status.messages for status in engine.status())
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    engine.abandon()
     await journal.close()
     await volume.close()
     return {
-        "messages": messages,
+        "messages": found,
         "bytes": size,
         "baseline_s": baseline_s,
         "baseline_cpu_s": baseline_cpu_s,
@@ -212,6 +245,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--messages", type=int, nargs="+", default=[1000, 10_000, 100_000, 1_000_000])
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--paged", action="store_true")
     parser.add_argument("--no-failover", action="store_true")
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--recover", nargs=2, help=argparse.SUPPRESS)
@@ -225,7 +259,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="bench-recovery-", dir=arguments.directory) as name:
             root = Path(name)
             life = directory(1)
-            asyncio.run(fill(root / "data", life, count))
+            asyncio.run((fill_paged if arguments.paged else fill)(root / "data", life, count))
             rounds = [measured(root / "data", life) for _ in range(arguments.rounds)]
             assert all(one["messages"] == count for one in rounds), rounds
             middle = {key: statistics.median(one[key] for one in rounds) for key in rounds[0]}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from harness.interface import Fault, Schedule, TestSpec
+from harness.scenarios.paged import paged
 from harness.scenarios.scenario import Roles, Scenario
 
 _SOURCE: Final = "AMQ 17.3.2.2"
@@ -49,6 +50,14 @@ SCENARIOS: Final = (
         claim="the backup has the large messages of the database, too",
         source=f"{_SOURCE} (large-message-table-name)",
         spec=_spec("ss3-large", large_message_share=0.2),
+        schedule=_fault("kill", 6.0),
+        roles=Roles(live=("a2",)),
+    ),
+    Scenario(
+        id="SS3-paging",
+        claim="the backup has the messages that wait on pages of the database, too",
+        source=f"{_SOURCE} (page-store-table-name)",
+        spec=paged(_spec("ss3-paging")),
         schedule=_fault("kill", 6.0),
         roles=Roles(live=("a2",)),
     ),
