@@ -12,7 +12,7 @@ that notices damage can do without.
 On a machine that has other work, compare CPU seconds: they hardly depend on it.
 
 With ``--paged`` the messages went through an engine whose queue has 32 MiB in memory (the default of ``max-size-bytes``): the rest is on pages, as it
-would be in a broker. Without, all of them are records of the journal, as they are where ``address-full-policy`` is BLOCK.
+would be in a broker, and the journal compacted as in one that has rested for some seconds. Without, all of them are records of the journal, as they are where ``address-full-policy`` is BLOCK.
 
     python bench/recovery.py [--messages 1000 10000 100000 1000000] [--rounds 3] [--paged] [--no-failover] [--directory DIR]
 """
@@ -98,6 +98,8 @@ async def fill_paged(root: Path, path: str, count: int) -> None:
                 engine.memory.wait("stored", room.set)
                 await room.wait()
     await journal.flush()
+    while journal.compacting:
+        await asyncio.sleep(0.05)
     engine.abandon()
     await journal.close()
     await volume.close()

@@ -62,11 +62,16 @@ class Compactor:
         """Rewrites completed."""
 
     def consider(self) -> None:
-        """Start a compaction if it is worth it and nothing forbids it. Cheap: call it whenever a segment was sealed."""
+        """Start a compaction if it is worth it and nothing forbids it. Cheap: called whenever a segment was sealed, or a compaction has ended."""
         if self._holds or self._broken or self._task is not None:
             return
         if self._reclaimable() or self._worthwhile():
             self._start(force=False)
+
+    @property
+    def busy(self) -> bool:
+        """Is one under way?"""
+        return self._task is not None
 
     async def compact(self) -> bool:
         """Rewrite now, whatever the settings say; True if it came to its end."""
@@ -107,6 +112,8 @@ class Compactor:
             _log.error(
                 "journal: compaction of %s: please report this", self._journal.directory, exc_info=error
             )
+        # Under load much may have been sealed meanwhile, and nothing may be for a long time.
+        self.consider()
 
     def _sealed(self) -> list[Segment]:
         sealed = []

@@ -162,6 +162,11 @@ class Journal:
         return len(self._liveness.records)
 
     @property
+    def compacting(self) -> bool:
+        """Is space being given back?"""
+        return self._compactor.busy
+
+    @property
     def files(self) -> list[tuple[str, int]]:
         """(name, bytes) of every segment, the one being written last."""
         return [(segment.name, segment.size) for segment in self._journal.segments]

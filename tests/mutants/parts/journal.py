@@ -72,8 +72,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 _ENGINE,
-                "[Operation(DELETE, MESSAGE, one.message.id) for one in deliveries], done)\n        for delivery",
-                "[Operation(DELETE, MESSAGE, one.message.id) for one in deliveries], None)\n"
+                "self.paging.removals([one.message for one in deliveries]), done)\n        for delivery",
+                "self.paging.removals([one.message for one in deliveries]), None)\n"
                 "        if done is not None:\n            asyncio.get_running_loop().call_soon(done)\n        for delivery",
             ),
         ),
@@ -88,10 +88,10 @@ MUTANTS: Final = (
         (
             Replacement(
                 _ENGINE,
-                "        sequence = self._append([Operation(DELETE, MESSAGE, one.message.id) for one in deliveries], done)\n",
-                "        operations = [\n"
-                "            Operation(DELETE, MESSAGE, one.message.id) for one in deliveries if not one.message.redelivered\n"
-                "        ]\n"
+                "        sequence = self._append(self.paging.removals([one.message for one in deliveries]), done)\n",
+                "        operations = self.paging.removals(\n"
+                "            [one.message for one in deliveries if not one.message.redelivered]\n"
+                "        )\n"
                 "        sequence = self._append(operations, done)\n",
             ),
             Replacement(
