@@ -188,6 +188,8 @@ class Paging:
         if not backlog.ahead:
             backlog.keep(self._worth(queue, backlog) // 2)
         run = backlog.oldest_of_tail(queue.page_bytes)
+        if not run:
+            return  # one message was more than a page: it stays, and nothing is behind it
         try:
             writer = await store.begin()
             try:

@@ -323,6 +323,19 @@ def test_a_large_body_on_a_page_outlives_a_start():
     run(scenario)
 
 
+def test_a_message_that_is_more_than_a_page_holds_up_no_page_behind_it():
+    async def scenario():
+        broker = await Broker.start(made_of=PAGED)
+        expected = ["x" * ROOM, "y" * 3 * PAGE_BYTES, *map(str, range(MANY))]
+        for text in expected:
+            broker.send(text)
+            await rest(broker)
+        assert pages(broker), "nothing is on a page"
+        assert (await consumed(broker, window=1)).texts == expected
+
+    run(scenario)
+
+
 def test_who_browses_sees_all_with_one_page_in_memory():
     async def scenario():
         broker = await filled()
