@@ -98,8 +98,7 @@ async def fill_paged(root: Path, path: str, count: int) -> None:
                 engine.memory.wait("stored", room.set)
                 await room.wait()
     await journal.flush()
-    while journal.compacting:
-        await asyncio.sleep(0.05)
+    await journal.compacted()
     engine.abandon()
     await journal.close()
     await volume.close()

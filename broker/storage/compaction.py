@@ -68,15 +68,14 @@ class Compactor:
         if self._reclaimable() or self._worthwhile():
             self._start(force=False)
 
-    @property
-    def busy(self) -> bool:
-        """Is one under way?"""
-        return self._task is not None
+    async def ended(self) -> None:
+        """Return when none is under way."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
 
     async def compact(self) -> bool:
         """Rewrite now, whatever the settings say; True if it came to its end."""
-        while self._task is not None:
-            await asyncio.wait([self._task])
+        await self.ended()
         if self._holds or self._broken:
             return False
         return await asyncio.shield(self._start(force=True))
@@ -85,8 +84,7 @@ class Compactor:
         """Keep every sealed segment as it is until ``release``; a compaction under way is given up (or ends, if it is about to)."""
         self._holds += 1
         self._stop = True
-        while self._task is not None:
-            await asyncio.wait([self._task])
+        await self.ended()
         self._stop = False
 
     def release(self) -> None:

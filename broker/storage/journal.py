@@ -162,11 +162,6 @@ class Journal:
         return len(self._liveness.records)
 
     @property
-    def compacting(self) -> bool:
-        """Is space being given back?"""
-        return self._compactor.busy
-
-    @property
     def files(self) -> list[tuple[str, int]]:
         """(name, bytes) of every segment, the one being written last."""
         return [(segment.name, segment.size) for segment in self._journal.segments]
@@ -212,6 +207,10 @@ class Journal:
     async def flush(self) -> None:
         """Return when everything appended before the call is durable. Raises JournalFailedError."""
         await self._journal.flush()
+
+    async def compacted(self) -> None:
+        """Return when no space is being given back."""
+        await self._compactor.ended()
 
     async def compact(self) -> bool:
         """Rewrite the sealed segments now; False if that was not possible (a snapshot is held) or was given up."""

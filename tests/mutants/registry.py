@@ -13,6 +13,7 @@ from mutants.parts import (
     ha_database,
     journal,
     multi_instance,
+    paging,
     replication,
     shared_store,
     store_database,
@@ -32,6 +33,7 @@ MUTANTS: Final[Mapping[str, Mutant]] = {
         store_database,
         multi_instance,
         ha_database,
+        paging,
     )
     for mutant in part.MUTANTS
 }

@@ -1,0 +1,75 @@
+"""Bugs of pages: what waits on the disk, away from the journal's records."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mutants.mutant import Arena, Mutant, Replacement
+
+_PART: Final = "paging"
+_LOST_PAGE: Final = frozenset({"lost", "stuck", "not-recovered", "unavailable"})
+"""A broker that misses a page does not start on the others either."""
+
+_FULL: Final[dict[str, Any]] = {
+    "pairs": 1,
+    "producers": 3,
+    "consumers": 3,
+    "rate": 60.0,
+    "prefetch": 3,
+    "hold_s": 0.3,
+    "properties": {
+        "*": {"address-settings.#.max-size-bytes": 8192, "address-settings.#.page-size-bytes": 2048}
+    },
+}
+"""Consumers that do not keep up, and little memory."""
+
+ALONE: Final = Arena(("kill", "power-loss", "disk-slow"), {"policy": "standalone", **_FULL})
+REPLICATED: Final = Arena(("kill", "pause", "stop"), _FULL)
+
+MUTANTS: Final = (
+    Mutant(
+        "consumed-of-a-page-comes-back",
+        _PART,
+        "own",
+        "a start does not read which messages of a page had been consumed",
+        frozenset({"duplicate"}),
+        ALONE,
+        (
+            Replacement(
+                "broker/core/recovery.py",
+                "            pages[page_id].consume(ids)\n",
+                "            pages[page_id].consume([])\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "page-named-before-it-is-on-the-disk",
+        _PART,
+        "ARTEMIS-2053",
+        "the entry that puts a page in the place of its messages is written when the page is, which nobody has synced",
+        _LOST_PAGE,
+        ALONE,
+        (
+            Replacement(
+                "broker/storage/blobs.py",
+                "        await self.flush()\n        await self._file.close()\n",
+                "        await self._file.close()\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "page-not-sent-to-the-backup",
+        _PART,
+        "own",
+        "only large messages go to the backup beside the entries, pages do not",
+        _LOST_PAGE,
+        REPLICATED,
+        (
+            Replacement(
+                "broker/policies/replication/feed.py",
+                "(journal.large, journal.pages)",
+                "(journal.large,)",
+            ),
+        ),
+    ),
+)
