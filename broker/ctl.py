@@ -25,6 +25,7 @@ from broker.filesystem_check.concurrent import ConcurrentCheck
 from broker.filesystem_check.lock_wait import lock_wait
 from broker.filesystem_check.mounts import MOUNTS
 from broker.masking import mask
+from broker.question import confirmed
 
 EXIT_REFUSED: Final = 1
 EXIT_NOBODY: Final = 2
@@ -243,7 +244,7 @@ def takeover(obj: tuple[str, int, bool], broker_id: str, force: bool) -> int:
     answer = _run(admin_client.takeover(host, port, broker_id, force=force))
     if "confirm" in answer:
         print(answer["confirm"], file=sys.stderr)
-        if not click.confirm("Do you want to take over for this broker?", default=False, err=True):
+        if not confirmed("Do you want to take over for this broker?"):
             return EXIT_REFUSED
         answer = _run(admin_client.takeover(host, port, broker_id, force=True))
     if as_json:

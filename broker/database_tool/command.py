@@ -24,6 +24,7 @@ from broker.database_tool.store import Store, ToolRefusedError
 from broker.database_tool.upgrade import upgrade as import_journal
 from broker.ha_policy import DatabaseStoreSection, HaDatabaseSection
 from broker.masking import MaskError
+from broker.question import confirmed
 from broker.storage.database.opening import open_database
 from broker.storage.database.seam import DatabaseError
 
@@ -186,7 +187,7 @@ def restore(tool: Tool, file: Path, *, force: bool) -> int:
 
     if not force and (count := tool.run(there, making=True)):
         print(f"Cluster {held.cluster_id} has {count} messages, which are deleted.", file=sys.stderr)
-        if not click.confirm("Do you want to restore the backup?", default=False, err=True):
+        if not confirmed("Do you want to restore the backup?"):
             return 1
     tool.run(lambda store: backups.put_back(store, held), making=True)
     tool.answer(
@@ -232,7 +233,7 @@ def reset_locks(tool: Tool, *, force: bool) -> int:
             "Brokers that run unseen lose their store, and what failed brokers had waits for their restart.",
             file=sys.stderr,
         )
-        if not click.confirm("Do you want to reset the locks?", default=False, err=True):
+        if not confirmed("Do you want to reset the locks?"):
             return 1
     names = tool.run(lambda store: store.reset_locks())
     tool.answer(

@@ -488,8 +488,23 @@ def test_a_store_with_messages_is_replaced_only_after_a_question(on_sqlite, caps
     on_sqlite.fill("a1", bodies=(b"later",))
     monkeypatch.setattr("click.confirm", lambda *words, **options: False)
     on_sqlite.tool("restore", file, status=1)
-    assert "Cluster test has 3 messages, which are deleted." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Cluster test has 3 messages, which are deleted." in said
+    assert said.endswith("nothing was changed\n")
     assert on_sqlite.rows() == {"a1": (SHUTDOWN_COMPLETE, 3)}
+
+
+def test_a_question_that_nobody_can_answer_changes_nothing_and_says_so(on_sqlite):
+    on_sqlite.fill("a1")
+    asked = subprocess.run(
+        [sys.executable, "-m", "broker.ctl", "--config", str(on_sqlite.path), "database", "reset-locks"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert asked.returncode == 1
+    assert asked.stderr.splitlines()[-1] == "nothing was changed"
 
 
 def test_a_file_that_is_no_whole_backup_is_refused(on_sqlite, capsys):
