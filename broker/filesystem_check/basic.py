@@ -69,8 +69,12 @@ class BasicCheck:
         return results
 
     async def _a_directory(self) -> None:
-        if not stat.S_ISDIR(self._calls.stat(self._directory).st_mode):
-            raise FailedError("it is not a directory")
+        try:
+            mode = self._calls.stat(self._directory).st_mode
+        except OSError as error:
+            raise FailedError(f"{self._directory}: {error.strerror} (errno {error.errno})") from None
+        if not stat.S_ISDIR(mode):
+            raise FailedError(f"{self._directory} is not a directory")
         self._calls.close(self._calls.open(self._path, _NEW))
 
     async def _create_exclusive(self) -> None:

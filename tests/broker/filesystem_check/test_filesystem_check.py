@@ -362,7 +362,7 @@ def test_a_failed_test_is_one_line_with_its_name_and_status_1(tmp_path):
     status, said, _ = run("check-filesystem", str(tmp_path / "missing"))
     assert status == 1
     assert said.splitlines()[0].startswith(
-        "FAILED: directory: No such file or directory (errno 2); give a directory"
+        f"FAILED: directory: {tmp_path / 'missing'}: No such file or directory (errno 2); give a directory"
     )
     assert said.splitlines()[1].startswith("1 of 1 tests")
     status, said, _ = run("--json", "check-filesystem", str(tmp_path / "missing"))
