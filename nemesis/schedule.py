@@ -88,7 +88,7 @@ def validate(schedule: Schedule, supports: Mapping[str, str], nodes: Sequence[No
             raise UsageError(f"{where}: {error}") from None
         reason = registry.unsupported(fault.kind, supports)
         if reason:
-            raise UsageError(f"{where}: the environment cannot do it: {reason}")
+            raise UsageError(f"{where}: this environment cannot do it: {reason}")
 
 
 def _hold(names: list[str], late: set[str]) -> None:
