@@ -319,7 +319,7 @@ class Membership:
             return
         self._warned.add(sign)
         _log.warning(
-            "duplicate node ID: %s is live with our node ID %s (its activation %d, ours %d); two journals now differ",
+            "duplicate node ID: %s is live with our node ID %s (its activation %d, ours %d); if both go on, and each on a store of its own, the two stores differ from now on",
             member.name,
             own.node_id,
             member.activation,
