@@ -25,6 +25,7 @@ from harness import partition, session
 from harness import store as stores
 from harness.compose import compose
 from harness.interface import InfrastructureError, UsageError
+from harness.reproduction import rank
 from harness.scenarios import Probe, Scenario
 from harness.scenarios.registry import missing
 
@@ -70,10 +71,11 @@ class Row:
 
     @property
     def found(self) -> str:
-        """What the runs found, the most frequent first: "split-brain" or, of several runs, "split-brain 10, zombie 3"."""
+        """What the runs found, the most frequent first, then causes before what follows from them: "split-brain" or, of several runs, "split-brain 10, zombie 3"."""
         counts = collections.Counter(name for run in self.runs for name in run.found or ("nothing",))
         return ", ".join(
-            name if len(self.runs) == 1 else f"{name} {count}" for name, count in counts.most_common()
+            name if len(self.runs) == 1 else f"{name} {count}"
+            for name, count in sorted(counts.items(), key=lambda one: (-one[1], rank(one[0])))
         )
 
     @property

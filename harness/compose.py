@@ -8,7 +8,8 @@ must change and InfrastructureError for what the machine lacks.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import environments.registry
@@ -43,6 +44,20 @@ class Composition:
         for node in self.nodes:
             pairs[node.pair] = (*pairs.get(node.pair, ()), node)
         return pairs
+
+    @property
+    def size(self) -> str:
+        """How large the cluster is, in words."""
+        return size(self.nodes)
+
+
+def size(nodes: Sequence[NodePlan]) -> str:
+    """How large a cluster is: "3 pairs", "1 group of 3 brokers", or "3 brokers" where none has a backup of its own."""
+    groups = Counter(node.pair for node in nodes)
+    most = max(groups.values())
+    word = {1: "broker", 2: "pair"}.get(most, "group")
+    told = f"{len(groups)} {word}{'' if len(groups) == 1 else 's'}"
+    return f"{told} of {most} brokers" if word == "group" else told
 
 
 def randomness(spec: TestSpec, purpose: str) -> random.Random:

@@ -17,7 +17,10 @@ from checkers.schema import COLUMNS
 from checkers.verdict import Finding, Latency, Verdict
 from harness import excerpt, figure, logbook, partition, sequence, store, telling, timeline
 from harness import story as stories
+from harness.compose import size
 from harness.interface import TestSpec
+from harness.summary import by_cause
+from harness.systems.registry import for_policy
 
 NAME: Final = "report.html"
 WORDS: Final = {True: "valid", False: "invalid", None: "unknown"}
@@ -65,7 +68,9 @@ def write(directory: Path) -> Path:
             "sentence": sentence(verdict, spec, run.environment),
             "reasons": [reason for reason in verdict.reasons if reason not in said],
         },
-        findings=[_finding(each, _story(each, reader, directory, run)) for each in verdict.findings],
+        findings=[
+            _finding(each, _story(each, reader, directory, run)) for each in by_cause(verdict.findings)
+        ],
         figure=markupsafe.Markup(figure.draw(shown)),  # noqa: S704 - drawn by us, every text in it escaped there
         bands=shown.bands,
         figures=_figures(verdict, spec, run),
@@ -83,7 +88,7 @@ def write(directory: Path) -> Path:
 
 def sentence(verdict: Verdict, spec: TestSpec, environment: str) -> str:
     """What was tested and what came out, in one sentence."""
-    nodes = "one pair" if spec.pairs == 1 else f"{spec.pairs} pairs"
+    nodes = size(for_policy(spec.policy).plan(spec))
     faults = f"the faults {', '.join(spec.nemeses)}" if spec.nemeses else "the faults of a given schedule"
     grave = [each for each in verdict.findings if each.severity == "grave"]
     outcome = {
@@ -177,7 +182,7 @@ def _figures(verdict: Verdict, spec: TestSpec, run: store.RunRecord) -> list[tup
     statistics = verdict.statistics
     rows = [
         ("guarantee", f"{spec.guarantee}, {'ordered' if spec.ordered else 'unordered'}"),
-        ("environment", f"{run.environment} {run.environment_reason}".strip()),
+        ("environment", ": ".join(filter(None, (run.environment, run.environment_reason)))),
         *run.furnishings.items(),
         ("history", f"{statistics.rows:,} rows over {statistics.duration_s:.1f} s"),
     ]

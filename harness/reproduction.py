@@ -90,9 +90,12 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:
     """Names of findings, causes before what usually follows from them: two lives deliver twice, hardly the other way round."""
-    return tuple(
-        sorted(names, key=lambda name: (_CAUSES_FIRST.index(name) if name in _CAUSES_FIRST else 99, name))
-    )
+    return tuple(sorted(names, key=rank))
+
+
+def rank(name: str) -> tuple[int, str]:
+    """The place of a finding's name in ``ordered``, to sort by."""
+    return (_CAUSES_FIRST.index(name) if name in _CAUSES_FIRST else len(_CAUSES_FIRST), name)
 
 
 def of_simulated(run: Simulated, origin: str = "") -> Reproduction:

@@ -33,6 +33,7 @@ from harness import shrink as shrinking
 from harness import store as stores
 from harness.campaign import FILE as CAMPAIGN
 from harness.campaign import Tally, Tried, campaign, closing, counts, how, run_seed
+from harness.compose import size
 from harness.interface import InfrastructureError
 from harness.simulate import Simulated, simulate
 from harness.swarm import BEYOND, CONNECTED, Swarm, draw
@@ -246,7 +247,7 @@ def _opening(request: Request) -> Iterator[str]:
         *([] if request.time_limit_s is None else [f"{request.time_limit_s:g} s"]),
     ]
     yield (
-        f"search: policy {base.policy}, {base.pairs} {'pair' if base.pairs == 1 else 'pairs'}, workload {base.workload}, "
+        f"search: policy {base.policy}, {size(swarm.nodes)}, workload {base.workload}, "
         f"{base.time_limit_s:g} s of load a run, seed {request.seed}; at most {' or '.join(limits) or 'for ever'}, "
         f"{request.jobs} {'process' if request.jobs == 1 else 'processes'}"
     )

@@ -111,7 +111,7 @@ def execute(
     virtual = test.environment.virtual
     progress = Lines(talk) if virtual else choose(talk, f"{spec.name}  seed {spec.seed}")
     progress.note(
-        f"{spec.name}: policy {spec.policy}, {_counted(len(test.pairs), 'pair')}, workload {spec.workload}, seed {spec.seed}"
+        f"{spec.name}: policy {spec.policy}, {test.size}, workload {spec.workload}, seed {spec.seed}"
     )
     progress.note(test.environment_reason)
     faults = ", ".join(f"{fault.kind} at {fault.start_s:.0f} s" for fault in test.schedule.faults)
@@ -419,10 +419,6 @@ def _versions() -> dict[str, str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _loop_factory() -> Any:

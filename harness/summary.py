@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +17,7 @@ import msgspec
 
 from harness import store as stores
 from harness.interface import TestSpec
+from harness.reproduction import rank
 from harness.spec import default_name
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def text(
 def headline(name: str, verdict: Verdict) -> str:
     """ "INVALID  replication-partition: lost (3), split-brain (1)"."""
     graves = ", ".join(
-        f"{found.name} ({found.count})" for found in _sorted(verdict) if found.severity == "grave"
+        f"{found.name} ({found.count})" for found in by_cause(verdict.findings) if found.severity == "grave"
     )
     said = {
         True: "no anomaly under its guarantee",
@@ -136,7 +137,7 @@ def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: s
     yield ""
     if verdict.findings:
         yield f"Findings (promised: {promised})"
-        for finding in _sorted(verdict):
+        for finding in by_cause(verdict.findings):
             yield from _finding(finding)
     else:
         yield f"Findings (promised: {promised}): none"
@@ -151,8 +152,9 @@ def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: s
     yield from _figures(verdict.statistics, judged_s)
 
 
-def _sorted(verdict: Verdict) -> list[Finding]:
-    return sorted(verdict.findings, key=lambda found: _SEVERITY_ORDER.index(found.severity))
+def by_cause(findings: Iterable[Finding]) -> list[Finding]:
+    """The gravest first, and of these causes before what usually follows from them: the one that is read first explains the others."""
+    return sorted(findings, key=lambda found: (_SEVERITY_ORDER.index(found.severity), rank(found.name)))
 
 
 def _finding(finding: Finding) -> Iterator[str]:

@@ -18,6 +18,7 @@ from harness.excerpt import Reader, Row
 from harness.phrase import shortened
 from harness.standing import CHANGES_MAX
 from harness.story import Story, compose
+from harness.summary import by_cause
 
 RULES: Final = {
     "lost": "A message whose send was acknowledged must be delivered, or be in a store when everything has been healed and drained.",
@@ -53,7 +54,7 @@ def of_gravest(directory: Path, verdict: Verdict, characters: int) -> str:
 
     What changed meanwhile is said more shortly where all of it would need more than so many characters.
     """
-    grave = next((each for each in verdict.findings if each.severity == "grave"), None)
+    grave = next((each for each in by_cause(verdict.findings) if each.severity == "grave"), None)
     if grave is None:
         return ""
     story = compose(grave, Reader(directory / partition.DIRECTORY).of(grave))

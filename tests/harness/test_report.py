@@ -138,6 +138,12 @@ def test_the_report_says_the_verdict_first(run_directory, valid, word):
     assert "jepsen-run --spec spec.json --schedule schedule.json" in text
 
 
+def test_the_report_tells_causes_before_what_follows_from_them(run_directory):
+    found = (finding("diverged", sentence="They differ."), finding("split-brain", sentence="Both were live."))
+    text = report.write(judged(run_directory, False, *found)).read_text()
+    assert text.index("Both were live.") < text.index("They differ.")
+
+
 def test_what_a_broker_said_cannot_become_markup(run_directory):
     nasty = finding("lost", sentence="<script>alert(1)</script>")
     text = report.write(judged(run_directory, False, nasty)).read_text()

@@ -8,6 +8,7 @@ import pytest
 from harness import spec as specs
 from harness import store as stores
 from harness import summary
+from harness.compose import size
 from harness.interface import TestSpec, UsageError
 from harness.systems.own import OwnSystem
 
@@ -147,6 +148,23 @@ def test_a_schedule_that_was_given_is_given_again(tmp_path):
 def test_specs_are_json_in_kebab_case(tmp_path):
     table = json.loads(msgspec.json.encode(specs.build({})))
     assert {"time-limit-s", "payload-bytes"} <= set(table)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"pairs": 1}, "1 pair"),
+        ({"policy": "shared-store"}, "3 pairs"),
+        (
+            {"policy": "shared-store", "pairs": 2, "properties": {"store": {"backups": 2}}},
+            "2 groups of 3 brokers",
+        ),
+        ({"policy": "ha-database"}, "3 brokers"),
+        ({"policy": "standalone", "pairs": 1}, "1 broker"),
+    ],
+)
+def test_the_size_of_a_cluster_is_told_in_what_it_is_made_of(fields, words):
+    assert size(OwnSystem().plan(specs.build(fields))) == words
 
 
 def test_a_plan_has_pairs_of_master_and_slave():

@@ -59,6 +59,14 @@ def test_the_verdict_is_the_first_line_and_the_grave_ones_are_named():
     assert [line.split()[0] for line in graves] == ["lost", "unavailable"]
 
 
+def test_causes_come_before_what_follows_from_them():
+    found = (finding("diverged"), finding("duplicate", "warning"), finding("zombie"), finding("split-brain"))
+    text = lines(Verdict(valid=False, findings=found, reasons=(), statistics=STATISTICS))
+    assert text[0] == "INVALID  replication-kill: split-brain (1), zombie (1), diverged (1)"
+    told = [line.split()[0] for line in text if "(grave)" in line or "(warning)" in line]
+    assert told == ["split-brain", "zombie", "diverged", "duplicate"]
+
+
 def test_a_witness_is_shown_in_words_and_not_without_end():
     text = lines(Verdict(valid=False, findings=(finding("lost", rows=9),), statistics=STATISTICS))
     assert "      #0 at 1.500 s: send ok, message 7" in text
