@@ -14,25 +14,31 @@ import environments.registry
 import nemesis.registry
 import workloads.registry
 from harness.interface import InfrastructureError, TestSpec
+from harness.systems import disk_plan
 from harness.systems import registry as systems
 from nemesis.target import TARGETS
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy: what it is, the system that has it."""
+    """A policy: what it is, the system that has it, whether its brokers share a store or a database."""
 
     description: str
     system: str
+    shares: bool
 
 
 class Nemesis(msgspec.Struct, frozen=True, kw_only=True):
-    """A nemesis. ``environments`` has for each environment "" or the reason why it cannot do it; ``policies`` are those whose brokers have what it breaks."""
+    """A nemesis. ``environments`` has for each environment "" or the reason why it cannot do it; ``policies`` are those whose brokers have what it breaks.
+
+    ``disks`` is whether it breaks disks: outside the simulation only those of brokers that keep their data to themselves.
+    """
 
     description: str
     shapes: tuple[str, ...]
     targets: tuple[str, ...]
     environments: dict[str, str]
     policies: tuple[str, ...]
+    disks: bool
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +82,13 @@ def read() -> Catalogue:
     }
     return Catalogue(
         policies={
-            policy: Policy(description=line, system=system.name)
+            policy: Policy(
+                description=line,
+                system=system.name,
+                shares=any(
+                    node.store is not None or node.database is not None for node in clusters[policy][0]
+                ),
+            )
             for system in systems.systems()
             for policy, line in system.policies.items()
         },
@@ -94,6 +106,7 @@ def read() -> Catalogue:
                     for policy, variants in clusters.items()
                     if any(not kind.lacks(nodes) for nodes in variants)
                 ),
+                disks=disk_plan.breaks_disks(name),
             )
             for name, kind in nemesis.registry.KINDS.items()
         },
@@ -158,7 +171,9 @@ def _table_of_nemeses(catalogue: Catalogue) -> Iterator[str]:
     for name, kind in catalogue.nemeses.items():
         cells = []
         for place in places:
-            reason = kind.environments[place].partition(": ")[2] or kind.environments[place]
+            reason = kind.environments[place]
+            for primitive in nemesis.registry.get(name).primitives:
+                reason = reason.removeprefix(f"{primitive}: ")
             mark = f"[{reasons.setdefault(f'{place}: {reason}', len(reasons) + 1)}]" if reason else "yes"
             cells.append(f"{mark:<{_column(place)}}")
         only = (
@@ -169,6 +184,9 @@ def _table_of_nemeses(catalogue: Catalogue) -> Iterator[str]:
         yield f"  {name:<{width}}  {' '.join(cells)}  {kind.description}{only}"
     for reason, number in reasons.items():
         yield f"  [{number}] not on {reason}"
+    disks = ", ".join(name for name, kind in catalogue.nemeses.items() if kind.disks)
+    shares = ", ".join(name for name, policy in catalogue.policies.items() if policy.shares)
+    yield f"  {disks}: with {shares} only in the simulation, for no broker has its data on a disk of its own"
     yield from _choices("shapes", {name: kind.shapes for name, kind in catalogue.nemeses.items()}, "")
     yield from _choices(
         "targets", {name: kind.targets for name, kind in catalogue.nemeses.items()}, ", or names of nodes"

@@ -14,13 +14,14 @@ from environments.disk_condition import DISK_LEASES, DISK_MOMENTS
 from harness.interface import NodePlan, Schedule, UsageError
 
 
+def breaks_disks(kind: str) -> bool:
+    """Whether faults of this kind need a disk that can break."""
+    return bool({*DISK_LEASES, *DISK_MOMENTS} & set(nemesis.registry.get(kind).primitives))
+
+
 def with_disks(nodes: Sequence[NodePlan], schedule: Schedule) -> tuple[NodePlan, ...]:
     """The nodes, with disks of their own if a fault of the schedule is to hit one. Raises UsageError where their data lies elsewhere."""
-    broken = [
-        fault.kind
-        for fault in schedule.faults
-        if {*DISK_LEASES, *DISK_MOMENTS} & set(nemesis.registry.get(fault.kind).primitives)
-    ]
+    broken = [fault.kind for fault in schedule.faults if breaks_disks(fault.kind)]
     if not broken:
         return tuple(nodes)
     elsewhere = next(

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from harness import cli, judge, session
+from harness import catalogue, cli, judge, session
 from harness import store as stores
 from harness.interface import InfrastructureError, TestSpec, UsageError
+from nemesis import registry as kinds
 
 ROOT = Path(__file__).parents[2]
 
@@ -181,8 +182,30 @@ def test_list_names_everything_and_what_goes_with_what(capsys):
     assert {"groups", "queue"} <= set(table["workloads"])
     assert {"local", "docker"} <= set(table["environments"])
     assert all(name in text for part in table.values() for name in part)
-    for nemesis in table["nemeses"].values():
+    for name, nemesis in table["nemeses"].items():
         assert set(nemesis["environments"]) == set(table["environments"])
+        assert all(reason in text for reason in nemesis["environments"].values() if name.startswith("clock"))
+    shared = [name for name, policy in table["policies"].items() if policy["shares"]]
+    broken = [name for name, nemesis in table["nemeses"].items() if nemesis["disks"]]
+    assert shared == ["shared-store", "ha-database", "multi-instance"]
+    assert {"power-loss", "disk-full"} < set(broken)
+    assert f"{', '.join(broken)}: with {', '.join(shared)} only in the simulation" in text
+
+
+def test_a_disk_that_is_shared_breaks_only_where_the_list_says(capsys):
+    words = ["--policy", "shared-store", "--nemesis", "power-loss", "--environment", "local"]
+    status, _, err = run(capsys, *words)
+    assert status == 254
+    assert "power-loss: a1 keeps its data in a shared store" in err
+    assert err.endswith("use --environment simulation\n")
+
+
+def test_the_list_says_why_in_the_words_of_the_environment(monkeypatch):
+    supported = {primitive: "" for name in kinds.names() for primitive in kinds.get(name).primitives}
+    lacking = {"slow": "no sch_netem: not in this kernel", "cut": "no nftables: not in this kernel"}
+    monkeypatch.setattr(catalogue, "_supports", lambda place: {**supported, **lacking})
+    for reason in lacking.values():
+        assert f"not on docker: {reason}\n" in catalogue.as_text()
 
 
 def test_output_that_nobody_reads_is_no_verdict():
