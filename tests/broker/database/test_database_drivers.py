@@ -210,7 +210,7 @@ def test_sqlite_does_not_know_what_becomes_of_a_transaction_that_is_under_way_at
             return connection
 
         connected = database._connected
-        database._connected = lambda: prepared(connected())
+        database._connected = lambda deadline: prepared(connected(deadline))
         slow = Statement("INSERT INTO thing VALUES ('slow', stuck(), NULL)")
         first = asyncio.ensure_future(database.transact([slow], SOON_S))
         while not begun.is_set():
