@@ -104,7 +104,7 @@ def composed(environment, schedule=None, **given):
 def test_where_nfs_cannot_be_had_its_faults_are_refused_by_the_name_of_what_is_missing(monkeypatch, lack):
     monkeypatch.setattr(stores.ganesha, "missing", lambda: lack if "ganesha" in lack else "")
     monkeypatch.setattr(stores.fuse_device, "missing", lambda: lack if "fuse" in lack else "")
-    with pytest.raises(UsageError, match=f"nfs-stall: {lack}.*docker or simulation"):
+    with pytest.raises(UsageError, match=rf"\(nfs-stall\): .*{lack}.*docker or simulation"):
         composed("local", nemeses=("nfs-stall",))
     with pytest.raises(UsageError, match=f"on NFS, and {lack}"):
         composed("local", properties={"store": {"type": "nfs"}})
