@@ -151,7 +151,7 @@ class AddressSettings(Section, frozen=True, kw_only=True):
     max_size_bytes: Unlimited = 32 * 1024 * 1024
     """Bytes of messages of one queue in memory; above it ``address-full-policy`` holds. -1: only broker.global-max-size counts."""
     address_full_policy: Literal["PAGE", "BLOCK"] = "PAGE"
-    """PAGE: what comes goes to the disk, and back when its turn comes (brokers of ``ha-database`` have no pages: BLOCK holds). BLOCK: producers wait."""
+    """PAGE: what comes goes to the disk, and back when its turn comes. BLOCK: producers wait."""
     page_size_bytes: Annotated[int, Meta(ge=1024)] = 1024 * 1024
     """Bytes of messages that one page holds, and that are read at a time; at most half of max-size-bytes."""
     default_consumer_window: Positive = 1000

@@ -17,7 +17,7 @@ from itertools import chain
 from operator import is_not
 from typing import Final, TypeAlias
 
-from broker.core.message import DELIVERIES, Message, decode, decode_counts, stored_size
+from broker.core.message import DELIVERIES, Message, block, decode, decode_counts, stored_size
 from broker.core.pages import Page
 from broker.storage.records import Record
 
@@ -124,10 +124,13 @@ class Backlog:
             self.tail_size -= size_of(item)
 
     def oldest_of_tail(self, size: int) -> list[Loose]:
-        """So many bytes of messages, or all of the tail: what the next page will hold."""
-        run = []
+        """So many bytes of messages, or all of the tail: what the next page will hold.
+
+        All of one block of ids: a page has one place in the line, and what was taken over from another broker may belong between two blocks of ours.
+        """
+        run: list[Loose] = []
         for item in self._tail:
-            if size <= 0:
+            if size <= 0 or (run and block(item.id) != block(run[0].id)):
                 break
             run.append(item)
             size -= size_of(item)

@@ -19,6 +19,8 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
+from broker.core.message import block
+
 if TYPE_CHECKING:
     from broker.core.consumer import Consumer
     from broker.core.message import Message
@@ -62,9 +64,9 @@ class Lane:
 
     def put_back(self, message: Message) -> None:
         """Return a message to its place."""
-        assert not self.fresh or message.id < self.fresh[0].id, (
-            "a returned message must be older than all fresh ones"
-        )
+        assert (
+            not self.fresh or message.id < self.fresh[0].id or block(message.id) != block(self.fresh[0].id)
+        ), "a returned message must be older than all fresh ones of its block"
         heappush(self.returned, (message.id, message))
 
     def idle(self) -> bool:

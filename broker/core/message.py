@@ -22,6 +22,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from broker.storage.blobs import Blob
+from broker.storage.journal import ID_BLOCK_BITS
 
 if TYPE_CHECKING:
     from broker.core.pages import Page
@@ -153,6 +154,11 @@ def stored_size(data: bytes) -> int:
     _, flags, group_size, target_size, _ = HEAD.unpack_from(data)
     beside = HEAD.size + group_size + target_size + (LARGE.size if flags & IS_LARGE else 0)
     return len(data) - beside + OVERHEAD
+
+
+def block(id_: int) -> int:
+    """The opening of a journal that gave this id out. Ids say who is older within a block; across blocks a message that was taken over may come later."""
+    return id_ >> ID_BLOCK_BITS
 
 
 def encode_counts(message: Message) -> bytes:

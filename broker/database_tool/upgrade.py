@@ -191,8 +191,7 @@ def converted(
     for record in sorted(records, key=lambda record: (record.kind != QUEUE, record.id)):
         if record.kind == PAGE:
             raise ToolRefusedError(
-                f"record {record.id} of the journal is a page: messages that wait on the disk cannot be taken along, since brokers of a cluster have no"
-                " pages; have them consumed first"
+                f"record {record.id} of the journal is a page: messages that wait on the disk cannot be taken along; have them consumed first"
             )
         if record.kind not in KNOWN:
             raise ToolRefusedError(

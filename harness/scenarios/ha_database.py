@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from harness.interface import Fault, Schedule, TestSpec
+from harness.scenarios.paged import paged
 from harness.scenarios.scenario import Roles, Scenario
 
 _HA: Final = "ha-policy.ha-database."
@@ -54,6 +55,14 @@ SCENARIOS: Final = (
         claim="what the failed broker had goes on elsewhere, its large messages too",
         source=_SOURCE,
         spec=_spec("ha1-large", large_message_share=0.2),
+        schedule=Schedule(faults=(_fault("kill", 3.0, 6.0),)),
+        roles=Roles(live=("a1",)),
+    ),
+    Scenario(
+        id="HA1-paging",
+        claim="what the failed broker had goes on elsewhere, messages that wait on pages too",
+        source=_SOURCE,
+        spec=paged(_spec("ha1-paging")),
         schedule=Schedule(faults=(_fault("kill", 3.0, 6.0),)),
         roles=Roles(live=("a1",)),
     ),

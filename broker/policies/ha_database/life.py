@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from broker.cluster.balancing import Balancing
 from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
-from broker.core.message import MESSAGE, QUEUE
+from broker.core.message import MESSAGE
 from broker.ha_policy import DatabaseStoreSection, HaDatabaseSection
 from broker.policies.ha_database.homes import Homes
 from broker.policies.ha_database.lease import LeaseGate
@@ -267,15 +267,15 @@ class Life:
         if self._ended.done() or self._stopping:
             return
         session = max(gained)
-        adopted = self._journal.adopt(session, records, keep=frozenset({QUEUE}))
-        self.live.engine.adopt(Recovered(adopted))
+        self._journal.adopt(session, records)
+        self.live.engine.adopt(Recovered(records))
         self.homes.adopt(session, gained)
         self.taken_over.append(victim.broker_id)
         self.takeovers.append((victim.broker_id, victim.epoch))
         _log.warning(
             "ha-database: %s is taken over with %d messages in %d store sessions",
             victim.broker_id,
-            sum(record.kind == MESSAGE for record in adopted),
+            sum(record.kind == MESSAGE for record in records),
             len(gained) - 1,
         )
         try:

@@ -124,7 +124,6 @@ class DatabaseStore:
             records,
             sync_period_s=self._section.journal_sync_period / 1000,
             timeout_s=self._section.network_timeout / 1000,
-            paging=True,
         )
         return Inherited(life, node_id, journal, Recovered(records))
 

@@ -53,16 +53,17 @@ class _Batch:
     updated: dict[int, dict[int, bytes]] = field(default_factory=dict)
     deleted: dict[int, None] = field(default_factory=dict)
 
-    def take(self, stored: int, operation: Operation) -> None:
-        """One operation on the record whose id in the store is ``stored``."""
+    def take(self, operation: Operation) -> None:
+        """One operation more."""
+        id_ = operation.id
         if operation.action == ADD:
-            self.added[stored] = (operation.kind, operation.data)
+            self.added[id_] = (operation.kind, operation.data)
         elif operation.action == UPDATE:
-            self.updated.setdefault(stored, {})[operation.kind] = operation.data
+            self.updated.setdefault(id_, {})[operation.kind] = operation.data
         else:
-            self.updated.pop(stored, None)
-            if self.added.pop(stored, None) is None:
-                self.deleted[stored] = None
+            self.updated.pop(id_, None)
+            if self.added.pop(id_, None) is None:
+                self.deleted[id_] = None
 
 
 class DatabaseJournal:
@@ -78,7 +79,6 @@ class DatabaseJournal:
         records: what lives in the store that is ours.
         sync_period_s: the shortest time from one batch to the next.
         timeout_s: for each batch.
-        paging: are there pages? Not where records of others are adopted: the messages of a page have no records whose ids could change with theirs.
     """
 
     def __init__(
@@ -90,7 +90,6 @@ class DatabaseJournal:
         *,
         sync_period_s: float,
         timeout_s: float,
-        paging: bool = False,
     ) -> None:
         self.synced = 0
         self.last_sequence = 0
@@ -105,11 +104,9 @@ class DatabaseJournal:
         self._last_id = owner.session << s.SESSION_SHIFT
         rows = [BlobRows(blobs, owner, kind, timeout_s) for kind in (LARGE_MESSAGES, PAGING)]
         self.large = Blobs(rows[0], self.next_id)
-        self.pages = Blobs(rows[1], self.next_id) if paging else None
+        self.pages = Blobs(rows[1], self.next_id)
         self._rows = rows
         self._live: dict[int, None] = {record.id: None for record in records}
-        self._stored: dict[int, int] = {}
-        """The ids in the store of records that were adopted, by the ids that the engine knows them by."""
         self._batch = _Batch(0, 0)
         self._wanted = asyncio.Event()
         self._idle = asyncio.Event()
@@ -131,13 +128,11 @@ class DatabaseJournal:
         self._check(operations)
         batch = self._batch
         for operation in operations:
-            stored = self._stored.get(operation.id, operation.id)
-            batch.take(stored, operation)
+            batch.take(operation)
             if operation.action == ADD:
                 self._live[operation.id] = None
             elif operation.action == DELETE:
                 del self._live[operation.id]
-                self._stored.pop(operation.id, None)
         self.last_sequence += 1
         batch.after = self.last_sequence
         self._idle.clear()
@@ -149,25 +144,14 @@ class DatabaseJournal:
         self._last_id += 1
         return self._last_id
 
-    def adopt(
-        self, session: int, records: Sequence[Record], keep: frozenset[int] = frozenset()
-    ) -> list[Record]:
-        """Records of a broker that was taken over, as the engine may have them: with new ids, younger than all it has and older than all to come.
+    def adopt(self, session: int, records: Sequence[Record]) -> None:
+        """Records of a broker that was taken over live here too from now on, by the ids that they have in the store: pages name their messages by them.
 
-        ``session`` is our new one. Records of the kinds in ``keep`` are named by others and keep their ids. In the store nothing is changed.
+        ``session`` is our new one: what is added from now on is younger than all of these.
         """
-        assert self.pages is None, "pages name messages by ids that would change"
         assert session << s.SESSION_SHIFT > self._last_id, "a session older than the present one"
         self._last_id = session << s.SESSION_SHIFT
-        adopted = []
-        for record in records:
-            id_ = record.id
-            if record.kind not in keep:
-                id_ = self.next_id()
-                self._stored[id_] = record.id
-            self._live[id_] = None
-            adopted.append(record._replace(id=id_))
-        return adopted
+        self._live |= {record.id: None for record in records}
 
     async def sweep(self) -> None:
         """See ``Entries.sweep``, for all sessions that are ours. Raises JournalDamagedError, JournalReplacedError, OSError."""
@@ -193,18 +177,14 @@ class DatabaseJournal:
         for rows in self._rows:
             rows.end()
         await asyncio.gather(self._writer, return_exceptions=True)
-        for blobs in self._all_blobs:
+        for blobs in (self.large, self.pages):
             await blobs.close()
 
     # ---- inside
 
-    @property
-    def _all_blobs(self) -> list[Blobs]:
-        return [self.large] if self.pages is None else [self.large, self.pages]
-
     async def _sweep(self, concerned: Callable[[int], bool]) -> None:
         try:
-            for blobs in self._all_blobs:
+            for blobs in (self.large, self.pages):
                 await blobs.sweep(concerned)
         except OwnershipLostError as error:
             raise JournalReplacedError(str(error)) from error

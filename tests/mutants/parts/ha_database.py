@@ -74,7 +74,13 @@ MUTANTS: Final = (
         "messages that were taken over and consumed are removed from memory, not from the store",
         frozenset({"duplicate"}),
         ENDED,
-        (Replacement(_JOURNAL, "                self._stored[id_] = record.id\n", ""),),
+        (
+            Replacement(
+                _JOURNAL,
+                "tuple(key(id_) for id_ in batch.deleted)",
+                "tuple((cluster, self._owner.session, id_) for id_ in batch.deleted)",
+            ),
+        ),
     ),
     Mutant(
         "anybody-takes-the-client-in",
