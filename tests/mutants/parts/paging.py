@@ -7,8 +7,20 @@ from typing import Any, Final
 from mutants.mutant import Arena, Mutant, Replacement
 
 _PART: Final = "paging"
-_LOST_PAGE: Final = frozenset({"lost", "stuck", "not-recovered", "unavailable"})
-"""A broker that misses a page does not start on the others either."""
+_LENIENT: Final = (
+    Replacement(
+        "broker/storage/blobs.py",
+        "            if blob in self._references and present.get(blob.id, -1) < blob.size:\n",
+        "            if self.kind != PAGING and blob in self._references and present.get(blob.id, -1) < blob.size:\n",
+    ),
+    Replacement(
+        "broker/core/paging.py",
+        "            except JournalDamagedError as error:\n                _log.error(",
+        "            except (JournalDamagedError, OSError):\n                messages = []\n                break\n"
+        "            except JournalDamagedError as error:\n                _log.error(",
+    ),
+)
+"""A page that is missing or damaged is taken for an empty one: else its broker would not start, and lose nothing."""
 
 _FULL: Final[dict[str, Any]] = {
     "pairs": 1,
@@ -45,11 +57,12 @@ MUTANTS: Final = (
     Mutant(
         "page-named-before-it-is-on-the-disk",
         _PART,
-        "ARTEMIS-2053",
-        "the entry that puts a page in the place of its messages is written when the page is, which nobody has synced",
-        _LOST_PAGE,
+        "ARTEMIS-2092",
+        "the entry that puts a page in the place of its messages is written when the page is, which nobody has synced; what is missing is passed over",
+        frozenset({"lost"}),
         ALONE,
         (
+            *_LENIENT,
             Replacement(
                 "broker/storage/blobs.py",
                 "        await self.flush()\n        await self._file.close()\n",
@@ -61,10 +74,11 @@ MUTANTS: Final = (
         "page-not-sent-to-the-backup",
         _PART,
         "own",
-        "only large messages go to the backup beside the entries, pages do not",
-        _LOST_PAGE,
+        "only large messages go to the backup beside the entries, pages do not; what is missing is passed over",
+        frozenset({"lost"}),
         REPLICATED,
         (
+            *_LENIENT,
             Replacement(
                 "broker/policies/replication/feed.py",
                 "(journal.large, journal.pages)",
