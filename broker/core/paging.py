@@ -235,8 +235,9 @@ class Paging:
             try:
                 messages = await self.read(page)
                 break
-            except JournalDamagedError as error:
+            except (JournalDamagedError, FileNotFoundError) as error:
                 _log.error("%s: a page cannot be read: %s", queue.name, error)
+                self._stopped = True
                 if self._entries.on_failed is not None:
                     self._entries.on_failed(JournalFailedError(str(error)))
                 return

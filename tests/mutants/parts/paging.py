@@ -15,9 +15,9 @@ _LENIENT: Final = (
     ),
     Replacement(
         "broker/core/paging.py",
-        "            except JournalDamagedError as error:\n                _log.error(",
+        "            except (JournalDamagedError, FileNotFoundError) as error:\n                _log.error(",
         "            except (JournalDamagedError, OSError):\n                messages = []\n                break\n"
-        "            except JournalDamagedError as error:\n                _log.error(",
+        "            except (JournalDamagedError, FileNotFoundError) as error:\n                _log.error(",
     ),
 )
 """A page that is missing or damaged is taken for an empty one: else its broker would not start, and lose nothing."""
