@@ -19,8 +19,6 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from broker.core.message import block
-
 if TYPE_CHECKING:
     from broker.core.consumer import Consumer
     from broker.core.message import Message
@@ -51,10 +49,10 @@ class Lane:
         return len(self.fresh) + len(self.returned)
 
     def head(self) -> int:
-        """The id of the oldest message, 0 for an empty lane."""
+        """The place of the oldest message in its queue, 0 for an empty lane."""
         if self.returned:
             return self.returned[0][0]
-        return self.fresh[0].id if self.fresh else 0
+        return self.fresh[0].place if self.fresh else 0
 
     def pop(self) -> Message:
         """Take the oldest message. What comes back was taken from the front, so it is always older than what is fresh."""
@@ -64,10 +62,10 @@ class Lane:
 
     def put_back(self, message: Message) -> None:
         """Return a message to its place."""
-        assert (
-            not self.fresh or message.id < self.fresh[0].id or block(message.id) != block(self.fresh[0].id)
-        ), "a returned message must be older than all fresh ones of its block"
-        heappush(self.returned, (message.id, message))
+        assert not self.fresh or message.place < self.fresh[0].place, (
+            "a returned message must be older than all fresh ones"
+        )
+        heappush(self.returned, (message.place, message))
 
     def idle(self) -> bool:
         """Nothing waits, nobody holds or owns it: it may be forgotten."""

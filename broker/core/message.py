@@ -52,10 +52,10 @@ OVERHEAD: Final = 256
 class Message:
     """One message in one queue.
 
-    ``id`` is its record in the journal and its place in its queue: ids grow, so a message that comes back goes before all
-    younger ones. ``target`` is the queue it is meant for, which differs from the one it is in only for store-and-forward
-    queues. ``redelivered`` means that an earlier delivery cannot be excluded. ``deliveries`` counts dispatches to consumers,
-    ``refusals`` those that a client refused (NACK, or an ACK it rolled back): only these lead to the dead letters, since a lost
+    ``id`` is its record in the journal. ``place`` is its place in its queue, given when it is lined up: places grow, so a message that comes back
+    goes before all younger ones. (Ids grow too, but those of a broker that was taken over may be lower than what was lined up before.) ``target``
+    is the queue it is meant for, which differs from the one it is in only for store-and-forward queues. ``redelivered`` means that an
+    earlier delivery cannot be excluded. ``deliveries`` counts dispatches to consumers, ``refusals`` those that a client refused (NACK, or an ACK it rolled back): only these lead to the dead letters, since a lost
     connection says nothing about the messages that were in flight on it. ``large``: the body
     is in a file, and ``body`` has only its beginning, for who wants to see which message it is. ``page``: the page whose blob
     stores it, None for one with a record of its own.
@@ -70,6 +70,7 @@ class Message:
         "id",
         "large",
         "page",
+        "place",
         "redelivered",
         "refusals",
         "size",
@@ -94,6 +95,7 @@ class Message:
         self.closes = closes
         self.large = large
         self.page: Page | None = None
+        self.place = 0
         self.deliveries = 0
         self.refusals = 0
         self.redelivered = False

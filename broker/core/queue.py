@@ -62,7 +62,7 @@ class Queue:
     """
 
     __slots__ = (
-        "_limit", "_plain", "_scheduled", "_unowned", "_with_work", "backlog", "consumers", "handed_over", "id", "lanes", "may_dispatch", "messages",
+        "_last_place", "_limit", "_plain", "_scheduled", "_unowned", "_with_work", "backlog", "consumers", "handed_over", "id", "lanes", "may_dispatch", "messages",
         "name", "page_bytes", "pager", "paging", "rotation", "settings", "size", "slack",
     )  # fmt: skip
 
@@ -95,6 +95,7 @@ class Queue:
         self.backlog: Backlog | None = None
         """What waits behind ``messages``; None while nothing does."""
         self._plain = Lane(None)
+        self._last_place = 0
         self._unowned: list[tuple[int, Lane]] = []
         self._with_work: dict[Consumer, None] = {}
         self._scheduled = False
@@ -163,6 +164,7 @@ class Queue:
 
     def _line_up(self, message: Message) -> None:
         self.messages[message.id] = message
+        message.place = self._last_place = self._last_place + 1
         group = message.group
         if group is None:
             self._plain.fresh.append(message)

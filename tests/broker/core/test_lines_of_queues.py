@@ -1,12 +1,18 @@
 """What each queue holds at a start, whose store has records of several brokers."""
 
+import asyncio
+
+import pytest
+from engines import Broker
+
 from broker.core import recovery
 from broker.core.message import MESSAGE, QUEUE, Message, encode
+from broker.storage.journal import Recovered
 from broker.storage.records import Record
 
 
-def message(id_, queue_id):
-    return Record(id_, MESSAGE, encode(Message("q", b"", b"x", None), queue_id), ())
+def message(id_, queue_id, text="x", group=None):
+    return Record(id_, MESSAGE, encode(Message("q", b"", text.encode(), group), queue_id), ())
 
 
 def test_messages_of_one_name_stand_in_order_of_their_ids_whichever_record_they_name():
@@ -27,3 +33,32 @@ def test_messages_of_one_name_stand_in_order_of_their_ids_whichever_record_they_
         "q": [6, 7, 11, 12, 13],
         "r": [10],
     }
+
+
+@pytest.mark.parametrize("group", ["g", None])
+def test_what_was_taken_over_stays_behind_what_was_there_though_its_ids_are_lower(group):
+    async def scenario():
+        broker = await (await Broker.start()).restart()
+        for text in ("own 1", "own 2"):
+            assert broker.send(text, group).id > 9
+        await broker.settle()
+        first = broker.consume()
+        await broker.settle()
+        taken = [
+            Record(5, QUEUE, b"q", ()),
+            message(6, 5, "taken 1", group),
+            message(7, 5, "taken 2", group),
+        ]
+        broker.engine.adopt(Recovered(taken))
+        await broker.settle()
+        assert first.texts == ["own 1", "own 2", "taken 1", "taken 2"]
+        first.leave()
+        second = broker.consume(window=3)
+        await broker.settle()
+        assert second.texts == ["own 1", "own 2", "taken 1"]
+        second.leave()
+        third = broker.consume()
+        await broker.settle()
+        assert third.texts == first.texts
+
+    asyncio.run(scenario())
