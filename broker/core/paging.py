@@ -49,14 +49,14 @@ class Paging:
 
     # ---------------------------------------------------------------------------------------------- what the journal is told
 
-    def removals(self, messages: Iterable[Message]) -> list[Operation]:
+    def removals(self, messages: Sequence[Message]) -> list[Operation]:
         """The operations by which these messages end, in the entry that is appended now."""
-        operations = []
+        operations = [Operation(DELETE, MESSAGE, message.id) for message in messages if message.page is None]
+        if len(operations) == len(messages):
+            return operations
         consumed: dict[Page, list[int]] = {}
         for message in messages:
-            if message.page is None:
-                operations.append(Operation(DELETE, MESSAGE, message.id))
-            else:
+            if message.page is not None:
                 consumed.setdefault(message.page, []).append(message.id)
         for page, ids in consumed.items():
             page.consume(ids)
@@ -113,7 +113,8 @@ class Paging:
 
     def full(self) -> bool:
         """Has all memory together reached its bound?"""
-        return self._memory.over
+        memory = self._memory
+        return memory.size >= memory.bound
 
     def arrived(self, queue: Queue, backlog: Backlog) -> None:
         """There is more in the backlog of a queue that pages: write a page when it is worth it."""
