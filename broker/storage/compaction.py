@@ -110,8 +110,9 @@ class Compactor:
             _log.error(
                 "journal: compaction of %s: please report this", self._journal.directory, exc_info=error
             )
-        # Under load much may have been sealed meanwhile, and nothing may be for a long time.
-        self.consider()
+        if not task.cancelled():
+            # Under load much may have been sealed meanwhile, and nothing may be for a long time.
+            self.consider()
 
     def _sealed(self) -> list[Segment]:
         sealed = []

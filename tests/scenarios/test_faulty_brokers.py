@@ -21,10 +21,20 @@ from harness.scenarios import named
 from harness.simulate import simulate
 
 
-def run(scenario, faults=None, **changes):
+def run(scenario, faults=None, *, seed=1, **changes):
     case = named(scenario)
     schedule = case.schedule if faults is None else Schedule(faults=faults)
-    return simulate(msgspec.structs.replace(case.spec, seed=1, **changes), schedule)
+    return simulate(msgspec.structs.replace(case.spec, seed=seed, **changes), schedule)
+
+
+def run_until(anomaly, *arguments, **changes):
+    """The first of a few runs in which the broken brokers came to do it: who is faster by a millisecond is the seed's luck."""
+    ran = None
+    for seed in range(1, 9):
+        ran = run(*arguments, seed=seed, **changes)
+        if anomaly in ran.grave:
+            break
+    return ran
 
 
 def shown(ran, name):
@@ -92,7 +102,7 @@ def test_with_compare_and_set_those_who_come_late_take_nothing_over(monkeypatch)
 
 def test_without_compare_and_set_those_who_come_late_take_over_what_another_has(monkeypatch):
     monkeypatch.setattr(Registry, "begin_takeover", begin_without_compare)
-    ran = run("HA1", **QUIET)
+    ran = run_until("double-takeover", "HA1", **QUIET)
     assert "double-takeover" in ran.grave, (ran.grave, ran.trouble)
     first, second = shown(ran, "double-takeover")
     assert (first["f"], second["f"]) == ("takeover", "takeover")
@@ -195,7 +205,7 @@ def test_brokers_that_do_not_learn_of_each_other_again_have_diverged(monkeypatch
     assert ran.valid, (ran.grave, ran.trouble)
     assert rows_of(ran, "view", "broker")
     monkeypatch.setattr(Membership, method, broken)
-    ran = run("HA1", (SEPARATED,), **QUIET, recovery_bound_s=8.0)
+    ran = run_until("diverged", "HA1", (SEPARATED,), **QUIET, recovery_bound_s=8.0)
     assert "diverged" in ran.grave, (ran.grave, ran.trouble)
     found = [one for one in ran.findings if one.name == "diverged"]
     assert kind in {one.key.split(" ")[0] for one in found}
