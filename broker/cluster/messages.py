@@ -163,13 +163,17 @@ class Forwarded(Reply, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class VoteRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
-    """Who may be live after replication ``session`` of ``node_id`` was interrupted? ``claimant`` asks for itself, for the ``round``-th time."""
+    """Who may be live after replication ``session`` of ``node_id`` was interrupted? ``claimant`` asks for itself, for the ``round``-th time.
+
+    ``stays``: it is the live, and would stay; else its backup, which would take over.
+    """
 
     vote: str
     node_id: str
     session: str
     claimant: str
     round: int
+    stays: bool
 
 
 class VoteAnswer(Reply, frozen=True, array_like=True, tag=True, gc=False):

@@ -168,7 +168,14 @@ class Count:
 
 
 async def vote(
-    membership: Membership, node_id: str, session: str, round_: int, *, needed: int, timeout_s: float
+    membership: Membership,
+    node_id: str,
+    session: str,
+    round_: int,
+    *,
+    stays: bool,
+    needed: int,
+    timeout_s: float,
 ) -> Result:
     """Ask every other live broker that we are linked with; ends when it is decided, or after ``timeout_s`` (``quorum-vote-wait``).
 
@@ -183,7 +190,7 @@ async def vote(
     async def ask(voter: str, link: Link) -> None:
         try:
             reply = await link.call(
-                m.VoteRequest(link.number(), name, node_id, session, claimant, round_), timeout_s
+                m.VoteRequest(link.number(), name, node_id, session, claimant, round_, stays), timeout_s
             )
         except (LinkError, TimeoutError) as error:
             count.refused[voter] = str(error) or "no answer in time"
@@ -224,11 +231,13 @@ class Voter:
         grants: Grants,
         keep: Callable[[Grant, Callable[[], None]], None],
         drop: Callable[[Sequence[Grant]], None],
+        in_doubt: Callable[[], bool],
     ) -> None:
         self._node_id = node_id
         self._grants = grants
         self._keep = keep
         self._drop = drop
+        self._in_doubt = in_doubt
         self._membership: Membership | None = None
         self._starting: dict[str, tuple[Link, int]] = {}
         """By node ID, who was told that nobody has been voted into its place, over which link, and the activation it starts with."""
@@ -250,6 +259,9 @@ class Voter:
         """Decide, keep the decision, then answer."""
         decision: Grant | None = None
         granted, reason = False, self._successor(request)
+        if not reason and not request.stays and self._in_doubt():
+            # Somebody may be live in our own place by now and vote too: there would be two electorates (bug 35).
+            reason = "in doubt itself"
         if not reason:
             granted, reason, decision = self._grants.ask(
                 request.node_id, request.session, request.claimant, request.round

@@ -203,7 +203,13 @@ class VoteMachine(LoopMachine):
         async def ask():
             needed = votes_needed(membership.live_nodes_seen)
             result = await vote(
-                membership, NODE, now.session, round_, needed=needed, timeout_s=WAIT_MS / 1000
+                membership,
+                NODE,
+                now.session,
+                round_,
+                stays=False,
+                needed=needed,
+                timeout_s=WAIT_MS / 1000,
             )
             assert result.needed == needed
             assert result.passed == (len(result.voters) >= needed)

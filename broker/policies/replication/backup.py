@@ -167,6 +167,7 @@ class BackupRole:
                 live.node_id,
                 session,
                 self._round,
+                stays=False,
                 needed=needed,
                 timeout_s=section.quorum_vote_wait / 1000,
             )

@@ -33,7 +33,7 @@ class Ballots:
                 grant = msgspec.msgpack.decode(record.data, type=Grant)
                 grants.append(grant)
                 self._records.setdefault((grant.node_id, grant.session), []).append(record.id)
-        self.voter = Voter(node_id, Grants(grants), self._keep, self._drop)
+        self.voter = Voter(node_id, Grants(grants), self._keep, self._drop, lambda: gate.held)
 
     def _keep(self, grant: Grant, done: Callable[[], None]) -> None:
         """Write a decision; ``done`` when it is on our disk, and on the backup's if it follows."""

@@ -50,7 +50,13 @@ class LiveVote:
             needed = votes_needed(membership.live_nodes_seen, section.quorum_size)
             timeout_s = max(0.001, deadline - loop.time())
             result = await vote(
-                membership, self._node_id, self._session, self._round, needed=needed, timeout_s=timeout_s
+                membership,
+                self._node_id,
+                self._session,
+                self._round,
+                stays=True,
+                needed=needed,
+                timeout_s=timeout_s,
             )
             last = loop.time() + ROUND_S >= deadline
             news = result.passed or last or result.reasons != reasons

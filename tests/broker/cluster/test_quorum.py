@@ -203,9 +203,9 @@ def asked(seen, claimant, session):
         kept.append(grant)
         done()
 
-    voter = Voter("b", Grants(), keep, lambda grants: None)
+    voter = Voter("b", Grants(), keep, lambda grants: None, lambda: False)
     voter.install(seen)
-    voter.asked(SimpleNamespace(send=answers.append), m.VoteRequest(1, "v", "a", session, claimant, 1))
+    voter.asked(SimpleNamespace(send=answers.append), request(claimant, session))
     (answered,) = answers
     return answered, kept
 
@@ -238,14 +238,25 @@ class Linked:
         self.send = self.said.append
 
 
-def voter_of(grants):
-    voter = Voter("b", grants, lambda grant, done: done(), lambda grants: None)
+def voter_of(grants, *, in_doubt=False):
+    voter = Voter("b", grants, lambda grant, done: done(), lambda grants: None, lambda: in_doubt)
     voter.install(Seen())
     return voter
 
 
 def request(claimant, session, round_=1):
-    return m.VoteRequest(1, "v", "a", session, claimant, round_)
+    """a1 is the live and would stay."""
+    return m.VoteRequest(1, "v", "a", session, claimant, round_, claimant == "a1")
+
+
+def test_who_is_in_doubt_lets_a_live_stay_and_no_backup_take_over():
+    """Bug 35: it may have been replaced, and its successor votes too."""
+    voter, asker = voter_of(Grants(), in_doubt=True), Linked("a2")
+    voter.asked(asker, request("a2", "1.1.0"))
+    voter.asked(asker, request("a1", "1.1.0"))
+    refused, granted = asker.said
+    assert (refused.granted, refused.reason) == (False, "in doubt itself")
+    assert granted.granted
 
 
 def test_a_master_that_starts_is_told_who_was_voted_into_its_place():

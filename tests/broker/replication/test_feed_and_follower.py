@@ -150,26 +150,27 @@ def test_a_voter_keeps_its_word_over_a_restart():
                 answers.append(message)
 
         voter = Ballots("B", journal, gate, recovered).voter
-        voter.asked(Asker(), m.VoteRequest(1, "v1", "A", session, "a1", 1))
+        voter.asked(Asker(), m.VoteRequest(1, "v1", "A", session, "a1", 1, stays=True))
         assert answers == [], "not before it is durable"
         await until(lambda: answers, "answered")
         assert answers[0].granted
         await journal.close()
         journal, recovered = await Journal.open(volume, "journal")
         voter = Ballots("B", journal, DurabilityGate(journal.synced), recovered).voter
-        voter.asked(Asker(), m.VoteRequest(2, "v2", "A", session, "a2", 1))
+        voter.asked(Asker(), m.VoteRequest(2, "v2", "A", session, "a2", 1, stays=False))
         assert (answers[1].granted, answers[1].reason) == (False, "granted to a1")
         await journal.close()
 
     run(scenario)
 
 
-def test_a_voter_that_waits_for_a_vote_itself_still_votes():
-    """Its gate is held; two pairs that are interrupted at once need each other."""
+def test_a_voter_that_waits_for_a_vote_itself_still_lets_others_stay():
+    """Its gate is held; two pairs that are interrupted at once need each other. But nobody takes over by such a vote (bug 35)."""
 
     async def scenario():
         journal, recovered = await Journal.open(MemoryVolume(), "journal")
         gate = DurabilityGate()
+        journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
         gate.hold()
         answers = []
 
@@ -178,9 +179,15 @@ def test_a_voter_that_waits_for_a_vote_itself_still_votes():
                 answers.append(message)
 
         voter = Ballots("B", journal, gate, recovered).voter
-        voter.asked(Asker(), m.VoteRequest(1, "v1", "A", session_name(1, 1, 1), "a1", 1))
+        voter.asked(Asker(), m.VoteRequest(1, "v1", "A", session_name(1, 1, 1), "a1", 1, stays=True))
         await until(lambda: answers, "answered")
         assert answers[0].granted
+        voter.asked(Asker(), m.VoteRequest(2, "v2", "C", session_name(1, 1, 1), "c2", 1, stays=False))
+        assert (answers[1].granted, answers[1].reason) == (False, "in doubt itself")
+        gate.release()
+        voter.asked(Asker(), m.VoteRequest(3, "v3", "C", session_name(1, 1, 1), "c2", 1, stays=False))
+        await until(lambda: len(answers) == 3, "answered")
+        assert answers[2].granted
         await journal.close()
 
     run(scenario)
