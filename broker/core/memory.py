@@ -17,10 +17,10 @@ Callback = Callable[[], None]
 class Memory:
     """Counts the bytes of messages and calls back those who wait, in the order in which they began."""
 
-    __slots__ = ("_queues", "_scheduled", "_waiting", "bound", "size")
+    __slots__ = ("_bound", "_queues", "_scheduled", "_waiting", "size")
 
     def __init__(self, bound: int, queues: Mapping[str, Queue]) -> None:
-        self.bound = bound
+        self._bound = bound
         self._queues = queues
         self._waiting: dict[Callback, str] = {}
         self._scheduled = False
@@ -47,14 +47,14 @@ class Memory:
     @property
     def over(self) -> bool:
         """Do all queues together have as much as they may?"""
-        return self.size >= self.bound
+        return self.size >= self._bound
 
     def is_full(self, name: str) -> bool:
         """Must producers to that queue wait?"""
         queue = self._queues.get(name)
         if queue is None:
             return self.over
-        return queue.full or self.size >= self.bound + queue.slack
+        return queue.full or self.size >= self._bound + queue.slack
 
     def wait(self, name: str, callback: Callback) -> None:
         """Call back, once and soon, when the queue has room."""

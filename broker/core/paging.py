@@ -113,8 +113,7 @@ class Paging:
 
     def full(self) -> bool:
         """Has all memory together reached its bound?"""
-        memory = self._memory
-        return memory.size >= memory.bound
+        return self._memory.over
 
     def arrived(self, queue: Queue, backlog: Backlog) -> None:
         """There is more in the backlog of a queue that pages: write a page when it is worth it."""
