@@ -1,4 +1,4 @@
-"""The house stays as it was drawn: layers point one way, modules fit in the head, the seams are not bypassed."""
+"""The house stays as it was drawn: layers point one way, the seams are not bypassed."""
 
 import ast
 import subprocess
@@ -73,11 +73,6 @@ def test_an_import_against_the_arrow_is_noticed(tmp_path):
     )
     assert lint.returncode != 0
     assert "broker.wrong" in lint.stdout
-
-
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_module_fits_in_the_head(path):
-    assert len(path.read_text().splitlines()) <= 450
 
 
 def forbidden_calls(source: str) -> list[str]:
