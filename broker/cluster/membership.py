@@ -19,11 +19,13 @@ from typing import Any
 import msgspec
 
 from broker.cluster import messages as m
+from broker.cluster.incarnation import next_incarnation
 from broker.cluster.link import Link, LinkError, Terms
 from broker.cluster.peer import Peer
 from broker.config import BrokerConfig, ClusterSection
 from broker.policies.policy import StartError
 from broker.seams import Seams
+from broker.storage.volume import Volume
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +49,7 @@ class Membership:
             connector=section.connector,
             stomp_connector=section.stomp_connector,
             group_name=role.group_name if role is not None else None,
-            started=int(seams.wall_clock() * 1_000_000),
+            incarnation=0,
             version=0,
             activation=0,
         )
@@ -79,9 +81,19 @@ class Membership:
 
     # ---------------------------------------------------------------------------------------------- life
 
-    async def start(self) -> None:
-        """Listen, and dial the static connectors. Raises StartError when the address cannot be had."""
+    async def start(self, volume: Volume | None = None) -> None:
+        """Take the next incarnation number, listen, and dial the static connectors. Raises StartError when the address cannot be had.
+
+        ``volume`` is this broker's own; None where it has none.
+        """
         section = self.section
+        try:
+            incarnation = await next_incarnation(volume, self._seams)
+        except OSError as error:
+            raise StartError(
+                f"the incarnation number cannot be kept in the data directory: {error}"
+            ) from None
+        self.own = msgspec.structs.replace(self.own, incarnation=incarnation)
         try:
             self._listener = await asyncio.get_running_loop().create_server(
                 lambda: Link(self.terms, None, on_open=self._accept), section.host, section.port
@@ -106,7 +118,7 @@ class Membership:
         if self._stopped:
             return
         self._stopped = True
-        self.broadcast(m.Leaving(self.own.name, self.own.started))
+        self.broadcast(m.Leaving(self.own.name, self.own.incarnation))
         if self._listener is not None:
             self._listener.close()
         peers = list(dict.fromkeys(self._peers.values()))
@@ -219,7 +231,7 @@ class Membership:
     def _dialled(self, peer: Peer, link: Link) -> None:
         member = link.member
         assert member is not None
-        if member.name == self.own.name and member.started == self.own.started:
+        if member.name == self.own.name and member.incarnation == self.own.incarnation:
             peer.retire()  # A static connector that leads to ourselves.
             return
         known = self._peers.setdefault(member.connector, peer)
@@ -229,7 +241,7 @@ class Membership:
         link.on_message = lambda message: self._first(peer, link, message)
         link.on_closed = lambda reason: self._lost(link, reason)
         _log.info("cluster: linked with %s (%s)", member.name, member.role)
-        self._learn(member, direct=True)
+        self._learn(member, direct=True, met=True)
         link.member = self._latest(member)
         self._greet(link)
 
@@ -245,7 +257,7 @@ class Membership:
             self._accepted[link] = None
             link.on_message = lambda message: self._take(link, message)
             link.on_closed = lambda _: self._accepted.pop(link, None)
-            self._learn(member, direct=True)
+            self._learn(member, direct=True, met=True)
             link.send(m.Members((self.own, *(known for known, _ in self.linked()))))
             self._greet(link)
 
@@ -284,21 +296,29 @@ class Membership:
     def _latest(self, member: m.Member) -> m.Member:
         """What that life of a broker said last: news comes over one of two links between us, and may overtake what it had said before over the other."""
         known = self.known.get(member.name)
-        overtaken = known is not None and known.started == member.started and known.version > member.version
+        overtaken = (
+            known is not None and known.incarnation == member.incarnation and known.version > member.version
+        )
         return known if known is not None and overtaken else member
 
-    def _learn(self, member: m.Member, *, direct: bool) -> None:
+    def _learn(self, member: m.Member, *, direct: bool, met: bool = False) -> None:
+        """Take in what is said of a broker. ``direct``: by itself; ``met``: in the handshake of a new link, which only a broker that lives now can make.
+
+        What comes later over a link may be the last words of a life that is over, sent before the present life began.
+        """
         if member.name == self.own.name:
             return
         known = self.known.get(member.name)
-        newer = known is None or (known.started, known.version) < (member.started, member.version)
-        other_life = known is not None and known.started != member.started
-        if newer or (direct and other_life):
+        link = self.link_to(member.name)
+        linked = link.member if link is not None else None
+        hearsay = not direct and linked is not None and linked.incarnation != member.incarnation
+        newer = known is None or (known.incarnation, known.version) < (member.incarnation, member.version)
+        other_life = known is not None and known.incarnation != member.incarnation
+        if (newer and not hearsay) or (met and other_life):
             self.known[member.name] = member
-        if direct:
-            link = self.link_to(member.name)
-            if link is not None:  # even if others had told us before: of who is live, they cannot convince us
-                link.member = self._latest(member)
+        # Even if others had told us before: of who is live, they cannot convince us.
+        if direct and link is not None and linked is not None and linked.incarnation <= member.incarnation:
+            link.member = self._latest(member)
         peer = self._peers.get(member.connector)
         if peer is None:
             self._dial(member.connector)
@@ -308,7 +328,7 @@ class Membership:
 
     def _warn_of_duplicate(self, member: m.Member) -> None:
         own = self.own
-        sign = (member.name, member.started, member.activation)
+        sign = (member.name, member.incarnation, member.activation)
         both_live = own.role == "live" and member.role == "live"
         if (
             not both_live
@@ -328,7 +348,7 @@ class Membership:
 
     def _forget(self, leaving: m.Leaving) -> None:
         member = self.known.get(leaving.name)
-        if member is None or member.started != leaving.started:
+        if member is None or member.incarnation != leaving.incarnation:
             return
         del self.known[leaving.name]
         if member.connector not in self.section.static_connectors:

@@ -40,7 +40,7 @@ class Reply(Message, frozen=True, array_like=True, tag=True, gc=False):
 class Member(msgspec.Struct, frozen=True, array_like=True):
     """A broker as it introduces itself (AMQ 17.1.3, 17.2.1).
 
-    ``started`` tells two lives of one broker apart and ``version`` orders what it said in one of them. ``activation`` counts the
+    ``incarnation`` orders the lives of one broker (``cluster.incarnation``) and ``version`` what it said in one of them. ``activation`` counts the
     takeovers of a node ID: of two brokers that claim one, the higher took over last.
     """
 
@@ -50,7 +50,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     connector: str
     stomp_connector: str
     group_name: str | None
-    started: int
+    incarnation: int
     version: int
     activation: int
     live: bool = False
@@ -135,7 +135,7 @@ class Leaving(Message, frozen=True, array_like=True, tag=True, gc=False):
     """The sender stops cleanly and will not be back under this start."""
 
     name: str
-    started: int
+    incarnation: int
 
 
 class Consumers(Message, frozen=True, array_like=True, tag=True, gc=False):

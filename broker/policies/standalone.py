@@ -101,7 +101,7 @@ class StandalonePolicy:
         """Take our place in the cluster, if there is one. Raises StartError."""
         if self.membership is None:
             return None
-        await self.membership.start()
+        await self.membership.start(self._volume)
         self.membership.announce(node_id=node_id)
         return Balancing(self.membership, node_id)
 

@@ -132,7 +132,7 @@ class BackupRole:
         if follower is None or follower.link.member is None or link.member is None:
             return
         met, followed = link.member, follower.link.member
-        if met.name == followed.name and met.started > followed.started:
+        if met.name == followed.name and met.incarnation > followed.incarnation:
             follower.link.abort(f"{met.name} has started anew")
 
     async def _may_activate(self, live: m.Member, ending: Ending) -> bool:

@@ -135,7 +135,7 @@ class ReplicationPolicy:
     async def run(self, stopping: asyncio.Event) -> None:
         """See ``policy.Policy``. Raises VoteLostError when the live vote was lost."""
         self._activation = (await read_state(self._volume)).activation
-        await self.membership.start()
+        await self.membership.start(self._volume)
         try:
             await self._live_through(stopping)
         finally:

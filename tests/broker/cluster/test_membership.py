@@ -181,7 +181,7 @@ def test_a_broker_that_comes_back_is_linked_again():
             await until(lambda: not linked(a), "b is gone")
             await hub.add("b", "a")
             await until(
-                lambda: linked(a) == {"b"} and a.known["b"].started == hub.members["b"].own.started,
+                lambda: linked(a) == {"b"} and a.known["b"].incarnation == hub.members["b"].own.incarnation,
                 "b is back",
             )
 

@@ -1,0 +1,39 @@
+"""The incarnation number: which of two starts of one broker is the later (as in SWIM's suspicion of members).
+
+Why a number that each start writes down and not the clock: a clock may be set back between two starts, and what others still tell of the former life would then count
+as news of the present one (bug 36). The clock still gives the least value, so that a broker whose disk was replaced is not taken for an older one.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from broker.seams import Seams
+from broker.storage.volume import Volume
+
+_log = logging.getLogger(__name__)
+
+FILE: Final = "incarnation"
+
+
+async def next_incarnation(volume: Volume | None, seams: Seams) -> int:
+    """A number larger than that of every earlier start on this volume: microseconds since the epoch, or one more than the last where the clock says less.
+
+    Without a volume of its own (a broker on a shared store) the clock alone decides. Durable when it returns. Raises OSError.
+    """
+    now = int(seams.wall_clock() * 1_000_000)
+    if volume is None:
+        return now
+    last = 0
+    if await volume.exists(FILE):
+        kept = (await volume.read(FILE)).strip()
+        if kept.isdigit():
+            last = int(kept)
+        else:
+            _log.warning(
+                "%s in the data directory is no number: %r; this start counts by the clock", FILE, kept[:40]
+            )
+    number = max(now, last + 1)
+    await volume.write_atomic(FILE, b"%d\n" % number)
+    return number
