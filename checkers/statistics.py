@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import networkx as nx
 import numpy as np
 
 from checkers.delivery import RECOVERED, REDELIVERED
 from checkers.facts import Facts, FaultSpan
 from checkers.instance import Found
-from checkers.rows import ACK_INVOKE, ACK_OK, DELIVER, NONE, SEND_INVOKE, SEND_OK, Numbers, Rows, first
-from checkers.verdict import FaultRecovery, Latency, Statistics
+from checkers.rows import ACK_INVOKE, ACK_OK, DELIVER, NONE, SEND_INVOKE, SEND_OK, Numbers, Rows, first, last
+from checkers.verdict import FaultRecovery, Latency, LongestPause, Statistics
 
 _BINS_AN_OCTAVE: Final = 8
 _SLOT_NS: Final = 100_000_000
@@ -22,14 +24,19 @@ _SLOT_NS: Final = 100_000_000
 Bins = dict[int, tuple[int, int]]
 """Of a histogram: bin -> (how many, the longest of them in ns)."""
 
+Sends = dict[int, tuple[int, int]]
+"""First and last ``ok`` send (ns) of each tenth of a second."""
+
+WHOLE: Final = ("cluster", "")
+
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of some rows: rows by (run, f, type), latency by operation, first and last ``ok`` send (ns) of each tenth of a second."""
+    """Of some rows: rows by (run, f, type), latency by operation, and when sends were ``ok``: of the ``WHOLE`` cluster, of each ("broker", name) and each ("client", name)."""
 
     census: dict[tuple[int, str, str], int]
     latency: dict[str, Bins]
-    sends: dict[int, tuple[int, int]]
+    sends: dict[tuple[str, str], Sends]
 
 
 def figures(rows: Rows) -> Figures:
@@ -87,35 +94,61 @@ def _histogram(took: Numbers) -> Bins:
     return {int(b): (int(counts[b]), int(longest[b])) for b in np.flatnonzero(counts)}
 
 
-def _sends(rows: Rows) -> dict[int, tuple[int, int]]:
+def _sends(rows: Rows) -> dict[tuple[str, str], Sends]:
     at = rows.of(SEND_OK)
-    time = rows.time[at[rows.process[at] >= 0]]
-    if not len(time):
+    at = at[rows.process[at] >= 0]
+    if not len(at):
         return {}
+    time = rows.time[at]
+    found = {WHOLE: _by_slot(time, np.zeros(len(at), dtype=np.int64))[0]}
+    brokers = _by_slot(time, rows.broker.codes[at].astype(np.int64))
+    found |= {("broker", str(rows.broker.values[code])): some for code, some in brokers.items() if code >= 0}
+    clients = _by_slot(time, rows.producer[at])
+    return found | {("client", f"producer {code}"): some for code, some in clients.items() if code >= 0}
+
+
+def _by_slot(time: Numbers, code: Numbers) -> dict[int, Sends]:
+    """By code, the first and the last moment of each slot; ``time`` does not go backwards."""
     slot = time // _SLOT_NS
-    starts = np.flatnonzero(np.concatenate(([True], slot[1:] != slot[:-1])))
-    ends = np.append(starts[1:], len(time)) - 1
-    return {
-        int(slot[start]): (int(time[start]), int(time[end]))
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-    }
+    low, width = int(slot[0]), int(slot[-1] - slot[0]) + 1
+    known = np.maximum(code, -1) + 1
+    cell = known * width + (slot - low)
+    size = (int(known.max()) + 1) * width
+    if size > max(1 << 20, 4 * len(cell)):  # few of many: number those that occur
+        used, cell = np.unique(cell, return_inverse=True)
+        size = len(used)
+    else:
+        used = np.arange(size)
+    begin, end = first(cell, time, size), last(cell, time, size)
+    found: dict[int, Sends] = defaultdict(dict)
+    there = np.flatnonzero(end != NONE)
+    for number, begins, ends in zip(
+        used[there].tolist(), begin[there].tolist(), end[there].tolist(), strict=True
+    ):
+        found[number // width - 1][number % width + low] = begins, ends
+    return found
 
 
 def merged(parts: Iterable[Figures]) -> Figures:
     """The figures of several parts as one."""
     census: Counter[tuple[int, str, str]] = Counter()
     latency: dict[str, Bins] = defaultdict(dict)
-    sends: dict[int, tuple[int, int]] = {}
+    sends: dict[tuple[str, str], Sends] = defaultdict(dict)
     for part in parts:
         census.update(part.census)
         for f, bins in part.latency.items():
             for number, (count, longest) in bins.items():
                 known = latency[f].get(number, (0, 0))
                 latency[f][number] = known[0] + count, max(known[1], longest)
-        for slot, (begin, end) in part.sends.items():
-            low, high = sends.get(slot, (begin, end))
-            sends[slot] = min(low, begin), max(high, end)
-    return Figures(dict(census), dict(latency), sends)
+        for key, some in part.sends.items():
+            _add(sends[key], some)
+    return Figures(dict(census), dict(latency), dict(sends))
+
+
+def _add(sends: Sends, more: Sends) -> None:
+    for slot, (begin, end) in more.items():
+        low, high = sends.get(slot, (begin, end))
+        sends[slot] = min(low, begin), max(high, end)
 
 
 def read(rows: int, whole: Figures, known: Facts) -> Statistics:
@@ -164,23 +197,73 @@ def _quantiles(bins: Sequence[tuple[int, tuple[int, int]]]) -> Latency:
     )
 
 
-def _recoveries(sends: Mapping[int, tuple[int, int]], known: Facts) -> list[FaultRecovery]:
-    """Pauses longer than a slot lie between the sends of two slots."""
+@dataclass(frozen=True, slots=True)
+class _Pauses:
+    """Whose sends: its pauses (ns; those longer than a slot lie between the sends of two slots), its first and last ``ok``."""
+
+    of: str
+    edges: Sequence[tuple[int, int]]
+    first: int
+    last: int
+
+    def longest(self, span: FaultSpan) -> float | None:
+        """The longest pause that touches a fault, in seconds; None if no send was ok after it began."""
+        until = span.end if span.end is not None else 2**62
+        if self.last <= span.begin:
+            return None
+        touching = (
+            end - max(begin, span.begin) for begin, end in self.edges if end > span.begin and begin < until
+        )
+        return round(max(touching, default=0) / 1e9, 3)
+
+
+def _pauses(of: str, sends: Sends) -> _Pauses:
     slots = [sends[number] for number in sorted(sends)]
     edges = [(earlier[1], later[0]) for earlier, later in itertools.pairwise(slots)]
-    last_ok = slots[-1][1] if slots else -1
-    return [_recovery(span, edges, last_ok) for span in known.spans()]
+    return _Pauses(of, edges, slots[0][0] if slots else -1, slots[-1][1] if slots else -1)
 
 
-def _recovery(span: FaultSpan, edges: Sequence[tuple[int, int]], last_ok: int) -> FaultRecovery:
-    until = span.end if span.end is not None else 2**62
-    touching = [end - max(begin, span.begin) for begin, end in edges if end > span.begin and begin < until]
-    longest = max(touching, default=None) if last_ok > span.begin else None
+def _recoveries(sends: Mapping[tuple[str, str], Sends], known: Facts) -> list[FaultRecovery]:
+    pairs: dict[str, Sends] = defaultdict(dict)
+    partners = _pairs(known)
+    for (kind, name), some in sends.items():
+        if kind == "broker":
+            _add(pairs[partners.get(name, name)], some)
+    whole = _pauses("", sends.get(WHOLE, {}))
+    of_pairs = [_pauses(name, some) for name, some in sorted(pairs.items())]
+    of_clients = [_pauses(name, some) for (kind, name), some in sorted(sends.items()) if kind == "client"]
+    return [_recovery(span, whole, of_pairs, of_clients) for span in known.spans()]
+
+
+def _pairs(known: Facts) -> dict[str, str]:
+    """Broker -> all brokers that ever had one node ID with it: "a1+a2"."""
+    graph = nx.Graph()
+    for row in known.roles:
+        if row["broker"] is not None and row["node_id"] is not None:
+            graph.add_edge(("broker", row["broker"]), ("node", row["node_id"]))
+    found: dict[str, str] = {}
+    for together in nx.connected_components(graph):
+        names = sorted(name for kind, name in together if kind == "broker")
+        found |= dict.fromkeys(names, "+".join(names))
+    return found
+
+
+def _slowest(all_: Sequence[_Pauses], span: FaultSpan) -> LongestPause | None:
+    """Of those that had sent before the fault."""
+    found = [LongestPause(of=one.of, seconds=one.longest(span)) for one in all_ if one.first <= span.begin]
+    return max(found, key=lambda one: math.inf if one.seconds is None else one.seconds, default=None)
+
+
+def _recovery(
+    span: FaultSpan, whole: _Pauses, pairs: Sequence[_Pauses], clients: Sequence[_Pauses]
+) -> FaultRecovery:
     return FaultRecovery(
         fault=span.kind,
         label=span.label,
         bit=span.bit,
         start_s=span.begin / 1e9,
         end_s=None if span.end is None else span.end / 1e9,
-        recovery_s=None if longest is None else round(longest / 1e9, 3),
+        recovery_s=whole.longest(span),
+        pair=_slowest(pairs, span),
+        client=_slowest(clients, span),
     )

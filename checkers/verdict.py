@@ -80,10 +80,18 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     max_ms: float
 
 
-class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
-    """How long nobody could send because of one fault: the longest pause between two ``ok`` sends that touches it.
+class LongestPause(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose sends paused longest: a pair of brokers ("a1+a2") or a client ("producer 3"). ``seconds`` is None if none of its sends was ok any more."""
 
-    ``end_s`` is None for a fault that was not healed in the history; ``recovery_s`` None if nothing was ok after it.
+    of: str
+    seconds: float | None
+
+
+class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one fault kept clients from sending: the longest pause between two ``ok`` sends that touches it.
+
+    ``end_s`` is None for a fault that was not healed in the history. ``recovery_s`` is of the whole cluster, None if nothing was ok after it; ``pair`` and ``client`` are
+    those of all pairs and clients that were kept longest (a cluster of three pairs hides that one of them is away). Brokers that had one node ID are a pair.
     """
 
     fault: str
@@ -92,6 +100,8 @@ class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
     start_s: float
     end_s: float | None
     recovery_s: float | None
+    pair: LongestPause | None = None
+    client: LongestPause | None = None
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):

@@ -43,13 +43,13 @@ ROLE_COLOURS: Final = {
 
 
 class _Axis:
-    """Maps seconds to pixels."""
+    """Maps seconds since the load began to pixels."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self.start, self.end = timeline.start_s, max(timeline.end_s, timeline.start_s + 0.001)
+        self.end = max(timeline.end_s, 0.001)
 
     def __call__(self, at_s: float) -> float:
-        share = (min(max(at_s, self.start), self.end) - self.start) / (self.end - self.start)
+        share = min(max(at_s, 0.0), self.end) / self.end
         return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
 
 
@@ -154,7 +154,7 @@ def _path(values: Sequence[float], timeline: Timeline, x: _Axis, y: object) -> s
         if math.isnan(value):
             drawing = False
             continue
-        at = x(timeline.start_s + (number + 0.5) * timeline.bin_s)
+        at = x((number + 0.5) * timeline.bin_s)
         commands.append(f"{'L' if drawing else 'M'}{at} {y(value)}")  # type: ignore[operator]
         drawing = True
     return " ".join(commands)
@@ -192,9 +192,9 @@ def _phases(phases: Sequence[tuple[str, float]], x: _Axis, bottom: int) -> Itera
 
 
 def _ticks(timeline: Timeline, x: _Axis, bottom: int) -> Iterable[str]:
-    span = timeline.end_s - timeline.start_s
+    span = timeline.end_s
     step = next((step for step in (0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800) if span / step <= 14), 3600)
-    at = math.ceil(timeline.start_s / step) * step
+    at = 0.0
     while at <= timeline.end_s:
         yield f'<text x="{x(at)}" y="{bottom + 15}" text-anchor="middle" fill="#57606a">{at:g} s</text>'
         at += step

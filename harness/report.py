@@ -19,7 +19,7 @@ from harness import excerpt, figure, logbook, partition, sequence, store, tellin
 from harness import story as stories
 from harness.compose import size
 from harness.interface import TestSpec
-from harness.summary import by_cause
+from harness.summary import by_cause, pauses
 from harness.systems.registry import for_policy
 
 NAME: Final = "report.html"
@@ -73,7 +73,7 @@ def write(directory: Path) -> Path:
         ],
         figure=markupsafe.Markup(figure.draw(shown)),  # noqa: S704 - drawn by us, every text in it escaped there
         bands=shown.bands,
-        figures=_figures(verdict, spec, run),
+        figures=_figures(verdict, spec, run, shown.set_up_s),
         again=f"cd {directory}\njepsen-run --spec {store.SPEC} --schedule {store.SCHEDULE}",
         check=f"jepsen-run check {directory}",
         spec_text=_json(spec),
@@ -178,12 +178,15 @@ def _cell(column: str, value: object) -> object:
     return value
 
 
-def _figures(verdict: Verdict, spec: TestSpec, run: store.RunRecord) -> list[tuple[str, str]]:
+def _figures(
+    verdict: Verdict, spec: TestSpec, run: store.RunRecord, set_up_s: float
+) -> list[tuple[str, str]]:
     statistics = verdict.statistics
     rows = [
         ("guarantee", f"{spec.guarantee}, {'ordered' if spec.ordered else 'unordered'}"),
         ("environment", ": ".join(filter(None, (run.environment, run.environment_reason)))),
         *run.furnishings.items(),
+        ("set-up", f"{set_up_s:.1f} s before the load, with which the picture begins"),
         ("history", f"{statistics.rows:,} rows over {statistics.duration_s:.1f} s"),
     ]
     for f, types in sorted(statistics.operations.items()):
@@ -191,13 +194,10 @@ def _figures(verdict: Verdict, spec: TestSpec, run: store.RunRecord) -> list[tup
             rows.append((f, ", ".join(f"{count:,} {kind}" for kind, count in sorted(types.items()))))
     for f, latency in sorted(statistics.latency.items()):
         rows.append((f"latency of {f}", _latency(latency)))
-    for fault in statistics.faults:
-        recovered = (
-            "nothing was acknowledged after it"
-            if fault.recovery_s is None
-            else f"{fault.recovery_s:.2f} s without an acknowledged send"
-        )
-        rows.append((f"recovery from {fault.fault} at {fault.start_s:.1f} s", recovered))
+    rows += [
+        (f"recovery from {fault.fault} at {fault.start_s:.1f} s", pauses(fault))
+        for fault in statistics.faults
+    ]
     rows += [
         ("redeliveries", f"{statistics.redeliveries:,}"),
         ("sends of unknown outcome that were delivered", f"{statistics.sends_recovered:,}"),

@@ -21,7 +21,7 @@ from harness.reproduction import rank
 from harness.spec import default_name
 
 if TYPE_CHECKING:
-    from checkers.verdict import FaultRecovery, Finding, Statistics, Verdict
+    from checkers.verdict import FaultRecovery, Finding, LongestPause, Statistics, Verdict
 
 _WORD: Final[Mapping[bool | None, str]] = {True: "VALID", False: "INVALID", None: "UNKNOWN"}
 _SEVERITY_ORDER: Final = ("grave", "warning", "info")
@@ -190,11 +190,20 @@ def _faults(faults: tuple[FaultRecovery, ...]) -> Iterator[str]:
     for fault in faults:
         end = "the end" if fault.end_s is None else f"{fault.end_s:.1f} s"
         effect = "took effect" if fault.bit else "no effect was observed"
-        if fault.recovery_s is None:
-            recovery = "; no send succeeded after it"
-        else:
-            recovery = f"; longest pause of sends in the whole cluster {fault.recovery_s:.2f} s"
-        yield f"  {fault.label}  {fault.start_s:.1f} s to {end}: {effect}{recovery}"
+        yield f"  {fault.label}  {fault.start_s:.1f} s to {end}: {effect}; {pauses(fault)}"
+
+
+def pauses(fault: FaultRecovery) -> str:
+    """How long a fault kept clients from sending: the whole cluster, and the pair and the client that it kept longest."""
+    if fault.recovery_s is None:
+        return "no send succeeded after it"
+    parts = [f"{fault.recovery_s:.2f} s in the whole cluster"]
+    parts += [_pause(one) for one in (fault.pair, fault.client) if one is not None]
+    return f"longest pause of sends: {', '.join(parts)}"
+
+
+def _pause(one: LongestPause) -> str:
+    return f"{one.of} none after it" if one.seconds is None else f"{one.seconds:.2f} s of {one.of}"
 
 
 def _figures(statistics: Statistics, judged_s: float | None) -> Iterator[str]:

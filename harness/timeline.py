@@ -54,9 +54,9 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the picture of a test needs."""
+    """Everything the picture of a test needs. It begins with the load, or with the first row where none began; ``set_up_s`` went before."""
 
-    start_s: float
+    set_up_s: float
     end_s: float
     bin_s: float
     rates: list[Series]
@@ -83,20 +83,20 @@ def read(history: Path) -> Timeline:
     control = table.filter(pc.less(table["process"], 0))
     clients = table.filter(pc.greater_equal(table["process"], 0))
     phases = [(row["value"], row["time"]) for row in _rows(control, HARNESS, "phase")]
-    zero_ns = next((at for value, at in phases if value == "load"), 0)
-    last_ns = pc.max(table["time"]).as_py()
+    first_ns: int = pc.min(table["time"]).as_py()
+    zero_ns = next((at for value, at in phases if value == "load"), first_ns)
+    last_ns: int = pc.max(table["time"]).as_py()
 
     def seconds(at_ns: int) -> float:
         return (at_ns - zero_ns) / NS
 
     end_s = seconds(last_ns)
-    start_s = min(0.0, seconds(pc.min(table["time"]).as_py()))
-    bin_s = next((width for width in BIN_WIDTHS_S if (end_s - start_s) / width <= BINS_MAX), BIN_WIDTHS_S[-1])
-    edges = np.arange(start_s, end_s + bin_s, bin_s)
+    bin_s = next((width for width in BIN_WIDTHS_S if end_s / width <= BINS_MAX), BIN_WIDTHS_S[-1])
+    edges = np.arange(0.0, end_s + bin_s, bin_s)
     if len(edges) < 2:
-        edges = np.array([start_s, start_s + bin_s])
+        edges = np.array([0.0, bin_s])
     return Timeline(
-        start_s=start_s,
+        set_up_s=-seconds(first_ns),
         end_s=end_s,
         bin_s=bin_s,
         rates=_rates(clients, edges, zero_ns),
@@ -108,7 +108,7 @@ def read(history: Path) -> Timeline:
 
 
 def _of_nothing() -> Timeline:
-    return Timeline(start_s=0, end_s=1, bin_s=1, rates=[], latencies_ms=[], bands=[], lanes={}, phases=[])
+    return Timeline(set_up_s=0, end_s=1, bin_s=1, rates=[], latencies_ms=[], bands=[], lanes={}, phases=[])
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -228,5 +228,6 @@ def _lanes(control: pa.Table, seconds: Any, end_s: float) -> dict[str, list[Role
                 end_s=end,
             )
             for row, end in zip(rows, ends, strict=True)
+            if end > 0  # what was over when the load began is not drawn
         ]
     return lanes

@@ -117,6 +117,33 @@ def test_rates_latencies_faults_and_roles_are_read_from_the_history(run_director
     assert [span.role for span in read.lanes["a2"]] == ["backup", "live"]
 
 
+def test_the_picture_begins_with_the_load_however_long_the_set_up_took(tmp_path):
+    async def write():
+        clock = Clock()
+        recorder = StreamRecorder(tmp_path, clock)
+        told = {"broker": "a1", "node_id": "n"}
+        recorder.event(MONITOR, "info", "role", **told, role="starting", time_low=0, time_high=0)
+        clock.now = 220 * SECOND
+        recorder.event(
+            MONITOR, "info", "role", **told, role="live", time_low=clock.now - 1, time_high=clock.now
+        )
+        clock.now += SECOND
+        recorder.event(HARNESS, "info", "phase", value="load")
+        clock.now += 30 * SECOND
+        recorder.event(HARNESS, "info", "phase", value="end")
+        await recorder.finish()
+
+    asyncio.run(write())
+    read = timeline.read(tmp_path / partition.DIRECTORY)
+    assert (read.set_up_s, read.end_s) == (221.0, 30.0)
+    assert [span.role for span in read.lanes["a1"]] == ["live"]
+    svg = ET.fromstring(figure.draw(read))
+    ticks = [
+        text.text for text in svg.iter("{http://www.w3.org/2000/svg}text") if str(text.text).endswith(" s")
+    ]
+    assert ticks[0] == "0 s"
+
+
 def test_the_picture_is_well_formed_and_has_every_part(run_directory):
     svg = ET.fromstring(figure.draw(timeline.read(run_directory / partition.DIRECTORY)))
     titles = [title.text for title in svg.iter("{http://www.w3.org/2000/svg}title")]

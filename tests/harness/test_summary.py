@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from checkers.verdict import FaultRecovery, Finding, Latency, Statistics, Verdict, Witness
+from checkers.verdict import FaultRecovery, Finding, Latency, LongestPause, Statistics, Verdict, Witness
 from harness import spec as specs
 from harness import summary
 
@@ -32,7 +32,16 @@ STATISTICS = Statistics(
     operations={"send": {"invoke": 10, "ok": 9, "info": 1}, "deliver": {"ok": 9}, "connect": {"ok": 2}},
     latency={"send": Latency(count=9, p50_ms=1.5, p95_ms=2.0, p99_ms=20.25, max_ms=30.0)},
     faults=(
-        FaultRecovery(fault="kill", label="kill-1", bit=True, start_s=2.0, end_s=4.0, recovery_s=0.5),
+        FaultRecovery(
+            fault="kill",
+            label="kill-1",
+            bit=True,
+            start_s=2.0,
+            end_s=4.0,
+            recovery_s=0.5,
+            pair=LongestPause(of="a1+a2", seconds=1.25),
+            client=LongestPause(of="producer 3", seconds=None),
+        ),
         FaultRecovery(fault="kill", label="kill-2", bit=False, start_s=6.0, end_s=None, recovery_s=None),
     ),
     redeliveries=2,
@@ -121,3 +130,11 @@ def test_an_unknown_interval_of_a_role_is_told():
         4, 2.0, "info", "role", broker="a2", role="live", time_low=1_900_000_000, time_high=2_000_000_000
     )
     assert summary._row(role) == "#4 at 2.000 s: role info, broker a2 role live (between 1.900 and 2.000 s)"
+
+
+def test_a_fault_is_told_with_the_pair_and_the_client_that_it_kept_longest():
+    told = [line.strip() for line in lines(Verdict(valid=True, statistics=STATISTICS)) if "kill-" in line]
+    assert told == [
+        "kill-1  2.0 s to 4.0 s: took effect; longest pause of sends: 0.50 s in the whole cluster, 1.25 s of a1+a2, producer 3 none after it",
+        "kill-2  6.0 s to the end: no effect was observed; no send succeeded after it",
+    ]
