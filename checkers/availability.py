@@ -22,7 +22,6 @@ import numpy.typing as npt
 from checkers.instance import Instance
 from checkers.rows import Flags, Numbers, Rows
 
-NAMES: Final = ("unavailable", "not-recovered")
 OPERATIONS: Final = ("send", "ack", "nack")
 FAR: Final = np.iinfo(np.int64).max
 

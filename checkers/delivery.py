@@ -14,7 +14,6 @@ from checkers.instance import Tally
 from checkers.lifecycle import Lives
 from checkers.rows import NONE, Flags, Numbers
 
-NAMES: Final = ("lost", "stuck", "phantom", "corrupted", "aborted-delivery")
 RECOVERED: Final = "~recovered"
 REDELIVERED: Final = "~redelivered"
 

@@ -6,9 +6,9 @@ These rows are few; they are read once and given to whoever needs them.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -64,22 +64,21 @@ class Facts:
         return None
 
     def spans(self) -> list[FaultSpan]:
-        """Faults in order of their beginning."""
+        """Faults in order of their beginning; the begin and the end of one have one label."""
         found = []
-        open_: dict[tuple[str, str], tuple[int, bool]] = {}
+        open_: dict[str, FaultSpan] = {}
         for row in self.faults:
             if row["type"] == "invoke":
                 continue
             value = _value(row["value"])
             label = str(value.get("label", ""))
             if row["f"].startswith(_HEAL):
-                kind = row["f"][len(_HEAL) :]
-                begun = open_.pop((kind, label), None)
+                begun = open_.pop(label, None)
                 if begun is not None:
-                    found.append(FaultSpan(kind, label, begun[1], begun[0], row["time"]))
+                    found.append(replace(begun, end=row["time"]))
             else:
-                open_[row["f"], label] = (row["time"], value.get("bit") is True)
-        found += [FaultSpan(kind, label, bit, begin, None) for (kind, label), (begin, bit) in open_.items()]
+                open_[label] = FaultSpan(row["f"], label, value.get("bit") is True, row["time"], None)
+        found += open_.values()
         return sorted(found, key=lambda span: span.begin)
 
     def unprotected(self, broker: str | None) -> list[tuple[int, int | None]]:
@@ -132,20 +131,35 @@ def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
         add_census(found[row["run"]], row["f"], row["type"], row["count_all"])
     own = control.filter(pc.less(control["process"], 0)).select(_OWN)
     for row in sorted(own.to_pylist(), key=lambda row: row["index"]):
-        facts = found[row["run"]]
-        if row["process"] == MONITOR:
-            {"replication": facts.replication, "takeover": facts.takeovers}.get(row["f"], facts.roles).append(
-                row
-            )
-        elif row["process"] == NEMESIS:
-            facts.faults.append(row)
-        elif row["process"] == HARNESS and row["f"] == "phase":
-            facts.phases.append(row)
-        elif row["process"] == HARNESS and row["f"] == "view":
-            facts.views.append(row)
-        elif row["f"] == "browse" and row["type"] in ("info", "fail") and row["message"] is None:
-            facts.closed.append(row)
+        _note(found[row["run"]], row)
     return dict(found)
+
+
+def gather(rows: Sequence[Row]) -> Facts:
+    """Of one history, from all its rows in order, control or not."""
+    facts = Facts()
+    census = Counter((row["f"], row["type"]) for row in rows)
+    for (f, type_), count in census.items():
+        add_census(facts, f, type_, count)
+    for row in rows:
+        if row["process"] < 0:
+            _note(facts, row)
+        facts.last_ns = max(facts.last_ns, row["time"])
+    return facts
+
+
+def _note(facts: Facts, row: Row) -> None:
+    """One row that no client wrote."""
+    if row["process"] == MONITOR:
+        {"replication": facts.replication, "takeover": facts.takeovers}.get(row["f"], facts.roles).append(row)
+    elif row["process"] == NEMESIS:
+        facts.faults.append(row)
+    elif row["process"] == HARNESS and row["f"] == "phase":
+        facts.phases.append(row)
+    elif row["process"] == HARNESS and row["f"] == "view":
+        facts.views.append(row)
+    elif row["f"] == "browse" and row["type"] in ("info", "fail") and row["message"] is None:
+        facts.closed.append(row)
 
 
 def add_census(facts: Facts, f: str, type_: str, count: int) -> None:

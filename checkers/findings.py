@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from checkers import roles, takeovers, views, words
+from checkers.anomaly import looked_for
 from checkers.availability import Pause
+from checkers.decide import Decision, excused
 from checkers.delivery import REDELIVERED
 from checkers.facts import Facts, FaultSpan
 from checkers.fetch import Wanted, messages_rows
-from checkers.guarantee import severity
 from checkers.instance import Found, Instance
 from checkers.roles import Overlap
 from checkers.rows import Place
@@ -40,17 +41,23 @@ class Discoveries:
     divergences: Sequence[views.Divergence] = ()
 
 
+def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
+    """What was found, by name: without what the rules only count; second deliveries where none is allowed."""
+    kinds = {name: some for name, some in found.items() if not name.startswith("~") and some.first}
+    again = found.get(REDELIVERED)
+    if again is not None and again.first and "redelivery" in looked_for(options):
+        kinds["redelivery"] = Found(again.count, tuple(replace(i, name="redelivery") for i in again.first))
+    return kinds
+
+
 def compose(
-    source: Source | None, discoveries: Discoveries, options: CheckOptions, known: Facts
+    source: Source | None, discoveries: Discoveries, decision: Decision, options: CheckOptions, known: Facts
 ) -> list[Finding]:
     """Findings, the gravest first. Without a source nothing more is read: no witnesses, no positions."""
-    found = discoveries.found
     pauses = _gravest_first(discoveries.pauses, known.spans(), options)
-    kinds = {name: some for name, some in found.items() if not name.startswith("~") and some.first}
+    kinds = {name: some for name, some in discoveries.found.items() if name in decision.severities}
     if pauses:
         kinds["unavailable"] = Found(len(pauses), tuple(pause.instance() for pause in pauses))
-    if options.guarantee != "at-least-once" and REDELIVERED in found and "redelivery" not in kinds:
-        kinds["redelivery"] = redelivery(found[REDELIVERED])
     ends = {pause.instance(): pause.end for pause in pauses}
     # A reign may last to the end.
     ends |= {overlap.instance(0): known.last_ns for overlap in discoveries.overlaps}
@@ -62,12 +69,11 @@ def compose(
     for name, some in kinds.items():
         first = some.first[0]
         details = _details(source, some, options, known, discoveries, pauses)
-        spared = name == "unavailable" and bool(details.get("excused"))
         witness = shown.get(first, _NOTHING)
         findings.append(
             Finding(
                 name=name,
-                severity=severity(name, options, excused=spared),
+                severity=decision.severities[name],
                 count=some.count,
                 sentence=words.sentence(first, some.count, witness.rows, details),
                 witness=witness,
@@ -75,11 +81,6 @@ def compose(
             )
         )
     return sorted(findings, key=lambda finding: (_ORDER[finding.severity], finding.name))
-
-
-def redelivery(again: Found) -> Found:
-    """Second deliveries, which are only counted where they are allowed, as the finding they are elsewhere."""
-    return Found(again.count, tuple(replace(i, name="redelivery") for i in again.first))
 
 
 def _example(i: Instance) -> dict[str, Any]:
@@ -209,19 +210,6 @@ def _rows(discoveries: Discoveries, window: roles.Window) -> Sequence[roles.Answ
 
 def _touches(span: FaultSpan, pause: Pause) -> bool:
     return span.begin < pause.end and (span.end is None or span.end > pause.begin)
-
-
-def excused(pause: Pause, spans: Sequence[FaultSpan], options: CheckOptions) -> bool:
-    """Whether faults explain it: what lies outside every fault and the recovery bound after it is within the bound."""
-    patience = int(options.recovery_bound_s * 1e9)
-    uncovered, at = 0, pause.begin
-    for span in sorted(spans, key=lambda s: s.begin):
-        end = pause.end if span.end is None else span.end + patience
-        if end <= at or span.begin >= pause.end:
-            continue
-        uncovered = max(uncovered, span.begin - at)
-        at = max(at, end)
-    return max(uncovered, pause.end - at) <= int(options.unavailable_bound_s * 1e9)
 
 
 def _gravest_first(pauses: Sequence[Pause], spans: Sequence[FaultSpan], options: CheckOptions) -> list[Pause]:

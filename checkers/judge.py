@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as DeadlineError
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,13 +21,15 @@ from typing import Any, Final, TypeVar
 from pyspark.sql import SparkSession
 
 from checkers import availability, ends, facts, part, roles, sessions, statistics, takeovers, views
+from checkers.anomaly import AT_END, rank
+from checkers.decide import decide
 from checkers.facts import Facts
-from checkers.findings import Discoveries, compose
+from checkers.findings import Discoveries, compose, told
 from checkers.instance import Found, Instance, merged
 from checkers.part import Answer, Question
 from checkers.rows import READ, Place, Places, Rows, from_table
 from checkers.source import HistoryError, Source
-from checkers.verdict import CheckOptions, Finding, Statistics, Verdict
+from checkers.verdict import CheckOptions, Statistics, Verdict
 
 __all__ = ["HistoryError", "check"]
 
@@ -130,27 +132,40 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     bench = Bench(source, options)
     case = examine(bench)
     if case is None:
-        return _verdict(bench, Facts(), [], Statistics(rows=source.rows))
+        return Verdict(
+            valid=None, reasons=tuple(bench.unknown), statistics=Statistics(rows=source.rows, seconds=bench.seconds),
+            guarantee=options.guarantee, ordered=options.ordered,
+        )  # fmt: skip
     known = case.known.get(0, Facts())
     found = case.found.get(0, {})
-    undecided = known.undecided()
-    if undecided is not None:
-        missing = [found.pop(name).count for name in ("lost", "stuck") if name in found]
-        what = f": {sum(missing)} acknowledged messages were not delivered so far" if missing else ""
-        bench.unknown.append(f"lost and stuck cannot be decided, because {undecided}{what}")
-    bench.unknown.sort()
+    kinds = told(found, options)
+    decision = decide(kinds, known, options, pauses=case.pauses, unknown=bench.unknown)
     figures = Statistics(rows=source.rows)
     if case.figures is not None:
         figures = statistics.read(source.rows, case.figures, known)
     figures = statistics.with_counts(figures, found)
     discoveries = Discoveries(
-        found=found, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
+        found=kinds, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
         pauses=case.pauses, kept=case.kept, doubles=case.doubles.get(0, []), divergences=case.divergences.get(0, []),
     )  # fmt: skip
-    findings = bench.attempt("witnesses", lambda: compose(source, discoveries, options, known))
+    findings = bench.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
     if findings is None:  # what was found stands, witness or not
-        findings = compose(None, discoveries, options, known)
-    return _verdict(bench, known, findings, figures)
+        findings = compose(None, discoveries, decision, options, known)
+        decision = replace(decision, unknown=tuple(sorted(set(bench.unknown))))
+    if decision.undecided is not None:
+        what = ", ".join(f"{name} {kinds[name].count}" for name in sorted(decision.hidden, key=rank))
+        text = f"{' and '.join(sorted(AT_END, key=rank))} cannot be decided, because {decision.undecided}"
+        decision = replace(decision, undecided=f"{text}; so far: {what}" if what else text)
+    grave = [f"{finding.name}: {finding.sentence}" for finding in findings if finding.severity == "grave"]
+    values: dict[str, Any] = {name: getattr(figures, name) for name in figures.__struct_fields__}
+    return Verdict(
+        valid=decision.valid,
+        reasons=(*grave, *decision.reasons),
+        findings=tuple(findings),
+        statistics=Statistics(**{**values, "seconds": dict(bench.seconds)}),
+        guarantee=options.guarantee,
+        ordered=options.ordered,
+    )
 
 
 def examine(bench: Bench) -> Case | None:
@@ -277,32 +292,3 @@ def _pauses(source: Source, question: Question, given: Sequence[Any]) -> list[av
         return []
     asked = source.ask(partial(part.questions, wanted=gaps))
     return availability.begun(gaps, [one for some in asked.values() for one in some], bound_ns)
-
-
-def _verdict(bench: Bench, known: Facts, findings: list[Finding], figures: Statistics) -> Verdict:
-    options = bench.options
-    grave = [finding for finding in findings if finding.severity == "grave"]
-    empty = []
-    if not known.count("send", "invoke"):
-        empty.append("nothing was sent")
-    if not known.count("deliver", "ok"):
-        empty.append("nothing was delivered")
-    if options.expect_faults and not any(span.bit for span in known.spans()):
-        empty.append("faults were asked for, but none was seen to take effect")
-    reasons: list[str] = [f"{finding.name}: {finding.sentence}" for finding in grave]
-    reasons += bench.unknown + empty
-    valid: bool | None = True
-    if bench.unknown or empty:
-        valid = None
-    if grave:
-        valid = False
-    seconds = dict(bench.seconds)
-    values: dict[str, Any] = {name: getattr(figures, name) for name in figures.__struct_fields__}
-    return Verdict(
-        valid=valid,
-        reasons=tuple(reasons),
-        findings=tuple(findings),
-        statistics=Statistics(**{**values, "seconds": seconds}),
-        guarantee=options.guarantee,
-        ordered=options.ordered,
-    )

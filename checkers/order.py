@@ -12,16 +12,12 @@ maxima over one order, so O(n log n).
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from checkers.instance import Tally
 from checkers.lifecycle import Lives
 from checkers.rows import NONE, Flags
 from checkers.running import highest_before, segments
-
-NAMES: Final = ("reordered", "reordered-realtime")
 
 
 def find(lives: Lives, grouped: Flags, tally: Tally) -> None:

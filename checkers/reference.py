@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from checkers.anomaly import looked_for
 from checkers.instance import Instance
 from checkers.reference_liveness import liveness
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
@@ -197,7 +198,7 @@ def _deliveries(history: History) -> Iterator[Instance]:
 
 def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
     """Any second delivery, where the guarantee allows none."""
-    if options.guarantee != "at-least-once":
+    if "redelivery" in looked_for(options):
         for m in _all(history):
             if len(m.deliveries) > 1:
                 yield m.instance("redelivery", m.deliveries[0]["index"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from checkers.instance import Instance
@@ -13,9 +14,20 @@ Row = Mapping[str, Any]
 _OPERATIONS = ("send", "ack", "nack")
 
 
+@dataclass(frozen=True, slots=True)
+class Unavailability:
+    """A window in which nothing of ``key`` succeeded: the row of the question that began it, and its begin and end (ns)."""
+
+    key: str
+    index: int
+    begin: int
+    end: int
+
+
 def liveness(rows: Sequence[Row], options: CheckOptions) -> Iterator[Instance]:
     """Both liveness rules."""
-    yield from _unavailable(rows, int(options.unavailable_bound_s * 1e9))
+    for one in unavailabilities(rows, options):
+        yield Instance("unavailable", None, None, None, one.index, one.key)
     yield from _not_recovered(rows, int(options.recovery_bound_s * 1e9))
 
 
@@ -27,11 +39,12 @@ def _keys(r: Row) -> Iterator[str]:
         yield f"broker {r['broker']}"
 
 
-def _unavailable(rows: Sequence[Row], bound_ns: int) -> Iterator[Instance]:
+def unavailabilities(rows: Sequence[Row], options: CheckOptions) -> Iterator[Unavailability]:
     """From the first question after an ``ok`` to the next ``ok`` or the last row of the key: longer than the bound.
 
     For a broker the questions are the completions that name it and are not ``ok``: an invocation does not know its broker.
     """
+    bound_ns = int(options.unavailable_bound_s * 1e9)
     by_key: dict[str, list[Row]] = defaultdict(list)
     for r in rows:
         if r["f"] in _OPERATIONS and r["process"] >= 0:
@@ -45,10 +58,10 @@ def _unavailable(rows: Sequence[Row], bound_ns: int) -> Iterator[Instance]:
                 begun = r
             if r["type"] == "ok":
                 if begun is not None and r["time"] - begun["time"] > bound_ns:
-                    yield Instance("unavailable", None, None, None, begun["index"], key)
+                    yield Unavailability(key, begun["index"], begun["time"], r["time"])
                 begun = None
         if begun is not None and mine[-1]["time"] - begun["time"] > bound_ns:
-            yield Instance("unavailable", None, None, None, begun["index"], key)
+            yield Unavailability(key, begun["index"], begun["time"], mine[-1]["time"])
 
 
 def _not_recovered(rows: Sequence[Row], bound_ns: int) -> Iterator[Instance]:

@@ -25,7 +25,6 @@ from checkers.takeovers import Takeover, fencing, life_of
 
 Row = Mapping[str, Any]
 
-NAMES: Final = ("split-brain", "zombie")
 ANSWERS_KEPT: Final = 100_000
 """Of one window: the most that are named. More are counted only."""
 

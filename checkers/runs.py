@@ -10,17 +10,20 @@ byte of them, so that what later jobs read is what was written.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from checkers import findings, guarantee
-from checkers.delivery import REDELIVERED
+from checkers import findings
+from checkers.availability import Pause
+from checkers.decide import Decision, decide
 from checkers.facts import Facts
 from checkers.instance import Found
 from checkers.judge import Bench, Case, examine
@@ -160,31 +163,16 @@ def _parts(files: Sequence[RunFile]) -> Iterator[RunsPart]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One run as judged among many.
+    """One run as judged among many: what was found, by name of the anomaly, what that means, and whether a fault was seen to take effect."""
 
-    ``found`` is by name of the anomaly, ``grave`` those names that the guarantee forbids. ``incomplete`` is why lost and stuck cannot be
-    decided, ``empty`` why the run says nothing at all, ``bit`` whether a fault was seen to take effect. ``unknown`` are rules that failed, in
-    one sentence each.
-    """
-
-    found: Mapping[str, Found] = field(default_factory=dict)
-    grave: frozenset[str] = frozenset()
-    incomplete: str | None = None
-    empty: str | None = None
-    bit: bool = False
-    unknown: tuple[str, ...] = ()
-
-    @property
-    def valid(self) -> bool | None:
-        """As a verdict's: None if it cannot be said."""
-        if self.grave:
-            return False
-        return None if self.incomplete or self.empty or self.unknown else True
+    found: Mapping[str, Found]
+    decision: Decision
+    bit: bool
 
     @property
     def reason(self) -> str | None:
         """Why it is not valid for another reason than a finding."""
-        return self.incomplete or self.empty or next(iter(self.unknown), None)
+        return next(iter(self.decision.reasons), None)
 
 
 def judge_runs(
@@ -196,56 +184,23 @@ def judge_runs(
     run unknown in which nothing else was found.
     """
     bench = Bench(source, options)
-    case = examine(bench)
-    runs = sorted(source.last_ns)
-    if case is None:
-        return {run: Judged(unknown=tuple(bench.unknown)) for run in runs}
+    case = examine(bench) or Case({}, {}, {}, [])
     expecting = frozenset(expecting_faults)
-    unknown = tuple(sorted(set(bench.unknown)))
-    excused = _excused(case, options)
-    return {run: _judged(run, case, options, unknown, excused, run in expecting) for run in runs}
-
-
-def _excused(case: Case, options: CheckOptions) -> Mapping[int, bool]:
-    """Of each run that had unavailabilities, whether the faults explain all of them."""
-    result: dict[int, bool] = {}
+    pauses: dict[int, list[Pause]] = defaultdict(list)
     for pause in case.pauses:
-        explained = findings.excused(pause, case.known[pause.run].spans(), options)
-        result[pause.run] = result.get(pause.run, True) and explained
-    return result
-
-
-def _judged(
-    run: int,
-    case: Case,
-    options: CheckOptions,
-    unknown: tuple[str, ...],
-    excused: Mapping[int, bool],
-    expecting: bool,
-) -> Judged:
-    known = case.known.get(run, Facts())
-    found = {name: some for name, some in case.found.get(run, {}).items() if some.first}
-    again = found.pop(REDELIVERED, None)
-    if again is not None and options.guarantee != "at-least-once":
-        found["redelivery"] = findings.redelivery(again)
-    incomplete = known.undecided()
-    hidden = ("lost", "stuck") if incomplete else ()
-    found = {name: some for name, some in found.items() if not name.startswith("~") and name not in hidden}
-    bit = any(span.bit for span in known.spans())
-    empty = None
-    if not known.count("send", "invoke"):
-        empty = "nothing was sent"
-    elif not known.count("deliver", "ok"):
-        empty = "nothing was delivered"
-    elif expecting and not bit:
-        empty = "faults were asked for, but none was seen to take effect"
-    grave = frozenset(
-        name
-        for name in found
-        if guarantee.severity(name, options, excused=name == "unavailable" and excused.get(run, False))
-        == "grave"
-    )
-    return Judged(found=found, grave=grave, incomplete=incomplete, empty=empty, bit=bit, unknown=unknown)
+        pauses[pause.run].append(pause)
+    judged = {}
+    for run in sorted(source.last_ns):
+        known = case.known.get(run, Facts())
+        promised = msgspec.structs.replace(options, expect_faults=run in expecting)
+        found = findings.told(case.found.get(run, {}), options)
+        decision = decide(found, known, promised, pauses=pauses[run], unknown=bench.unknown)
+        judged[run] = Judged(
+            found={name: found[name] for name in decision.severities},
+            decision=decision,
+            bit=any(span.bit for span in known.spans()),
+        )
+    return judged
 
 
 __all__ = ["RUN", "RUNS_SCHEMA", "Judged", "RunFile", "RunsSource", "judge_runs"]

@@ -16,7 +16,7 @@ ever (``conflicts``): in most runs, failures or not, nowhere.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,6 @@ from checkers.rows import (
     Rows,
 )
 from checkers.running import highest_and_whose_before, highest_before, segments
-
-NAMES: Final = ("duplicate", "unflagged-redelivery", "double-delivery", "group-split", "reordered-session")
 
 
 def find(deliveries: Deliveries, tally: Tally) -> None:

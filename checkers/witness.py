@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers import reference
+from checkers.anomaly import ANOMALIES, Evidence, named
 from checkers.fetch import Range, Wanted, control_rows, messages_rows
 from checkers.instance import Instance
 from checkers.source import Source
@@ -26,17 +27,8 @@ Row = dict[str, Any]
 _PARTNER_ROWS: Final = 2_000
 _REACH: Final = 20_000
 _CONTEXT_ROWS: Final = 400
-_PAIRED: Final = frozenset(
-    {"reordered", "reordered-realtime", "reordered-session", "group-split", "double-delivery"}
-)
-_ENDED: Final = frozenset({"lost", "stuck"})
-_OF_BROKERS: Final = {
-    "split-brain": ("role", "phase"),
-    "double-takeover": ("role", "takeover", "phase"),
-    "zombie": ("role", "takeover", "phase"),
-    "diverged": ("view",),
-}
-"""Of what the monitor and the harness recorded, what can show these."""
+_CONTROL: Final = sorted({f for anomaly in ANOMALIES for f in anomaly.evidence.control})
+"""Of what the monitor and the harness recorded, what can show anything."""
 
 
 def witnesses(
@@ -51,12 +43,11 @@ def witnesses(
         return {}
     table = source.control
     f = table["f"].cast(pa.string())
-    told = ["phase", "role", "takeover", "view"]
-    own = pc.and_(pc.less(table["process"], 0), pc.is_in(f, pa.array(told)))
+    own = pc.and_(pc.less(table["process"], 0), pc.is_in(f, pa.array(_CONTROL)))
     control = control_rows(source, own)
     messages = {i.message for i in instances if i.message is not None}
-    paired = [i for i in instances if i.name in _PAIRED]
-    others = [i for i in instances if i.name not in _PAIRED]
+    paired = [i for i in instances if _evidence(i).paired]
+    others = [i for i in instances if not _evidence(i).paired]
     near = messages_rows(
         source,
         Wanted(
@@ -138,9 +129,10 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
         r for r in here if r["f"] == "deliver" and r["index"] < i.index and r.get("message") is not None
     ]
     own = next((r for r in here if r["index"] == i.index), None)
-    if own is None or i.name not in _PAIRED:
+    partner = _evidence(i).partner
+    if own is None or partner == "none":
         return set()
-    if i.name == "reordered-realtime":
+    if partner == "sent-later":
         ok = [
             r["index"]
             for r in here
@@ -154,17 +146,15 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
         return {r["message"] for r in before if r["message"] in later and ok} and {
             next(r["message"] for r in reversed(before) if r["message"] in later)
         }
-    if i.name in ("reordered", "reordered-session"):
+    if partner in ("higher-number", "higher-number-in-session"):
         overtakers = [
             r["message"]
             for r in before
             if r.get("producer") == own.get("producer")
             and r.get("sequence", -1) > own.get("sequence", -1)
-            and (i.name == "reordered" or r.get("session") == own.get("session"))
+            and (partner == "higher-number" or r.get("session") == own.get("session"))
         ]
         return set(overtakers[-1:])
-    if i.name == "double-delivery":
-        return set()
     done = {
         (r.get("message"), r.get("session"))
         for r in here
@@ -187,7 +177,7 @@ def _proofs(
     """Rows that prove the sessions of a conflict alive after it."""
     wanted = []
     for i in instances:
-        if i.name in ("double-delivery", "group-split"):
+        if _evidence(i).alive:
             mine = partners[i] | ({i.message} if i.message is not None else set())
             sessions = {
                 r["session"]
@@ -224,8 +214,9 @@ def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) 
 
 
 def _belongs(i: Instance, r: Row) -> bool:
-    if i.name in _ENDED or i.name == "not-recovered":
-        return bool(r["f"] == "phase")
-    if i.name in _OF_BROKERS:
-        return r["f"] in _OF_BROKERS[i.name]
-    return bool(i.name == "unavailable" and r["process"] >= 0)
+    evidence = _evidence(i)
+    return r["f"] in evidence.control or (evidence.clients and r["process"] >= 0)
+
+
+def _evidence(i: Instance) -> Evidence:
+    return named(i.name).evidence

@@ -1,4 +1,4 @@
-"""A finding in one sentence, read from its witness: who, what, where, when.
+"""A finding in one sentence, read from its witness: who, what, where, when. ``checkers.anomaly`` has the sentences; here are the fields they name.
 
 Kept apart from the rules so that a change of wording can never change a verdict.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from checkers.anomaly import named
 from checkers.instance import Instance
 
 Row = Mapping[str, Any]
@@ -26,19 +27,122 @@ def place(i: Instance) -> str:
 
 def sentence(i: Instance, count: int, rows: Sequence[Row], details: Mapping[str, Any]) -> str:
     """One sentence about the first instance, and how many there are."""
+    anomaly = named(i.name)
+    words = anomaly.words_without_message if i.message is None else ""
     more = "" if count == 1 else f" ({count} such, this is the first)"
-    return _first(i, rows, details) + more + "."
+    return (words or anomaly.words).format_map(_Fields(i, rows, details)) + more + "."
 
 
-def _find(rows: Sequence[Row], f: str, type_: str, message: int | None = None) -> Row:
-    return next(
-        (
-            r
-            for r in rows
-            if r["f"] == f and r["type"] == type_ and (message is None or r.get("message") == message)
-        ),
-        {},
-    )
+class _Fields:
+    """What the sentences of ``checkers.anomaly`` name, each found only when it is asked for.
+
+    ``at`` is the row that completes the anomaly, ``before`` the delivery before it.
+    """
+
+    def __init__(self, i: Instance, rows: Sequence[Row], details: Mapping[str, Any]) -> None:
+        self._i = i
+        self._rows = rows
+        self._details = details
+        self._at: Row = next((r for r in rows if r["index"] == i.index), {})
+        earlier = [r for r in rows if r["f"] == "deliver" and r["index"] < i.index]
+        self._before: Row = earlier[-1] if earlier else {}
+
+    def __getitem__(self, name: str) -> str:
+        return str(getattr(self, name)())
+
+    def _row(self, f: str, type_: str) -> Row:
+        mine = self._i.message
+        return next(
+            (
+                r
+                for r in self._rows
+                if r["f"] == f and r["type"] == type_ and (mine is None or r.get("message") == mine)
+            ),
+            {},
+        )
+
+    def index(self) -> int:
+        return self._i.index
+
+    def key(self) -> str | None:
+        return self._i.key
+
+    def place(self) -> str:
+        return place(self._i)
+
+    def message(self) -> str:
+        return f"message {self._i.message}"
+
+    def message_here(self) -> str:
+        return f"message {self._at.get('message')}"
+
+    def when(self) -> str:
+        return seconds(self._at.get("time"))
+
+    def broker(self) -> str:
+        return str(self._at.get("broker", "a broker"))
+
+    def session(self) -> int | None:
+        return self._at.get("session")
+
+    def producer(self) -> int | None:
+        return self._at.get("producer")
+
+    def number(self) -> int | None:
+        return self._at.get("sequence")
+
+    def earlier_message(self) -> str:
+        return f"message {self._before.get('message')}"
+
+    def earlier_number(self) -> int | None:
+        return self._before.get("sequence")
+
+    def previous(self) -> str:
+        before = self._before
+        return f"session {before.get('session')} at {before.get('broker', 'a broker')} got message {before.get('message')} at {seconds(before.get('time'))}"
+
+    def sent_by(self) -> str:
+        return str(self._row("send", "ok").get("broker", "a broker"))
+
+    def sent_at(self) -> str:
+        return seconds(self._row("send", "ok").get("time"))
+
+    def kept_by(self) -> str:
+        return str(self._row("browse", "ok").get("broker", "a broker"))
+
+    def kept_in(self) -> str:
+        return str(self._row("browse", "ok").get("value", ""))
+
+    def position(self) -> str:
+        return str((self._details.get("examples") or [{}])[0].get("position", "part"))
+
+    def alone(self) -> str:
+        return _alone(self._row("send", "ok").get("broker"), self._details.get("unprotected_ns") or ())
+
+    def answered(self) -> str:
+        of = self.message() if self._i.message is not None else "a client"
+        return f"{self._at.get('f', 'an operation')} of {of}"
+
+    def fenced(self) -> str:
+        return _fenced(self._details)
+
+    def split_brain(self) -> str:
+        return _split_brain(self._i, self._details)
+
+    def double_takeover(self) -> str:
+        return _double_takeover(self._i, self._details)
+
+    def diverged(self) -> str:
+        return _diverged(self._i, self._details)
+
+    def begin(self) -> str:
+        return seconds(self._details.get("begin_ns"))
+
+    def end(self) -> str:
+        return seconds(self._details.get("end_ns"))
+
+    def faults(self) -> str:
+        return self._details.get("faults") or "no fault"
 
 
 def _alone(broker: object, windows: Sequence[tuple[int, int | None]]) -> str:
@@ -47,67 +151,6 @@ def _alone(broker: object, windows: Sequence[tuple[int, int | None]]) -> str:
         f"from {seconds(begin)} to {'the end' if end is None else seconds(end)}" for begin, end in windows
     ]
     return f"; {broker} had no up-to-date backup {' and '.join(spans)}" if spans else ""
-
-
-def _first(i: Instance, rows: Sequence[Row], details: Mapping[str, Any]) -> str:
-    at: Row = next((r for r in rows if r["index"] == i.index), {})
-    when = seconds(at.get("time"))
-    broker, session = at.get("broker", "a broker"), at.get("session")
-    sent = _find(rows, "send", "ok", i.message)
-    m = f"message {i.message}"
-    earlier = [r for r in rows if r["f"] == "deliver" and r["index"] < i.index]
-    before: Row = earlier[-1] if earlier else {}
-    previous = f"session {before.get('session')} at {before.get('broker', 'a broker')} got message {before.get('message')} at {seconds(before.get('time'))}"
-    match i.name:
-        case "lost":
-            position = (details.get("examples") or [{}])[0].get("position", "part")
-            took = f"acknowledged by {sent.get('broker', 'a broker')} at {seconds(sent.get('time'))}"
-            alone = _alone(sent.get("broker"), details.get("unprotected_ns") or ())
-            return f"{m} ({place(i)}), sent at {when} and {took}, was never delivered and is in no store: the {position} of its group is missing{alone}"
-        case "stuck":
-            kept = _find(rows, "browse", "ok", i.message)
-            return f"{m} ({place(i)}), sent at {when}, was never delivered; {kept.get('broker', 'a broker')} still holds it in its {kept.get('value', '')} store"
-        case "phantom":
-            return f"{m} ({place(i)}) was delivered by {broker} to session {session} at {when}, but nobody ever sent it"
-        case "corrupted" if i.message is None:
-            return (
-                f"{broker} delivered a body that cannot be read to session {session} at {when} ({place(i)})"
-            )
-        case "corrupted":
-            return f"{m} ({place(i)}) was delivered by {broker} at {when} with other contents than were sent"
-        case "aborted-delivery":
-            return f"{m} ({place(i)}) was delivered by {broker} at {when} although its send failed or was rolled back"
-        case "duplicate":
-            return f"{m} ({place(i)}) was delivered again by {broker} to session {session} at {when}, after {previous}"
-        case "unflagged-redelivery":
-            return f"{m} ({place(i)}) was delivered again by {broker} to session {session} at {when} without the redelivered mark, after {previous}"
-        case "double-delivery":
-            return f"{m} ({place(i)}) was held by two sessions at once: {previous}, and session {session} at {broker} got it at {when}"
-        case "group-split":
-            return f"{place(i)} was held by two sessions at once: {previous} and had not let go when session {session} at {broker} got message {at.get('message')} at {when}"
-        case "redelivery":
-            return f"{m} ({place(i)}) was delivered more than once, first by {broker} to session {session} at {when}, though the guarantee allows one delivery"
-        case "reordered":
-            return f"{m} ({place(i)}, producer {at.get('producer')}, number {at.get('sequence')}) was first delivered at {when}, after number {before.get('sequence')} of the same producer (message {before.get('message')})"
-        case "reordered-realtime":
-            return f"{m} ({place(i)}) was sent for certain at {seconds(sent.get('time'))}, before message {before.get('message')} was, yet was first delivered after it, at {when}"
-        case "reordered-session":
-            return f"session {session} at {broker} got {m} ({place(i)}, producer {at.get('producer')}, number {at.get('sequence')}) at {when}, after number {before.get('sequence')} of the same producer"
-        case "split-brain":
-            return _split_brain(i, details)
-        case "double-takeover":
-            return _double_takeover(i, details)
-        case "zombie":
-            what = f"{at.get('f', 'an operation')} of {m if i.message is not None else 'a client'}"
-            return f"{i.key} acknowledged {what} at {when}, asked after {_fenced(details)}"
-        case "diverged":
-            return _diverged(i, details)
-        case "unavailable":
-            during = details.get("faults") or "no fault"
-            return f"{i.key}: nothing succeeded from {seconds(details.get('begin_ns'))} to {seconds(details.get('end_ns'))} with {during} in force"
-        case "not-recovered":
-            return f"after everything was healed and the recovery bound had passed, operations still did not succeed (seen at {when})"
-    return f"{i.name} at row {i.index}"
 
 
 def _double_takeover(i: Instance, details: Mapping[str, Any]) -> str:

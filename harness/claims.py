@@ -20,12 +20,12 @@ import msgspec
 import pyarrow.parquet as pq
 
 from checkers import api
+from checkers.anomaly import rank
 from harness import judge as judging
 from harness import partition, session
 from harness import store as stores
 from harness.compose import compose
 from harness.interface import InfrastructureError, UsageError
-from harness.reproduction import rank
 from harness.scenarios import Probe, Scenario
 from harness.scenarios.registry import missing
 

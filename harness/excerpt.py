@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from checkers.anomaly import AT_END
 from checkers.schema import COLUMNS, HARNESS, MONITOR
 from checkers.verdict import Finding
 from harness import partition
@@ -107,7 +108,7 @@ class Reader:
 
     def _beside(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
         """What its producer sent right before and right after a message that went missing, in the same group."""
-        if finding.name not in {"lost", "stuck"}:
+        if finding.name not in AT_END:
             return []
         send = next((row for row in rows if row["f"] == "send" and "sequence" in row), None)
         home = (

@@ -12,30 +12,11 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from checkers.verdict import Finding, Verdict
+from checkers.anomaly import looked_for
+from checkers.verdict import CheckOptions, Finding, Verdict
 from harness import store
 
 NAME: Final = "junit.xml"
-CHECKED: Final = (
-    "lost",
-    "stuck",
-    "phantom",
-    "corrupted",
-    "aborted-delivery",
-    "duplicate",
-    "double-delivery",
-    "unflagged-redelivery",
-    "reordered",
-    "reordered-realtime",
-    "reordered-session",
-    "group-split",
-    "split-brain",
-    "double-takeover",
-    "zombie",
-    "diverged",
-    "unavailable",
-    "not-recovered",
-)
 _INVALID_XML: Final = {code: "\ufffd" for code in range(32) if chr(code) not in "\t\n\r"}
 
 
@@ -44,7 +25,8 @@ def write(directory: Path) -> Path:
     spec = store.load_spec(directory)
     verdict = Verdict.from_json((directory / store.FINDINGS).read_bytes())
     found = {finding.name: finding for finding in verdict.findings}
-    names = [*CHECKED, *(name for name in found if name not in CHECKED)]
+    checked = looked_for(CheckOptions(guarantee=verdict.guarantee, ordered=verdict.ordered))
+    names = [*checked, *(name for name in found if name not in checked)]
     failures = sum(finding.severity == "grave" for finding in verdict.findings)
     errors = int(verdict.valid is None)
     suite = ET.Element(

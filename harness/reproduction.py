@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from checkers.anomaly import rank
 from harness import spec as specs
 from harness import store as stores
 from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
@@ -30,26 +31,6 @@ FILE: Final = "repro.json"
 FORMAT: Final = 1
 WITNESS_ROWS: Final = 8
 """Rows of a history that one witness shows at the most."""
-
-_CAUSES_FIRST: Final = (
-    "split-brain",
-    "double-takeover",
-    "phantom",
-    "corrupted",
-    "aborted-delivery",
-    "lost",
-    "stuck",
-    "duplicate",
-    "double-delivery",
-    "group-split",
-    "reordered",
-    "reordered-realtime",
-    "reordered-session",
-    "zombie",
-    "diverged",
-    "not-recovered",
-    "unavailable",
-)
 
 
 class Witness(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
@@ -91,11 +72,6 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
 def ordered(names: Iterable[str]) -> tuple[str, ...]:
     """Names of findings, causes before what usually follows from them: two lives deliver twice, hardly the other way round."""
     return tuple(sorted(names, key=rank))
-
-
-def rank(name: str) -> tuple[int, str]:
-    """The place of a finding's name in ``ordered``, to sort by."""
-    return (_CAUSES_FIRST.index(name) if name in _CAUSES_FIRST else len(_CAUSES_FIRST), name)
 
 
 def of_simulated(run: Simulated, origin: str = "") -> Reproduction:

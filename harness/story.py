@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from checkers.anomaly import AT_END
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.verdict import Finding
 from harness.excerpt import Excerpt, Row, example_of, load_began_ns
@@ -30,7 +31,6 @@ NEAR_NS: Final = 1_000_000_000
 _TOO_MANY: Final = 5
 """A rank of steps that are only counted."""
 _PHASES: Final = frozenset({"heal", "recovered", "not-recovered", "drain", "browse", "end"})
-_TO_THE_END: Final = frozenset({"lost", "stuck"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def _window(finding: Finding, rows: Sequence[Row], control: Sequence[Row]) -> tu
     if finding.name == "unavailable":
         core.append(details.get("end_ns", last))
     low, high = min(core or seen or [0]), max(core or seen or [last])
-    if finding.name in _TO_THE_END:
+    if finding.name in AT_END:
         high = max(last, high)
     if finding.name == "zombie":
         low = min([low, *sorted(seen)[-1:]])
@@ -200,9 +200,9 @@ def _of_clients(
                 continue
             rank = 3
         elif row["f"] == "browse":
-            rank = 2 if finding.name in _TO_THE_END else 4
+            rank = 2 if finding.name in AT_END else 4
         else:
-            rank = 1 if row["index"] <= done or finding.name in _TO_THE_END else 3
+            rank = 1 if row["index"] <= done or finding.name in AT_END else 3
         found.append(_Candidate((row,), rank))
     return found
 

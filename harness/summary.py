@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from checkers.anomaly import rank
 from harness import store as stores
 from harness.interface import TestSpec
-from harness.reproduction import rank
 from harness.spec import default_name
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from checkers.anomaly import AT_END
 from harness.reproduction import ordered
 from harness.sweep_runs import Cell, Plan, Record
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 Z: Final = 1.959963984540054
 """The standard normal's quantile at 97.5 %: two sides of 95 %."""
 ANY: Final = "any grave"
-_AT_END: Final = frozenset({"lost", "stuck"})
-"""Anomalies that only a run that came to its end can show."""
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -104,7 +103,7 @@ def run_of(plan: Plan, record: Record, judged: Judged | None, damage: str | None
         trouble = trouble or "nothing was recorded"
     else:
         trouble = trouble or judged.reason
-        if judged.valid is False:
+        if judged.decision.valid is False:
             ended = "invalid"
         elif trouble is None:
             ended = "valid"
@@ -113,14 +112,17 @@ def run_of(plan: Plan, record: Record, judged: Judged | None, damage: str | None
         cell=plan.cell(record.number),
         ended=ended,
         findings={name: judged.found[name].count for name in ordered(judged.found)} if judged else {},
-        grave=ordered(judged.grave) if judged else (),
+        grave=ordered(judged.decision.grave) if judged else (),
         trouble=trouble,
         seed=record.spec.seed,
         faults=len(record.schedule.faults),
         digest=record.digest,
         bit=judged is not None and judged.bit,
-        exposed=judged is not None and judged.bit and judged.empty is None and not judged.unknown,
-        complete=judged is not None and judged.incomplete is None,
+        exposed=judged is not None
+        and judged.bit
+        and not judged.decision.empty
+        and not judged.decision.unknown,
+        complete=judged is not None and judged.decision.undecided is None,
     )
 
 
@@ -135,7 +137,7 @@ def _row(cell: Cell, runs: Sequence[Run], shown: Sequence[str], grave: set[str])
     exposed = [run for run in runs if run.exposed]
     anomalies = {ANY: rate_of(sum(bool(run.grave) for run in exposed), len(exposed), grave=True)}
     for name in shown:
-        able = [run for run in exposed if run.complete] if name in _AT_END else exposed
+        able = [run for run in exposed if run.complete] if name in AT_END else exposed
         seen = sum(name in run.findings for run in able)
         anomalies[name] = rate_of(seen, len(able), grave=name in grave)
     ended = {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from checkers.anomaly import named
 from checkers.schema import HARNESS
 from checkers.verdict import Verdict
 from harness import partition, succession
@@ -20,33 +21,10 @@ from harness.standing import CHANGES_MAX
 from harness.story import Story, compose
 from harness.summary import by_cause
 
-RULES: Final = {
-    "lost": "A message whose send was acknowledged must be delivered, or be in a store when everything has been healed and drained.",
-    "stuck": "A message whose send was acknowledged must come to a consumer once everything has been healed and drained.",
-    "phantom": "Nothing may be delivered that nobody sent.",
-    "corrupted": "What is delivered must be what was sent.",
-    "aborted-delivery": "A send that failed for certain, or that was rolled back, must never be delivered.",
-    "duplicate": "A message whose acknowledgement was confirmed must never be delivered again, nor may one session get it twice for nothing.",
-    "unflagged-redelivery": "A broker that delivers a message again must mark it as redelivered.",
-    "redelivery": "The guarantee allows one delivery of each message.",
-    "double-delivery": "A message may be in the hands of one session at a time.",
-    "group-split": "All messages of a group belong to one session at a time.",
-    "reordered": "The messages of one producer in one group must arrive in the order in which they were sent.",
-    "reordered-realtime": "What was certainly sent before another message of its group was begun must be delivered before it.",
-    "reordered-session": "Within one session the messages of one producer in a group must not go backwards.",
-    "split-brain": "Under one node ID at most one broker may be live at any moment.",
-    "double-takeover": "The data of a broker may be taken over by one other at a time, and by a second only when the first has let go of them.",
-    "zombie": "A broker that has been replaced must not answer any more.",
-    "diverged": "When the cluster has recovered and had the recovery bound to agree, its brokers must take the same for true.",
-    "unavailable": "Without a fault that explains it, operations must succeed within the bound.",
-    "not-recovered": "When everything has been healed, operations must succeed again within the recovery bound.",
-}
-"""What the guarantee says, and the story contradicts."""
-
 
 def paragraph(story: Story) -> str:
     """The story in plain words, and the rule that it breaks: one paragraph."""
-    return " ".join(sentence for sentence in (*_told(story), RULES.get(story.finding.name, "")) if sentence)
+    return " ".join(sentence for sentence in (*_told(story), named(story.finding.name).rule) if sentence)
 
 
 def of_gravest(directory: Path, verdict: Verdict, characters: int) -> str:

@@ -12,23 +12,12 @@ from typing import Any
 
 import msgspec
 
+from checkers.anomaly import ANOMALIES
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness import spec as specs
 from harness.interface import Schedule, TestSpec
 
-FOLLOWS_TWO_LIVES = (
-    "double-takeover",
-    "zombie",
-    "diverged",
-    "duplicate",
-    "double-delivery",
-    "group-split",
-    "lost",
-    "stuck",
-    "reordered",
-    "reordered-realtime",
-    "reordered-session",
-)
+FOLLOWS_TWO_LIVES = tuple(anomaly.name for anomaly in ANOMALIES if anomaly.follows_two_lives)
 """What follows when two lives serve one queue from two journals."""
 
 

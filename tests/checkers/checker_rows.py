@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from checkers import judge
+from checkers.anomaly import AT_END
 from checkers.instance import Instance
 from checkers.schema import HARNESS, SCHEMA
 from checkers.source import COLUMNS, FilePart, FrameSource, Source
@@ -124,8 +125,7 @@ def found_in(case: judge.Case, run: int) -> set[Instance]:
         dataclasses.replace(i, run=0)
         for name, found in case.found.get(run, {}).items()
         for i in found.first
-        if not name.startswith("~")
-        and not (name in ("lost", "stuck") and case.known[run].undecided() is not None)
+        if not name.startswith("~") and not (name in AT_END and case.known[run].undecided() is not None)
     }
 
 

@@ -16,15 +16,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from checkers import reference
+from checkers.anomaly import looked_for
 from checkers.verdict import CheckOptions
 
 OPTIONS = CheckOptions(unavailable_bound_s=2.0, recovery_bound_s=1.0)
-EVERY_KIND = (
-    "lost", "stuck", "phantom", "corrupted", "aborted-delivery", "duplicate", "unflagged-redelivery", "double-delivery",
-    "group-split", "reordered", "reordered-realtime", "reordered-session", "split-brain", "double-takeover", "zombie", "diverged",
-    "unavailable",
-    "not-recovered",
-)  # fmt: skip
+EVERY_KIND = looked_for(OPTIONS)
 
 
 @pytest.mark.spark

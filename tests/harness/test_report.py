@@ -6,8 +6,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from checkers.anomaly import looked_for
 from checkers.schema import HARNESS, MONITOR, NEMESIS
-from checkers.verdict import Finding, Statistics, Verdict, Witness
+from checkers.verdict import CheckOptions, Finding, Statistics, Verdict, Witness
 from harness import figure, junit, partition, report, store, timeline
 from harness.history import StreamRecorder
 from harness.interface import Fault, Schedule, TestSpec
@@ -197,7 +198,7 @@ def test_junit_names_every_check_and_fails_the_violated_one(run_directory):
     assert suite.get("failures") == "1"
     assert suite.get("errors") == "0"
     cases = {case.get("name"): case for case in suite}
-    assert set(junit.CHECKED) < set(cases)
+    assert set(looked_for(CheckOptions())) < set(cases)
     assert cases["lost"].find("failure").get("type") == "lost"
     assert cases["unflagged-redelivery"].find("failure") is None
     assert cases["duplicate"].find("failure") is None

@@ -94,8 +94,8 @@ def test_every_run_is_judged_as_it_is_alone(spark, swept):
             for i in some.first
         }
         assert instances == {(i.name, i.queue, i.group, i.message, i.index, i.key) for i in alone.findings}
-        assert together.grave == alone.grave
-        assert together.valid == alone.valid
+        assert together.decision.grave == alone.grave
+        assert together.decision.valid == alone.valid
         assert told[number]["ended"] == {True: "valid", False: "invalid", None: "unknown"}[alone.valid]
         assert told[number]["digest"] == alone.digest
         found_any += bool(instances)
@@ -113,7 +113,7 @@ def test_another_guarantee_is_judged_alike_together_and_alone(spark, swept, guar
         rows = pq.read_table(path, columns=SCHEMA.names).to_pylist()
         spec = msgspec.structs.replace(record.spec, guarantee=guarantee)
         alone = plain_judge.judge(rows, spec, record.schedule)
-        assert judged[record.number].grave == alone.grave
+        assert judged[record.number].decision.grave == alone.grave
         redelivered += "redelivery" in alone.grave
     assert redelivered
 

@@ -1,0 +1,238 @@
+"""Every anomaly that the checkers know, as one table: all that is said of a finding by its name is said here.
+
+Why one table: a name that stands in ten places is forgotten in one of them. A new finding needs its rule (and the twin of the rule in
+``checkers.reference``), a row here, and a line in docs/explanation/verdicts.md; severity, order, witness, sentence, JUnit and reports follow from the row.
+
+The order of the rows is the order in which findings are told: causes before what usually follows from them. Two lives deliver twice, hardly the
+other way round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from checkers.verdict import GUARANTEES, CheckOptions, Severity
+
+ANY: Final = frozenset(GUARANTEES)
+LOSSLESS: Final = frozenset({"at-least-once", "exactly-once"})
+ONCE: Final = frozenset({"at-most-once", "exactly-once"})
+
+Partner = Literal["none", "sent-later", "higher-number", "higher-number-in-session", "held"]
+"""How the other message of a pair is found among those delivered before: by its send, by its producer's numbers, or by who held it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Which rows can show an anomaly, beside those of its message and what belongs to their sessions and transactions.
+
+    ``control`` are operations of the harness and the monitor; ``clients`` all rows of clients at the moments of the anomaly. ``paired`` says that it
+    takes the rows of its group before it; then ``partner`` says which message is the other one. ``alive``: it takes proof that its sessions lived on.
+    """
+
+    control: tuple[str, ...] = ()
+    clients: bool = False
+    paired: bool = False
+    partner: Partner = "none"
+    alive: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anomaly:
+    """What is said of one kind of finding.
+
+    ``rule`` is the promise that it contradicts, for a reader who does not know the name; ``words`` its sentence, with the fields of ``checkers.words``;
+    ``words_without_message`` the same for an instance that has none.
+
+    ``breaks`` are the guarantees under which it makes a test invalid, ``otherwise`` its severity under the others. ``ordered``: only if order was
+    promised, else it is an info. ``excusable``: a warning where the faults in force explain it. ``allowed``: guarantees under which it is
+    no finding at all.
+
+    ``at_end``: it says what became of a message in the end, so it cannot be told before everything was drained and every store read.
+    ``follows_two_lives``: it is to be expected once two brokers serve one queue from two journals.
+    """
+
+    name: str
+    rule: str
+    words: str
+    words_without_message: str = ""
+    breaks: frozenset[str] = ANY
+    otherwise: Severity = "warning"
+    ordered: bool = False
+    excusable: bool = False
+    allowed: frozenset[str] = frozenset()
+    at_end: bool = False
+    follows_two_lives: bool = False
+    evidence: Evidence = Evidence()
+
+
+_OF_ORDER: Final = "{message} ({place}, producer {producer}, number {number})"
+
+ANOMALIES: Final = (
+    Anomaly(
+        name="split-brain",
+        rule="Under one node ID at most one broker may be live at any moment.",
+        words="{split_brain}",
+        evidence=Evidence(control=("role", "phase")),
+    ),
+    Anomaly(
+        name="double-takeover",
+        rule="The data of a broker may be taken over by one other at a time, and by a second only when the first has let go of them.",
+        words="{double_takeover}",
+        follows_two_lives=True,
+        evidence=Evidence(control=("role", "takeover", "phase")),
+    ),
+    Anomaly(
+        name="phantom",
+        rule="Nothing may be delivered that nobody sent.",
+        words="{message} ({place}) was delivered by {broker} to session {session} at {when}, but nobody ever sent it",
+    ),
+    Anomaly(
+        name="corrupted",
+        rule="What is delivered must be what was sent.",
+        words="{message} ({place}) was delivered by {broker} at {when} with other contents than were sent",
+        words_without_message="{broker} delivered a body that cannot be read to session {session} at {when} ({place})",
+    ),
+    Anomaly(
+        name="aborted-delivery",
+        rule="A send that failed for certain, or that was rolled back, must never be delivered.",
+        words="{message} ({place}) was delivered by {broker} at {when} although its send failed or was rolled back",
+    ),
+    Anomaly(
+        name="lost",
+        rule="A message whose send was acknowledged must be delivered, or be in a store when everything has been healed and drained.",
+        words="{message} ({place}), sent at {when} and acknowledged by {sent_by} at {sent_at}, was never delivered and is in no store: "
+        "the {position} of its group is missing{alone}",
+        breaks=LOSSLESS,
+        at_end=True,
+        follows_two_lives=True,
+        evidence=Evidence(control=("phase",)),
+    ),
+    Anomaly(
+        name="stuck",
+        rule="A message whose send was acknowledged must come to a consumer once everything has been healed and drained.",
+        words="{message} ({place}), sent at {when}, was never delivered; {kept_by} still holds it in its {kept_in} store",
+        breaks=LOSSLESS,
+        at_end=True,
+        follows_two_lives=True,
+        evidence=Evidence(control=("phase",)),
+    ),
+    Anomaly(
+        name="duplicate",
+        rule="A message whose acknowledgement was confirmed must never be delivered again, nor may one session get it twice for nothing.",
+        words="{message} ({place}) was delivered again by {broker} to session {session} at {when}, after {previous}",
+        follows_two_lives=True,
+    ),
+    Anomaly(
+        name="redelivery",
+        rule="The guarantee allows one delivery of each message.",
+        words="{message} ({place}) was delivered more than once, first by {broker} to session {session} at {when}, though the guarantee allows one delivery",
+        breaks=ONCE,
+        allowed=frozenset({"at-least-once"}),
+    ),
+    Anomaly(
+        name="unflagged-redelivery",
+        rule="A broker that delivers a message again must mark it as redelivered.",
+        words="{message} ({place}) was delivered again by {broker} to session {session} at {when} without the redelivered mark, after {previous}",
+        breaks=ONCE,
+    ),
+    Anomaly(
+        name="double-delivery",
+        rule="A message may be in the hands of one session at a time.",
+        words="{message} ({place}) was held by two sessions at once: {previous}, and session {session} at {broker} got it at {when}",
+        follows_two_lives=True,
+        evidence=Evidence(paired=True, alive=True),
+    ),
+    Anomaly(
+        name="group-split",
+        rule="All messages of a group belong to one session at a time.",
+        words="{place} was held by two sessions at once: {previous} and had not let go when session {session} at {broker} got {message_here} at {when}",
+        follows_two_lives=True,
+        evidence=Evidence(paired=True, partner="held", alive=True),
+    ),
+    Anomaly(
+        name="reordered",
+        rule="The messages of one producer in one group must arrive in the order in which they were sent.",
+        words=f"{_OF_ORDER} was first delivered at {{when}}, after number {{earlier_number}} of the same producer ({{earlier_message}})",
+        ordered=True,
+        follows_two_lives=True,
+        evidence=Evidence(paired=True, partner="higher-number"),
+    ),
+    Anomaly(
+        name="reordered-realtime",
+        rule="What was certainly sent before another message of its group was begun must be delivered before it.",
+        words="{message} ({place}) was sent for certain at {sent_at}, before {earlier_message} was, yet was first delivered after it, at {when}",
+        ordered=True,
+        follows_two_lives=True,
+        evidence=Evidence(paired=True, partner="sent-later"),
+    ),
+    Anomaly(
+        name="reordered-session",
+        rule="Within one session the messages of one producer in a group must not go backwards.",
+        words=f"session {{session}} at {{broker}} got {_OF_ORDER} at {{when}}, after number {{earlier_number}} of the same producer",
+        ordered=True,
+        follows_two_lives=True,
+        evidence=Evidence(paired=True, partner="higher-number-in-session"),
+    ),
+    Anomaly(
+        name="zombie",
+        rule="A broker that has been replaced must not answer any more.",
+        words="{key} acknowledged {answered} at {when}, asked after {fenced}",
+        follows_two_lives=True,
+        evidence=Evidence(control=("role", "takeover", "phase")),
+    ),
+    Anomaly(
+        name="diverged",
+        rule="When the cluster has recovered and had the recovery bound to agree, its brokers must take the same for true.",
+        words="{diverged}",
+        follows_two_lives=True,
+        evidence=Evidence(control=("view",)),
+    ),
+    Anomaly(
+        name="not-recovered",
+        rule="When everything has been healed, operations must succeed again within the recovery bound.",
+        words="after everything was healed and the recovery bound had passed, operations still did not succeed (seen at {when})",
+        evidence=Evidence(control=("phase",)),
+    ),
+    Anomaly(
+        name="unavailable",
+        rule="Without a fault that explains it, operations must succeed within the bound.",
+        words="{key}: nothing succeeded from {begin} to {end} with {faults} in force",
+        excusable=True,
+        evidence=Evidence(clients=True),
+    ),
+)  # fmt: skip
+"""Causes first."""
+
+BY_NAME: Final = {anomaly.name: anomaly for anomaly in ANOMALIES}
+AT_END: Final = frozenset(anomaly.name for anomaly in ANOMALIES if anomaly.at_end)
+
+_RANKS: Final = {anomaly.name: number for number, anomaly in enumerate(ANOMALIES)}
+
+
+def named(name: str) -> Anomaly:
+    """What is known of a finding. A name that the table lacks (of another version) is grave, and told by its name alone."""
+    return BY_NAME.get(name) or Anomaly(name=name, rule="", words=f"{name} at row {{index}}")
+
+
+def rank(name: str) -> tuple[int, str]:
+    """The place of a finding's name among others, to sort by: causes first."""
+    return _RANKS.get(name, len(_RANKS)), name
+
+
+def severity(name: str, options: CheckOptions, *, excused: bool = False) -> Severity:
+    """Of a finding under what was promised. ``excused``: the faults in force explain it, which only some may be.
+
+    Every finding is reported whatever the guarantee; this decides only whether it makes the test invalid.
+    """
+    anomaly = named(name)
+    if options.guarantee not in anomaly.breaks:
+        return anomaly.otherwise
+    if anomaly.ordered and not options.ordered:
+        return "info"
+    return "warning" if anomaly.excusable and excused else "grave"
+
+
+def looked_for(options: CheckOptions) -> tuple[str, ...]:
+    """The names of all that is a finding under what was promised."""
+    return tuple(anomaly.name for anomaly in ANOMALIES if options.guarantee not in anomaly.allowed)

@@ -1,0 +1,116 @@
+"""The one decision of a verdict: what was found, under what was promised, in a history that says so much and no more.
+
+Whoever judges (one history on Spark, many at once, the plain judge without Spark) finds in his own way and decides here. False wins over unknown, unknown
+over true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from checkers.anomaly import AT_END, severity
+from checkers.facts import Facts, FaultSpan
+from checkers.verdict import CheckOptions, Severity
+
+
+class Window(Protocol):
+    """From when to when (ns) nothing succeeded."""
+
+    @property
+    def begin(self) -> int:
+        """Its first question, unanswered."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The next success, or the last that was heard."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """``severities`` by name of what was found; ``hidden`` are names that cannot be told, because of ``undecided``.
+
+    ``undecided`` says why the end of messages cannot be told, ``empty`` why the history says nothing at all, ``unknown`` which rules failed: each leaves a
+    history without grave findings unknown.
+    """
+
+    severities: dict[str, Severity]
+    hidden: frozenset[str]
+    undecided: str | None
+    empty: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def grave(self) -> frozenset[str]:
+        """The names that make it invalid."""
+        return frozenset(name for name, severity in self.severities.items() if severity == "grave")
+
+    @property
+    def valid(self) -> bool | None:
+        """None if it cannot be said."""
+        if self.grave:
+            return False
+        return None if self.reasons else True
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why it is not valid for another reason than a finding."""
+        undecided = () if self.undecided is None else (self.undecided,)
+        return (*undecided, *self.unknown, *self.empty)
+
+
+def decide(
+    names: Iterable[str],
+    known: Facts,
+    options: CheckOptions,
+    *,
+    pauses: Sequence[Window] = (),
+    unknown: Collection[str] = (),
+) -> Decision:
+    """Decide one history.
+
+    Args:
+        names: what was found.
+        known: what the harness, the monitor and the nemesis wrote down, and the census of all rows.
+        options: what was promised; ``expect_faults`` if the schedule had any.
+        pauses: the windows of unavailability among what was found.
+        unknown: why rules failed, one sentence each.
+    """
+    undecided = known.undecided()
+    explained = bool(pauses) and all(excused(pause, known.spans(), options) for pause in pauses)
+    hidden = AT_END if undecided is not None else frozenset()
+    found = set(names)
+    return Decision(
+        severities={
+            name: severity(name, options, excused=explained) for name in sorted(found) if name not in hidden
+        },
+        hidden=frozenset(found & hidden),
+        undecided=undecided,
+        empty=tuple(_empty(known, options)),
+        unknown=tuple(sorted(set(unknown))),
+    )
+
+
+def _empty(known: Facts, options: CheckOptions) -> Iterable[str]:
+    if not known.count("send", "invoke"):
+        yield "nothing was sent"
+    if not known.count("deliver", "ok"):
+        yield "nothing was delivered"
+    if options.expect_faults and not any(span.bit for span in known.spans()):
+        yield "faults were asked for, but none was seen to take effect"
+
+
+def excused(pause: Window, spans: Sequence[FaultSpan], options: CheckOptions) -> bool:
+    """Whether faults explain it: what lies outside every fault and the recovery bound after it is within the bound."""
+    patience = int(options.recovery_bound_s * 1e9)
+    uncovered, at = 0, pause.begin
+    for span in sorted(spans, key=lambda s: s.begin):
+        end = pause.end if span.end is None else span.end + patience
+        if end <= at or span.begin >= pause.end:
+            continue
+        uncovered = max(uncovered, span.begin - at)
+        at = max(at, end)
+    return max(uncovered, pause.end - at) <= int(options.unavailable_bound_s * 1e9)

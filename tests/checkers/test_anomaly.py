@@ -1,0 +1,40 @@
+"""The table of anomalies: complete, and told in the documents."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from checkers import words
+from checkers.anomaly import ANOMALIES, looked_for, named, rank, severity
+from checkers.instance import Instance
+from checkers.verdict import CheckOptions
+
+VERDICTS = (Path(__file__).parents[2] / "docs" / "explanation" / "verdicts.md").read_text()
+
+
+@pytest.mark.parametrize("anomaly", ANOMALIES, ids=lambda anomaly: anomaly.name)
+def test_every_anomaly_is_in_the_document_and_has_a_sentence_even_without_a_witness(anomaly):
+    assert anomaly.name in VERDICTS
+    assert anomaly.rule.endswith(".")
+    for message in (7, None):
+        instance = Instance(anomaly.name, "q", "g", message, 5, "node a1 a2")
+        assert words.sentence(instance, 2, (), {}).endswith(" (2 such, this is the first).")
+
+
+def test_causes_are_told_before_what_follows_from_them_and_strange_names_last():
+    assert sorted(["of another version", "unavailable", "duplicate", "split-brain"], key=rank) == [
+        "split-brain", "duplicate", "unavailable", "of another version",
+    ]  # fmt: skip
+
+
+def test_a_second_delivery_is_looked_for_only_where_it_is_not_allowed():
+    assert "redelivery" not in looked_for(CheckOptions())
+    assert "redelivery" in looked_for(CheckOptions(guarantee="exactly-once"))
+
+
+def test_faults_excuse_only_what_may_be_excused():
+    assert severity("unavailable", CheckOptions(), excused=True) == "warning"
+    assert severity("lost", CheckOptions(), excused=True) == "grave"
+    assert named("of another version").rule == ""

@@ -1,0 +1,121 @@
+"""One decision: what a history that says so much, and no more, lets a judge say of what was found in it."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from checker_rows import S, finished, lay_out, o, phase
+from damaged import DAMAGE, correct, damage
+
+from checkers import judge
+from checkers.availability import Pause
+from checkers.decide import decide, excused
+from checkers.facts import FaultSpan, gather
+from checkers.schema import COLUMNS
+from checkers.verdict import CheckOptions
+from harness import plain_judge
+from harness.interface import Fault, Schedule, TestSpec
+
+OPTIONS = CheckOptions()
+SENT = [o(0, 1, "invoke", "send", 1), o(1, 1, "ok", "send", 1), o(2, 9, "ok", "deliver", 1)]
+
+
+def fault(index, f, label, **value):
+    told = {"label": label, "bit": True, **value}
+    return o(index, -1, "info", f, value=json.dumps(told))
+
+
+def whole(rows):
+    return [{name: row.get(name) for name in COLUMNS} for row in rows]
+
+
+def decided(rows, names=(), **options):
+    return decide(names, gather(whole(rows)), CheckOptions(**options))
+
+
+def test_nothing_found_in_a_whole_history_is_valid():
+    assert decided([*SENT, *finished(10)]).valid is True
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (SENT, "the drain was not reached"),
+        ([*SENT, phase(10, "browse")], "the stores were not looked into to the end"),
+        (
+            [*SENT, o(9, -3, "info", "browse", broker="a2"), *finished(10)],
+            "the stores of a2 could not be read",
+        ),
+        ([SENT[1], SENT[2], *finished(10)], "nothing was sent"),
+        ([*SENT[:2], dict(SENT[2], type="info"), *finished(10)], "nothing was delivered"),
+    ],
+)
+def test_why_a_history_without_findings_is_unknown(rows, reason):
+    decision = decided(rows)
+    assert decision.valid is None
+    assert decision.reasons == (reason,)
+
+
+def test_what_happened_at_the_end_is_not_told_before_the_end_and_hides_nothing_else():
+    decision = decided(SENT, {"lost", "duplicate"})
+    assert (decision.hidden, decision.grave, decision.valid) == ({"lost"}, {"duplicate"}, False)
+    assert decided([*SENT, *finished(10)], {"lost"}).grave == {"lost"}
+
+
+def test_a_rule_that_failed_makes_unknown_what_would_be_valid_and_hides_no_finding():
+    known = gather(whole([*SENT, *finished(10)]))
+    assert decide((), known, OPTIONS, unknown=["order crashed"]).valid is None
+    assert decide({"duplicate"}, known, OPTIONS, unknown=["order crashed"]).valid is False
+
+
+def test_faults_that_were_asked_for_must_have_been_seen():
+    rows = [*SENT, fault(5, "kill", "k", bit=False), *finished(10)]
+    assert decided(rows, expect_faults=True).reasons == (
+        "faults were asked for, but none was seen to take effect",
+    )
+    assert decided([*rows, fault(20, "kill", "l")], expect_faults=True).valid is True
+
+
+def test_a_fault_begins_and_ends_under_one_label():
+    rows = [
+        fault(5, "kill", "a"),
+        fault(6, "kill", "b"),
+        fault(8, "heal:kill", "b"),
+        fault(9, "heal:restart", "a"),
+    ]
+    spans = gather(whole(rows)).spans()
+    assert [(span.label, span.begin, span.end) for span in spans] == [
+        ("a", 5_000_000, 9_000_000),
+        ("b", 6_000_000, 8_000_000),
+    ]
+
+
+def test_a_pause_is_excused_by_the_faults_that_explain_it():
+    pause = Pause(0, "operation send", 5, 10 * S, 60 * S)
+    assert not excused(pause, [], OPTIONS)
+    assert excused(pause, [FaultSpan("kill", "k", bit=True, begin=15 * S, end=20 * S)], OPTIONS)
+    assert not excused(pause, [FaultSpan("kill", "k", bit=True, begin=0, end=5 * S)], OPTIONS)
+    known = gather(whole([*SENT, *finished(10)]))
+    assert decide({"unavailable"}, known, OPTIONS, pauses=[pause]).severities == {"unavailable": "grave"}
+
+
+def test_whoever_judges_decides_alike(tmp_path):
+    spec = TestSpec(name="t", unavailable_bound_s=2, recovery_bound_s=1)
+    schedule = Schedule(faults=(Fault(kind="kill", start_s=1, duration_s=1),))
+    options = plain_judge.options_of(spec, schedule)
+    for number in range(120):
+        chance = random.Random(number)
+        edits = [
+            (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(0, 4))
+        ]
+        rows = damage(correct(number, complete=bool(number % 3)), edits)
+        if number % 2:
+            rows.append(dict(fault(len(rows), "kill", "k", bit=number % 4 == 1), time=rows[-1]["time"]))
+        alone = plain_judge.judge(whole(rows), spec, schedule)
+        verdict = judge.judge(lay_out(tmp_path / str(number), rows, slice_rows=1000), options)
+        assert {f.name for f in verdict.findings if f.severity == "grave"} == alone.grave, number
+        assert {f.name for f in verdict.findings} == {i.name for i in alone.findings}, number
+        valid = False if alone.grave else None if alone.undecided else True
+        assert verdict.valid is valid, (number, verdict.reasons, alone.undecided)
