@@ -108,9 +108,10 @@ def _sends(rows: Rows) -> dict[tuple[str, str], Sends]:
 
 
 def _by_slot(time: Numbers, code: Numbers) -> dict[int, Sends]:
-    """By code, the first and the last moment of each slot; ``time`` does not go backwards."""
+    """By code, the first and the last moment of each slot; within a run ``time`` does not go backwards."""
     slot = time // _SLOT_NS
-    low, width = int(slot[0]), int(slot[-1] - slot[0]) + 1
+    low = int(slot.min())
+    width = int(slot.max()) - low + 1
     known = np.maximum(code, -1) + 1
     cell = known * width + (slot - low)
     size = (int(known.max()) + 1) * width
