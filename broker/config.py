@@ -59,6 +59,14 @@ class BrokerSection(Section, frozen=True, kw_only=True):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     global_max_size: Positive = 256 * 1024 * 1024
     """Bytes of messages in memory, all addresses together; above it every queue is full (Artemis: global-max-size)."""
+    transaction_timeout: Positive = 300_000
+    """A transaction that has been open for so long is undone: what it would send is dropped, what it acknowledged goes back. The next frame that names it gets an ERROR."""
+    transaction_timeout_scan_period: Positive = 1000
+    """How often that is looked at."""
+    max_transactions: Positive = 10_000
+    """Transactions that all clients together may have open."""
+    max_transactions_percent: Annotated[int, Meta(ge=1, le=100)] = 50
+    """The share of global-max-size that open transactions may hold; the rest is for those who send without one."""
 
 
 class AcceptorSection(Section, frozen=True, kw_only=True):
@@ -86,6 +94,8 @@ class AcceptorSection(Section, frozen=True, kw_only=True):
     """Bodies of so many bytes are streamed to a file in ``large-messages``, or to rows of the database, and from there to consumers; -1: none."""
     max_transaction_bytes: Positive = 64 * 1024 * 1024
     """Sends buffered by the open transactions of one connection."""
+    max_transactions: Positive = 1000
+    """Transactions that one connection may have open."""
     max_subscriptions: Positive = 1000
     """Of one connection."""
 

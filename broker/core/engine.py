@@ -44,6 +44,7 @@ from broker.core.message import (
     encode,
     encode_counts,
 )
+from broker.core.open_transactions import OpenTransactions
 from broker.core.outcomes import arrived, give_back, refused
 from broker.core.paging import Paging
 from broker.core.queue import Queue
@@ -94,6 +95,7 @@ class Engine:
         """Called by ``abandon``, to cut connections."""
         self.memory = Memory(settings.global_max_size, self.queues)
         """Who sends must ask it first: ``is_full``, ``wait``; open transactions ``reserve``."""
+        self.transactions = OpenTransactions(self.memory, settings.transactions)
         self.large = LargeBodies(journal.large, journal, gate)
         self.paging = Paging(journal, gate, self.memory, self.large)
         self.abandoned = False
@@ -292,6 +294,7 @@ class Engine:
             for consumer in list(queue.consumers):
                 self.unsubscribe(consumer)
         self.paging.stop()
+        self.transactions.stop()
         operations = self.paging.final_counts(self.queues.values())
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._append(
@@ -337,6 +340,7 @@ class Engine:
         self.gate.abandon()
         self.suspend()
         self.paging.stop()
+        self.transactions.stop()
         self.memory.clear()
         for callback in self.on_abandon:
             callback()

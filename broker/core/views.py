@@ -10,6 +10,7 @@ from typing import Final, Protocol, Self
 from broker.config import BrokerConfig
 from broker.core.addresses import AddressBook
 from broker.core.message import Message
+from broker.core.open_transactions import TransactionBounds
 from broker.core.pages import Page
 from broker.core.paging import Paging
 from broker.core.queue import Queue
@@ -40,6 +41,7 @@ class EngineSettings:
     cluster: str = "my-cluster"
     global_max_size: int = 256 * 1024 * 1024
     addresses: AddressBook = field(default_factory=AddressBook)
+    transactions: TransactionBounds = field(default_factory=TransactionBounds)
 
     @classmethod
     def of(cls, config: BrokerConfig, node_id: str) -> EngineSettings:
@@ -49,6 +51,12 @@ class EngineSettings:
             cluster=config.cluster.name if config.cluster else "my-cluster",
             global_max_size=config.broker.global_max_size,
             addresses=AddressBook(config.address_settings),
+            transactions=TransactionBounds(
+                config.broker.transaction_timeout / 1000,
+                config.broker.transaction_timeout_scan_period / 1000,
+                config.broker.max_transactions,
+                config.broker.global_max_size * config.broker.max_transactions_percent // 100,
+            ),
         )
 
     def forwarding_queue(self, node_id: str) -> str:

@@ -48,13 +48,15 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_beat_s", "_beat_timer", "_blocked", "_flushing", "_heard", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said", "_server",
-        "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "closing", "number", "session",
-        "uploads",
+        "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "address", "closing", "number",
+        "session", "uploads",
     )  # fmt: skip
 
     def __init__(self, server: StompServer, number: int) -> None:
         self._server = server
         self.number = number
+        self.address = "?"
+        """Where the client is, for the log."""
         self._loop = asyncio.get_running_loop()
         self._parser = Parser(server.limits)
         self._transport: asyncio.Transport
@@ -81,6 +83,9 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
+        peer = transport.get_extra_info("peername")
+        if isinstance(peer, tuple) and len(peer) >= 2:
+            self.address = f"{peer[0]}:{peer[1]}"
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

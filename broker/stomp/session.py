@@ -25,6 +25,7 @@ from broker.stomp.headers import RefusedError, kept_headers, number, queue_name
 from broker.stomp.intake import PARKED_BYTES_MAX, Intake
 from broker.stomp.login import VERSION, VersionRefusedError, log_in
 from broker.stomp.subscription import Browser, Subscription, Watch
+from broker.stomp.transactions import ClientTransactions
 
 if TYPE_CHECKING:
     from broker.stomp.connection import Connection
@@ -42,30 +43,32 @@ class Session:
     """One client from CONNECT to its end."""
 
     __slots__ = (
-        "_busy_until", "_committing", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers", "_open_receipts", "_paused", "_server",
-        "_subscriptions", "_transaction_bytes", "_transactions", "ack_prefix", "connection", "engine", "name", "node_id",
+        "_busy_until", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers", "_open_receipts", "_paused", "_server",
+        "_subscriptions", "_transactions", "ack_prefix", "connection", "engine", "name", "node_id", "user",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, server: StompServer) -> None:
         self.connection = connection
         self.engine = server.engine
         self.name = f"{self.engine.incarnation}-{connection.number}"
+        self.user = ""
         self.ack_prefix = f"{self.name}-"
         self.node_id = self.engine.settings.node_id
         self._server = server
         self._handlers: dict[str, Handler] = UNKNOWN
         self._subscriptions: dict[str, AnySubscription] = {}
         self._numbers: dict[int, Subscription] = {}
-        self._transactions: dict[str, Transaction] = {}
+        self._transactions = ClientTransactions(self, server.acceptor)
         self._destinations: dict[str, str] = {}
         self._intake = Intake(self.engine.memory, self._balance_reading)
-        self._committing: list[Transaction] = []
-        self._transaction_bytes = 0
         self._count = 0
         self._busy_until = 0
         self._open_receipts = 0
         self._paused = False
         self._ended = False
+
+    def __str__(self) -> str:
+        return f"session {self.name} (user {self.user[:64]!r}, {self.connection.address})"
 
     # ---------------------------------------------------------------------------------------------- from the connection
 
@@ -105,13 +108,13 @@ class Session:
         self._ended = True
         self._intake.clear()
         self._release()
-        self._undo_transactions()
+        self._transactions.undo()
 
     def quiesce(self) -> None:
         """The broker is stopping cleanly: take no more frames, give back what is held; receipts that are due still leave."""
         self._handlers = LEAVING
         self._intake.clear()
-        self._undo_transactions()
+        self._transactions.undo()
         self._release()
 
     # ---------------------------------------------------------------------------------------------- logging in
@@ -131,6 +134,7 @@ class Session:
                 self.connection.error(reason, None, *((("redirect", address),) if address else ()))
                 return
             store = f"store-session:{homes.current}\n"
+        self.user = frame.headers.get("login", "")
         self.connection.begin_heart_beats(agreement.beat, agreement.ttl)
         # The headers of CONNECTED are literal (STOMP 1.2, "Value Encoding"): none of these needs an escape.
         self.connection.write(
@@ -141,7 +145,7 @@ class Session:
 
     def _disconnect(self, frame: Frame) -> None:
         self._handlers = LEAVING
-        self._undo_transactions(parked=False)
+        self._transactions.undo(parked=False)
         self._release()
         receipt = frame.headers.get("receipt")
         if self._intake:
@@ -188,17 +192,9 @@ class Session:
         name = headers.get("transaction")
         receipt = headers.get("receipt")
         if name is not None:
-            transaction = self._transaction(name)
-            bound = self._server.acceptor.max_transaction_bytes
-            if self._transaction_bytes + message.size > bound:
-                raise RefusedError(
-                    f"open transactions hold more than {bound} bytes (acceptor.max-transaction-bytes)"
-                )
-            transaction.send(queue, message)
+            self._transactions.send(self._transactions.open(name), queue, message)
             if large is not None:
                 self.connection.uploads.taken(large)
-            self._transaction_bytes += message.size
-            self.engine.memory.reserve(message.size)
             self._done(receipt)
         elif self._intake or self.engine.memory.is_full(queue):
             self._park(queue, message.size, partial(self._take, queue, message, receipt))
@@ -211,36 +207,29 @@ class Session:
             self.connection.uploads.taken(message.large)
 
     def _begin(self, frame: Frame) -> None:
-        name = _required(frame, "transaction")
-        if name in self._transactions:
-            raise RefusedError(f"transaction {name!r} is open already")
-        self._transactions[name] = Transaction()
+        self._transactions.begin(_required(frame, "transaction"))
         self._done(frame.headers.get("receipt"))
 
     def _commit(self, frame: Frame) -> None:
-        transaction = self._transactions.pop(name := _required(frame, "transaction"), None)
-        if transaction is None:
-            raise RefusedError(f"transaction {name!r} is not open")
+        transaction = self._transactions.close(_required(frame, "transaction"))
         receipt = frame.headers.get("receipt")
         if self._intake:
-            self._committing.append(transaction)
+            self._transactions.committing.append(transaction)
             self._park(None, transaction.size, partial(self._commit_parked, transaction, receipt))
         else:
             self._commit_now(transaction, receipt)
 
     def _commit_parked(self, transaction: Transaction, receipt: str | None) -> None:
-        self._committing.remove(transaction)
+        self._transactions.committing.remove(transaction)
         self._commit_now(transaction, receipt)
 
     def _commit_now(self, transaction: Transaction, receipt: str | None) -> None:
-        self._forget(transaction)
+        self._transactions.end(transaction)
         self._busy_until = self.engine.commit(transaction, self._later(receipt)) or self._busy_until
 
     def _abort(self, frame: Frame) -> None:
-        transaction = self._transactions.pop(name := _required(frame, "transaction"), None)
-        if transaction is None:
-            raise RefusedError(f"transaction {name!r} is not open")
-        self._forget(transaction)
+        transaction = self._transactions.close(_required(frame, "transaction"))
+        self._transactions.end(transaction)
         receipt = frame.headers.get("receipt")
         if self._intake or not (transaction.acknowledged or transaction.refused):
             # Nothing to wait for but its turn: behind other clients' entries a later frame's receipt would overtake its own.
@@ -249,27 +238,6 @@ class Session:
         else:
             sequence = self.engine.roll_back(transaction, done=self._later(receipt))
             self._busy_until = sequence or self._busy_until
-
-    def _transaction(self, name: str) -> Transaction:
-        transaction = self._transactions.get(name)
-        if transaction is None:
-            raise RefusedError(f"transaction {name!r} is not open")
-        return transaction
-
-    def _forget(self, transaction: Transaction) -> None:
-        self._transaction_bytes -= transaction.size
-        self.engine.memory.reserve(-transaction.size)
-
-    def _undo_transactions(self, *, parked: bool = True) -> None:
-        """Undo what is open, and (``parked``) what was committed but still waits for its turn."""
-        undone = [*self._transactions.values(), *(self._committing if parked else ())]
-        for transaction in undone:
-            self._forget(transaction)
-            if not self.engine.abandoned:
-                self.engine.roll_back(transaction, refused=False)
-        self._transactions.clear()
-        if parked:
-            self._committing.clear()
 
     def _park(self, queue: str | None, size: int, action: Callable[[], None]) -> None:
         self._intake.park(queue, size, action)
@@ -281,9 +249,7 @@ class Session:
 
     def _balance_reading(self) -> None:
         """Stop reading a connection whose sends wait, unless acknowledgements may come on it."""
-        acknowledges = self._subscriptions or any(
-            one.acknowledged or one.refused for one in self._transactions.values()
-        )
+        acknowledges = self._subscriptions or self._transactions.acknowledge
         self.connection.set_reading(not self._intake or bool(acknowledges))
 
     # ---------------------------------------------------------------------------------------------- consuming
@@ -358,7 +324,7 @@ class Session:
         name = headers.get("transaction")
         receipt = headers.get("receipt")
         if name is not None:
-            transaction = self._transaction(name)
+            transaction = self._transactions.open(name)
             (transaction.refuse if refuse else transaction.acknowledge)(deliveries)
             self._done(receipt)
             return
