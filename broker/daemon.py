@@ -30,6 +30,7 @@ from broker.storage.directory import DirectoryVolume
 from broker.storage.shared import SharedDirectory
 from broker.storage.shared_directory import SharedDirectoryVolume
 from broker.storage.volume import Volume
+from broker.strangers import printable
 
 if TYPE_CHECKING:
     from broker.policies.shared_store.store import Store
@@ -43,7 +44,10 @@ USAGE = "usage: brokerd --config broker.toml"
 
 
 class LineFormatter(logging.Formatter):
-    """``2026-11-21T07:00:00.123Z INFO a1 serving STOMP on 0.0.0.0:61613``; a traceback follows on lines of its own."""
+    """``2026-11-21T07:00:00.123Z INFO a1 serving STOMP on 0.0.0.0:61613``; a traceback follows on lines of its own.
+
+    Why every message is made printable here: what strangers send ends up in some of them, and none may forge a line or steer a terminal.
+    """
 
     def __init__(self, broker: str) -> None:
         super().__init__(f"%(asctime)s %(levelname)s {broker.replace('%', '%%')} %(message)s")
@@ -51,6 +55,10 @@ class LineFormatter(logging.Formatter):
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 - logging's own
         """ISO 8601, UTC, milliseconds."""
         return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(record.created))}.{int(record.msecs):03d}Z"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own
+        """The line, without a traceback."""
+        return printable(super().formatMessage(record))
 
 
 def set_up_logging(broker: str, level: str, stream: TextIO | None = None) -> None:
