@@ -86,6 +86,8 @@ class AcceptorSection(Section, frozen=True, kw_only=True):
     close, or two clients believe to hold one message."""
     connect_timeout: Positive = 10_000
     """How long a connection may take to log in."""
+    max_connecting: Positive = 1000
+    """Connections that have not logged in yet; one more, and the oldest of them is cut."""
     max_headers: Positive = 128
     max_header_bytes: Positive = 64 * 1024
     """Command and header lines of one frame together."""

@@ -26,9 +26,11 @@ from broker.stomp.errors import RemoteProtocolError
 from broker.stomp.frames import Frame
 from broker.stomp.headers import RefusedError
 from broker.stomp.large import Streamed, Uploads
+from broker.stomp.limits import STRANGER_LIMITS
 from broker.stomp.session import Session
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
+from broker.strangers import address_of
 
 if TYPE_CHECKING:
     from broker.stomp.server import StompServer
@@ -48,17 +50,18 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_beat_s", "_beat_timer", "_blocked", "_flushing", "_heard", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said", "_server",
-        "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "address", "closing", "number",
-        "session", "uploads",
+        "_stranger", "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "address", "closing", "host",
+        "number", "session", "uploads",
     )  # fmt: skip
 
     def __init__(self, server: StompServer, number: int) -> None:
         self._server = server
         self.number = number
-        self.address = "?"
-        """Where the client is, for the log."""
+        self.host = self.address = "?"
+        """Where the client is, for the log: without its port, and with it."""
         self._loop = asyncio.get_running_loop()
-        self._parser = Parser(server.limits)
+        self._parser = Parser(STRANGER_LIMITS)
+        self._stranger = True
         self._transport: asyncio.Transport
         self._out: list[bytes | Streamed] = []
         self._out_bytes = 0
@@ -84,26 +87,22 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=HIGH_WATER)
         peer = transport.get_extra_info("peername")
-        if isinstance(peer, tuple) and len(peer) >= 2:
-            self.address = f"{peer[0]}:{peer[1]}"
+        self.host = address_of(peer)
+        self.address = f"{self.host}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else self.host
         raw = transport.get_extra_info("socket")
         if raw is not None:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._ttl_timer = self._loop.call_later(self._ttl_s, self._check_login)
-        self._server.connections[self] = None
+        self._server.met(self)
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._loop.time()
         if self.closing:
             return
-        try:
-            frames = self._parser.feed(data)
-        except RemoteProtocolError as error:
-            self._handle(error.frames)
-            self.error(str(error))
-            return
-        if frames:
-            self._handle(frames)
+        while self._stranger and data and not self.closing:
+            data = self._meet(data)
+        if data and not self.closing:
+            self._take(data)
 
     def eof_received(self) -> bool:
         return False
@@ -162,7 +161,7 @@ class Connection(asyncio.Protocol):
         """Say what is wrong, and close: after an ERROR frame there is nothing more (STOMP 1.2, "ERROR")."""
         if self.closing:
             return
-        _log.warning("session %s: %s", self.session.name, message)
+        self._server.warnings.tell(self.host, f"{self.session}: {message}")
         body = message.encode()
         lines = [
             ("message", message[:200]),
@@ -247,6 +246,29 @@ class Connection(asyncio.Protocol):
         self._out = []
         self.session.end()
         self.uploads.end()
+
+    def _meet(self, data: bytes) -> bytes:
+        """Take one frame of a client that has not logged in; what of ``data`` is behind it is another's if it has logged in now.
+
+        No such frame has a body, so its NUL ends it.
+        """
+        end = data.find(0) + 1 or len(data)
+        self._take(data[:end])
+        if self.session.logged_in:
+            self._stranger = False
+            self._parser = Parser(self._server.limits)
+            self._server.strangers.pop(self, None)
+        return data[end:]
+
+    def _take(self, data: bytes) -> None:
+        try:
+            frames = self._parser.feed(data)
+        except RemoteProtocolError as error:
+            self._handle(error.frames)
+            self.error(f"before CONNECTED: {error}" if self._stranger else str(error))
+            return
+        if frames:
+            self._handle(frames)
 
     def _handle(self, frames: list[Frame]) -> None:
         handle = self.session.handle

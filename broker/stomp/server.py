@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 
 from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.stomp.connection import Connection
 from broker.stomp.limits import Limits
 from broker.stomp.login import Homes
+from broker.strangers import StrangerLog
 
 CLOSE_PATIENCE_S = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 class StompServer:
@@ -33,6 +37,9 @@ class StompServer:
         self.homes: Homes | None = None
         """Asked at every CONNECT, where there are several brokers to which a client may belong."""
         self.connections: dict[Connection, None] = {}
+        self.strangers: dict[Connection, None] = {}
+        """Those of them that have not logged in, the oldest first."""
+        self.warnings = StrangerLog(_log, "acceptor")
         self._numbers = itertools.count(1)
         self._listener: asyncio.Server | None = None
         self._all_closed: asyncio.Future[None] | None = None
@@ -84,9 +91,24 @@ class StompServer:
         for connection in list(self.connections):
             connection.abort()
 
+    def met(self, connection: Connection) -> None:
+        """A client has connected. If too many have not logged in, the one that has had the most time is cut: most likely it never will."""
+        self.connections[connection] = None
+        self.strangers[connection] = None
+        bound = self.acceptor.max_connecting
+        if len(self.strangers) > bound:
+            oldest = next(iter(self.strangers))
+            del self.strangers[oldest]
+            self.warnings.tell(
+                oldest.host,
+                f"more than {bound} connections have not logged in (acceptor.max-connecting): cut the oldest, {oldest.address}",
+            )
+            oldest.abort()
+
     def lost(self, connection: Connection) -> None:
         """A connection is no more."""
         self.connections.pop(connection, None)
+        self.strangers.pop(connection, None)
         if not self.connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
 

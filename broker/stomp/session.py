@@ -70,6 +70,11 @@ class Session:
     def __str__(self) -> str:
         return f"session {self.name} (user {self.user[:64]!r}, {self.connection.address})"
 
+    @property
+    def logged_in(self) -> bool:
+        """Has its CONNECT been accepted?"""
+        return self._handlers is not UNKNOWN
+
     # ---------------------------------------------------------------------------------------------- from the connection
 
     def handle(self, frame: Frame) -> None:

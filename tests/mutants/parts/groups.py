@@ -96,8 +96,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/stomp/session.py",
-                "        self._intake.clear()\n        self._release()\n        self._undo_transactions()\n",
-                "        self._intake.clear()\n        self._undo_transactions()\n",
+                "        self._intake.clear()\n        self._release()\n        self._transactions.undo()\n",
+                "        self._intake.clear()\n        self._transactions.undo()\n",
             ),
         ),
     ),
