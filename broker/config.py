@@ -72,10 +72,11 @@ class BrokerSection(Section, frozen=True, kw_only=True):
 class AcceptorSection(Section, frozen=True, kw_only=True):
     """Where STOMP clients connect, who may, and what they may send. Port 0 lets the system choose."""
 
-    host: str = "0.0.0.0"
+    host: str = ""
+    """Empty: every interface where there are users; only this machine's (127.0.0.1) where there are none, since then everybody may do everything."""
     port: Port = 61613
     users: dict[str, str] = msgspec.field(default_factory=dict)
-    """login -> passcode. None at all: everybody may connect."""
+    """login -> passcode. None at all: everybody who can connect may come in."""
     heart_beat_send: Milliseconds = 100
     """The fastest the broker sends heart-beats; 0: never (first number of its heart-beat header)."""
     heart_beat_receive: Milliseconds = 100
@@ -100,6 +101,17 @@ class AcceptorSection(Section, frozen=True, kw_only=True):
     """Transactions that one connection may have open."""
     max_subscriptions: Positive = 1000
     """Of one connection."""
+
+    @property
+    def listens_on(self) -> str:
+        """``host``, or what its default means here."""
+        return self.host or ("0.0.0.0" if self.users else "127.0.0.1")
+
+    @property
+    def open_to_all(self) -> bool:
+        """May anybody on the network come in?"""
+        host = self.listens_on
+        return not self.users and host not in ("localhost", "::1") and not host.startswith("127.")
 
     @property
     def large_from(self) -> int | None:

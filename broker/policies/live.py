@@ -60,10 +60,15 @@ class Live:
             await self.server.start()
         except OSError as error:
             raise StartError(
-                f"acceptor {acceptor.host}:{acceptor.port} cannot listen: {error.strerror or error};"
+                f"acceptor {acceptor.listens_on}:{acceptor.port} cannot listen: {error.strerror or error};"
                 " is another broker running there? (acceptor.port)"
             ) from None
-        _log.info("serving STOMP on %s:%d", acceptor.host, self.server.port)
+        if acceptor.open_to_all:
+            _log.warning(
+                "everybody who reaches %s may send and consume: set acceptor.users, or acceptor.host to 127.0.0.1",
+                acceptor.listens_on,
+            )
+        _log.info("serving STOMP on %s:%d", acceptor.listens_on, self.server.port)
 
     async def close(self) -> None:
         """End cleanly: connections, then the engine's state, durably. The journal stays open; its owner closes it."""

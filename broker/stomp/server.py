@@ -55,7 +55,7 @@ class StompServer:
     async def start(self) -> None:
         """Listen. Raises OSError when the address cannot be had."""
         self._listener = await asyncio.get_running_loop().create_server(
-            self._accept, self.acceptor.host, self.acceptor.port, backlog=512
+            self._accept, self.acceptor.listens_on, self.acceptor.port, backlog=512
         )
 
     def quiesce(self) -> None:

@@ -63,3 +63,25 @@ def test_bad_sessions_leave_a_few_lines_and_nothing_unprintable(brokerd):
     until(
         lambda: any("more warnings like these" in line for line in broker.lines), "the line that counts them"
     )
+
+
+# ---- who may come in where no users are set
+
+OPEN = "everybody who reaches"
+
+
+@pytest.mark.parametrize(
+    ("properties", "host", "warned"),
+    [
+        ({"acceptor.users": None}, "127.0.0.1", False),
+        ({"acceptor.users": None, "acceptor.host": "0.0.0.0"}, "0.0.0.0", True),
+        ({}, "0.0.0.0", False),
+    ],
+)
+def test_without_users_only_this_machine_is_served_unless_told_otherwise_with_a_warning(
+    brokerd, properties, host, warned
+):
+    broker = brokerd(**{"acceptor.host": None, **properties})
+    assert sum(OPEN in line for line in broker.lines) == warned
+    assert f"serving STOMP on {host}:" in broker.lines[-1]
+    Raw(broker.port).publish("m")
