@@ -6,7 +6,7 @@ a glance. Nothing here knows sockets; ``connection`` brings frames and takes byt
 Receipts: one for a SEND, ACK, NACK, COMMIT or ABORT leaves only from the durability gate; one for any other frame when it is done, but never before
 an earlier frame's. DISCONNECT's is therefore the last word on everything the client sent.
 
-Prefetch: ``prefetch-count`` of a SUBSCRIBE (or ``consumer-window``, the same) is how many messages it may hold unacknowledged; without it the
+Prefetch: ``prefetch-count`` of a SUBSCRIBE (or ``consumer-window`` or ``activemq.prefetchSize``, the same) is how many messages it may hold unacknowledged; without it the
 queue's ``default-consumer-window`` counts. In ack mode ``auto`` messages are acknowledged as they are written, and only the connection's own pace limits them.
 """
 
@@ -26,6 +26,7 @@ from broker.stomp.intake import PARKED_BYTES_MAX, Intake
 from broker.stomp.login import VERSION, VersionRefusedError, log_in
 from broker.stomp.subscription import Browser, Subscription, Watch
 from broker.stomp.transactions import ClientTransactions
+from broker.stomp.unsupported import refuse_in_send, refuse_in_subscribe, refuse_in_unsubscribe
 
 if TYPE_CHECKING:
     from broker.stomp.connection import Connection
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 PRODUCT: Final = "brokerd/0.1.0"
 ACK_MODES: Final = ("auto", "client", "client-individual")
+PREFETCH: Final = ("prefetch-count", "consumer-window", "activemq.prefetchSize")
 DESTINATIONS_KEPT: Final = 1000
 
 Handler = Callable[["Session", Frame], None]
@@ -173,6 +175,7 @@ class Session:
 
     def _send(self, frame: Frame) -> None:
         headers = frame.headers
+        refuse_in_send(headers)
         if isinstance(frame, LargeHead):
             queue_name(headers.get("destination"))  # refused before its body is stored, not after
             self.connection.uploads.begin(frame)
@@ -263,6 +266,7 @@ class Session:
         headers = frame.headers
         subscription_id = _required(frame, "id")
         destination = _required(frame, "destination")
+        refuse_in_subscribe(headers)
         if subscription_id in self._subscriptions:
             raise RefusedError(f"subscription {subscription_id!r} exists already on this connection")
         if len(self._subscriptions) >= self._server.acceptor.max_subscriptions:
@@ -272,9 +276,13 @@ class Session:
         mode = headers.get("ack", "auto")
         if mode not in ACK_MODES:
             raise RefusedError(f"header 'ack' is {mode[:64]!r}: expected one of {', '.join(ACK_MODES)}")
-        window = number(headers, "prefetch-count", 1) or number(headers, "consumer-window", 1)
+        windows = [number(headers, name, 1) for name in PREFETCH if name in headers]
         self._subscriptions[subscription_id] = self._open(
-            subscription_id, destination, mode, window, headers.get("browser") == "true"
+            subscription_id,
+            destination,
+            mode,
+            windows[0] if windows else None,
+            headers.get("browser") == "true",
         )
         self._balance_reading()
         self._done(headers.get("receipt"))
@@ -308,6 +316,7 @@ class Session:
         return subscription
 
     def _unsubscribe(self, frame: Frame) -> None:
+        refuse_in_unsubscribe(frame.headers)
         subscription = self._subscriptions.pop(subscription_id := _required(frame, "id"), None)
         if subscription is None:
             raise RefusedError(f"subscription {subscription_id!r} does not exist on this connection")

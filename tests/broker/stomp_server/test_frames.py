@@ -85,6 +85,28 @@ def test_nothing_is_done_before_connect(client):
         ("BEGIN", {}, "header 'transaction' is missing"),
         ("COMMIT", {"transaction": "t"}, "transaction 't' is not open"),
         ("ABORT", {"transaction": "t"}, "transaction 't' is not open"),
+        (
+            "SEND",
+            {"destination": "q", "expires": "1"},
+            "header 'expires' is '1': messages do not expire here",
+        ),
+        ("SEND", {"destination": "q", "priority": "9"}, "header 'priority' is '9'"),
+        ("SEND", {"destination": "q", "persistent": "maybe"}, "expected true or false"),
+        ("SEND", {"destination": "q", "AMQ_SCHEDULED_DELAY": "1000"}, "there is no delayed delivery here"),
+        ("SEND", {"destination": "q", "_AMQ_DUPL_ID": "7"}, "duplicates are not looked for"),
+        ("SEND", {"destination": "q", "reply-to": "/temp-queue/answers"}, "there are no temporary queues"),
+        ("SEND", {"destination": "q", "destination-type": "MULTICAST"}, "there are only queues here"),
+        ("SUBSCRIBE", {"id": "1", "destination": "q", "selector": "x = 1"}, "there are no selectors here"),
+        ("SUBSCRIBE", {"id": "1", "destination": "q", "selector": "x", "browser": "true"}, "no selectors"),
+        ("SUBSCRIBE", {"id": "1", "destination": "q", "durable-subscription-name": "n"}, "no durable subsc"),
+        (
+            "SUBSCRIBE",
+            {"id": "1", "destination": "q", "activemq.exclusive": "true"},
+            "no exclusive consumers",
+        ),
+        ("SUBSCRIBE", {"id": "1", "destination": "q", "activemq.prefetchSize": "0"}, "at least 1"),
+        ("SUBSCRIBE", {"id": "1", "destination": "q", "consumer-window-size": "1000"}, "say prefetch-count"),
+        ("UNSUBSCRIBE", {"id": "1", "durable-subscription-name": "n"}, "no durable subscriptions"),
         ("MESSAGE", {}, "a frame that servers send"),
         ("CONNECTED", {}, "a frame that servers send"),
     ],
@@ -219,6 +241,37 @@ def test_an_acknowledgement_given_twice_or_for_another_connection_is_refused(cli
     raw.receipt("a")
     raw.send("ACK", {"id": ack})
     assert "no message that this connection holds" in raw.error()
+
+
+def test_headers_that_ask_for_nothing_are_no_reason_to_refuse(client, queue):
+    raw = client()
+    nothing = {
+        "expires": "0",
+        "priority": "4",
+        "persistent": "true",
+        "AMQ_SCHEDULED_DELAY": "0",
+        "selector": "x",
+    }
+    raw.publish("m", queue, **nothing)
+    raw.publish("n", queue, persistent="false", **{"reply-to": "/queue/answers"})
+    raw.subscribe(queue, **{"selector": "", "no-local": "false", "priority": "9", "activemq.priority": "0"})
+    text, headers = raw.message()
+    assert (text, headers["expires"], headers["selector"]) == (
+        "m",
+        "0",
+        "x",
+    )  # a selector in a SEND is the client's own
+    assert raw.message()[0] == "n"
+
+
+def test_the_prefetch_of_activemq_is_ours(client, queue):
+    raw = client()
+    for n in range(3):
+        raw.publish(str(n), queue)
+    raw.subscribe(queue, **{"activemq.prefetchSize": "1"}, receipt="s")
+    raw.receipt("s")
+    raw.message()
+    raw.publish("x", "elsewhere")  # its receipt comes, and no second message before it
 
 
 def test_prefetch_limits_what_is_on_the_way(client, queue):

@@ -1,0 +1,131 @@
+"""What other brokers do for a header, and this one does not: refused by name, until it exists.
+
+Why refused: a client whose ``selector`` is ignored gets messages that were never for it, and one whose ``expires`` is ignored acts on news of
+yesterday; neither ever hears of it. Values that ask for nothing (``priority:4``, ``expires:0``, ``persistent:true``) are accepted, and so is what asks for less than everybody gets
+here: ``persistent:false`` (every message is stored). Headers that nobody gives a meaning are the client's own and travel with the message.
+
+Sources: ActiveMQ Classic, Artemis and RabbitMQ, the pages on STOMP headers of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from broker.stomp.headers import RefusedError
+
+
+class _Header(NamedTuple):
+    """The values that ask for nothing, and what to do instead of the others."""
+
+    harmless: frozenset[str]
+    remedy: str
+
+
+def _header(remedy: str, *harmless: str) -> _Header:
+    return _Header(frozenset(("", *harmless)), remedy)
+
+
+_NO_EXPIRY: Final = _header(
+    "messages do not expire here: leave it out, and let consumers drop what is too old", "0"
+)
+_NO_DELAY: Final = _header("there is no delayed delivery here: leave it out, and send when it is time", "0")
+_NO_TOPICS: Final = _header(
+    "there are no topics and no durable subscriptions here: leave it out, and give each subscriber a queue of its own"
+)
+_NO_EXCLUSIVE: Final = _header(
+    "there are no exclusive consumers here: leave it out, and send with JMSXGroupID to keep an order", "false"
+)
+_NO_TRANSFORMATION: Final = _header("bodies are delivered as they were sent: leave it out")
+_NO_ARGUMENTS: Final = _header(
+    "queues take no arguments here: leave it out; what holds for a queue is said by address-settings in broker.toml"
+)
+_QUEUES_ONLY: Final = _header("there are only queues here: leave it out", "ANYCAST")
+
+SEND: Final[Mapping[str, _Header]] = {
+    "expires": _NO_EXPIRY,
+    "expiration": _NO_EXPIRY,
+    "priority": _header(
+        "all messages of a queue have one priority, 4: leave it out, or use a queue for the urgent", "4"
+    ),
+    "persistent": _header("expected true or false; all messages are stored", "true", "false"),
+    "AMQ_SCHEDULED_DELAY": _NO_DELAY,
+    "AMQ_SCHEDULED_PERIOD": _NO_DELAY,
+    "AMQ_SCHEDULED_REPEAT": _NO_DELAY,
+    "AMQ_SCHEDULED_CRON": _NO_DELAY,
+    "_AMQ_SCHED_DELIVERY": _NO_DELAY,
+    "x-delay": _NO_DELAY,
+    "_AMQ_DUPL_ID": _header(
+        "duplicates are not looked for here: leave it out, and let consumers know what they have seen by an id of yours"
+    ),
+    "destination-type": _QUEUES_ONLY,
+    "transformation": _NO_TRANSFORMATION,
+}
+SUBSCRIBE: Final[Mapping[str, _Header]] = {
+    "selector": _header(
+        "there are no selectors here: leave it out, and give each kind of message a queue of its own"
+    ),
+    "durable-subscription-name": _NO_TOPICS,
+    "durable-subscriber-name": _NO_TOPICS,
+    "activemq.subscriptionName": _NO_TOPICS,
+    "activemq.subcriptionName": _NO_TOPICS,  # as ActiveMQ spells it
+    "no-local": _header("consumers get what their own connection sends: leave it out", "false"),
+    "activemq.noLocal": _header("consumers get what their own connection sends: leave it out", "false"),
+    "exclusive": _NO_EXCLUSIVE,
+    "activemq.exclusive": _NO_EXCLUSIVE,
+    "activemq.priority": _header("all consumers are served in turn: leave it out", "0"),
+    "x-priority": _header("all consumers are served in turn: leave it out", "0"),
+    "activemq.retroactive": _header("there are only queues here: leave it out", "false"),
+    "activemq.maximumPendingMessageLimit": _header("there are only queues here: leave it out", "0", "-1"),
+    "consumer-window-size": _header("windows are numbers of messages, not bytes: say prefetch-count"),
+    "credit": _header("windows are numbers of messages: say prefetch-count"),
+    "subscription-type": _QUEUES_ONLY,
+    "transformation": _NO_TRANSFORMATION,
+    "auto-delete": _header(
+        "what becomes of a queue that nobody uses is said by address-settings in broker.toml: leave it out",
+        "false",
+    ),
+    "x-queue-name": _NO_ARGUMENTS,
+    "x-queue-type": _NO_ARGUMENTS,
+    "x-message-ttl": _NO_ARGUMENTS,
+    "x-expires": _NO_ARGUMENTS,
+    "x-max-length": _NO_ARGUMENTS,
+    "x-max-length-bytes": _NO_ARGUMENTS,
+    "x-max-priority": _NO_ARGUMENTS,
+    "x-dead-letter-exchange": _NO_ARGUMENTS,
+    "x-dead-letter-routing-key": _NO_ARGUMENTS,
+    "x-stream-offset": _NO_ARGUMENTS,
+}
+UNSUBSCRIBE: Final[Mapping[str, _Header]] = {
+    name: header for name, header in SUBSCRIBE.items() if header is _NO_TOPICS
+}
+
+_REPLY_TO: Final = "reply-to"
+_SEND_NAMES: Final = frozenset((*SEND, _REPLY_TO))
+
+
+def refuse_in_send(headers: Mapping[str, str]) -> None:
+    """Raises RefusedError for a SEND that asks for what is not there. Called for every message: the rule is that nothing is found."""
+    if not _SEND_NAMES.isdisjoint(headers):
+        _refuse(headers, SEND)
+        if headers.get(_REPLY_TO, "").startswith("/temp-"):
+            raise RefusedError(
+                f"header 'reply-to' is {headers[_REPLY_TO][:64]!r}: there are no temporary queues here: name a queue"
+            )
+
+
+def refuse_in_subscribe(headers: Mapping[str, str]) -> None:
+    """Raises RefusedError for a SUBSCRIBE that asks for what is not there."""
+    _refuse(headers, SUBSCRIBE)
+
+
+def refuse_in_unsubscribe(headers: Mapping[str, str]) -> None:
+    """Raises RefusedError for an UNSUBSCRIBE of what cannot have been subscribed."""
+    _refuse(headers, UNSUBSCRIBE)
+
+
+def _refuse(headers: Mapping[str, str], known: Mapping[str, _Header]) -> None:
+    for name, value in headers.items():
+        header = known.get(name)
+        if header is not None and value.strip() not in header.harmless:
+            raise RefusedError(f"header {name!r} is {value[:64]!r}: {header.remedy}")
