@@ -14,25 +14,24 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow.parquet as pq
 
 from checkers import api
 from checkers.anomaly import rank
 from harness import judge as judging
-from harness import partition, session
+from harness import session
 from harness import store as stores
 from harness.compose import compose
 from harness.interface import InfrastructureError, UsageError
 from harness.scenarios import Probe, Scenario
 from harness.scenarios.registry import missing
+from harness.scenarios.scenario import Judgement
+from harness.scenarios.seen import Seen
 
 if TYPE_CHECKING:
     from checkers.session import Starting
-
-UNKNOWN: Final = "the run ended unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +48,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """One run of a scenario: what was wrong with it ("" if nothing), what it found, and where it lies."""
+    """One run of a scenario: what was wrong with it ("" if nothing), what it found, and where it lies. ``judgement`` only of a scenario that was judged."""
 
     problem: str
     undecided: bool
     found: frozenset[str]
     store: Path | None
+    judgement: Judgement | None = None
 
 
 @dataclass(slots=True)
@@ -133,11 +133,15 @@ def once(
     if verdict is None:
         last = talk.getvalue().strip().rpartition("\n")[2]
         return Ran(problem=f"no verdict: {last}", undecided=True, found=frozenset(), store=outcome.store)
-    found = frozenset(each.name for each in verdict.findings if each.severity == "grave")
-    problem = scenario.judge(verdict.valid, found, control_rows(outcome.store))
-    if problem == UNKNOWN:
-        problem = f"{problem}: {'; '.join(verdict.reasons)}"
-    return Ran(problem=problem, undecided=verdict.valid is None, found=found, store=outcome.store)
+    seen = Seen.of_store(outcome.store, verdict)
+    judgement = scenario.judge(seen)
+    return Ran(
+        problem=judgement.problem,
+        undecided=bool(judgement.undecided),
+        found=seen.grave,
+        store=outcome.store,
+        judgement=judgement,
+    )
 
 
 def _probed(probe: Probe, root: Path) -> Ran:
@@ -153,14 +157,6 @@ def _probed(probe: Probe, root: Path) -> Ran:
     wrong = [str(step) for step in steps if not step.as_expected]
     found = f"{len(steps) - len(wrong)} of {len(steps)} steps"
     return Ran(problem="; ".join(wrong), undecided=False, found=frozenset({found}), store=store)
-
-
-def control_rows(store: Path) -> list[dict[str, Any]]:
-    """What harness, monitor and nemesis recorded in a run, in order."""
-    columns = ["index", "process", "type", "f", "broker", "role", "value"]
-    file = store / partition.DIRECTORY / partition.CONTROL
-    rows: list[dict[str, Any]] = pq.read_table(file, columns=columns).to_pylist()
-    return sorted((row for row in rows if row["process"] < 0), key=lambda row: row["index"])
 
 
 def _told(row: Row, width: int) -> list[str]:
@@ -244,4 +240,4 @@ def write(path: Path, rows: Sequence[Row], request: Request) -> None:
     temporary.replace(path)
 
 
-__all__ = ["Ran", "Request", "Row", "control_rows", "once", "run", "write"]
+__all__ = ["Ran", "Request", "Row", "once", "run", "write"]

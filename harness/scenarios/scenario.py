@@ -7,7 +7,7 @@ weakness the documents admit, and a run that does not find it has failed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,6 +16,8 @@ from checkers.anomaly import ANOMALIES
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness import spec as specs
 from harness.interface import Schedule, TestSpec
+from harness.scenarios.expectations import AtStake, Expectation
+from harness.scenarios.seen import Seen
 
 FOLLOWS_TWO_LIVES = tuple(anomaly.name for anomaly in ANOMALIES if anomaly.follows_two_lives)
 """What follows when two lives serve one queue from two journals."""
@@ -83,12 +85,33 @@ def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
     return live, ended
 
 
+class Failure(msgspec.Struct, frozen=True):
+    """One thing that was not as expected: ``of`` names the expectation as the table has it ("required", "allowed" and "roles" for those), ``words`` what was instead."""
+
+    of: str
+    words: str
+
+
+class Judgement(msgspec.Struct, frozen=True):
+    """Whether a run came out as its scenario says: every failure, or why nothing can be said."""
+
+    failures: tuple[Failure, ...] = ()
+    undecided: str = ""
+
+    @property
+    def problem(self) -> str:
+        """In one line; "" if all was as expected."""
+        return self.undecided or "; ".join(failure.words for failure in self.failures)
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """One case of a claim: what is done, and what must come of it.
 
     ``id`` is the claim's row, with a word behind a hyphen where it has several cases ("RP14-true"). ``required`` lists alternatives of which one at
     least must be found; empty means that nothing need be found. ``allowed`` may be found besides; anything else that makes a run invalid is
-    wrong. ``roles`` must be seen besides.
+    wrong. ``roles`` and what ``besides`` lists must be seen too. Where a guard is not met the run shows nothing and is unknown.
+
+    A promise that a property gives has a twin: the same scenario with the property off, whose expectation is the failure.
     """
 
     id: str
@@ -99,6 +122,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     required: tuple[str, ...] = ()
     allowed: tuple[str, ...] = ()
     roles: Roles = Roles()
+    besides: tuple[Expectation, ...] = ()
+    guards: tuple[AtStake, ...] = ()
 
     @property
     def row(self) -> str:
@@ -107,34 +132,37 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expected(self) -> str:
-        """In words: "split-brain", "valid (or split-brain)", "valid; a2 becomes live"."""
+        """In words: "split-brain", "valid (or split-brain)", "valid; a2 becomes live; reported: unavailable"."""
         verdict = " or ".join(self.required) or "valid"
         if self.allowed and not self.required:
             verdict += f" (or {', '.join(self.allowed)})"
-        return f"{verdict}; {self.roles}" if self.roles else verdict
+        return "; ".join([verdict, *map(str, filter(None, (self.roles, *self.besides, *self.guards)))])
 
     def with_settings(self, settings: Iterable[str]) -> Scenario:
         """The same with the properties of ``--set``. Raises UsageError."""
         return msgspec.structs.replace(self, spec=specs.with_settings(self.spec, settings))
 
-    def judge(
-        self, valid: bool | None, found: frozenset[str], control: Sequence[Mapping[str, Any]] | None = None
-    ) -> str:
-        """Nothing when the outcome is as expected, else what is wrong with it.
+    def judge(self, seen: Seen) -> Judgement:
+        """What was not as expected of a run."""
+        if seen.valid is None:
+            why = "; ".join(seen.reasons[:3])
+            return Judgement(undecided=f"the run ended unknown{f': {why}' if why else ''}")
+        findings = self._wrong_findings(seen.grave)
+        lacking = [words for guard in self.guards if (words := guard.lacking(seen))]
+        if lacking and not findings:
+            return Judgement(undecided=f"the run shows nothing: {'; '.join(lacking)}")
+        failures = [*findings]
+        if words := self.roles.wrong(seen.control):
+            failures.append(Failure("roles", words))
+        failures += [Failure(str(each), words) for each in self.besides if (words := each.wrong(seen))]
+        return Judgement(tuple(failures))
 
-        Args:
-            valid: the verdict of the run.
-            found: names of the findings that made it invalid.
-            control: the history's rows of monitor, nemesis and harness, in order; None: roles are not looked at.
-        """
-        if valid is None:
-            return "the run ended unknown"
+    def _wrong_findings(self, found: frozenset[str]) -> list[Failure]:
         if self.required and not found & frozenset(self.required):
-            return f"found {_words(found)} and none of {', '.join(self.required)}"
+            words = f"found {_words(found)} and none of {', '.join(self.required)}"
+            return [Failure("required", words)]
         surplus = found - frozenset(self.required) - frozenset(self.allowed)
-        if surplus:
-            return f"found {_words(surplus)} besides"
-        return self.roles.wrong(control) if control is not None else ""
+        return [Failure("allowed", f"found {_words(surplus)} besides")] if surplus else []
 
 
 def _words(names: frozenset[str]) -> str:

@@ -17,6 +17,7 @@ from harness import coverage, session
 from harness.compose import compose
 from harness.interface import Fault, Schedule, TestSpec, UsageError
 from harness.scenarios import SCENARIOS, named
+from harness.scenarios.seen import Seen
 from harness.simulate import simulate
 from harness.systems.registry import for_policy
 
@@ -95,7 +96,7 @@ def test_tracing_and_judging_change_nothing():
 def test_a_scenario_has_the_verdict_of_the_documents(scenario):
     for seed in (1, 2):
         run = simulate(msgspec.structs.replace(scenario.spec, seed=seed), scenario.schedule)
-        problem = scenario.judge(run.valid, run.grave)
+        problem = scenario.judge(Seen.of_simulated(run)).problem
         assert not problem, f"seed {seed}: {problem} ({run.trouble})"
         bit = [name for name in run.coverage if name.startswith("fault/")]
         assert bit, run.coverage

@@ -1,10 +1,12 @@
 """Every scenario with a known verdict gets it, on real processes, on real containers and in the simulation."""
 
+import msgspec
 import pytest
 
 from checkers import api
 from harness.claims import once
-from harness.scenarios import SCENARIOS, named
+from harness.scenarios import SCENARIOS, Roles, named
+from harness.scenarios.seen import Seen
 
 ON_PROCESSES = ("RP1", "RP4", "RP5", "RP6", "RP11", "RP14-false", "RP14-true", "SS1", "SS5-true", "MI1")
 """Those that every change is tried with on processes; a nightly run tries all of them (``jepsen-run claims --environment local``)."""
@@ -44,22 +46,30 @@ def test_on_containers_the_verdict_is_the_documents(identifier, tmp_path, spark)
     assert problem_of(identifier, "docker", tmp_path, spark) == ""
 
 
+def judged(identifier, valid, *grave):
+    """What is said of findings alone."""
+    bare = msgspec.structs.replace(named(identifier), roles=Roles(), besides=(), guards=())
+    return bare.judge(Seen(valid=valid, grave=frozenset(grave), rows=())).problem
+
+
 def test_a_required_finding_that_is_missing_is_a_surprise():
-    rp4 = named("RP4")
-    assert "none of split-brain" in rp4.judge(True, frozenset())
-    assert "none of split-brain" in rp4.judge(False, frozenset({"lost"}))
+    assert "none of split-brain" in judged("RP4", True)
+    assert "none of split-brain" in judged("RP4", False, "lost")
 
 
 def test_a_finding_that_is_neither_required_nor_allowed_is_a_surprise():
-    assert "lost besides" in named("RP1").judge(False, frozenset({"lost"}))
-    assert "lost besides" in named("RP5").judge(False, frozenset({"split-brain", "lost"}))
+    assert "lost besides" in judged("RP1", False, "lost")
+    assert "lost besides" in judged("RP5", False, "split-brain", "lost")
 
 
 def test_an_unknown_run_is_never_as_expected():
-    assert named("RP5").judge(None, frozenset())
+    seen = Seen(valid=None, rows=(), reasons=["the drain was not reached"])
+    judgement = named("RP5").judge(seen)
+    assert judgement.undecided == "the run ended unknown: the drain was not reached"
+    assert judgement.problem
 
 
 def test_what_was_expected_is_no_surprise():
-    assert named("RP1").judge(True, frozenset()) == ""
-    assert named("RP5").judge(True, frozenset()) == ""
-    assert named("RP4").judge(False, frozenset({"split-brain", "zombie"})) == ""
+    assert judged("RP1", True) == ""
+    assert judged("RP5", True) == ""
+    assert judged("RP4", False, "split-brain", "zombie") == ""

@@ -1,0 +1,208 @@
+"""Each expectation is met by a history in which it happened, and not by one in which it did not."""
+
+import itertools
+import json
+
+import pytest
+
+from checkers.schema import COLUMNS, HARNESS, MONITOR, NEMESIS
+from harness.interface import Fault, Schedule, TestSpec
+from harness.scenarios.expectations import (
+    AtStake,
+    Exactly,
+    Moved,
+    Reported,
+    Says,
+    Shares,
+    SlowestSend,
+    Takeover,
+    Takeovers,
+)
+from harness.scenarios.scenario import Failure, Scenario
+from harness.scenarios.seen import Seen
+
+
+def row(process, type_, f, second=None, **columns):
+    return {**dict.fromkeys(COLUMNS), "process": process, "type": type_, "f": f, "second": second, **columns}
+
+
+def fault(label, type_="invoke", second=None):
+    f = label.rpartition("-")[0]
+    value = json.dumps({"label": label.removeprefix("heal:"), "nodes": [], "links": []})
+    return row(NEMESIS, type_, f, second, value=value)
+
+
+def phase(name, second=None):
+    return row(HARNESS, "info", "phase", second, value=name)
+
+
+def live(broker, node):
+    return row(MONITOR, "info", "role", broker=broker, node_id=node, role="live", time_low=0, time_high=0)
+
+
+def taken(broker, node, life=2):
+    return row(MONITOR, "info", "takeover", broker=broker, node_id=node, value=str(life), time_low=0)
+
+
+def send(message, broker="a1", second=None, took_s=0.0, type_="ok"):
+    columns = {"queue": "q", "group": "g", "message": message, "producer": 1, "sequence": message}
+    answered = None if second is None else second + took_s
+    return [
+        row(1, "invoke", "send", second, **columns),
+        row(1, type_, "send", answered, broker=broker, **columns),
+    ]
+
+
+def deliver(message, broker="a1", second=None):
+    return [row(2, "ok", "deliver", second, queue="q", group="g", message=message, broker=broker, session=1)]
+
+
+def ack(message, broker="a1", second=None):
+    columns = {"queue": "q", "group": "g", "message": message, "session": 1}
+    return [row(2, "invoke", "ack", second, **columns), row(2, "ok", "ack", second, broker=broker, **columns)]
+
+
+def seen(*pieces, logs=None, reported=()):
+    """A run with these rows, a second apart where they say nothing of time."""
+    parts = ([piece] if isinstance(piece, dict) else piece for piece in pieces)
+    rows = [dict(each) for each in itertools.chain.from_iterable(parts)]
+    at = 0.0
+    for index, each in enumerate(rows):
+        second = each.pop("second")
+        at = at + 1.0 if second is None else second
+        each.update(index=index, time=round(at * 1e9))
+    return Seen(valid=True, rows=rows, logs=logs, reported=frozenset(reported))
+
+
+def drained(*pieces):
+    """As ``seen``, and at its end nothing is left anywhere: what was not delivered is lost."""
+    end = [phase("drain"), phase("browse"), row(HARNESS, "ok", "browse", broker="a1"), phase("end")]
+    return seen(*pieces, *end)
+
+
+KILLED = [live("a1", "A"), fault("kill-1"), live("a2", "A"), phase("heal")]
+
+
+def test_a_takeover_is_who_is_live_with_the_node_id_of_another():
+    wanted = Takeovers((Takeover("a1", "a2"),))
+    assert str(wanted) == "taken over: a1's data by a2"
+    assert wanted.wrong(seen(KILLED)) == ""
+    crossed = [live("a1", "A"), live("b1", "B"), fault("kill-1"), live("a2", "B"), phase("heal")]
+    assert wanted.wrong(seen(crossed)) == "taken over: b1's data by a2"
+    assert wanted.wrong(seen(live("a1", "A"), fault("kill-1"), phase("heal"))) == "taken over: nothing"
+
+
+def test_a_takeover_told_by_its_taker_counts_and_the_victims_return_is_none():
+    members = [live("b1", "B"), live("b2", "C"), fault("kill-1"), taken("b2", "B"), phase("heal")]
+    anyone = Takeovers((Takeover("b1"),))
+    assert str(anyone) == "taken over: b1's data by one other broker"
+    assert anyone.wrong(seen(members)) == ""
+    back = [live("b1", "B"), fault("kill-1"), live("b1", "B"), phase("heal")]
+    assert anyone.wrong(seen(back)) == "taken over: nothing"
+
+
+def test_one_takeover_more_is_one_too_many_and_what_comes_after_the_healing_counts_for_nothing():
+    once = Takeovers((Takeover("a1", "a2"),))
+    failback = [*KILLED[:-1], live("a1", "A"), phase("heal")]
+    assert once.wrong(seen(failback)) == "taken over: a1's data by a2, then a1 has its own data back"
+    assert Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))).wrong(seen(failback)) == ""
+    assert once.wrong(seen(KILLED, live("a1", "A"))) == ""
+    assert Takeovers().wrong(seen(KILLED)) == "taken over: a1's data by a2"
+    assert Takeovers().wrong(seen(live("a1", "A"), fault("kill-1"), phase("heal"))) == ""
+
+
+def test_a_warning_is_reported():
+    assert Reported("unavailable").wrong(seen(reported=["unavailable"])) == ""
+    assert Reported("unavailable").wrong(seen()) == "unavailable was not reported"
+
+
+def test_only_what_was_acknowledged_in_a_window_may_be_lost():
+    window = Exactly(finding="lost", window=("kill-1", "destroy-2"))
+    assert str(window) == "lost: only what was acknowledged between kill-1 and destroy-2"
+    within = drained(send(1), deliver(1), ack(1), fault("kill-1"), send(2), fault("destroy-2"))
+    assert window.wrong(within) == ""
+    before = drained(send(1), fault("kill-1"), send(2), fault("destroy-2"))
+    assert window.wrong(before) == "lost as well: message 1"
+    assert window.wrong(drained(send(1), deliver(1), ack(1))) == "nothing was lost"
+
+
+def test_only_what_a_named_broker_took_may_be_lost_and_only_so_many():
+    one = drained(send(1, "b1"), send(2, "a1"), deliver(2), ack(2))
+    both = drained(send(1, "b1"), send(2, "a1"))
+    assert Exactly(finding="lost", broker="b1", count=1).wrong(one) == ""
+    assert Exactly(finding="lost", broker="b1").wrong(both) == "lost as well: message 2"
+    assert Exactly(finding="lost", broker="b1", count=1).wrong(both) == "2 lost"
+
+
+def test_shares_are_counted_by_broker():
+    halves = seen(send(1, "a1"), send(2, "a1"), deliver(1, "a1"), deliver(2, "b1"))
+    assert Shares(of="deliveries", by={"a1": 1, "b1": 1}).wrong(halves) == ""
+    assert Shares(of="sends", by={"a1": 1, "b1": 1}).wrong(halves) == "sends: a1 2, b1 0"
+    assert Shares(of="sends", by={"a1": 1, "b1": 1}, within=1).wrong(halves) == ""
+
+
+def test_a_message_has_moved_that_another_broker_delivers_first():
+    run = seen(send(1, "a1"), send(2, "a1"), deliver(1, "b1"), deliver(2, "a1"), deliver(2, "b1"))
+    assert Moved(least=1, of="a1", by="b1").wrong(run) == ""
+    assert Moved(least=2).wrong(run) == "1 messages were delivered by another broker"
+    assert Moved(least=0, most=0).wrong(run) == "1 messages were delivered by another broker"
+    assert Moved(least=1, by="c1").wrong(run)
+
+
+def test_a_line_is_said_by_the_named_broker_as_often_as_it_must_be():
+    run = seen(logs={"a1": ["INFO a1 served", "WARNING a1 duplicate node ID"], "a2": ["WARNING duplicate"]})
+    assert Says("a1", "duplicate node ID", 1).wrong(run) == ""
+    assert Says("a1", "duplicate", 2).wrong(run) == 'a1 said "duplicate" 1 times'
+    assert Says("a2", "node ID").wrong(run) == 'a2 said "node ID" 0 times'
+    assert Says("b1", "anything").wrong(run)
+
+
+def test_the_slowest_send_waits_for_the_bound_and_not_longer():
+    run = seen(send(1, second=0, took_s=0.1), send(2, second=1, took_s=3.0))
+    assert SlowestSend(least_s=2, most_s=4).wrong(run) == ""
+    assert SlowestSend(most_s=2).wrong(run) == "the slowest send took 3.0 s"
+    assert SlowestSend(least_s=5, most_s=9).wrong(run) == "the slowest send took 3.0 s"
+
+
+def test_a_send_that_is_never_answered_has_waited_to_the_end():
+    assert (
+        SlowestSend(most_s=4).wrong(seen(send(1, second=0)[:1], phase("end", 60)))
+        == "the slowest send took 60.0 s"
+    )
+
+
+def scenario(**fields):
+    return Scenario(
+        id="X1",
+        claim="c",
+        source="s",
+        spec=TestSpec(name="x"),
+        schedule=Schedule(faults=(Fault(kind="kill", start_s=1.0),)),
+        **fields,
+    )
+
+
+def test_a_run_with_nothing_to_lose_is_unknown():
+    guarded = scenario(guards=(AtStake(least=2, broker="a1", at="kill-1"),))
+    enough = seen(send(1), send(2), fault("kill-1"), ack(1))
+    assert guarded.judge(enough).problem == ""
+    judgement = guarded.judge(seen(send(1), send(2), ack(1), fault("kill-1")))
+    assert judgement.undecided == "the run shows nothing: only 1 messages were at stake at kill-1"
+    assert guarded.judge(seen(send(1), send(2, "b1"), fault("kill-1"))).undecided
+    assert guarded.judge(seen(send(1), send(2))).undecided == "the run shows nothing: kill-1 never came"
+
+
+def test_a_failure_says_which_expectation_it_is_of():
+    both = scenario(besides=(Reported("unavailable"), Takeovers((Takeover("a1", "a2"),))))
+    assert both.expected == "valid; reported: unavailable; taken over: a1's data by a2"
+    assert both.judge(seen(KILLED)).failures == (
+        Failure("reported: unavailable", "unavailable was not reported"),
+    )
+
+
+@pytest.mark.parametrize("grave", [frozenset({"lost"})])
+def test_what_was_found_refutes_a_run_also_where_its_guard_was_not_met(grave):
+    guarded = scenario(guards=(AtStake(least=2, at="kill-1"),))
+    judgement = guarded.judge(Seen(valid=False, grave=grave, rows=()))
+    assert judgement.problem == "found lost besides"
+    assert not judgement.undecided
