@@ -21,6 +21,7 @@ import broker.config
 import broker.ha_policy
 import checkers.schema
 import harness.cli
+import harness.coverage
 import harness.interface
 
 REFERENCE = Path(__file__).parent / "reference"
@@ -95,10 +96,18 @@ def test_spec() -> str:
             fields_table(harness.interface.TestSpec),
             "## schedule.json\n",
             "An object with one field, `faults`: a list of these.\n",
-            document(harness.interface.Fault) + "\n",
+            inspect.cleandoc(harness.interface.Fault.__doc__ or "") + "\n",
             fields_table(harness.interface.Fault),
+            "## Events\n",
+            "What `after` can wait for: what a line in the log of a broker says, the first time under load.\n",
+            _events_table(),
         ]
     )
+
+
+def _events_table() -> str:
+    rows = [f"| `{name}` | {harness.coverage.REGISTRY[name]} |" for name in harness.coverage.EVENTS]
+    return "\n".join(["| event | meaning |", "|---|---|", *rows]) + "\n"
 
 
 def broker_properties() -> str:

@@ -208,6 +208,14 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 _PATTERNS: Final = tuple((name, re.compile(pattern)) for name, (_, pattern) in _LINES.items())
 
+EVENTS: Final = tuple(_LINES)
+"""The names of what a log line says: what a fault can wait for (``Fault.after``)."""
+
+
+def said(line: str) -> list[str]:
+    """The names of what a line of a broker's log says."""
+    return [name for name, pattern in _PATTERNS if pattern.search(line)]
+
 
 def of(rows: Iterable[Row], logs: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """How often each thing happened, things that did not left out; sorted by name.
@@ -219,7 +227,7 @@ def of(rows: Iterable[Row], logs: Mapping[str, Sequence[str]]) -> dict[str, int]
     counts: Counter[str] = Counter(_in_rows(rows))
     for lines in logs.values():
         for line in lines:
-            counts.update(name for name, pattern in _PATTERNS if pattern.search(line))
+            counts.update(said(line))
     return dict(sorted(counts.items()))
 
 

@@ -89,13 +89,16 @@ class Fault(
 ):
     """One fault of a schedule: an interval, a kind, a target. Deleting any fault leaves a valid schedule.
 
-    ``start_s`` counts from the start of the load. ``duration_s`` None lasts to the end of the load (everything is
-    healed then). ``target`` is a role ("live", "backup"), a count ("one", "minority", "majority", "all") or names
-    ("a1", "a1,b1"); roles are resolved when the fault begins and the history says to what.
+    ``start_s`` counts from the start of the load, or from an event: with ``after`` the fault begins so long after any broker has first said, under load, that this
+    happened ("failover/taken": the events below). If that never comes the fault is not injected, and the run is unknown.
+    ``duration_s`` None lasts to the end of the load (everything is healed then). ``target`` is a role ("live", "backup"), a part that a broker plays
+    by what was said last ("taker", "source"), a count ("one", "minority", "majority", "all") or names
+    ("a1", "a1,b1"); roles and parts are resolved when the fault begins and the history says to what.
     """
 
     kind: str
-    start_s: float
+    start_s: float  # seconds after the start of the load, or after the event
+    after: str | None = None  # the event that it waits for
     duration_s: float | None = None
     target: str | None = None
     shape: str | None = None
@@ -424,12 +427,31 @@ class Environment(Protocol):
         """
         ...
 
+    async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
+        """Wait until the node's broker has logged whole lines behind ``position``: those, and the position behind them.
+
+        None for ``position``: no lines, and the position now.
+        """
+        ...
+
     async def collect(self, destination: Path) -> None:
         """Copy every node's logs to ``destination/<node>/``."""
         ...
 
     async def teardown(self) -> None:
         """Remove everything this deployment created, broken or not."""
+        ...
+
+
+class Events(Protocol):
+    """What brokers say to have happened since the load began, as they say it."""
+
+    async def wait(self, event: str) -> str:
+        """Wait until any broker has said so; the node of the first that did."""
+        ...
+
+    def parts(self) -> Mapping[str, str]:
+        """Who plays a part now, by what was said last: "taker" -> "a2"."""
         ...
 
 
@@ -448,3 +470,7 @@ class NemesisContext(msgspec.Struct, kw_only=True):
     administer: Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
     in_force: dict[str, str] = msgspec.field(default_factory=dict)
     """lease or fault label -> description, for the live display."""
+    events: Events | None = None
+    """Only where a fault of the schedule asks for them."""
+    missed: list[str] = msgspec.field(default_factory=list)
+    """Faults whose event never came, in words: without them the run does not show what it was made for."""

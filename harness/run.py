@@ -21,8 +21,8 @@ from typing import Any, Final, Protocol, Self
 import nemesis
 import nemesis.conductor
 from checkers.schema import HARNESS
+from harness import events, views
 from harness import store as stores
-from harness import views
 from harness.browse import browse
 from harness.compose import Composition, randomness
 from harness.interface import (
@@ -280,6 +280,9 @@ class Run:
         """Let the nemesis work for the time of the test, then let it heal what is still in force."""
         spec = self.test.spec
         steering = Steering(self.test.system, self.test.environment)
+        listening = None
+        if events.needed(self.test.schedule):
+            listening = events.Events(self.test.environment, [node.name for node in self.test.nodes])
         context = NemesisContext(
             spec=spec,
             recorder=recorder,
@@ -291,10 +294,11 @@ class Run:
             stop_cleanly=steering.stop_cleanly,
             administer=steering.administer,
             in_force=self._in_force,
+            events=listening,
         )
         conducting = asyncio.create_task(nemesis.conductor.run(self.test.schedule, context), name="nemesis")
         end = asyncio.get_running_loop().time() + spec.time_limit_s
-        async with self._supervised(recorder):
+        async with self._supervised(recorder), _beside(listening):
             try:
                 done, _ = await asyncio.wait([conducting], timeout=spec.time_limit_s)
                 if done:
@@ -305,6 +309,8 @@ class Run:
                 conducting.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await conducting
+        if context.missed:
+            self.trouble = "; ".join(context.missed)
 
     @contextlib.asynccontextmanager
     async def _supervised(self, recorder: HistoryRecorder) -> AsyncIterator[None]:
@@ -429,6 +435,21 @@ class Run:
                 roles=dict(self._roles()),
             )
         )
+
+
+@contextlib.asynccontextmanager
+async def _beside(listening: events.Events | None) -> AsyncIterator[None]:
+    """What brokers say is followed beside the body."""
+    if listening is None:
+        yield
+        return
+    following = asyncio.create_task(listening.run(), name="events")
+    try:
+        yield
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
 
 
 async def _raise(failure: asyncio.Future[None]) -> None:

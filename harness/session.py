@@ -114,7 +114,10 @@ def execute(
         f"{spec.name}: policy {spec.policy}, {test.size}, workload {spec.workload}, seed {spec.seed}"
     )
     progress.note(test.environment_reason)
-    faults = ", ".join(f"{fault.kind} at {fault.start_s:.0f} s" for fault in test.schedule.faults)
+    faults = ", ".join(
+        f"{fault.kind} at {fault.start_s:.0f} s{f' after {fault.after}' if fault.after else ''}"
+        for fault in test.schedule.faults
+    )
     progress.note(f"faults: {faults or 'none'}")
     progress.note(f"store: {store}")
     if hasattr(

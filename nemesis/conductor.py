@@ -73,6 +73,9 @@ class _Life:
 
     async def run(self, began_s: float) -> None:
         loop = asyncio.get_running_loop()
+        if self._fault.after is not None:
+            await self._event(self._fault.after)
+            began_s = loop.time()
         start_s = began_s + self._fault.start_s
         await asyncio.sleep(start_s - loop.time())
         try:
@@ -83,10 +86,24 @@ class _Life:
             if self._begun:
                 await self._end()
 
+    async def _event(self, event: str) -> None:
+        """Wait for it. If it never comes the history says so, and whoever judges the run is told."""
+        events = self._context.events
+        assert events is not None, f"{self.label} waits for {event} and nobody listens"
+        try:
+            await events.wait(event)
+        except asyncio.CancelledError:
+            words = f"{event} never came"
+            self._context.missed.append(f"{self.label} was not injected: {words}")
+            self._record("invoke", self._fault.kind)
+            self._record("info", self._fault.kind, observed={}, bit=False, error=words)
+            raise
+
     async def _begin(self) -> bool:
         """Invoke row, injection, probes, info row; False if it could not be injected."""
         fault, kind, context = self._fault, self._kind, self._context
-        situation = Situation(context.nodes, context.zones, dict(context.roles()), self._random)
+        parts = {} if context.events is None else dict(context.events.parts())
+        situation = Situation(context.nodes, context.zones, dict(context.roles()), self._random, parts)
         try:
             self._impact = kind.plan(fault, situation)
         except CannotBeginError as error:

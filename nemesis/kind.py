@@ -68,6 +68,7 @@ class Situation:
     zones: tuple[str, ...]
     roles: Mapping[str, str]
     random: random.Random
+    parts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ from harness.interface import Fault, NodePlan, Schedule, TestSpec, UsageError
 from nemesis import registry
 from nemesis.kind import Kind
 from nemesis.link import LinkKind
+from nemesis.near import near
 from nemesis.node import LateStart
 from nemesis.partition import SHAPES
 
@@ -73,14 +74,20 @@ def save(schedule: Schedule, path: Path) -> None:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(schedule), indent=2) + b"\n")
 
 
-def validate(schedule: Schedule, supports: Mapping[str, str], nodes: Sequence[NodePlan]) -> None:
-    """Raises UsageError naming the first fault that is wrong, that the cluster is too small for, or that the environment cannot do."""
+def validate(
+    schedule: Schedule, supports: Mapping[str, str], nodes: Sequence[NodePlan], events: Collection[str] = ()
+) -> None:
+    """Raises UsageError naming the first fault that is wrong, that the cluster is too small for, or that the environment cannot do.
+
+    ``events`` are those that a fault can wait for.
+    """
     late: set[str] = set()
     for place, fault in enumerate(schedule.faults, 1):
         where = f"fault {place} ({fault.kind})"
         try:
             kind = registry.get(fault.kind)
             _validate_times(fault)
+            _validate_event(fault, events)
             kind.validate(fault, nodes)
             if isinstance(kind, LateStart):
                 _hold(kind.held(fault), late)
@@ -103,6 +110,11 @@ def _validate_times(fault: Fault) -> None:
         raise UsageError(f"start-s is {fault.start_s:g}: it must be 0 or more")
     if fault.duration_s is not None and not (math.isfinite(fault.duration_s) and fault.duration_s > 0):
         raise UsageError(f"duration-s is {fault.duration_s:g}: it must be more than 0")
+
+
+def _validate_event(fault: Fault, events: Collection[str]) -> None:
+    if fault.after is not None and fault.after not in events:
+        raise UsageError(f'after: unknown event "{fault.after}": {near(fault.after, events)}')
 
 
 def _intervals(spec: TestSpec, place: int, chance: random.Random) -> Iterator[tuple[float, float]]:

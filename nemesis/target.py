@@ -12,7 +12,7 @@ from harness.interface import Fault, NodePlan, UsageError
 from nemesis.kind import CannotBeginError, Situation
 from nemesis.near import near
 
-TARGETS: Final = {
+_TARGETS: Final = {
     "live": "the live broker of one pair",
     "backup": "the backup broker of one pair",
     "lives": "every live broker",
@@ -22,6 +22,17 @@ TARGETS: Final = {
     "majority": "the fewest nodes that are more than half",
     "all": "every node",
 }
+
+PARTS: Final = {
+    "taker": (
+        "the broker that takes over, or asks to",
+        ("vote/asked", "failover/taken", "lock/taken", "member/suspected"),
+    ),
+    "source": ("the live that a backup copies its data from", ("sync/snapshot-sent",)),
+}
+"""Part that a broker plays -> one line about it, and the events by which one is known to play it: the last that said any of them. TARGETS has them too."""
+
+TARGETS: Final = {**_TARGETS, **{part: what for part, (what, _) in PARTS.items()}}
 """Target -> one line about it. Beside these: names of nodes, separated by commas."""
 
 _ROLES: Final = {"live": "live", "lives": "live", "backup": "backup", "backups": "backup"}
@@ -41,7 +52,7 @@ def validate_target(target: str, nodes: Sequence[NodePlan], pair: str | None = N
     """Raises UsageError for a target that is no word of TARGETS and no list of nodes, or that never hits anything."""
     here = [node for node in nodes if pair in (None, node.pair)]
     if target in TARGETS:
-        if target not in _ROLES and count_of(target, len(here)) < 1:
+        if target not in _ROLES and target not in PARTS and count_of(target, len(here)) < 1:
             raise UsageError(f'target "{target}": {len(here)} nodes have no {target}')
         return
     known = [node.name for node in nodes]
@@ -67,6 +78,11 @@ def resolve_target(fault: Fault, default: str, situation: Situation) -> tuple[st
         if not found:
             raise CannotBeginError(f"no broker{f' of pair {pair}' if pair else ''} is {role} now")
         return tuple(found) if target.endswith("s") else (situation.random.choice(found),)
+    if target in PARTS:
+        player = situation.parts.get(target)
+        if player is None or (here and player not in here):
+            raise CannotBeginError(f"no broker{f' of pair {pair}' if pair else ''} is known as {target} now")
+        return (player,)
     if target in TARGETS:
         chosen = set(situation.random.sample(here, count_of(target, len(here))))
         return tuple(name for name in here if name in chosen)

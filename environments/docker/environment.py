@@ -20,6 +20,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from environments import log_file
 from environments.disk_condition import DISK_MOMENTS
 from environments.docker import database_server, disks, file_store, kernel, probes
 from environments.docker.control import APP, CONTROL_PORT, DATA, ETC, LOGS, PROBE_PORT
@@ -50,6 +51,7 @@ from harness.interface import (
 
 NODE_PRIMITIVES: Final = ("pause", "kill", "stop", "destroy-data")
 DIRECT_PORTS: Final = ("admin",)
+LOG_POLL_S: Final = 0.2
 """Ports that the harness reaches outside every partition, and nobody else needs."""
 
 LAYOUT: Final = Layout(etc=ETC, data=DATA, logs=LOGS)
@@ -190,6 +192,10 @@ class DockerEnvironment:
     def furnishings(self) -> dict[str, str]:
         """Each store and the database: what it is, and how it is mounted."""
         return {**self._stores.furnishings(), **self._database.furnishings()}
+
+    async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
+        """As soon as a look into the container shows them. A position is a number of bytes."""
+        return await log_file.follow(self._node(node).log, position, LOG_POLL_S)
 
     async def collect(self, destination: Path) -> None:
         """Copy every node's logs to ``destination/<node>/``, the agent's beside the broker's; dead nodes' as well."""

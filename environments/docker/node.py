@@ -163,6 +163,10 @@ class Node:
             return
         await asyncio.to_thread(self._collect, destination)
 
+    async def log(self, position: int) -> bytes:
+        """What the broker has logged behind ``position`` (bytes); nothing while there is no log."""
+        return (await asyncio.to_thread(self._log))[position:]
+
     def put(self, directory: str, files: Mapping[str, bytes]) -> None:
         """Write files (relative path -> content) into a directory of the container, which need not run. Blocks."""
         archive = io.BytesIO()
@@ -194,6 +198,19 @@ class Node:
             tar.extractall(destination, filter="data")
         words = self._engine("read the output of", self._container.logs)
         (destination / "agent.log").write_bytes(words)
+
+    def _log(self) -> bytes:
+        from docker.errors import NotFound  # noqa: PLC0415
+
+        try:
+            chunks, _ = self._container.get_archive(f"{LOGS}/broker.log")
+        except NotFound:
+            return b""
+        with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as tar:
+            (entry,) = tar.getmembers()
+            file = tar.extractfile(entry)
+            assert file is not None, f"{LOGS}/broker.log is no file"
+            return file.read()
 
     def _container_runs(self) -> bool:
         self._engine("look at", self._container.reload)

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
+from environments import log_file
 from environments.labels import RUN_ID, STATE_DIR, identify, new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.link_condition import LINK_PRIMITIVES
@@ -48,6 +49,8 @@ DIRECT_PORTS: Final = ("admin",)
 """Ports that the harness reaches outside every partition, and nobody else needs."""
 
 _PROJECT: Final = str(Path(__file__).resolve().parents[2])
+
+LOG_POLL_S: Final = 0.01
 
 AGENT_PATIENCE_S: Final = 30.0
 TEARDOWN_PATIENCE_S: Final = 15.0
@@ -245,6 +248,20 @@ class LocalEnvironment:
         """Each store and the database's server: what it is, and how it is mounted."""
         server = {DATABASE_NODE: "PostgreSQL, a process of this machine"} if self._databases else {}
         return {**self._stores.furnishings(), **server}
+
+    async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
+        """As soon as the file has grown. A position is a number of bytes."""
+        path = self._home(node) / "logs" / "broker.log"
+
+        async def read(begin: int) -> bytes:
+            try:
+                with path.open("rb") as file:
+                    file.seek(begin)
+                    return file.read()
+            except FileNotFoundError:  # it has not been started yet
+                return b""
+
+        return await log_file.follow(read, position, LOG_POLL_S)
 
     async def collect(self, destination: Path) -> None:
         """Copy the nodes' logs to ``destination/<node>/``, and the agent's to ``destination/agent.log`` if it said anything."""

@@ -234,6 +234,13 @@ class SimulationEnvironment:
             raise UsageError(f"{node} is running: its data can be destroyed only when it is stopped")
         self._disks[node].destroy()
 
+    async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
+        """At the virtual instant in which it is logged. A position is a number of lines."""
+        if position is None:
+            return (), len(self.logs.lines.get(node, ()))
+        lines = await self.logs.after(node, position)
+        return lines, position + len(lines)
+
     async def collect(self, destination: Path) -> None:
         """Write what each node logged to ``destination/<node>/broker.log``; the harness' own to ``harness.log``."""
         self._write_logs(destination)

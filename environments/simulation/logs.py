@@ -6,6 +6,7 @@ is the environment's affair. Lines of other threads of this program, which are n
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from asyncio import events
@@ -21,6 +22,7 @@ class NodeLogs(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.INFO)
         self.lines: dict[str, list[str]] = {}
+        self._awaited: dict[str, list[asyncio.Future[None]]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         """File a record; ``2026-01-01T00:00:04.123Z INFO a1 serving STOMP``, a traceback on lines of its own."""
@@ -36,6 +38,17 @@ class NodeLogs(logging.Handler):
         if record.exc_info is not None and record.exc_info[1] is not None:
             text += "\n" + logging.Formatter().formatException(record.exc_info)
         self.lines.setdefault(loop.node, []).append(text)
+        for future in self._awaited.pop(loop.node, ()):
+            if not future.done():
+                future.set_result(None)
+
+    async def after(self, node: str, position: int) -> list[str]:
+        """Wait until there are lines of that node from number ``position`` on; those."""
+        while len(self.lines.get(node, ())) <= position:
+            future = asyncio.get_running_loop().create_future()
+            self._awaited.setdefault(node, []).append(future)
+            await future
+        return self.lines[node][position:]
 
     @contextlib.contextmanager
     def capturing(self) -> Iterator[None]:

@@ -247,6 +247,24 @@ def test_a_broker_that_ends_by_itself_leaves_its_status_and_its_words(tmp_path):
     uvloop.run(main())
 
 
+def test_what_a_broker_logs_is_followed_line_by_line_as_it_says_it(tmp_path):
+    async def main():
+        system = EchoSystem(["sh", "-c", "echo first; echo second; printf half; exit 7"])
+        async with deployed(tmp_path, system=system, start=False) as environment:
+            _, begin = await environment.log_lines("a1", None)
+            awaited = asyncio.ensure_future(environment.log_lines("a1", begin))
+            await environment.start("a1")
+            lines, position = await asyncio.wait_for(awaited, PATIENCE_S)
+            while len(lines) < 2:
+                more, position = await asyncio.wait_for(environment.log_lines("a1", position), PATIENCE_S)
+                lines += more
+            assert lines == ["first", "second"]
+            _, end = await environment.log_lines("a1", None)
+            assert end >= position
+
+    uvloop.run(main())
+
+
 def test_a_broker_that_cannot_be_run_is_named(tmp_path):
     async def main():
         async with deployed(tmp_path, system=EchoSystem(["/no/such/brokerd"]), start=False) as environment:

@@ -115,7 +115,7 @@ def test_a_claim_that_is_refuted_ends_with_1_and_names_the_evidence(tmp_path, ca
     captured = capsys.readouterr()
     assert "NOT AS EXPECTED" in captured.err
     (told,) = json.loads(captured.out)["scenarios"]
-    assert told["problems"] == ["found nothing and none of lost"]
+    assert told["problems"] == ["found nothing and none of lost; a2 became live"]
     assert told["stores"][0].startswith(str(tmp_path / "store"))
 
 

@@ -32,6 +32,54 @@ def conduct(cluster, *faults, cancel_after_s=None):
     return cluster
 
 
+class Said:
+    """Events that come when they are told to."""
+
+    def __init__(self, after_s=None, **parts):
+        self.after_s = after_s
+        self._parts = parts
+
+    async def wait(self, event):
+        if self.after_s is None:
+            await asyncio.get_running_loop().create_future()
+        await asyncio.sleep(self.after_s)
+        return "a2"
+
+    def parts(self):
+        return self._parts
+
+
+def test_a_fault_that_waits_for_an_event_begins_so_long_after_it_and_hits_who_plays_the_part():
+    fault = Fault(kind="kill", start_s=0.5, after="failover/taken", duration_s=2, target="taker")
+    cluster = Cluster()
+    cluster.context.events = Said(after_s=7, taker="a2")
+    conduct(cluster, fault)
+    at_s, value, _ = cluster.recorder.only("kill")
+    assert at_s == pytest.approx(7.5, abs=0.01)
+    assert value["nodes"] == ["a2"]
+    assert cluster.recorder.only("heal:kill")[0] == pytest.approx(9.5, abs=0.01)
+    assert cluster.context.missed == []
+
+
+def test_a_fault_whose_event_never_comes_is_not_injected_and_says_so():
+    cluster = Cluster()
+    cluster.context.events = Said()
+    fault = Fault(kind="kill", start_s=0.5, after="failover/taken", target="a2")
+    conduct(cluster, fault, cancel_after_s=20)
+    assert cluster.environment.done("kill") == []
+    _, value, error = cluster.recorder.only("kill")
+    assert value["bit"] is False
+    assert error == "failover/taken never came"
+    assert cluster.context.missed == ["kill-1 was not injected: failover/taken never came"]
+
+
+def test_a_part_that_nobody_plays_is_a_fault_without_effect():
+    cluster = Cluster()
+    cluster.context.events = Said(taker="a2")
+    conduct(cluster, Fault(kind="kill", start_s=1, duration_s=1, target="taker", options={"pair": "b"}))
+    assert cluster.recorder.only("kill")[2] == "no broker of pair b is known as taker now"
+
+
 @pytest.mark.parametrize(
     ("kind", "shape", "primitive", "phrase"),
     [

@@ -177,12 +177,17 @@ def test_what_cannot_be_planned_is_said_in_one_line(test, nodes, message):
         (Fault(kind="late-start", start_s=0), "target is missing: it must name nodes"),
         (Fault(kind="late-start", start_s=0, target="backup"), 'target is "backup": it must name nodes'),
         (Fault(kind="late-start", start_s=2, target="a2"), "start-s is 2: it must be 0"),
+        (Fault(kind="late-start", start_s=0, target="a2", after="failover/taken"), "after: it takes none"),
+        (
+            Fault(kind="kill", start_s=0, after="failover/take"),
+            'after: unknown event "failover/take": did you mean "failover/taken"?',
+        ),
     ],
 )
 def test_a_wrong_fault_is_named_with_what_would_be_right(fault, message):
     good = Fault(kind="kill", start_s=0)
     with pytest.raises(UsageError) as raised:
-        validate(Schedule(faults=(good, fault)), EVERYTHING, plan(3))
+        validate(Schedule(faults=(good, fault)), EVERYTHING, plan(3), ["failover/taken"])
     assert str(raised.value).startswith(f"fault 2 ({fault.kind}): ")
     assert message in str(raised.value)
 
