@@ -217,19 +217,25 @@ def _document(rows: Sequence[Row], request: Request) -> dict[str, Any]:
     }
 
 
+def _refuter(scenario: Scenario | Probe) -> str:
+    """What is taken out of the broker, and how the row notices."""
+    refuter = scenario.refuter
+    return f"{refuter.without}: {refuter.fails}" if refuter else "none"
+
+
 def write(path: Path, rows: Sequence[Row], request: Request) -> None:
     """The table as Markdown."""
     lines = [
         "# What the source documents claim, and what was found",
         "",
         f"Made by `jepsen-run claims --environment {request.environment} --runs {request.runs} --render {path.name}`. A claim that promises is refuted by a finding; a claim that admits a weakness",
-        "is refuted by a run that does not find it. `jepsen-run claims RP4` runs one.",
+        "is refuted by a run that does not find it. `jepsen-run claims RP4` runs one. The last column tells which change of the broker the row must notice, and how it does: `jepsen-run claims --refute`.",
         "",
-        "| scenario | claim | source | expected | found | as expected |",
-        "|---|---|---|---|---|---|",
+        "| scenario | claim | source | expected | found | as expected | refuter |",
+        "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.scenario.id} | {row.scenario.claim} | {row.scenario.source} | {row.scenario.expected} | {row.found}{_place(row.scenario)} | {row.as_expected}/{len(row.runs)} |"
+        f"| {row.scenario.id} | {row.scenario.claim} | {row.scenario.source} | {row.scenario.expected} | {row.found}{_place(row.scenario)} | {row.as_expected}/{len(row.runs)} | {_refuter(row.scenario)} |"
         for row in rows
     ]
     if absent := missing():

@@ -24,6 +24,11 @@ from harness.interface import UsageError
 @click.option(
     "--render", type=click.Path(path_type=Path, dir_okay=False), help="Write the table as Markdown too."
 )
+@click.option(
+    "--refute",
+    is_flag=True,
+    help="Run each with a broker that lacks what it is about, in the simulation: it must fail.",
+)
 @options.settings()
 @options.store()
 @options.as_json()
@@ -32,6 +37,7 @@ def claims_command(
     environment: str,
     runs: int,
     render: Path | None,
+    refute: bool,
     settings: tuple[str, ...],
     root: Path,
     as_json: bool,
@@ -42,6 +48,8 @@ def claims_command(
     from harness.scenarios.scenario import Scenario  # noqa: PLC0415 - as above
     from harness.systems import registry as systems  # noqa: PLC0415 - as above
 
+    if refute:
+        return _refuted(words, environment, runs, render, settings, root, as_json=as_json)
     scenarios = [
         each.with_settings(settings) if isinstance(each, Scenario) else each for each in chosen(words)
     ]
@@ -60,3 +68,27 @@ def claims_command(
             as_json=as_json,
         )
     )
+
+
+def _refuted(
+    words: tuple[str, ...],
+    environment: str,
+    runs: int,
+    render: Path | None,
+    settings: tuple[str, ...],
+    root: Path,
+    *,
+    as_json: bool,
+) -> int:
+    """``--refute``. What would change the row, or where it runs, is refused: a refuter is one of the row as it stands."""
+    from harness import refute  # noqa: PLC0415 - most commands do without
+    from harness.scenarios.registry import chosen  # noqa: PLC0415 - as above
+
+    for given, why in (
+        (environment != "simulation", "--environment: refuters run in the simulation"),
+        (render is not None, "--render: the table is of the broker as it is"),
+        (bool(settings), "--set: a refuter belongs to the row as it stands"),
+    ):
+        if given:
+            raise UsageError(f"--refute and {why}")
+    return refute.run(refute.Request(rows=chosen(words), runs=runs, root=root, as_json=as_json))

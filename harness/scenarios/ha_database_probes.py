@@ -10,6 +10,7 @@ from typing import Any, Final
 from broker import admin_client
 from harness.scenarios.bench import Bench, Broker, Said
 from harness.scenarios.probe import Notes, Probe
+from harness.scenarios.refuter import Refuter, Replacement
 from harness.scenarios.stomp_client import Frame, StompClient
 
 CLUSTER: Final = "probe"
@@ -225,5 +226,16 @@ PROBES: Final = (
         source=SOURCE,
         expected="a second broker with an id in use ends with one line that names the first; the first goes on",
         take=_ha8,
+        refuter=Refuter(
+            without="nothing is said of a list of brokers that is ignored",
+            fails="its list of brokers is ignored, and a line warns of it",
+            changes=(
+                Replacement(
+                    "broker/policies/ha_database/policy.py",
+                    "if config.cluster.static_connectors:",
+                    "if False:",
+                ),
+            ),
+        ),
     ),
 )

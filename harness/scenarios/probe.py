@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
+from harness.scenarios.refuter import Refuter
+
 STEPS: Final = "steps.json"
 """In the probe's directory: every step with what was expected and found."""
 
@@ -62,7 +64,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """A case of a claim that is shown by steps.
 
     ``id`` as a scenario's. ``expected`` says in words what must come of it. ``place`` says where its steps are taken, whatever environment the scenarios beside it
-    run in. ``take`` takes the steps and notes each. It raises InfrastructureError where the machine cannot do so.
+    run in. ``take`` takes the steps and notes each. It raises InfrastructureError where the machine cannot do so. ``refuter`` is a change of the broker under which a step must come
+    out otherwise.
     """
 
     id: str
@@ -71,6 +74,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     expected: str
     take: Callable[[Notes], Awaitable[None]]
     place: str = "on local processes"
+    refuter: Refuter | None = None
 
     @property
     def row(self) -> str:

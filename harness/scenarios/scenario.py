@@ -17,6 +17,7 @@ from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness import spec as specs
 from harness.interface import Schedule, TestSpec
 from harness.scenarios.expectations import AtStake, Expectation
+from harness.scenarios.refuter import Refuter
 from harness.scenarios.seen import Seen
 
 FOLLOWS_TWO_LIVES = tuple(anomaly.name for anomaly in ANOMALIES if anomaly.follows_two_lives)
@@ -109,7 +110,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     ``id`` is the claim's row, with a word behind a hyphen where it has several cases ("RP14-true"). ``required`` lists alternatives of which one at
     least must be found; empty means that nothing need be found. ``allowed`` may be found besides; anything else that makes a run invalid is
-    wrong. ``roles`` and what ``besides`` lists must be seen too. Where a guard is not met the run shows nothing and is unknown.
+    wrong. ``roles`` and what ``besides`` lists must be seen too. Where a guard is not met the run shows nothing and is unknown. ``refuter`` is a change of the broker under
+    which something of this must fail.
 
     A promise that a property gives has a twin: the same scenario with the property off, whose expectation is the failure.
     """
@@ -124,6 +126,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     roles: Roles = Roles()
     besides: tuple[Expectation, ...] = ()
     guards: tuple[AtStake, ...] = ()
+    refuter: Refuter | None = None
 
     @property
     def row(self) -> str:

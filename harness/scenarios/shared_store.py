@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from harness.interface import Fault, Schedule, TestSpec
 from harness.scenarios.paged import paged
+from harness.scenarios.refuter import Refuter, Replacement
 from harness.scenarios.scenario import Roles, Scenario
 
 _HA: Final = "ha-policy.shared-store."
+_LIVE_ROLE: Final = "broker/policies/shared_store/live.py"
 
 
 def _spec(
@@ -89,6 +91,17 @@ SCENARIOS: Final = (
         spec=_spec("ss4-true", failover_on_shutdown=True),
         schedule=_fault("stop", 4.0),
         roles=Roles(live=("a2",)),
+        refuter=Refuter(
+            without="a live that is stopped says that nobody shall go on, whatever failover-on-shutdown is",
+            fails="a2 did not become live",
+            changes=(
+                Replacement(
+                    _LIVE_ROLE,
+                    "else LIVE if self.failover_on_shutdown else PAUSED",
+                    "else PAUSED",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="SS4-false",

@@ -5,7 +5,6 @@ Why the command line and not the simulation behind it: that a schedule shows a b
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -13,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants.mutant import Replacement
-from mutants.tree import ROOT, grow
+from harness.changed import ROOT, Replacement, grow, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ def replay(recorded: Path, replacements: Sequence[Replacement], root: Path = ROO
                 "replay",
                 str(recorded),
             ],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(root)))},
+            env=variables(tree, root),
             cwd=directory,
             capture_output=True,
             text=True,

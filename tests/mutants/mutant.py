@@ -1,7 +1,6 @@
 """What a mutant is: the product with one bug put in, where that bug can show, and what the checkers must then say.
 
-Why texts and not patches by line: a replacement names what it replaces, so it survives code that moves and fails loudly, in a test, when
-the code it speaks of has changed. Why no hand-made schedule: a bug that is found only by whoever put it there is not found. An
+Why no hand-made schedule: a bug that is found only by whoever put it there is not found. An
 arena says which workload, cluster and kinds of faults there are, and is as general as a person would make it who suspects the part and not the bug.
 """
 
@@ -11,14 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """``old``, which stands in the file at ``path`` (from the root of the project) exactly once, becomes ``new``."""
-
-    path: str
-    old: str
-    new: str
+from harness.changed import Replacement
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,28 +1,22 @@
 """Every mutant is what it says it is: its texts are in today's source, and what they make of it compiles and is what runs."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from harness.changed import ROOT, Replacement, StaleReplacementError, apply, grow, texts, variables
 from harness.spec import validate
 from mutants.hunt import spec_of
-from mutants.mutant import Replacement
 from mutants.registry import MUTANTS, WAITING
-from mutants.tree import ROOT, StaleReplacementError, apply, grow
 
 EACH = pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 
 
 @EACH
 def test_every_text_is_in_the_source_once_and_the_result_compiles(mutant):
-    changed = {}
-    for replacement in (*mutant.arena.clients, *mutant.replacements):
-        before = changed.get(replacement.path) or (ROOT / replacement.path).read_text()
-        changed[replacement.path] = apply(before, replacement)
-    for path, text in changed.items():
+    for path, text in texts((*mutant.arena.clients, *mutant.replacements)).items():
         assert text != (ROOT / path).read_text()
         compile(text, path, "exec")
 
@@ -43,7 +37,7 @@ def test_the_changed_module_is_the_one_that_is_loaded(tmp_path):
             "-c",
             "import inspect, broker.cluster.membership as m, nemesis; print(m.__file__); print(nemesis.__file__); print(inspect.getsource(m))",
         ],
-        env={**os.environ, "PYTHONPATH": str(tree)},
+        env=variables(tree),
         capture_output=True,
         text=True,
         check=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -12,8 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from mutants.mutant import Replacement
-from mutants.tree import ROOT, grow
+from harness.changed import ROOT, Replacement, grow, variables
 
 
 class Workshop:
@@ -29,7 +27,7 @@ class Workshop:
         self._process = subprocess.Popen(
             # -P: nothing but PYTHONPATH decides where the product comes from.
             [sys.executable, "-P", "-m", module],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(ROOT / "tests"), str(ROOT)))},
+            env=variables(tree, ROOT / "tests", ROOT),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

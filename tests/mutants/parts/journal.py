@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mutants.mutant import Arena, Mutant, Replacement
+from harness.changed import Replacement
+from mutants.mutant import Arena, Mutant
 from mutants.parts.arenas import DISK, ONE_PAIR
 
 _ENGINE: Final = "broker/core/engine.py"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mutants.mutant import Arena, Mutant, Replacement
+from harness.changed import Replacement
+from mutants.mutant import Arena, Mutant
 from mutants.parts.arenas import ONE_PAIR, PAIR_ON_SLOW_DISKS, THREE_PAIRS
 
 _LIVE: Final = "broker/policies/replication/live.py"

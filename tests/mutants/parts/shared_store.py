@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mutants.mutant import Arena, Mutant, Replacement
+from harness.changed import Replacement
+from mutants.mutant import Arena, Mutant
 
 _PART: Final = "shared-store"
 _LEASE: Final = "broker/policies/shared_store/lease.py"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from mutants.mutant import Mutant, Replacement
+from harness.changed import Replacement
+from mutants.mutant import Mutant
 from mutants.parts.arenas import VOTES
 
 _QUORUM: Final = "broker/cluster/quorum.py"
