@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.schema import COLUMNS
+from checkers.schema import COLUMNS, completed
 from checkers.source import Part, Source
 
 Row = dict[str, Any]
@@ -55,8 +55,7 @@ def control_rows(source: Source, condition: pa.Array | pa.ChunkedArray) -> list[
 def plain(table: pa.Table) -> list[Row]:
     """Rows as dictionaries without nulls, in the order of ``COLUMNS``."""
     return [
-        {name: row[name] for name in COLUMNS if row[name] is not None}
-        for row in table.select(list(COLUMNS)).to_pylist()
+        {name: row[name] for name in COLUMNS if row[name] is not None} for row in completed(table).to_pylist()
     ]
 
 

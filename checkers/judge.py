@@ -153,9 +153,9 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
         findings = compose(None, discoveries, decision, options, known)
         decision = replace(decision, unknown=tuple(sorted(set(bench.unknown))))
     if decision.undecided is not None:
-        what = ", ".join(f"{name} {kinds[name].count}" for name in sorted(decision.hidden, key=rank))
+        what = ", ".join(f"{kinds[name].count} {name}" for name in sorted(decision.hidden, key=rank))
         text = f"{' and '.join(sorted(AT_END, key=rank))} cannot be decided, because {decision.undecided}"
-        decision = replace(decision, undecided=f"{text}; so far: {what}" if what else text)
+        decision = replace(decision, undecided=f"{text}: so far {what}" if what else text)
     grave = [f"{finding.name}: {finding.sentence}" for finding in findings if finding.severity == "grave"]
     values: dict[str, Any] = {name: getattr(figures, name) for name in figures.__struct_fields__}
     return Verdict(

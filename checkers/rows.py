@@ -40,7 +40,7 @@ _KINDS: Final = {
 }
 
 FOR_MESSAGES: Final = (
-    "index", "type", "f", "queue", "group", "message", "producer", "sequence", "transaction", "session", "redelivered", "digest",
+    "index", "type", "f", "queue", "group", "message", "producer", "sequence", "transaction", "session", "connection", "redelivered", "digest",
 )  # fmt: skip
 """The columns that the rules about messages read, beside ``run`` where there is one."""
 READ: Final = (*FOR_MESSAGES, "time", "process", "broker")
@@ -121,6 +121,7 @@ class Rows:
     sequence: Column
     transaction: Column
     session: Column
+    connection: Column
     broker: Texts
     redelivered: Column
     digest: Column
@@ -159,7 +160,7 @@ def from_table(table: pa.Table, places: Places) -> Rows:
         index=index, time=numbers_of(table, "time"), process=numbers_of(table, "process"), run=run, f=f, type=type_,
         kind=table_of_kinds[f.codes, type_.codes], place=place, message=message, producer=_column_of(table, "producer"),
         sequence=_column_of(table, "sequence"), transaction=_column_of(table, "transaction"), session=_column_of(table, "session"),
-        broker=texts_of(table, "broker"), redelivered=_column_of(table, "redelivered"), digest=_column_of(table, "digest"),
+        connection=_column_of(table, "connection"), broker=texts_of(table, "broker"), redelivered=_column_of(table, "redelivered"), digest=_column_of(table, "digest"),
         id=ids, first_row=first_row,
     )  # fmt: skip
 

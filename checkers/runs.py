@@ -18,7 +18,6 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from checkers import findings
@@ -27,8 +26,8 @@ from checkers.decide import Decision, decide
 from checkers.facts import Facts
 from checkers.instance import Found
 from checkers.judge import Bench, Case, examine
-from checkers.schema import SCHEMA
-from checkers.source import TEXTS, WITH_MESSAGES, Part, Result, Source, on_tasks
+from checkers.schema import OLDER, SCHEMA, completed
+from checkers.source import WITH_MESSAGES, Part, Result, Source, on_tasks, opened
 from checkers.verdict import CheckOptions
 
 RUN: Final = "run"
@@ -61,12 +60,13 @@ class RunsPart:
         """One table with the rows of all its runs that carry messages."""
         wanted = list(dict.fromkeys([*columns, RUN, "f", "queue"]))
         tables = [_read(file.path, wanted) for file in self.files]
-        yield pa.concat_tables([table.filter(_with_messages(table)) for table in tables])
+        yield pa.concat_tables(
+            [table.filter(_with_messages(table)) for table in tables], promote_options="default"
+        )
 
 
 def _read(path: str, columns: list[str] | None = None) -> pa.Table:
-    file = pq.ParquetFile(path, read_dictionary=TEXTS, page_checksum_verification=True)
-    return file.read(columns, use_threads=False)
+    return opened(path, verified=True).read(columns, use_threads=False)
 
 
 def _with_messages(table: pa.Table) -> pa.ChunkedArray:
@@ -96,7 +96,7 @@ def _open(part: RunsPart) -> _Opening:
             damaged[file.run] = f"{file.path} is not the history of run {file.run}: {problem}"
             continue
         last_ns[file.run] = pc.max(table["time"]).as_py() or 0
-        few = table.filter(pc.invert(_with_messages(table))).select(RUNS_SCHEMA.names)
+        few = completed(table.filter(pc.invert(_with_messages(table))), RUNS_SCHEMA)
         tables.append(few.cast(RUNS_SCHEMA).replace_schema_metadata(None))
     control = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     sink = pa.BufferOutputStream()
@@ -106,7 +106,7 @@ def _open(part: RunsPart) -> _Opening:
 
 
 def _problem(table: pa.Table, file: RunFile) -> str:
-    for name in RUNS_SCHEMA.names:
+    for name in (RUN, *OLDER.names):
         if name not in table.column_names:
             return f'it has no column "{name}"'
     strangers = set(pc.unique(table[RUN]).to_pylist()) - {file.run}

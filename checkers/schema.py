@@ -47,6 +47,10 @@ Of the nemesis
 ``time`` is nanoseconds since the start of the test on the harness' monotonic clock. ``message`` is a signed 64-bit id unique in the
 history. ``sequence`` counts a producer's sends within one group (or within the queue where the message has no group), from 0.
 ``digest`` is the CRC-32C of the payload.
+
+``connection`` numbers the connections of clients to brokers, one number for each that came about, unique in the history: a process outlives its
+connections, and what a broker answers in order it answers in the order of one connection. It is on the ``ok`` of a connect and on every row of a client
+that happened over one; null where nothing was connected, and in histories of before. ``subscription`` is the name of a durable subscription.
 """
 
 from __future__ import annotations
@@ -77,6 +81,8 @@ SCHEMA: Final = pa.schema(
         pa.field("sequence", pa.int64()),
         pa.field("transaction", pa.int64()),
         pa.field("session", pa.int32()),
+        pa.field("connection", pa.int32()),
+        pa.field("subscription", _TEXT),
         pa.field("broker", _TEXT),
         pa.field("redelivered", pa.bool_()),
         pa.field("delivery_count", pa.int32()),
@@ -91,3 +97,16 @@ SCHEMA: Final = pa.schema(
 )
 
 COLUMNS: Final = tuple(SCHEMA.names)
+
+ADDED: Final = ("connection", "subscription")
+"""Columns that older histories lack. They are judged without them: what a table lacks reads as null throughout."""
+
+OLDER: Final = pa.schema([field for field in SCHEMA if field.name not in ADDED])
+
+
+def completed(table: pa.Table, schema: pa.Schema = SCHEMA) -> pa.Table:
+    """The columns of a schema in its order; what an older history lacks is null. Others that the table lacks are a KeyError."""
+    for field in schema:
+        if field.name in ADDED and field.name not in table.column_names:
+            table = table.append_column(field, pa.nulls(len(table), field.type))
+    return table.select(schema.names)

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql import types as T  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from checkers.schema import SCHEMA
+from checkers.schema import OLDER, SCHEMA, completed
 
 CONTROL: Final = "control.parquet"
 SLICE_ROWS: Final = 4_000_000
@@ -72,7 +72,7 @@ class FilePart:
 
     def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """One slice for each ``slice_rows`` rows, messages spread over them by their id."""
-        file = pq.ParquetFile(self.path, read_dictionary=TEXTS)
+        file = opened(self.path)
         count = -(-self.rows // self.slice_rows) if self.rows else 1
         if count == 1:
             yield file.read(list(columns), use_threads=False)
@@ -105,6 +105,14 @@ class TablePart:
 
 TEXTS: Final = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
 """The columns that are read as codes and what they stand for."""
+
+
+def opened(path: str, *, verified: bool = False) -> pq.ParquetFile:
+    """A file of a history to read from, texts as codes; ``verified``: whose pages must agree with their checksums."""
+    metadata = pq.read_metadata(path)
+    there = set(metadata.schema.names)
+    texts = [name for name in TEXTS if name in there]
+    return pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, page_checksum_verification=verified)
 
 
 def _plain() -> pa.Schema:
@@ -156,7 +164,7 @@ class Source(ABC):
             ]
             few = pq.read_table(control[0], schema=None) if control else SCHEMA.empty_table()
             last = max((_last_ns(file) for file in files), default=0)
-            return FileSource(spark, numbered, few.select(SCHEMA.names), {0: last}, sum(rows.values()))
+            return FileSource(spark, numbered, completed(few), {0: last}, sum(rows.values()))
         everything = spark.read.schema(COLUMNS).parquet(*map(str, files))
         return FrameSource(spark, everything, sum(rows.values()))
 
@@ -259,7 +267,7 @@ def _rows(file: Path) -> int:
         names = set(pq.read_schema(file).names)
     except (OSError, pa.ArrowException) as error:
         raise HistoryError(f"{file} is not a Parquet file that can be read: {error}") from None
-    missing = [name for name in SCHEMA.names if name not in names]
+    missing = [name for name in OLDER.names if name not in names]
     if missing:
         raise HistoryError(f'{file} is not a history: it has no column "{missing[0]}"')
     return int(metadata.num_rows)

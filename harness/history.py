@@ -20,7 +20,7 @@ from typing import Final, Self
 
 import pyarrow as pa
 
-from checkers.schema import SCHEMA
+from checkers.schema import OLDER, SCHEMA, completed
 from harness import partition
 from harness.interface import InfrastructureError, UsageError
 from harness.rows import Row, RowRecorder
@@ -178,16 +178,16 @@ def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
 
     Raises UsageError if the file is not a history: it says what is wrong.
     """
-    head = SCHEMA.serialize().to_pybytes()  # what every stream of ours begins with
+    heads = [schema.serialize().to_pybytes() for schema in (SCHEMA, OLDER)]  # what streams of ours begin with
     with path.open("rb") as file:
-        start = file.read(len(head))
-    if start != head:
-        if head.startswith(start):
+        start = file.read(max(map(len, heads)))
+    if not any(start.startswith(head) for head in heads):
+        if any(head.startswith(start) for head in heads):
             return
         _refuse_foreign(path)
     with pa.memory_map(str(path)) as source:
         reader = pa.ipc.open_stream(source)
-        if not reader.schema.equals(SCHEMA):
+        if not _ours(reader.schema):
             _refuse_schema(path, reader.schema)
         while True:
             try:
@@ -195,7 +195,7 @@ def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
                 batch.validate()
             except (StopIteration, OSError, pa.ArrowException):
                 return
-            yield batch
+            yield from completed(pa.Table.from_batches([batch])).to_batches()
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -204,12 +204,16 @@ def _refuse_foreign(path: Path) -> None:
         schema = pa.ipc.open_stream(pa.memory_map(str(path))).schema
     except (OSError, pa.ArrowException):
         raise UsageError(f"{path} is not a history: it is not an Arrow stream") from None
-    if not schema.equals(SCHEMA):
+    if not _ours(schema):
         _refuse_schema(path, schema)
 
 
+def _ours(schema: pa.Schema) -> bool:
+    return any(schema.equals(ours) for ours in (SCHEMA, OLDER))
+
+
 def _refuse_schema(path: Path, schema: pa.Schema) -> None:
-    for field in SCHEMA:
+    for field in OLDER:
         if field.name not in schema.names:
             raise UsageError(f'{path} is not a history: it has no column "{field.name}"')
         if not schema.field(field.name).type.equals(field.type):

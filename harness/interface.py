@@ -181,6 +181,8 @@ class Recorder(Protocol):
         sequence: int | None = None,
         transaction: int | None = None,
         session: int | None = None,
+        connection: int | None = None,
+        subscription: str | None = None,
         broker: str | None = None,
         redelivered: bool | None = None,
         delivery_count: int | None = None,
@@ -201,6 +203,10 @@ class Recorder(Protocol):
 
     def next_process(self) -> int:
         """A process number never used before; one whose operation ended ``info`` must not invoke again under its old number."""
+        ...
+
+    def next_connection(self) -> int:
+        """A number for a client's connection that has come about, never used before."""
         ...
 
 

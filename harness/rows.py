@@ -23,7 +23,7 @@ Row = tuple[Any, ...]
 class RowRecorder:
     """See ``harness.interface.Recorder``. ``clock`` gives monotonic nanoseconds; its value now is the test's time zero."""
 
-    __slots__ = ("_clock", "_next_index", "_next_process", "_rows", "_start")
+    __slots__ = ("_clock", "_next_connection", "_next_index", "_next_process", "_rows", "_start")
 
     def __init__(self, clock: Callable[[], int]) -> None:
         self._clock = clock
@@ -31,6 +31,7 @@ class RowRecorder:
         self._rows: list[Row] = []
         self._next_index = 0
         self._next_process = 0
+        self._next_connection = 1
 
     def event(
         self,
@@ -45,6 +46,8 @@ class RowRecorder:
         sequence: int | None = None,
         transaction: int | None = None,
         session: int | None = None,
+        connection: int | None = None,
+        subscription: str | None = None,
         broker: str | None = None,
         redelivered: bool | None = None,
         delivery_count: int | None = None,
@@ -73,6 +76,8 @@ class RowRecorder:
                 sequence,
                 transaction,
                 session,
+                connection,
+                subscription,
                 broker,
                 redelivered,
                 delivery_count,
@@ -101,6 +106,12 @@ class RowRecorder:
         process = self._next_process
         self._next_process = process + 1
         return process
+
+    def next_connection(self) -> int:
+        """A connection number never used before in this history."""
+        connection = self._next_connection
+        self._next_connection = connection + 1
+        return connection
 
     @property
     def recorded(self) -> int:

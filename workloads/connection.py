@@ -67,7 +67,7 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_beat_s", "_definite", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser", "_pending", "_receipt", "_redirect", "_said",
-        "_silence_s", "_tick", "_timeout_s", "_transport", "_welcome", "broker", "clean", "closed", "ended", "node", "on_end", "on_message",
+        "_silence_s", "_tick", "_timeout_s", "_transport", "_welcome", "broker", "clean", "closed", "ended", "node", "number", "on_end", "on_message",
         "store_session",
     )  # fmt: skip
 
@@ -75,6 +75,8 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self.node = node
         self.broker = node
+        self.number: int | None = None
+        """Its number in the history, once it has come about."""
         self.store_session: str | None = None
         """Names the store in which the broker keeps what comes here, where brokers take over stores from each other; said again at the next
         connection, it leads to whoever owns that store then."""

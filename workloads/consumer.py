@@ -150,7 +150,7 @@ class Consumer:
         self._connection = connection
         connection.on_message = self._message
         for queue in self._queues:
-            session = self._sessions.begin(queue, connection.broker)
+            session = self._sessions.begin(queue, connection.broker, connection.number)
             self._open[session.subscription] = session
             Subscribe(self, session, connection).begin()
 
@@ -168,6 +168,7 @@ class Consumer:
                 "disconnect",
                 queue=session.queue,
                 session=session.number,
+                connection=session.connection,
                 broker=session.broker,
                 error=reason,
             )
@@ -205,6 +206,7 @@ class Consumer:
                 "deliver",
                 queue=session.queue,
                 session=session.number,
+                connection=session.connection,
                 broker=session.broker,
                 redelivered=redelivered,
                 delivery_count=count,
@@ -222,6 +224,7 @@ class Consumer:
                 producer=payload.producer,
                 sequence=payload.sequence,
                 session=session.number,
+                connection=session.connection,
                 broker=session.broker,
                 redelivered=redelivered,
                 delivery_count=count,
@@ -271,6 +274,7 @@ class Consumer:
                 "ack",
                 queue=session.queue,
                 session=session.number,
+                connection=session.connection,
                 broker=broker,
                 error=error,
             )
@@ -285,6 +289,7 @@ class Consumer:
                 producer=payload.producer,
                 sequence=payload.sequence,
                 session=session.number,
+                connection=session.connection,
                 broker=broker,
                 error=error,
             )
@@ -305,6 +310,7 @@ class Consumer:
             operation.f,
             queue=session.queue,
             session=session.number,
+            connection=session.connection,
             broker=None if type == "invoke" else session.broker,
             error=error,
         )

@@ -121,7 +121,8 @@ class FailoverClient:
             if connection is None:
                 record(process, "fail", "connect", broker=node, error=error)
             else:
-                record(process, "ok", "connect", broker=connection.broker)
+                connection.number = context.recorder.next_connection()
+                record(process, "ok", "connect", broker=connection.broker, connection=connection.number)
         self._processes.give(process, "ok")
         return connection
 

@@ -72,7 +72,7 @@ class Slot:
     """
 
     __slots__ = (
-        "_context", "_counters", "_digest", "_lane", "_message", "_on_idle", "_process", "_record", "_sequence", "busy",
+        "_connection", "_context", "_counters", "_digest", "_lane", "_message", "_on_idle", "_process", "_record", "_sequence", "busy",
     )  # fmt: skip
 
     def __init__(self, context: WorkloadContext, lane: Lane, on_idle: Callable[[Slot, bool], None]) -> None:
@@ -83,6 +83,7 @@ class Slot:
         self._on_idle = on_idle
         self._process = context.recorder.next_process()
         self._message = self._sequence = self._digest = 0
+        self._connection: int | None = None
         self.busy = False
 
     @property
@@ -99,6 +100,10 @@ class Slot:
         self._message = message = lane.producer.next_message()
         body = lane.writer.encode(message, sequence)
         self._digest = checksum = digest(body)
+        connection = lane.client.connection
+        if connection is not None and connection.closed:
+            connection = None
+        self._connection = None if connection is None else connection.number
         self._record(
             self._process,
             "invoke",
@@ -109,10 +114,10 @@ class Slot:
             producer=lane.producer.number,
             sequence=sequence,
             digest=checksum,
+            connection=self._connection,
         )
         self.busy = True
-        connection = lane.client.connection
-        if connection is None or connection.closed:
+        if connection is None:
             self._finish("fail", "not connected", None)
             self._on_idle(self, False)
         else:
@@ -137,6 +142,7 @@ class Slot:
             sequence=self._sequence,
             digest=self._digest,
             broker=broker,
+            connection=self._connection,
             error=error,
         )
         counters = self._counters

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 
 class Session:
-    """One subscription; ``subscription`` is its id in frames, ``broker`` who serves it."""
+    """One subscription; ``subscription`` is its id in frames, ``broker`` who serves it over which ``connection``."""
 
-    __slots__ = ("broker", "confirmed", "ending", "number", "queue", "subscription")
+    __slots__ = ("broker", "confirmed", "connection", "ending", "number", "queue", "subscription")
 
-    def __init__(self, number: int, queue: str, broker: str) -> None:
+    def __init__(self, number: int, queue: str, broker: str, connection: int | None) -> None:
         self.number = number
         self.queue = queue
         self.broker = broker
+        self.connection = connection
         self.subscription = str(number)
         self.confirmed = False
         self.ending = False
@@ -25,7 +26,7 @@ class Sessions:
     def __init__(self) -> None:
         self._count = 0
 
-    def begin(self, queue: str, broker: str) -> Session:
+    def begin(self, queue: str, broker: str, connection: int | None) -> Session:
         """A session that is about to subscribe."""
         self._count += 1
-        return Session(self._count, queue, broker)
+        return Session(self._count, queue, broker, connection)

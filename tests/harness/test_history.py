@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from checkers.schema import SCHEMA
+from checkers.schema import OLDER, SCHEMA
 from harness import history, partition
 from harness.history import STREAM, StreamRecorder, read_stream, recover
 from harness.interface import InfrastructureError, UsageError
@@ -56,6 +56,7 @@ def operations(count, groups=5, seed=1):
             "message": (producer << 40) | number,
             "producer": producer,
             "sequence": sequence,
+            "connection": 1 + producer,
         }
         digest = google_crc32c.value(str(message["message"]).encode())
         yield {"process": producer, "type": "invoke", "f": "send", **message, "digest": digest}
@@ -365,6 +366,18 @@ def test_a_stream_with_other_columns_is_refused_by_what_differs(tmp_path, schema
         pass
     with pytest.raises(UsageError, match=complaint):
         recover(tmp_path)
+
+
+def test_a_stream_of_before_is_recovered_and_the_columns_it_lacks_are_null(tmp_path):
+    rows = list(operations(20))
+    whole = pa.Table.from_batches(read_stream(record(tmp_path, rows)))
+    older = whole.select(OLDER.names)
+    with pa.OSFile(str(tmp_path / STREAM), "wb") as file, pa.ipc.new_stream(file, OLDER) as writer:
+        writer.write_table(older)
+    table = read_all(recover(tmp_path))
+    assert table.schema.equals(SCHEMA)
+    assert table.column("connection").null_count == len(rows)
+    assert table.select(OLDER.names).equals(older.cast(OLDER))
 
 
 def test_an_empty_directory_has_no_history(tmp_path):

@@ -36,7 +36,7 @@ class Rows:
 
     def __init__(self):
         self.rows = []
-        self.processes = 0
+        self.processes = self.connections = 0
 
     def event(self, process, type, f, **columns):  # noqa: A002
         row = {"process": process, "type": type, "f": f}
@@ -50,6 +50,10 @@ class Rows:
     def next_process(self):
         self.processes += 1
         return self.processes - 1
+
+    def next_connection(self):
+        self.connections += 1
+        return self.connections
 
     def of(self, *f, type=None):  # noqa: A002
         return [row for row in self.rows if row["f"] in f and (type is None or row["type"] == type)]
@@ -249,11 +253,25 @@ def in_loop(test):
 
 
 def well_formed(rows):
-    """What every history must be: completions follow their invocations, and an ``info`` is a process' last word."""
+    """What every history must be: completions follow their invocations, an ``info`` is a process' last word, and all is asked over connections there were."""
     under_way = {}
     ended = set()
+    connections = {None}
+    of_session = {}
     for row in rows:
         process = row["process"]
+        connection = row.get("connection")
+        if row["f"] == "connect":
+            assert (connection is not None) == (row["type"] == "ok"), row
+            assert connection is None or connection not in connections, row
+            connections.add(connection)
+        assert connection in connections, row
+        assert (
+            connection is not None or row["f"] == "connect" or row.get("error") in (None, "not connected")
+        ), row
+        if row.get("session") is not None:
+            assert of_session.setdefault(row["session"], connection) == connection, row
+            assert connection is not None, row
         if row["f"] in ("deliver", "disconnect"):
             continue
         if row["type"] == "invoke":
@@ -262,7 +280,9 @@ def well_formed(rows):
             under_way[process] = row
         else:
             begun = under_way.pop(process)
-            same = ("f", "message", "session", "producer", "sequence", "group", "queue")
+            same = ["f", "message", "session", "producer", "sequence", "group", "queue"]
+            if row["f"] != "connect":
+                same.append("connection")
             assert [begun.get(name) for name in same] == [row.get(name) for name in same], row
             if row["type"] == "info":
                 ended.add(process)

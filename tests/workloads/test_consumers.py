@@ -34,7 +34,7 @@ async def test_a_delivery_is_recorded_from_its_body_and_acknowledged():
             await until(lambda: "ok" in context.recorder.types("ack"))
             await consumer.leave("unsubscribe")
         rows = context.recorder
-        session = {"queue": "q0", "session": 1}
+        session = {"queue": "q0", "session": 1, "connection": 1}
         assert rows.of("deliver") == [
             {
                 "process": consumer.observer,
@@ -42,6 +42,7 @@ async def test_a_delivery_is_recorded_from_its_body_and_acknowledged():
                 "f": "deliver",
                 **DELIVERY,
                 "session": 1,
+                "connection": 1,
                 "broker": "a1",
                 "redelivered": False,
                 "delivery_count": 1,
@@ -49,7 +50,14 @@ async def test_a_delivery_is_recorded_from_its_body_and_acknowledged():
             }
         ]
         invoke, ok = rows.of("ack")
-        assert invoke == {"process": ok["process"], "type": "invoke", "f": "ack", **DELIVERY, "session": 1}
+        assert invoke == {
+            "process": ok["process"],
+            "type": "invoke",
+            "f": "ack",
+            **DELIVERY,
+            "session": 1,
+            "connection": 1,
+        }
         assert ok == {**invoke, "type": "ok", "broker": "a1"}
         assert [
             (row["type"], {name: row[name] for name in session})
@@ -112,6 +120,9 @@ async def test_each_connection_has_new_sessions_and_each_lost_one_a_single_disco
             await consumer.leave("disconnect")
         lost = context.recorder.of("disconnect")
         assert [row["session"] for row in lost] == [1, 2, 3, 4]
+        connected = [row["connection"] for row in context.recorder.of("connect", type="ok")]
+        assert len(set(connected)) == 2
+        assert [row["connection"] for row in lost] == [n for n in connected for _ in range(2)]
         assert [row["error"] for row in lost[2:]] == ["consumer left"] * 2
         assert {row["type"] for row in lost} == {"info"}
         assert {row["process"] for row in lost} == {consumer.observer}
