@@ -7,10 +7,13 @@ through the running loop; what is left comes in here and nowhere else.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+
+from broker.handshake import NONCE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +22,18 @@ class Seams:
 
     ``wall_clock`` gives seconds since the epoch and is for what people read (log lines, message timestamps), never
     for measuring. ``hosts`` maps announced addresses ("a1:61616") to where *this* node reaches them, as /etc/hosts
-    would; each node has its own.
+    would; each node has its own. ``entropy`` gives bytes that nobody can foresee, for what others must not guess; without it they come from
+    ``random``, which a simulation can repeat and who has seen enough of it can foretell.
     """
 
     random: random.Random
     wall_clock: Callable[[], float]
     hosts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    entropy: Callable[[int], bytes] | None = None
+
+    def nonce(self) -> bytes:
+        """Bytes for one handshake."""
+        return (self.entropy or self.random.randbytes)(NONCE_BYTES)
 
     def resolve(self, address: str) -> tuple[str, int]:
         """Where to connect for an announced "name:port"; a name without an entry stands for itself.
@@ -44,4 +53,9 @@ class Seams:
 
 def real_seams(hosts: Mapping[str, tuple[str, int]] | None = None, seed: int | str | None = None) -> Seams:
     """The seams of a broker in the real world; ``seed`` None takes chance from the operating system."""
-    return Seams(random=random.Random(seed), wall_clock=time.time, hosts=dict(hosts or {}))
+    return Seams(
+        random=random.Random(seed),
+        wall_clock=time.time,
+        hosts=dict(hosts or {}),
+        entropy=os.urandom if seed is None else None,
+    )

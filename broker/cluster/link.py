@@ -18,17 +18,14 @@ HMAC. Nobody says who it is before the other side has proved itself.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import logging
-import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
-import msgspec
-
 from broker.cluster import messages as m
+from broker.handshake import NONCE_BYTES, Side, is_proof, proof
+from broker.strangers import StrangerLog, address_of
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +36,8 @@ PINGS_PER_TTL_REPLICATING = 8
 """A live's lease lasts from the latest ping that was answered, so it asks more often."""
 
 HANDSHAKE_S_MAX = 10.0
+REASON_MAX = 200
+"""Characters of a stranger's reason that are told."""
 
 Purpose = Literal["cluster", "replication", "probe"]
 
@@ -59,11 +58,12 @@ class Terms:
     password: str
     ttl_s: float
     call_timeout_s: float
-    random: random.Random
+    nonce: Callable[[], bytes]
     member: Callable[[], m.Member]
     """Who we are at this moment."""
     check_period_s: float = 30.0
     """``check-period``: the longest a link goes unchecked; short times to live are checked more often by themselves."""
+    strangers: StrangerLog = field(default_factory=lambda: StrangerLog(_log, "cluster port"))
 
     @property
     def handshake_s(self) -> float:
@@ -110,7 +110,7 @@ class Link(asyncio.Protocol):
         self._rest_size = 0
         self._wanted = m.LENGTH.size
         self._frame_max = m.FRAME_MAX_STRANGER
-        self._ours = terms.random.getrandbits(256).to_bytes(32, "big")
+        self._ours = terms.nonce()
         self._theirs = b""
         self._numbers = 0
         self._waiting: dict[int, asyncio.Future[m.Reply]] = {}
@@ -125,12 +125,16 @@ class Link(asyncio.Protocol):
     # ---------------------------------------------------------------------------------------------- to the outside
 
     @property
+    def _peername(self) -> object:
+        return self._transport.get_extra_info("peername") if self._transport is not None else None
+
+    @property
     def peer(self) -> str:
         """The other side, for logs."""
         if self.member is not None:
             return self.member.name
-        name = self._transport.get_extra_info("peername") if self._transport else None
-        return f"{name[0]}:{name[1]}" if name else "unknown"
+        name = self._peername
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else "unknown"
 
     def send(self, message: m.Message) -> None:
         """Hand a message to the connection; on a closed link it is dropped, and ``on_closed`` has told."""
@@ -251,7 +255,7 @@ class Link(asyncio.Protocol):
             position += m.LENGTH.size + size
             try:
                 message = m.decode(view[position - size : position])
-            except msgspec.MsgspecError as error:
+            except m.NotUnderstoodError as error:
                 self._broken(f"not understood: {error}")
                 return
             self._take(message)
@@ -284,27 +288,33 @@ class Link(asyncio.Protocol):
     def _shake_hands(self, message: m.Message) -> None:
         terms = self.terms
         if isinstance(message, m.Refusal):
-            _log.warning("cluster: %s refused the connection: %s", self.peer, message.reason)
-            self._fail(RefusedError(f"refused: {message.reason}"))
+            reason = message.reason[:REASON_MAX]
+            self._warn(f"cluster: {self.peer} refused the connection: {reason}")
+            self._fail(RefusedError(f"refused: {reason}"))
         elif not self.connecting and isinstance(message, m.Hello) and not self._theirs:
             if message.version != m.VERSION:
                 self._reject(f"cluster protocol version {message.version} is not {m.VERSION}")
+            elif len(message.nonce) != NONCE_BYTES:
+                self._broken(f"a nonce of {len(message.nonce)} bytes")
             else:
                 # A wrong user is refused as late as a wrong password, and in the same words: a stranger learns nothing.
                 self._theirs = message.nonce if message.user == terms.user else b"\0" + message.nonce
                 self.send(m.Challenge(self._ours))
         elif self.connecting and isinstance(message, m.Challenge) and not self._theirs:
+            if len(message.nonce) != NONCE_BYTES:
+                self._broken(f"a nonce of {len(message.nonce)} bytes")
+                return
             self._theirs = message.nonce
-            self.send(m.Proof(self._proof("connecting")))
+            self.send(m.Proof(proof(*self._proven("connecting"))))
         elif not self.connecting and isinstance(message, m.Proof) and self._theirs:
-            if hmac.compare_digest(message.digest, self._proof("connecting")):
-                self.send(m.Welcome(self._proof("accepting"), terms.member()))
+            if is_proof(message.digest, *self._proven("connecting")):
+                self.send(m.Welcome(proof(*self._proven("accepting")), terms.member()))
                 self._frame_max = m.FRAME_MAX
             else:
                 self._reject("wrong cluster-user or cluster-password")
         elif self.connecting and isinstance(message, m.Welcome) and self._theirs:
-            if not hmac.compare_digest(message.digest, self._proof("accepting")):
-                _log.warning("cluster: %s does not know our cluster-password", self.peer)
+            if not is_proof(message.digest, *self._proven("accepting")):
+                self._warn(f"cluster: {self.peer} does not know our cluster-password")
                 self._fail(RefusedError("it does not know our cluster-password"))
                 return
             assert self.purpose is not None
@@ -316,10 +326,9 @@ class Link(asyncio.Protocol):
         else:
             self._broken(f"{type(message).__name__} was not expected")
 
-    def _proof(self, side: str) -> bytes:
+    def _proven(self, side: Side) -> tuple[str, Literal["cluster"], Side, bytes, bytes]:
         ours, theirs = self._ours, self._theirs
-        nonces = (ours + theirs) if self.connecting else (theirs + ours)
-        return hmac.digest(self.terms.password.encode(), side.encode() + nonces, hashlib.sha256)
+        return self.terms.password, "cluster", side, *((ours, theirs) if self.connecting else (theirs, ours))
 
     def _open(self, member: m.Member) -> None:
         self.member = member
@@ -356,15 +365,26 @@ class Link(asyncio.Protocol):
         self._beat_after(now)
 
     def _handshake_late(self) -> None:
-        self._fail(LinkError(f"no handshake within {1000 * self.terms.handshake_s:.0f} ms"))
+        late = f"no handshake within {1000 * self.terms.handshake_s:.0f} ms"
+        if not self.connecting:
+            self._warn(f"cluster: connection from {self.peer} closed: {late}")
+        self._fail(LinkError(late))
+
+    def _warn(self, text: str) -> None:
+        """Say what somebody did who has not proved who he is."""
+        self.terms.strangers.tell(address_of(self._peername), text)
 
     def _reject(self, reason: str) -> None:
-        _log.warning("cluster: connection from %s refused: %s", self.peer, reason)
+        self._warn(f"cluster: connection from {self.peer} refused: {reason}")
         self.send(m.Refusal(reason))
         self.close(reason)
 
     def _broken(self, what: str) -> None:
-        _log.warning("cluster: connection with %s closed: %s", self.peer, what)
+        text = f"cluster: connection with {self.peer} closed: {what}"
+        if self.is_open:
+            _log.warning("%s", text)
+        else:
+            self._warn(text)
         self.abort(what)
 
     def _fail(self, error: LinkError) -> None:

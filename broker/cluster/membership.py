@@ -59,7 +59,7 @@ class Membership:
             ttl_s=section.connection_ttl / 1000,
             check_period_s=section.check_period / 1000,
             call_timeout_s=section.call_timeout / 1000,
-            random=seams.random,
+            nonce=seams.nonce,
             member=lambda: self.own,
         )
         self.handlers: dict[type[m.Message], Handler] = {}

@@ -12,13 +12,17 @@ from typing import Final, Literal
 
 import msgspec
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 LENGTH: Final = struct.Struct(">I")
 FRAME_MAX: Final = 256 * 1024 * 1024
 """Bytes of one frame between brokers that know each other."""
 FRAME_MAX_STRANGER: Final = 4096
 """Bytes of one frame from somebody who has not yet proved that it belongs to the cluster."""
+
+
+class NotUnderstoodError(ValueError):
+    """The bytes of a frame are no message; whoever sent them is no broker of this version."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, gc=False):
@@ -341,5 +345,8 @@ def encode(message: Message) -> bytes:
 
 
 def decode(content: bytes | memoryview) -> Any:
-    """The message in a frame without its length. Raises msgspec.MsgspecError for what is none."""
-    return _decoder.decode(content)
+    """The message in a frame without its length. Raises NotUnderstoodError for what is none."""
+    try:
+        return _decoder.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise NotUnderstoodError(str(error)) from None

@@ -43,7 +43,7 @@ def terms(name):
         password="p",
         ttl_s=PATIENCE_S,
         call_timeout_s=5.0,
-        random=random.Random(name),
+        nonce=lambda: random.Random(name).randbytes(32),
         member=lambda: member,
     )
 

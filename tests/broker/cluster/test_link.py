@@ -20,7 +20,7 @@ def terms(name, password="secret", ttl_s=30.0):  # noqa: S107 - a test's
         password=password,
         ttl_s=ttl_s,
         call_timeout_s=30.0,
-        random=random.Random(name),
+        nonce=lambda: random.Random(name).randbytes(32),
         member=lambda: member(name),
     )
 
