@@ -53,9 +53,8 @@ def addresses(nodes: tuple[NodePlan, ...]) -> dict[str, dict[str, Address]]:
 
 
 @contextlib.contextmanager
-def cluster(policy: str, root: Path) -> Iterator[Mapping[str, Mapping[str, Address]]]:
+def cluster(system: OwnSystem, policy: str, root: Path) -> Iterator[Mapping[str, Mapping[str, Address]]]:
     """One pair under a policy, its processes running."""
-    system = OwnSystem()
     roomy = {"broker.global-max-size": 2_000_000_000}
     spec = TestSpec(name="bench", policy=policy, pairs=1, properties={"*": roomy})
     nodes = system.plan(spec)
@@ -76,6 +75,7 @@ def cluster(policy: str, root: Path) -> Iterator[Mapping[str, Mapping[str, Addre
             for name, content in system.files(
                 spec, node, nodes, layout, listen[node.name], announced
             ).items():
+                (home / "etc" / name).touch(mode=0o600)
                 (home / "etc" / name).write_bytes(content + UNBOUNDED)
             _, *words = system.command(layout)
             with (home / "logs" / "broker.log").open("wb") as log:
@@ -90,9 +90,8 @@ def cluster(policy: str, root: Path) -> Iterator[Mapping[str, Mapping[str, Addre
             process.wait()
 
 
-async def ready(policy: str, listen: Mapping[str, Mapping[str, Address]]) -> int:
+async def ready(system: OwnSystem, policy: str, listen: Mapping[str, Mapping[str, Address]]) -> int:
     """The STOMP port of the live, once it serves and its backup is where the policy wants it."""
-    system = OwnSystem()
     async with asyncio.timeout(READY_S):
         while True:
             found = {}
@@ -109,10 +108,10 @@ async def ready(policy: str, listen: Mapping[str, Mapping[str, Address]]) -> int
 
 
 async def measure(
-    policy: str, listen: Mapping[str, Mapping[str, Address]], options: argparse.Namespace
+    system: OwnSystem, policy: str, listen: Mapping[str, Mapping[str, Address]], options: argparse.Namespace
 ) -> float:
     """Receipts a second."""
-    port = await ready(policy, listen)
+    port = await ready(system, policy, listen)
     sent, _ = await durable_messages.measure(port, options, 0)
     return sent
 
@@ -135,11 +134,12 @@ def main() -> int:
     figures: dict[str, list[float]] = {policy: [] for policy in policies}
     for _ in range(options.rounds):
         for policy in policies:
+            system = OwnSystem()
             with (
                 tempfile.TemporaryDirectory(dir=options.directory or Path.cwd()) as directory,
-                cluster(policy, Path(directory)) as listen,
+                cluster(system, policy, Path(directory)) as listen,
             ):
-                figures[policy].append(uvloop.run(measure(policy, listen, options)))
+                figures[policy].append(uvloop.run(measure(system, policy, listen, options)))
     print(f"{'policy':<16}{'messages/s':>12}{'of replication':>16}   bar {BAR:.2f}")
     for policy, rates in figures.items():
         ratios = [rate / base for rate, base in zip(rates, figures.get(REFERENCE, rates), strict=True)]

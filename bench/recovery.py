@@ -53,6 +53,7 @@ BATCH = 1000
 GC_THRESHOLDS = (50_000, 20, 50)
 """As brokerd's."""
 ROOM = 16 * 1024**3
+SECRET = "between-brokers-of-a-benchmark"  # noqa: S105 - they live for a minute
 
 
 def messages(count: int) -> Iterator[Message]:
@@ -171,6 +172,7 @@ def broker(root: Path, name: str, role: str, ports: tuple[int, int, int], peers:
         "cluster": {
             "host": "127.0.0.1",
             "port": cluster,
+            "cluster-password": SECRET,
             "connector": f"127.0.0.1:{cluster}",
             "stomp-connector": f"127.0.0.1:{stomp}",
             "static-connectors": [f"127.0.0.1:{port}" for port in peers],
@@ -211,7 +213,7 @@ def first_ok(port: int) -> float:
 def role(port: int) -> str:
     """What a broker's admin port says it is; "" while nothing answers."""
     try:
-        return str(asyncio.run(admin_client.status("127.0.0.1", port))["role"])
+        return str(asyncio.run(admin_client.status(admin_client.Target("127.0.0.1", port, SECRET)))["role"])
     except admin_client.NobodyAnswersError:
         return ""
 

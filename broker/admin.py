@@ -7,8 +7,8 @@ backup and has no acceptor, and outside every partition of the cluster's network
     {"command": "stop", "failover": true}          {"ok": true}
     {"command": "nonsense"}                        {"ok": false, "error": "unknown command ..."}
 
-See ``docs/reference/admin-protocol.md``. Answers are built between two turns of the loop; a long ``browse`` pauses the broker for as long as it
-takes to encode it.
+See ``docs/reference/admin-protocol.md``; who may ask, and how much, is ``admin_connection``'s. What concerns many queues or messages is done in
+slices of a few milliseconds, with the clients served in between.
 """
 
 from __future__ import annotations
@@ -16,22 +16,28 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 import msgspec
 
+from broker.admin_connection import PROOF_S_MAX, Connection, Reply
 from broker.cluster.views import views
 from broker.config import AdminSection
+from broker.core.engine import DemotedError, Engine
 from broker.core.views import BrowsedMessage
 from broker.policies.policy import Policy, RequestRefusedError, StartError, Steered, Succeeding, Succession
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
+from broker.strangers import StrangerLog
 
 _log = logging.getLogger(__name__)
 
-REQUEST_MAX: Final = 64 * 1024
-"""Bytes of one request."""
+STRANGERS_MAX: Final = 64
+"""Connections that have not proved who they are; beyond it the oldest gives way."""
+QUEUES_PER_SLICE: Final = 200
+MESSAGES_PER_SLICE: Final = 100
+"""What is told in one turn of the loop: a few milliseconds."""
 
 
 class RequestError(Exception):
@@ -39,23 +45,35 @@ class RequestError(Exception):
 
 
 class AdminServer:
-    """Answers from ``start`` to ``stop``. ``stopping`` is set by the command ``stop``."""
+    """Answers from ``start`` to ``stop``. ``stopping`` is set by the command ``stop``; ``secret`` is what who asks must know, None: nothing."""
 
-    def __init__(self, section: AdminSection, name: str, policy: Policy, stopping: asyncio.Event) -> None:
+    def __init__(
+        self,
+        section: AdminSection,
+        name: str,
+        policy: Policy,
+        stopping: asyncio.Event,
+        secret: str | None,
+        nonce: Callable[[], bytes],
+    ) -> None:
+        self.secret = secret
+        self.nonce = nonce
+        self.strangers = StrangerLog(_log, "admin port")
+        self.proof_s = PROOF_S_MAX
         self._section = section
         self._name = name
         self._policy = policy
         self._stopping = stopping
         self._listener: asyncio.Server | None = None
-        self._connections: dict[_Connection, None] = {}
+        self._connections: dict[Connection, None] = {}
+        self._unproved: dict[Connection, None] = {}
         self._commands: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "status": self._status,
             "brokers": self._brokers,
             "views": self._views,
             "stop": self._stop,
         }
         own = policy.commands if isinstance(policy, Steered) else {}
-        self._slow = {"browse": self._browse, **own}
+        self._slow = {"browse": self._browse, "purge": self._purge, "status": self._status, **own}
         """What takes its time: among it what this broker's policy can be asked besides."""
         self._asking: dict[asyncio.Task[None], None] = {}
 
@@ -71,7 +89,7 @@ class AdminServer:
         section = self._section
         try:
             self._listener = await asyncio.get_running_loop().create_server(
-                lambda: _Connection(self, self._connections), section.host, section.port
+                lambda: Connection(self), section.host, section.port
             )
         except OSError as error:
             raise StartError(
@@ -88,35 +106,49 @@ class AdminServer:
         for connection in list(self._connections):
             connection.close()
 
-    def answer(self, line: bytes, reply: Callable[[dict[str, Any]], None]) -> None:
-        """Answer one request, now or, for ``purge``, when it is durable."""
+    def came(self, connection: Connection) -> None:
+        """Take it in; of too many strangers the oldest gives way."""
+        self._connections[connection] = None
+        if self.secret is not None:
+            self._unproved[connection] = None
+            if len(self._unproved) > STRANGERS_MAX:
+                next(iter(self._unproved)).refuse(f"more than {STRANGERS_MAX} connections without a proof")
+
+    def proved(self, connection: Connection) -> None:
+        """It is a stranger's no more."""
+        del self._unproved[connection]
+
+    def lost(self, connection: Connection) -> None:
+        """It is no more."""
+        self._connections.pop(connection, None)
+        self._unproved.pop(connection, None)
+
+    def answer(self, request: dict[str, Any], reply: Reply) -> None:
+        """Answer one request, now, or when it is done."""
+        command = request["command"]
         try:
-            request = msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.MsgspecError as error:
-            reply(_error(f"not a JSON object: {error}"))
-            return
-        command = request.get("command")
-        try:
-            if command == "purge":
-                self._purge(request, reply)
-            elif isinstance(command, str) and command in self._slow:
+            engine = self._policy.engine
+            if command == "status" and (engine is None or len(engine.queues) <= QUEUES_PER_SLICE):
+                told = [] if engine is None or not _wants_queues(request) else _queues(engine, engine.queues)
+                reply(
+                    _answer({**self._standing(), "queues": _array(told)})
+                )  # without a task: it is asked many times a second
+            elif command in self._slow:
                 task = asyncio.get_running_loop().create_task(self._take_time(command, request, reply))
                 self._asking[task] = None
                 task.add_done_callback(self._asking.pop)
-            elif isinstance(command, str) and command in self._commands:
-                reply({"ok": True, **self._commands[command](request)})
+            elif command in self._commands:
+                reply(_answer(self._commands[command](request)))
             else:
-                known = ", ".join(sorted([*self._commands, *self._slow, "purge"]))
+                known = ", ".join(sorted([*self._commands, *self._slow]))
                 reply(_error(f"unknown command {command!r}; known: {known}"))
         except (RequestError, JournalError) as error:
             reply(_error(str(error)))
 
-    async def _take_time(
-        self, command: str, request: dict[str, Any], reply: Callable[[dict[str, Any]], None]
-    ) -> None:
+    async def _take_time(self, command: str, request: dict[str, Any], reply: Reply) -> None:
         try:
-            reply({"ok": True, **await self._slow[command](request)})
-        except (RequestRefusedError, RequestError, JournalError, OSError) as error:
+            reply(_answer(await self._slow[command](request)))
+        except (RequestRefusedError, RequestError, DemotedError, JournalError, OSError) as error:
             reply(_error(str(error)))
         except Exception:  # noqa: BLE001 - whoever asked must not wait for ever
             _log.exception("admin: %s: internal error, please report this", command)
@@ -124,10 +156,21 @@ class AdminServer:
 
     # ---------------------------------------------------------------------------------------------- commands
 
-    def _status(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _status(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Of many queues: each as it was at some moment since it was asked for, all else as it is when the answer is complete."""
+        engine = self._policy.engine
+        told: list[bytes] = []
+        if engine is not None and _wants_queues(request):
+            names = sorted(engine.queues)
+            for start in range(0, len(names), QUEUES_PER_SLICE):
+                told += _queues(engine, names[start : start + QUEUES_PER_SLICE])
+                await asyncio.sleep(0)
+        return {**self._standing(), "queues": _array(told if self._policy.engine is engine else [])}
+
+    def _standing(self) -> dict[str, Any]:
+        """What is asked most: who this is, and in which role."""
         policy = self._policy
         role = policy.role
-        engine = policy.engine
         succession = policy.succession if isinstance(policy, Succeeding) else Succession()
         return {
             **policy.details(),
@@ -138,20 +181,6 @@ class AdminServer:
             "replicating": policy.replicating,
             "life": succession.life,
             "takeovers": [{"node-id": taken.node_id, "life": taken.life} for taken in succession.takeovers],
-            "queues": []
-            if engine is None
-            else [
-                {
-                    "name": queue.name,
-                    "store": queue.store,
-                    "messages": queue.messages,
-                    "paged": queue.paged,
-                    "unacknowledged": queue.unacknowledged,
-                    "consumers": queue.consumers,
-                    "bytes": queue.size,
-                }
-                for queue in engine.status()
-            ],
         }
 
     def _brokers(self, _: dict[str, Any]) -> dict[str, Any]:
@@ -193,8 +222,13 @@ class AdminServer:
                 f"{self._name} is not live (role {self._policy.role}): it has no queues to browse"
             )
         browsing = engine.browse(_text(request, "queue"))
+        told: list[bytes] = []
         try:
-            return {"messages": [_told(stored) async for stored in browsing]}
+            async for stored in browsing:
+                told.append(msgspec.json.encode(_told(stored)))
+                if len(told) % MESSAGES_PER_SLICE == 0:
+                    await asyncio.sleep(0)
+            return {"messages": _array(told)}
         finally:
             browsing.close()
 
@@ -207,7 +241,7 @@ class AdminServer:
         self._stopping.set()
         return {}
 
-    def _purge(self, request: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
+    async def _purge(self, request: dict[str, Any]) -> dict[str, Any]:
         engine = self._policy.engine
         queue = _text(request, "queue")
         if queue is None:
@@ -218,8 +252,36 @@ class AdminServer:
             )
         if queue not in engine.queues:
             raise RequestError(f"no queue {queue!r} here")
-        count: list[int] = []
-        count.append(engine.purge(queue, lambda: reply({"ok": True, "purged": count[0]})))
+        return {"purged": await engine.purge(queue)}
+
+
+def _wants_queues(request: dict[str, Any]) -> bool:
+    wanted = request.get("queues", True)
+    if not isinstance(wanted, bool):
+        raise RequestError(f"queues must be true or false, not {wanted!r}")
+    return wanted
+
+
+def _queues(engine: Engine, names: Iterable[str]) -> list[bytes]:
+    """The counts of these queues, each encoded; those that are gone are left out."""
+    return [
+        msgspec.json.encode(
+            {
+                "name": queue.name,
+                "store": queue.store,
+                "messages": queue.messages,
+                "paged": queue.paged,
+                "unacknowledged": queue.unacknowledged,
+                "consumers": queue.consumers,
+                "bytes": queue.size,
+            }
+        )
+        for queue in engine.status(names)
+    ]
+
+
+def _array(encoded: Sequence[bytes]) -> msgspec.Raw:
+    return msgspec.Raw(b"[" + b",".join(encoded) + b"]")
 
 
 def _told(stored: BrowsedMessage) -> dict[str, Any]:
@@ -248,58 +310,12 @@ def _text(request: dict[str, Any], key: str) -> str | None:
     return value
 
 
-def _error(text: str) -> dict[str, Any]:
-    return {"ok": False, "error": text}
+def _answer(fields: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({"ok": True, **fields})
 
 
-class _Connection(asyncio.Protocol):
-    """One client of the admin port. Requests are answered in order: a purge that waits for the disk holds up those behind it."""
-
-    def __init__(self, server: AdminServer, registry: dict[_Connection, None]) -> None:
-        self._server = server
-        self._registry = registry
-        self._transport: asyncio.Transport | None = None
-        self._buffer = b""
-        self._busy = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(
-            "asyncio.Transport", transport
-        )  # by what it does: uvloop's transports are no subclass
-        self._transport = transport
-        self._registry[self] = None
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol is asyncio's
-        self._transport = None
-        self._registry.pop(self, None)
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        self._go_on()
-        if len(self._buffer) > REQUEST_MAX and b"\n" not in self._buffer and self._transport is not None:
-            self._reply(_error(f"a request has at most {REQUEST_MAX} bytes"))
-            self._transport.close()
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.close()
-
-    def _go_on(self) -> None:
-        while not self._busy:
-            line, newline, rest = self._buffer.partition(b"\n")
-            if not newline:
-                return
-            self._buffer = rest
-            if line.strip():
-                self._busy = True
-                self._server.answer(line, self._reply)
-
-    def _reply(self, answer: dict[str, Any]) -> None:
-        self._busy = False
-        if self._transport is not None:
-            self._transport.write(msgspec.json.encode(answer) + b"\n")
-            if self._buffer:
-                asyncio.get_running_loop().call_soon(self._go_on)
+def _error(text: str) -> bytes:
+    return msgspec.json.encode({"ok": False, "error": text})
 
 
 __all__ = ["AdminServer"]

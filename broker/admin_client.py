@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
+
+from broker.handshake import NONCE_BYTES, is_proof, proof
 
 TIMEOUT_S: Final = 10.0
 TAKEOVER_TIMEOUT_S: Final = 90.0
@@ -26,74 +30,120 @@ class RefusedError(Exception):
     """The broker answered, but will not do it; the text is its reason."""
 
 
-async def ask(
-    host: str, port: int, command: str, timeout_s: float = TIMEOUT_S, **arguments: Any
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An admin port, and the secret that it wants; None: it is asked without one."""
+
+    host: str
+    port: int
+    secret: str | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+async def log_in(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, at: Target, nonce: bytes
+) -> None:
+    """Begin a connection: each side proves that it knows the secret. Raises NobodyAnswersError, RefusedError, OSError."""
+    offer = _decoded(await _line(reader), at)
+    if offer.get("authentication") == "none":
+        if at.secret is not None:
+            raise RefusedError(
+                f"{at} asks for no secret, so it is not the broker of this configuration; without one it can be asked"
+            )
+        return
+    if offer.get("authentication") != "hmac-sha256":
+        raise NobodyAnswersError(f"{at} is no broker's admin port")
+    if at.secret is None:
+        raise RefusedError(
+            f"{at} asks for a secret: name its broker.toml (--config), or a file that holds it (--secret-file)"
+        )
+    theirs = bytes.fromhex(offer["nonce"])
+    digest = proof(at.secret, "admin", "connecting", nonce, theirs)
+    writer.write(msgspec.json.encode({"nonce": nonce.hex(), "proof": digest.hex()}) + b"\n")
+    answer = _decoded(await _line(reader), at)
+    if answer.get("ok") is not True:
+        raise RefusedError(f"{at}: {answer.get('error', 'no reason given')}")
+    if not is_proof(bytes.fromhex(answer["proof"]), at.secret, "admin", "accepting", nonce, theirs):
+        raise RefusedError(f"{at} does not know the secret itself: another program listens there")
+
+
+async def ask(at: Target, command: str, timeout_s: float = TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
     """The answer to one command. Raises NobodyAnswersError, RefusedError."""
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(host, port, limit=LINE_MAX)
+            reader, writer = await asyncio.open_connection(at.host, at.port, limit=LINE_MAX)
             try:
+                await log_in(reader, writer, at, secrets.token_bytes(NONCE_BYTES))
                 given = {key: value for key, value in arguments.items() if value is not None}
                 writer.write(msgspec.json.encode({"command": command, **given}) + b"\n")
-                line = await reader.readline()
+                answer = _decoded(await _line(reader), at)
             finally:
                 writer.close()
     except TimeoutError:
-        raise NobodyAnswersError(f"nobody answers at {host}:{port} within {timeout_s:g} s") from None
+        raise NobodyAnswersError(f"nobody answers at {at} within {timeout_s:g} s") from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise NobodyAnswersError(f"nobody answers at {host}:{port}: {reason}") from None
-    try:
-        answer = msgspec.json.decode(line, type=dict[str, Any])
-    except msgspec.MsgspecError:
-        what = "closed the connection" if not line else "is no broker's admin port"
-        raise NobodyAnswersError(f"{host}:{port} {what}") from None
+        raise NobodyAnswersError(f"nobody answers at {at}: {reason}") from None
     if answer.get("ok") is not True:
         raise RefusedError(str(answer.get("error", "no reason given")))
     del answer["ok"]
     return answer
 
 
-async def status(host: str, port: int) -> dict[str, Any]:
+async def _line(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readline()
+    except ValueError as error:  # longer than the limit
+        raise NobodyAnswersError(str(error)) from None
+
+
+def _decoded(line: bytes, at: Target) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        what = "closed the connection" if not line else "is no broker's admin port"
+        raise NobodyAnswersError(f"{at} {what}") from None
+
+
+async def status(at: Target) -> dict[str, Any]:
     """Role, node ID, replication, peers and queues of the broker."""
-    return await ask(host, port, "status")
+    return await ask(at, "status")
 
 
-async def brokers(host: str, port: int) -> list[dict[str, Any]]:
+async def brokers(at: Target) -> list[dict[str, Any]]:
     """The brokers that it knows, itself included."""
-    found: list[dict[str, Any]] = (await ask(host, port, "brokers"))["brokers"]
+    found: list[dict[str, Any]] = (await ask(at, "brokers"))["brokers"]
     return found
 
 
-async def browse(host: str, port: int, queue: str | None = None) -> list[dict[str, Any]]:
+async def browse(at: Target, queue: str | None = None) -> list[dict[str, Any]]:
     """Its stored messages; ``body`` is base64."""
-    found: list[dict[str, Any]] = (await ask(host, port, "browse", queue=queue, timeout_s=60.0))["messages"]
+    found: list[dict[str, Any]] = (await ask(at, "browse", queue=queue, timeout_s=60.0))["messages"]
     return found
 
 
-async def stop(host: str, port: int, *, failover: bool | None = None) -> None:
+async def stop(at: Target, *, failover: bool | None = None) -> None:
     """A clean stop; returns when the broker has accepted it."""
-    await ask(host, port, "stop", failover=failover)
+    await ask(at, "stop", failover=failover)
 
 
-async def members(host: str, port: int) -> dict[str, Any]:
+async def members(at: Target) -> dict[str, Any]:
     """The brokers that the shared store knows, with their states and messages; only where brokers share a database."""
-    return await ask(host, port, "members")
+    return await ask(at, "members")
 
 
-async def quiesce(host: str, port: int, *, undo: bool = False) -> dict[str, Any]:
+async def quiesce(at: Target, *, undo: bool = False) -> dict[str, Any]:
     """Take in no new clients, or do so again."""
-    return await ask(host, port, "unquiesce" if undo else "quiesce")
+    return await ask(at, "unquiesce" if undo else "quiesce")
 
 
-async def takeover(host: str, port: int, broker_id: str, *, force: bool) -> dict[str, Any]:
+async def takeover(at: Target, broker_id: str, *, force: bool) -> dict[str, Any]:
     """Take over from a broker; an answer with ``confirm`` asks whether that is really meant."""
-    return await ask(
-        host, port, "takeover", timeout_s=TAKEOVER_TIMEOUT_S, **{"broker-id": broker_id, "force": force}
-    )
+    return await ask(at, "takeover", timeout_s=TAKEOVER_TIMEOUT_S, **{"broker-id": broker_id, "force": force})
 
 
-async def purge(host: str, port: int, queue: str) -> int:
+async def purge(at: Target, queue: str) -> int:
     """Delete what no consumer holds; returns how many, when it is durable."""
-    return int((await ask(host, port, "purge", queue=queue))["purged"])
+    return int((await ask(at, "purge", queue=queue))["purged"])

@@ -18,6 +18,7 @@ they are); times are milliseconds, sizes bytes. A *dotted name* addresses every 
 
 from __future__ import annotations
 
+import ipaddress
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -44,6 +45,8 @@ from broker.ha_policy import (
 EXIT_USAGE: Final = 254
 """Exit status of ``brokerd`` for a configuration that is wrong."""
 
+MAKE_SECRET: Final = "openssl rand -hex 24"  # noqa: S105 - a command
+KNOWN_PASSWORD: Final = "CHANGE ME!!"  # noqa: S105 - that of the documents' own configurations
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
@@ -120,10 +123,16 @@ class AcceptorSection(Section, frozen=True, kw_only=True):
 
 
 class AdminSection(Section, frozen=True, kw_only=True):
-    """Where ``brokerctl`` and the harness ask (JSON lines); it can stop the broker, so it belongs on a private address."""
+    """Where ``brokerctl`` and the harness ask (JSON lines).
+
+    Who asks proves a secret: that of ``secret-file``, else ``secret``, else ``cluster.cluster-password``. Without any the port is open, and must be on a loopback address.
+    """
 
     host: str = "127.0.0.1"
     port: Port = 61612
+    secret: str = ""
+    secret_file: str = ""
+    """A file that only its owner may read; what is in it, without white space around, is the secret. Relative to the configuration file."""
 
 
 class ClusterSection(Section, frozen=True, kw_only=True):
@@ -139,7 +148,8 @@ class ClusterSection(Section, frozen=True, kw_only=True):
     static_connectors: tuple[str, ...] = ()
     """Brokers of whom to learn the others (static discovery, 17.2.1)."""
     cluster_user: str = "ACTIVEMQ.CLUSTER.ADMIN.USER"
-    cluster_password: str = "CHANGE ME!!"  # noqa: S105 - the default of the documents, to be changed
+    cluster_password: str = ""
+    """Required, the same for all brokers of the cluster: whoever has it may copy every message. Never sent: each side proves that it knows it."""
     message_load_balancing: Literal["OFF", "STRICT", "ON_DEMAND"] = "ON_DEMAND"
     check_period: Positive = 30_000
     """The longest a cluster connection goes unchecked for life; a short connection-ttl is checked more often by itself."""
@@ -279,10 +289,20 @@ def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
     if problem:
         raise ConfigurationError(f"{where}: {problem}")
     config.resolved_hosts()
+    if problem := _credential_problem(config):
+        raise ConfigurationError(f"{where}: {problem}")
     if config.cluster is not None:
         for name in config.cluster.static_connectors:
             _host_port("cluster.static-connectors", name, path)
     return config
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def apply(table: Mapping[str, Any], properties: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -306,6 +326,22 @@ def dumps(table: Mapping[str, Any]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------------
+
+
+def _credential_problem(config: BrokerConfig) -> str:
+    """What a stranger could use, "" if nothing."""
+    cluster, admin = config.cluster, config.admin
+    if cluster is not None and cluster.cluster_password in ("", KNOWN_PASSWORD):
+        return (
+            f"cluster.cluster-password is missing{' (the default of the documents is none)' if cluster.cluster_password else ''}:"
+            f" make one with {MAKE_SECRET} and give it to every broker of the cluster"
+        )
+    if cluster is None and not (admin.secret or admin.secret_file or is_loopback(admin.host)):
+        return (
+            f"admin.host is {admin.host}: who can connect could stop the broker, so it wants a secret: (umask 077; {MAKE_SECRET} > admin.secret),"
+            ' then admin.secret-file = "admin.secret"'
+        )
+    return ""
 
 
 def _fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -357,7 +393,9 @@ def _in_words(message: str, table: Mapping[str, Any]) -> str:
     value: Any = table
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
-    secret = name.rpartition(".")[2] in ("password", "cluster-password") or name.startswith("acceptor.users")
+    secret = name.rpartition(".")[2] in ("password", "cluster-password", "secret") or name.startswith(
+        "acceptor.users"
+    )
     shown = f", got {value!r}" if isinstance(value, str | int | float) and not secret else ""
     return f"property {name!r}: {text[0].lower()}{text[1:]}{shown}"
 
@@ -469,6 +507,7 @@ __all__ = [
     "SlaveSection",
     "apply",
     "dumps",
+    "is_loopback",
     "load",
     "validate",
 ]

@@ -17,7 +17,9 @@ import click
 import msgspec
 
 from broker import admin_client, queue_manager_ctl
-from broker.config import EXIT_USAGE, AdminSection, ConfigurationError, load
+from broker.admin_client import Target
+from broker.admin_secret import read_secret, secret_of
+from broker.config import EXIT_USAGE, AdminSection, BrokerConfig, ConfigurationError, load
 from broker.database_tool.command import database
 from broker.filesystem_check.basic import BasicCheck
 from broker.filesystem_check.calls import Calls
@@ -29,6 +31,7 @@ from broker.question import confirmed
 
 EXIT_REFUSED: Final = 1
 EXIT_NOBODY: Final = 2
+SECRET_FILE_VARIABLE: Final = "BROKERCTL_SECRET_FILE"  # noqa: S105 - the name of a variable
 
 _T = TypeVar("_T")
 
@@ -57,24 +60,48 @@ class _Target(click.ParamType):  # type: ignore[type-arg]
     metavar="HOST:PORT",
     help="The broker's admin address  [default: 127.0.0.1:61612]",
 )
-@click.option("--config", "path", type=click.Path(), help="Take the admin address from this broker.toml.")
+@click.option(
+    "--config", "path", type=click.Path(), help="Take the admin address and the secret from this broker.toml."
+)
+@click.option(
+    "--secret-file",
+    "secret_file",
+    type=click.Path(path_type=Path),
+    help=f"The file that holds the broker's admin secret  [default: that of --config, else ${SECRET_FILE_VARIABLE}]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.pass_context
-def command(context: click.Context, target: tuple[str, int] | None, path: str | None, as_json: bool) -> None:
+def command(
+    context: click.Context,
+    target: tuple[str, int] | None,
+    path: str | None,
+    secret_file: Path | None,
+    as_json: bool,
+) -> None:
     """Look at a broker and steer it, through its admin port."""
+    config = load(path) if path is not None else None
     if target is None:
-        section = load(path).admin if path is not None else AdminSection()
-        host = "127.0.0.1" if section.host in ("0.0.0.0", "::") else section.host
-        target = (host, section.port)
-    context.obj = (*target, as_json)
+        section = AdminSection() if config is None else config.admin
+        target = ("127.0.0.1" if section.host in ("0.0.0.0", "::") else section.host), section.port
+    context.obj = Target(*target, _secret(secret_file, config)), as_json
+
+
+def _secret(given: Path | None, config: BrokerConfig | None) -> str | None:
+    """Never from the command line or the environment itself: others can read those."""
+    if given is not None:
+        return read_secret(given, "--secret-file")
+    if config is not None:
+        return secret_of(config)
+    named = os.environ.get(SECRET_FILE_VARIABLE)
+    return read_secret(Path(named), SECRET_FILE_VARIABLE) if named else None
 
 
 @command.command()
 @click.pass_obj
-def status(obj: tuple[str, int, bool]) -> None:
+def status(obj: tuple[Target, bool]) -> None:
     """Role, node ID, replication, peers, and queues with their counts."""
-    host, port, as_json = obj
-    answer = _run(admin_client.status(host, port))
+    at, as_json = obj
+    answer = _run(admin_client.status(at))
     if as_json:
         _print_json(answer)
         return
@@ -119,10 +146,10 @@ def status(obj: tuple[str, int, bool]) -> None:
 
 @command.command(name="list")
 @click.pass_obj
-def list_(obj: tuple[str, int, bool]) -> None:
+def list_(obj: tuple[Target, bool]) -> None:
     """The brokers of the cluster, as this one knows them."""
-    host, port, as_json = obj
-    answer = _run(admin_client.brokers(host, port))
+    at, as_json = obj
+    answer = _run(admin_client.brokers(at))
     if as_json:
         _print_json(answer)
         return
@@ -145,10 +172,10 @@ def list_(obj: tuple[str, int, bool]) -> None:
 @command.command()
 @click.argument("queue", required=False)
 @click.pass_obj
-def browse(obj: tuple[str, int, bool], queue: str | None) -> None:
+def browse(obj: tuple[Target, bool], queue: str | None) -> None:
     """Stored messages, of all queues or of QUEUE; nothing is consumed."""
-    host, port, as_json = obj
-    answer = _run(admin_client.browse(host, port, queue))
+    at, as_json = obj
+    answer = _run(admin_client.browse(at, queue))
     if as_json:
         _print_json(answer)
         return
@@ -174,11 +201,11 @@ def browse(obj: tuple[str, int, bool], queue: str | None) -> None:
     help="Whether the backup takes over; without it failover-on-shutdown decides.",
 )
 @click.pass_obj
-def stop(obj: tuple[str, int, bool], failover: bool | None) -> None:
+def stop(obj: tuple[Target, bool], failover: bool | None) -> None:
     """Stop the broker cleanly."""
-    host, port, as_json = obj
-    _run(admin_client.stop(host, port, failover=failover))
-    _print_json({}) if as_json else print(f"the broker at {host}:{port} stops")
+    at, as_json = obj
+    _run(admin_client.stop(at, failover=failover))
+    _print_json({}) if as_json else print(f"the broker at {at} stops")
 
 
 @command.command(name="mask")
@@ -195,10 +222,10 @@ def mask_() -> None:
 
 @command.command()
 @click.pass_obj
-def members(obj: tuple[str, int, bool]) -> None:
+def members(obj: tuple[Target, bool]) -> None:
     """The brokers of a high-availability cluster, as the shared store knows them."""
-    host, port, as_json = obj
-    answer = _run(admin_client.members(host, port))
+    at, as_json = obj
+    answer = _run(admin_client.members(at))
     if as_json:
         _print_json(answer)
         return
@@ -222,31 +249,31 @@ def members(obj: tuple[str, int, bool]) -> None:
 @command.command()
 @click.option("--undo", is_flag=True, help="Take in clients again.")
 @click.pass_obj
-def quiesce(obj: tuple[str, int, bool], undo: bool) -> None:
+def quiesce(obj: tuple[Target, bool], undo: bool) -> None:
     """Take in no new clients and serve the old ones; no other broker takes over."""
-    host, port, as_json = obj
-    answer = _run(admin_client.quiesce(host, port, undo=undo))
+    at, as_json = obj
+    answer = _run(admin_client.quiesce(at, undo=undo))
     if as_json:
         _print_json(answer)
     elif undo:
-        print(f"the broker at {host}:{port} takes in clients again")
+        print(f"the broker at {at} takes in clients again")
     else:
-        print(f"the broker at {host}:{port} takes in no new clients; {answer['connections']} are connected")
+        print(f"the broker at {at} takes in no new clients; {answer['connections']} are connected")
 
 
 @command.command()
 @click.option("-n", "broker_id", required=True, metavar="ID", help="The broker to take over from.")
 @click.option("-f", "force", is_flag=True, help="Ask nothing, however alive it seems.")
 @click.pass_obj
-def takeover(obj: tuple[str, int, bool], broker_id: str, force: bool) -> int:
+def takeover(obj: tuple[Target, bool], broker_id: str, force: bool) -> int:
     """Let this broker take over from another one; for a takeover that failed."""
-    host, port, as_json = obj
-    answer = _run(admin_client.takeover(host, port, broker_id, force=force))
+    at, as_json = obj
+    answer = _run(admin_client.takeover(at, broker_id, force=force))
     if "confirm" in answer:
         print(answer["confirm"], file=sys.stderr)
         if not confirmed("Do you want to take over for this broker?"):
             return EXIT_REFUSED
-        answer = _run(admin_client.takeover(host, port, broker_id, force=True))
+        answer = _run(admin_client.takeover(at, broker_id, force=True))
     if as_json:
         _print_json(answer)
     else:
@@ -257,10 +284,10 @@ def takeover(obj: tuple[str, int, bool], broker_id: str, force: bool) -> int:
 @command.command()
 @click.argument("queue")
 @click.pass_obj
-def purge(obj: tuple[str, int, bool], queue: str) -> None:
+def purge(obj: tuple[Target, bool], queue: str) -> None:
     """Delete the messages of QUEUE that no consumer holds."""
-    host, port, as_json = obj
-    count = _run(admin_client.purge(host, port, queue))
+    at, as_json = obj
+    count = _run(admin_client.purge(at, queue))
     _print_json({"purged": count}) if as_json else print(f"{count} messages purged from {queue}")
 
 
@@ -281,7 +308,7 @@ def purge(obj: tuple[str, int, bool], queue: str) -> None:
 @click.option("-v", "verbose", is_flag=True, help="Print each system call.")
 @click.pass_obj
 def check_filesystem(
-    obj: tuple[str, int, bool], directory: Path, *, concurrent: bool, wait: bool, verbose: bool
+    obj: tuple[Target, bool], directory: Path, *, concurrent: bool, wait: bool, verbose: bool
 ) -> int:
     """Check whether brokers can share a store in DIRECTORY; needs no broker.
 
@@ -289,7 +316,7 @@ def check_filesystem(
     """
     if concurrent and wait:
         raise click.UsageError("-c and -w are different checks: give one")
-    as_json = obj[2]
+    as_json = obj[1]
 
     def say(line: str) -> None:
         click.echo(line, err=as_json)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from broker import config as configuration
 from broker.admin import AdminServer
+from broker.admin_secret import exposed, secret_of
 from broker.config import BrokerConfig
 from broker.masking import MaskError
 from broker.policies.policy import Policy, StartError
@@ -125,7 +126,8 @@ async def serve(
     """
     try:
         policy = policy_of(config, seams, volume, database)
-        admin = AdminServer(config.admin, config.broker.name, policy, stopping)
+        secret = secret_of(config)
+        admin = AdminServer(config.admin, config.broker.name, policy, stopping, secret, seams.nonce)
         await admin.start()
         if observed is not None:
             observed(policy)
@@ -133,6 +135,9 @@ async def serve(
             await policy.run(stopping)
         finally:
             await admin.stop()
+    except configuration.ConfigurationError as error:
+        _log.error("%s", error)
+        return configuration.EXIT_USAGE
     except MaskError as error:
         _log.error("database-store: %s", error)
         return StartError.status
@@ -207,6 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"brokerd: {error}", file=sys.stderr)
         return configuration.EXIT_USAGE
     set_up_logging(config.broker.name, config.broker.log_level)
+    if warning := exposed(config):
+        _log.warning("%s", warning)
     # Messages are many, long-lived and free of cycles: collecting as often as the interpreter likes to would stop the broker for nothing.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)

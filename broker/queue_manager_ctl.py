@@ -38,11 +38,11 @@ T = TypeVar("T")
 @click.pass_context
 def display(context: click.Context, *, instances: bool, what: str) -> None:
     """The status of a multi-instance queue manager; with brokerctl --config also where no instance runs here."""
-    host, port, as_json = context.obj
+    at, as_json = context.obj
     parent = context.parent
     path = parent.params.get("path") if parent is not None else None
     try:
-        answer = run(admin_client.ask(host, port, "display"))
+        answer = run(admin_client.ask(at, "display"))
         shown = msgspec.convert(answer, status.Display)
     except admin_client.NobodyAnswersError:
         config = load(path) if path is not None else None
@@ -61,13 +61,15 @@ def display(context: click.Context, *, instances: bool, what: str) -> None:
 @click.option("-s", "switch_over", is_flag=True, help="Let the standby instance take over.")
 @click.option("-x", "standby_only", is_flag=True, help="End the standby instance only.")
 @click.pass_obj
-def end(obj: tuple[str, int, bool], *, immediate: bool, switch_over: bool, standby_only: bool) -> None:
+def end(
+    obj: tuple[admin_client.Target, bool], *, immediate: bool, switch_over: bool, standby_only: bool
+) -> None:
     """End a multi-instance queue manager: all its instances, or one of them (-x, -s)."""
     if standby_only and (immediate or switch_over):
         raise click.UsageError("-x ends the standby instance alone: it goes with neither -i nor -s")
-    host, port, as_json = obj
+    at, as_json = obj
     arguments = {"immediate": immediate, "switch-over": switch_over, "standby-only": standby_only}
-    answer = run(admin_client.ask(host, port, "end", **arguments))
+    answer = run(admin_client.ask(at, "end", **arguments))
     click.echo(msgspec.json.encode(answer).decode() if as_json else answer["said"])
 
 

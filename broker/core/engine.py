@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from broker.core import recovery, views
+from broker.core.backlog import CHUNK
 from broker.core.blobs import LargeBodies
 from broker.core.consumer import Consumer, Delivery
 from broker.core.deadletters import dead_letter, is_dead
@@ -121,28 +122,43 @@ class Engine:
         """Every message stored now, whoever holds it, oldest first within each queue; of one queue if named."""
         return Browsing(self.queues, self.settings, self.paging, queue)
 
-    def status(self) -> list[QueueStatus]:
-        """Counts of all queues, by name."""
-        return views.status(self.queues, self.settings)
+    def status(self, names: Iterable[str] | None = None) -> list[QueueStatus]:
+        """Counts of these queues, or of all, by name."""
+        return views.status(self.queues, self.settings, names)
 
     def consumers(self, queue: str) -> int:
         """How many clients' consumers a queue has."""
         known = self.queues.get(queue)
         return known.client_consumers() if known else 0
 
-    def purge(self, queue: str, done: Callback | None = None) -> int:
-        """Delete what no consumer holds, and say how many that were; ``done`` when it is durable."""
+    async def purge(self, queue: str) -> int:
+        """Delete what waits in the queue now and no consumer holds: how many that were, once it is durable.
+
+        In slices, with others served in between; each is one entry, so a crash half-way leaves the rest of it.
+        """
+        count = 0
+        for purged in self.purging(queue):
+            count += purged
+            await asyncio.sleep(0)
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.gate.when_durable(
+            self.journal.last_sequence, lambda: None if durable.done() else durable.set_result(None)
+        )
+        await durable
+        return count
+
+    def purging(self, queue: str) -> Iterator[int]:
+        """The slices of ``purge``: each step deletes some, and says how many."""
         self._check()
         known = self.queues.get(queue)
-        messages, pages = known.removable() if known is not None else ([], [])
-        count = len(messages) + sum(page.left for page in pages)
-        if known is not None and count:
-            self._append([*self.paging.removals(messages), *self.paging.drop(pages)], done)
+        if known is None:
+            return
+        for messages, pages in known.removing(CHUNK):
+            self._check()
+            self._append([*self.paging.removals(messages), *self.paging.drop(pages)], None)
             self.memory.give(known, sum(message.size for message in messages))
             self.large.settled(messages)
-        elif done is not None:
-            self.gate.when_durable(self.journal.last_sequence, done)
-        return count
+            yield len(messages) + sum(page.left for page in pages)
 
     # ---------------------------------------------------------------------------------------------- producers
 

@@ -216,21 +216,36 @@ class Queue:
                 self._list(lane)
         self.wake()
 
-    def removable(self) -> tuple[list[Message], list[Page]]:
-        """Take out everything that is with no consumer or transaction, for purging: messages in memory, and pages."""
-        taken: list[Message] = []
-        for lane in (self._plain, *self.lanes.values()):
-            while lane:
+    def removing(self, most: int) -> Iterator[tuple[list[Message], list[Page]]]:
+        """Take out what waits now and is with no consumer or transaction, for purging: so many messages in memory, or pages, at a time.
+
+        What waits behind the lanes is out of reach from the first step on: it must not be lined up while others are taken.
+        """
+        last = self._last_place
+        backlog, self.backlog = self.backlog, None
+        messages: list[Message] = []
+        pages: list[Page] = []
+        for lane in (self._plain, *list(self.lanes.values())):
+            while 0 < lane.head() <= last:
                 message = lane.pop()
                 del self.messages[message.id]
-                taken.append(message)
-        for group in [group for group, lane in self.lanes.items() if lane.idle()]:
-            del self.lanes[group]
-        if self.backlog is None:
-            return taken, []
-        backlog, self.backlog = self.backlog, None
-        taken += [backlog.message(item) for item in backlog.items() if not isinstance(item, Page)]
-        return taken, [item for item in backlog.items() if isinstance(item, Page)]
+                messages.append(message)
+                if len(messages) == most:
+                    yield messages, []
+                    messages = []
+            if lane.group is not None and lane.idle() and self.lanes.get(lane.group) is lane:
+                del self.lanes[lane.group]
+        for item in backlog.items() if backlog is not None else ():
+            if isinstance(item, Page):
+                pages.append(item)
+            else:
+                assert backlog is not None
+                messages.append(backlog.message(item))
+            if len(messages) + len(pages) >= most:
+                yield messages, pages
+                messages, pages = [], []
+        if messages or pages:
+            yield messages, pages
 
     @property
     def full(self) -> bool:

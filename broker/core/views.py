@@ -140,8 +140,10 @@ class Browsing:
             self._paging.blobs.let_go((page.blob,))
 
 
-def status(queues: Mapping[str, Queue], settings: EngineSettings) -> list[QueueStatus]:
-    """Counts of all queues, by name."""
+def status(
+    queues: Mapping[str, Queue], settings: EngineSettings, names: Iterable[str] | None = None
+) -> list[QueueStatus]:
+    """Counts of these queues, or of all, by name; a queue that is not there is left out."""
     return [
         QueueStatus(
             name,
@@ -152,5 +154,6 @@ def status(queues: Mapping[str, Queue], settings: EngineSettings) -> list[QueueS
             queue.client_consumers(),
             queue.size,
         )
-        for name, queue in sorted(queues.items())
+        for name in sorted(queues if names is None else names)
+        if (queue := queues.get(name)) is not None
     ]

@@ -174,7 +174,7 @@ class Node:
             for path, content in sorted(files.items()):
                 entry = tarfile.TarInfo(f"{directory.lstrip('/')}/{path}")
                 entry.size = len(content)
-                entry.mode = 0o644
+                entry.mode = 0o600  # passwords may be in it
                 entry.mtime = int(time.time())
                 tar.addfile(entry, io.BytesIO(content))
         self._engine("write the configuration of", self._container.put_archive, "/", archive.getvalue())

@@ -415,6 +415,7 @@ class LocalEnvironment:
         for name, content in files.items():
             path = Path(layout.etc) / name
             path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch(mode=0o600)  # passwords may be in it
             path.write_bytes(content)
 
     def _home(self, node: str) -> Path:

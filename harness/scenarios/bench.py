@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -89,6 +90,8 @@ class Bench:
         self.directory = notes.directory
         self._processes: list[Process] = []
         self._reserved: list[socket.socket] = []
+        self.secret = secrets.token_hex(24)
+        """What the brokers of this probe know of each other, and whoever asks them."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -168,13 +171,21 @@ class Broker:
                 "connector": f"{here}:{self.cluster}",
                 "stomp-connector": f"{here}:{self.stomp}",
                 "message-load-balancing": "OFF",
+                "cluster-password": bench.secret,
             },
         }
         for section, values in table.items():
             whole[section] = {**whole.get(section, {}), **values}
         config.validate(whole)
         self.path = bench.directory / f"{name}.toml"
+        self.target = admin_client.Target(here, self.admin, bench.secret)
+        self.path.touch(mode=0o600)
         self.path.write_text(config.dumps(whole), encoding="utf-8")
+        secret_file = self.path.with_suffix(".secret")
+        secret_file.touch(mode=0o600)
+        secret_file.write_text(bench.secret, encoding="utf-8")
+        self.brokerctl = ("brokerctl", "--admin", str(self.admin), "--secret-file", str(secret_file))
+        """The beginning of a command that asks it."""
         self.process: Process | None = None
 
     async def start(self) -> Process:
@@ -200,13 +211,13 @@ class Broker:
     async def status(self) -> dict[str, Any] | None:
         """What it says of itself; None while nobody answers."""
         try:
-            return await admin_client.status("127.0.0.1", self.admin)
+            return await admin_client.status(self.target)
         except (admin_client.NobodyAnswersError, admin_client.RefusedError):
             return None
 
     async def ctl(self, *words: str, typed: str = "") -> Said:
         """``brokerctl`` with this broker's admin port."""
-        return await self.bench.command("brokerctl", "--admin", str(self.admin), *words, typed=typed)
+        return await self.bench.command(*self.brokerctl, *words, typed=typed)
 
 
 async def _spawn(

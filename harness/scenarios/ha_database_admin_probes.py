@@ -136,7 +136,7 @@ async def _ha9(notes: Notes) -> None:
         assert victim.process is not None
         await victim.process.wait()
         notes.compare("one that was shut down", ["SHUTDOWN_COMPLETE", "2", "-"], (await shown("b1"))[2:5])
-        await bench.start("takeover", "brokerctl", "--admin", str(slow.admin), "takeover", "-n", "b1")
+        await bench.start("takeover", *slow.brokerctl, "takeover", "-n", "b1")
         await becomes(other, "b1", s.TAKEOVER_STARTED)
         notes.compare("a takeover that has begun", ["TAKEOVER_STARTED", "2", "a1"], (await shown("b1"))[2:5])
         await other.ctl("takeover", "-f", "-n", "b1")

@@ -79,7 +79,7 @@ class Host:
     async def refusal(self, **arguments: bool) -> str:
         """Why it refuses to end so; "" if it does not."""
         try:
-            await admin_client.ask("127.0.0.1", self.broker.admin, "end", **arguments)
+            await admin_client.ask(self.broker.target, "end", **arguments)
         except admin_client.RefusedError as error:
             return str(error)
         return ""
@@ -118,7 +118,7 @@ async def _mi1(notes: Notes) -> None:
         replay = status.get("log-replay", {}) if status is not None else {}
         notes.compare("its status says how much", _MESSAGES, replay.get("messages"))
         notes.compare("and how long it took", True, isinstance(replay.get("milliseconds"), int))
-        browsed = await admin_client.browse("127.0.0.1", two.broker.admin, "orders")
+        browsed = await admin_client.browse(two.broker.target, "orders")
         notes.compare("the messages are there", _MESSAGES, len(browsed))
 
 

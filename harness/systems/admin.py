@@ -14,8 +14,10 @@ from typing import Any, Final
 
 import msgspec
 
+from broker.admin_client import NobodyAnswersError, RefusedError, Target, log_in
 from harness.interface import Address, Status, StoredMessage
 from harness.status import Takeover
+from harness.systems.credentials import Credentials
 
 LINE_LIMIT: Final = 64 * 1024 * 1024
 """Bytes of one answer; a browse answers one line a message."""
@@ -26,14 +28,15 @@ class AdminError(OSError):
 
 
 class AdminClients:
-    """One connection per address, made when first needed."""
+    """One connection per address, made when first needed. ``credentials`` are those of the run: all its brokers are told them."""
 
-    def __init__(self) -> None:
+    def __init__(self, credentials: Credentials) -> None:
+        self.credentials = credentials
         self._connections: dict[Address, _Connection] = {}
 
     async def status(self, admin: Address) -> Status:
         """What the broker says of itself; raises OSError when nothing answers."""
-        answer = await self._of(admin).request({"command": "status"})
+        answer = await self._of(admin).request({"command": "status", "queues": False})
         return Status(
             name=answer["name"],
             node_id=answer.get("node-id"),
@@ -50,7 +53,7 @@ class AdminClients:
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
         """Every message in every store; over a connection of its own, since it may take long."""
-        connection = _Connection(admin)
+        connection = _Connection(admin, self.credentials)
         try:
             answer = await connection.request({"command": "browse"})
         finally:
@@ -78,7 +81,7 @@ class AdminClients:
 
     async def administer(self, admin: Address, command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a command, over a connection of its own: it may take long, or stop the broker."""
-        connection = _Connection(admin)
+        connection = _Connection(admin, self.credentials)
         try:
             return await connection.request({**arguments, "command": command})
         finally:
@@ -86,7 +89,7 @@ class AdminClients:
 
     def _of(self, admin: Address) -> _Connection:
         if admin not in self._connections:
-            self._connections[admin] = _Connection(admin)
+            self._connections[admin] = _Connection(admin, self.credentials)
         return self._connections[admin]
 
 
@@ -97,8 +100,9 @@ class _Connection:
     process, and who compares two answers must know that something lies between them.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, credentials: Credentials) -> None:
         self._address = address
+        self._credentials = credentials
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._turn = asyncio.Lock()
 
@@ -109,10 +113,21 @@ class _Connection:
                     self._streams = await asyncio.open_connection(
                         self._address.host, self._address.port, limit=LINE_LIMIT
                     )
+                    await self._log_in(*self._streams)
                 return await self._ask(*self._streams, question)
             except BaseException:
                 self.close()
                 raise
+
+    async def _log_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Once a connection, however often it is asked."""
+        at = Target(self._address.host, self._address.port, self._credentials.admin)
+        try:
+            await log_in(reader, writer, at, self._credentials.nonce())
+        except NobodyAnswersError as error:
+            raise ConnectionResetError(str(error)) from error
+        except RefusedError as error:
+            raise AdminError(str(error)) from error
 
     async def _ask(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, question: dict[str, Any]

@@ -37,6 +37,7 @@ from harness.spec import near
 from harness.status import Takeover
 from harness.systems import database_plan, ha_database, multi_instance, store, store_database
 from harness.systems.admin import AdminClients
+from harness.systems.credentials import Credentials
 from harness.systems.database import WorldDatabase
 from harness.systems.disk import OwnDisk
 
@@ -48,7 +49,6 @@ PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 61612}
 LOGIN: Final = "tester"
 PASSCODE: Final = "tester-secret"  # known to everybody: it keeps nothing but strays out of a test
 _CLUSTER_USER: Final = "cluster"
-_CLUSTER_PASSWORD: Final = "cluster-secret"  # noqa: S105 - as above
 
 TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
@@ -141,7 +141,7 @@ class OwnSystem:
 
     def __init__(self) -> None:
         self.dialect: Dialect = OwnDialect()
-        self._admin = AdminClients()
+        self._admin = AdminClients(Credentials())
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError, wrong properties included."""
@@ -176,7 +176,15 @@ class OwnSystem:
             if name not in known:
                 raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
         for node in nodes:
-            _table(spec, node, nodes, Layout(etc="etc", data="data", logs="logs"), {}, {})
+            _table(
+                spec,
+                node,
+                nodes,
+                Layout(etc="etc", data="data", logs="logs"),
+                {},
+                {},
+                self._admin.credentials,
+            )
         return nodes
 
     def files(
@@ -189,7 +197,10 @@ class OwnSystem:
         hosts: Mapping[str, Address],
     ) -> dict[str, bytes]:
         """One file, ``broker.toml``."""
-        return {"broker.toml": config.dumps(_table(spec, node, nodes, layout, listen, hosts)).encode()}
+        if spec.environment == "simulation":
+            self._admin.credentials = Credentials(spec.seed)
+        table = _table(spec, node, nodes, layout, listen, hosts, self._admin.credentials)
+        return {"broker.toml": config.dumps(table).encode()}
 
     def command(self, layout: Layout) -> list[str]:
         """``python -m broker.daemon --config etc/broker.toml``."""
@@ -267,12 +278,13 @@ def _table(
     layout: Layout,
     listen: Mapping[str, Address],
     hosts: Mapping[str, Address],
+    credentials: Credentials,
 ) -> dict[str, Any]:
     """The configuration of one node as a plain table, the spec's properties applied. Raises UsageError naming the property."""
     table: dict[str, Any] = {
         "broker": {"name": node.name, "data-directory": layout.data},
         "acceptor": {"users": {LOGIN: PASSCODE}, **_listen(listen, "stomp")},
-        "admin": _listen(listen, "admin"),
+        "admin": {**_listen(listen, "admin"), "secret": credentials.admin},
         "cluster": {
             "name": "test-cluster",
             **_listen(listen, "cluster"),
@@ -280,7 +292,7 @@ def _table(
             "stomp-connector": _announced(node, "stomp"),
             "static-connectors": [_announced(other, "cluster") for other in nodes if other.name != node.name],
             "cluster-user": _CLUSTER_USER,
-            "cluster-password": _CLUSTER_PASSWORD,
+            "cluster-password": credentials.cluster,
         },
         "hosts": {name: str(address) for name, address in hosts.items() if name != DATABASE},
     }

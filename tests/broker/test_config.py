@@ -5,7 +5,7 @@ import pytest
 from broker import config
 
 BASE = {"broker": {"name": "a1"}}
-CLUSTER = {"cluster": {"connector": "a1:61616", "stomp-connector": "a1:61613"}}
+CLUSTER = {"cluster": {"cluster-password": "p", "connector": "a1:61616", "stomp-connector": "a1:61613"}}
 
 
 def test_defaults_are_those_of_the_documents():

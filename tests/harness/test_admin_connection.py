@@ -6,9 +6,12 @@ import json
 import pytest
 import uvloop
 
+from broker.handshake import NONCE_BYTES, proof
 from harness.interface import Address
 from harness.systems.admin import AdminClients
+from harness.systems.credentials import Credentials
 
+THEIRS = b"n" * NONCE_BYTES
 STATUS = {"ok": True, "name": "a1", "role": "live", "epoch": 1}
 
 
@@ -17,7 +20,15 @@ def test_a_connection_that_was_reset_after_an_answer_is_an_error_once_and_made_a
     async def main():
         resets = asyncio.Queue()
 
+        credentials = Credentials()
+
         async def serve(reader, writer):
+            writer.write(
+                json.dumps({"authentication": "hmac-sha256", "nonce": THEIRS.hex()}).encode() + b"\n"
+            )
+            ours = bytes.fromhex(json.loads(await reader.readline())["nonce"])
+            digest = proof(credentials.admin, "admin", "accepting", ours, THEIRS)
+            writer.write(json.dumps({"ok": True, "proof": digest.hex()}).encode() + b"\n")
             await reader.readline()
             writer.write(json.dumps(STATUS).encode() + b"\n")
             await resets.get()
@@ -26,7 +37,7 @@ def test_a_connection_that_was_reset_after_an_answer_is_an_error_once_and_made_a
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         async with server:
             address = Address("127.0.0.1", server.sockets[0].getsockname()[1])
-            clients = AdminClients()
+            clients = AdminClients(credentials)
             assert (await clients.status(address)).role == "live"
             transport = clients._connections[address]._streams[1].transport
             resets.put_nowait(None)

@@ -15,9 +15,9 @@ LISTEN = {
 }
 
 
-def load(tmp_path, node_name, **given):
+def load(tmp_path, node_name, system=None, **given):
     """The configuration of one node as the broker itself loads it."""
-    system = OwnSystem()
+    system = system or OwnSystem()
     spec = specs.build(given)
     nodes = system.plan(spec)
     node = next(node for node in nodes if node.name == node_name)
@@ -37,8 +37,9 @@ def load(tmp_path, node_name, **given):
 def test_a_master_and_its_slave_are_configured_for_each_other(tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "2").mkdir()
-    master = load(tmp_path / "1", "b1", pairs=2)
-    slave = load(tmp_path / "2", "b2", pairs=2)
+    system = OwnSystem()
+    master = load(tmp_path / "1", "b1", system, pairs=2)
+    slave = load(tmp_path / "2", "b2", system, pairs=2)
     assert isinstance(master.replication, config.MasterSection)
     assert isinstance(slave.replication, config.SlaveSection)
     assert master.replication.group_name == slave.replication.group_name == "b"
@@ -46,6 +47,16 @@ def test_a_master_and_its_slave_are_configured_for_each_other(tmp_path):
     assert set(slave.cluster.static_connectors) == {"a1:61616", "a2:61616", "b1:61616"}
     assert set(slave.cluster.static_connectors) == set(slave.hosts)
     assert slave.cluster.connector == "b2:61616"
+
+
+def test_each_run_has_secrets_of_its_own_and_a_simulated_one_those_of_its_seed(tmp_path):
+    def secrets(**given):
+        loaded = load(tmp_path, "a1", **given)
+        return loaded.cluster.cluster_password, loaded.admin.secret
+
+    assert secrets() != secrets()
+    assert secrets(environment="simulation", seed=1) == secrets(environment="simulation", seed=1)
+    assert secrets(environment="simulation", seed=1) != secrets(environment="simulation", seed=2)
 
 
 def test_the_node_listens_where_the_environment_says(tmp_path):

@@ -333,7 +333,7 @@ class QueueMachine(LoopMachine):
                 gate.remote = gate.local if what == "follow" else None
             elif what.startswith("purge"):
                 name = what.removeprefix("purge ")
-                count = self.engine.purge(name)
+                count = sum(self.engine.purging(name))
                 assert count == self.model.purged(name, self.engine.journal.last_sequence)
         if what == "crash":
             self.crash(seed)

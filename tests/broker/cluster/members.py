@@ -40,6 +40,7 @@ class Hub:
             {
                 "broker": {"name": name},
                 "cluster": {
+                    "cluster-password": "cluster-secret",
                     "host": "127.0.0.1",
                     "port": 0,
                     "connector": f"{name}:61616",

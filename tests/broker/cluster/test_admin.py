@@ -1,13 +1,17 @@
 """The admin port and brokerctl, against a policy that stands still."""
 
 import asyncio
+import contextlib
 import json
 
 import pytest
 
 from broker import ctl
-from broker.admin import REQUEST_MAX, AdminServer
+from broker.admin import QUEUES_PER_SLICE, STRANGERS_MAX, AdminServer
+from broker.admin_client import RefusedError, Target, ask, log_in
+from broker.admin_connection import PROOF_MAX, REQUEST_MAX
 from broker.config import AdminSection
+from broker.core.backlog import CHUNK
 from broker.core.engine import Engine
 from broker.core.message import Message
 from broker.core.views import EngineSettings
@@ -37,8 +41,10 @@ class StandStill:
 class Admin:
     """A server on a port of its own, with a real engine unless it is a backup; an async context."""
 
-    def __init__(self, role="live"):
+    def __init__(self, role="live", secret=None, proof_s=10.0):
         self.role = role
+        self.secret = secret
+        self.proof_s = proof_s
         self.stopping = asyncio.Event()
 
     async def __aenter__(self):
@@ -49,7 +55,10 @@ class Admin:
             self.journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
             engine = Engine(self.journal, recovered, gate, EngineSettings(node_id="N"), real_seams())
         self.policy = StandStill(self.role, engine)
-        self.server = AdminServer(AdminSection(port=0), "a1", self.policy, self.stopping)
+        self.server = AdminServer(
+            AdminSection(port=0), "a1", self.policy, self.stopping, self.secret, real_seams().nonce
+        )
+        self.server.proof_s = self.proof_s
         await self.server.start()
         return self
 
@@ -62,9 +71,20 @@ class Admin:
         self.policy.engine.send(queue, Message(queue, b"", body, group), done.set)
         await done.wait()
 
+    async def connect(self):
+        """The streams of a new connection, behind the broker's first line."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port, limit=1 << 24)
+        offer = json.loads(await reader.readline())
+        assert offer["authentication"] == ("none" if self.secret is None else "hmac-sha256")
+        return reader, writer
+
+    @property
+    def target(self):
+        return Target("127.0.0.1", self.server.port, self.secret)
+
     async def ask(self, *lines):
         """The answers to raw lines on one connection."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
+        reader, writer = await self.connect()
         writer.write(b"".join(line + b"\n" for line in lines))
         answers = [json.loads(await reader.readline()) for _ in lines]
         writer.close()
@@ -108,13 +128,14 @@ def test_requests_are_answered_in_order():
 @pytest.mark.parametrize(
     ("line", "error"),
     [
-        (b"hello", "not a JSON object"),
-        (b"[]", "not a JSON object"),
-        (b"{}", "unknown command None; known: brokers, browse, purge, status, stop"),
-        (b'{"command":"reboot"}', "unknown command 'reboot'"),
+        (
+            b'{"command":"reboot"}',
+            "unknown command 'reboot'; known: brokers, browse, purge, status, stop, views",
+        ),
         (b'{"command":"purge"}', "purge wants the name of a queue"),
         (b'{"command":"purge","queue":"z"}', "no queue 'z' here"),
         (b'{"command":"browse","queue":5}', "queue must be text, not 5"),
+        (b'{"command":"status","queues":"no"}', "queues must be true or false, not 'no'"),
         (b'{"command":"stop","failover":"yes"}', "failover must be true or false, not 'yes'"),
     ],
 )
@@ -143,10 +164,41 @@ def test_a_backup_has_nothing_to_browse():
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"hello",
+        b"[]",
+        b"{}",
+        b'{"command":5}',
+        b"\xff\xfe",
+        b'{"command":"\xff"}',
+        b"[" * 10_000,
+        b"POST / HTTP/1.1\r\nHost: x\r\n\r",
+    ],
+)
+def test_the_first_line_that_is_no_request_ends_the_connection(line, caplog):
+    """A browser that was talked into a POST does not reach the line behind its headers."""
+
+    async def scenario():
+        async with Admin() as admin:
+            reader, writer = await admin.connect()
+            writer.write(line + b'\n{"command":"stop"}\n')
+            assert json.loads(await reader.readline())["ok"] is False
+            assert await reader.read() == b""
+            writer.close()
+            assert not admin.stopping.is_set()
+
+    asyncio.run(scenario())
+    (record,) = [record for record in caplog.records if record.name.startswith("broker.admin")]
+    assert "admin: connection from 127.0.0.1 closed: no" in record.getMessage()
+
+
 def test_an_endless_request_is_cut_off():
     async def scenario():
         async with Admin() as admin:
-            reader, writer = await asyncio.open_connection("127.0.0.1", admin.server.port)
+            reader, writer = await admin.connect()
             writer.write(b"x" * (REQUEST_MAX + 1))
             answer = json.loads(await reader.readline())
             assert answer["error"] == f"a request has at most {REQUEST_MAX} bytes"
@@ -154,6 +206,210 @@ def test_an_endless_request_is_cut_off():
             writer.close()
 
     asyncio.run(scenario())
+
+
+def test_who_knows_the_secret_is_answered_and_nobody_else():
+    async def scenario():
+        async with Admin(secret="s3cret") as admin:
+            assert (await ask(admin.target, "status"))["role"] == "live"
+            for secret, why in ((None, "asks for a secret"), ("guess", "wrong secret")):
+                with pytest.raises(RefusedError, match=why):
+                    await ask(Target("127.0.0.1", admin.server.port, secret), "stop")
+            assert not admin.stopping.is_set()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        (b'{"command":"stop"}\n', "no proof"),
+        (b'{"nonce":"00","proof":"00"}\n', "no proof"),
+        (b'{"nonce":"' + b"00" * 32 + b'","proof":"' + b"00" * 32 + b'"}\n', "wrong secret"),
+        (b'{"nonce":"' + b"00" * 32 + b'","proof":"zz"}\n', "wrong secret"),
+        (b"x" * (PROOF_MAX + 1), f"more than {PROOF_MAX} bytes before the proof"),
+        (b"\n", "not a JSON object"),
+    ],
+)
+def test_a_stranger_gets_no_further_than_the_proof(line, error):
+    async def scenario():
+        async with Admin(secret="s3cret") as admin:
+            reader, writer = await admin.connect()
+            writer.write(line + b'{"command":"stop"}\n')
+            assert error in json.loads(await reader.readline())["error"]
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+            assert not admin.stopping.is_set()
+
+    asyncio.run(scenario())
+
+
+def test_the_secret_never_crosses_the_wire():
+    async def scenario():
+        heard = []
+
+        async def overhear(reader, writer):
+            there = await asyncio.open_connection("127.0.0.1", admin.server.port)
+
+            async def copy(source, sink):
+                while data := await source.read(65536):
+                    heard.append(data)
+                    sink.write(data)
+                sink.close()
+
+            await asyncio.gather(copy(reader, there[1]), copy(there[0], writer))
+
+        async with Admin(secret="s3cret") as admin:
+            proxy = await asyncio.start_server(overhear, "127.0.0.1", 0)
+            async with proxy:
+                at = Target(*proxy.sockets[0].getsockname(), "s3cret")
+                assert (await ask(at, "status"))["role"] == "live"
+                first = b"".join(heard)
+                heard.clear()
+                await ask(at, "status")
+            assert b"s3cret" not in first
+            assert b"proof" in first
+            said = next(line for line in first.splitlines() if b'"proof"' in line and b'"nonce"' in line)
+            reader, writer = await admin.connect()
+            writer.write(said + b"\n")
+            assert "wrong secret" in json.loads(await reader.readline())["error"], (
+                "what was overheard is worth nothing"
+            )
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_impostor_that_takes_any_proof_is_asked_nothing():
+    async def scenario():
+        asked = asyncio.Queue()
+
+        async def impostor(reader, writer):
+            writer.write(b'{"authentication":"hmac-sha256","nonce":"' + b"00" * 32 + b'"}\n')
+            await reader.readline()
+            writer.write(b'{"ok":true,"proof":"' + b"00" * 32 + b'"}\n')
+            asked.put_nowait(await reader.read())
+            writer.close()
+
+        server = await asyncio.start_server(impostor, "127.0.0.1", 0)
+        async with server:
+            with pytest.raises(RefusedError, match="does not know the secret itself"):
+                await ask(Target(*server.sockets[0].getsockname(), "s3cret"), "purge", queue="q")
+            assert await asked.get() == b""
+
+    asyncio.run(scenario())
+
+
+def test_of_too_many_strangers_the_oldest_gives_way_and_friends_stay():
+    async def scenario():
+        async with Admin(secret="s3cret") as admin:
+            friend = await asyncio.open_connection("127.0.0.1", admin.server.port)
+            await log_in(*friend, admin.target, b"n" * 32)
+            strangers = [await admin.connect() for _ in range(STRANGERS_MAX + 3)]
+            for reader, _ in strangers[:3]:
+                assert "without a proof" in json.loads(await reader.readline())["error"]
+            friend[1].write(b'{"command":"status"}\n')
+            assert json.loads(await friend[0].readline())["ok"] is True
+            for _, writer in (friend, *strangers):
+                writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_stranger_that_says_nothing_is_cut_off():
+    async def scenario():
+        async with Admin(secret="s3cret", proof_s=0.05) as admin:
+            reader, writer = await admin.connect()
+            assert "no proof within" in json.loads(await reader.readline())["error"]
+            assert await reader.read() == b""
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+async def turns_during(work):
+    """How many turns of the loop others had meanwhile, and what it gave."""
+    task = asyncio.ensure_future(work)
+    turns = 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    return turns, await task
+
+
+def test_the_status_of_many_queues_is_told_in_slices():
+    async def scenario():
+        async with Admin() as admin:
+            for number in range(2000):
+                admin.policy.engine.queue(f"q{number:05}")
+            reader, writer = await admin.connect()
+            writer.write(b'{"command":"status"}\n')
+            turns, line = await turns_during(reader.readline())
+            assert turns >= 2000 / QUEUES_PER_SLICE
+            names = [queue["name"] for queue in json.loads(line)["queues"]]
+            assert names == [f"q{number:05}" for number in range(2000)]
+            writer.write(b'{"command":"status","queues":false}\n')
+            assert json.loads(await reader.readline())["queues"] == []
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_broker_that_is_demoted_while_it_tells_its_status_is_live_no_more():
+    async def scenario():
+        async with Admin() as admin:
+            for number in range(2000):
+                admin.policy.engine.queue(f"q{number:05}")
+            reader, writer = await admin.connect()
+            writer.write(b'{"command":"status"}\n')
+            while not admin.server._asking:
+                await asyncio.sleep(0)
+            admin.policy.role, admin.policy.engine = "backup", None
+            answer = json.loads(await reader.readline())
+            assert (answer["role"], answer["queues"]) == ("backup", [])
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_purge_is_done_in_slices_and_takes_what_was_there():
+    async def scenario():
+        async with Admin() as admin:
+            engine = admin.policy.engine
+            for number in range(3000):
+                engine.send("q", Message("q", b"", b"old", f"g{number % 50}" if number % 2 else None))
+            await admin.send("q", b"old")
+            reader, writer = await admin.connect()
+            writer.write(b'{"command":"purge","queue":"q"}\n')
+            while len(engine.queues["q"]) == 3001:
+                await asyncio.sleep(0)
+            engine.send("q", Message("q", b"", b"new"))
+            turns, line = await turns_during(reader.readline())
+            assert json.loads(line) == {"ok": True, "purged": 3001}
+            assert turns >= 3001 / CHUNK - 2
+            (left,) = (await admin.ask(b'{"command":"browse"}'))[0]["messages"]
+            assert left["body"] == "bmV3"
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_flood_of_requests_lets_others_run_between_any_two():
+    async def scenario():
+        async with Admin() as admin:
+            reader, writer = await admin.connect()
+            writer.write(b'{"command":"status"}\n' * 3000)
+            turns, _ = await turns_during(_lines(reader, 3000))
+            assert turns >= 3000 / 2
+            writer.close()
+
+    asyncio.run(scenario())
+
+
+async def _lines(reader, count):
+    for _ in range(count):
+        assert json.loads(await reader.readline())["ok"] is True
 
 
 @pytest.mark.parametrize(

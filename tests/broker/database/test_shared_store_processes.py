@@ -12,6 +12,7 @@ import pytest
 from database_places import PASSWORD
 
 from broker import config
+from broker.admin_client import Target, status
 from broker.masking import mask
 from environments.link_proxy import reserve_port
 from harness.interface import Address
@@ -42,6 +43,7 @@ class Broker:
             "acceptor": {**listen["stomp"], "users": {"tester": "tester-secret"}},
             "admin": listen["admin"],
             "cluster": {
+                "cluster-password": "cluster-secret",
                 **listen["cluster"],
                 "connector": f"127.0.0.1:{self.ports['cluster']}",
                 "stomp-connector": f"127.0.0.1:{self.ports['stomp']}",
@@ -82,11 +84,7 @@ class Broker:
                 await asyncio.sleep(0.05)
 
     async def status(self):
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports["admin"], limit=1 << 20)
-        writer.write(b'{"command": "status"}\n')
-        line = await reader.readline()
-        writer.close()
-        return json.loads(line)
+        return await status(Target("127.0.0.1", self.ports["admin"], "cluster-secret"))
 
     async def connect(self):
         return await connect(

@@ -68,6 +68,7 @@ class Site:
         table = {
             "broker": {"name": "a1", "data-directory": "data"},
             "cluster": {
+                "cluster-password": "cluster-secret",
                 "connector": "a1:61616",
                 "stomp-connector": "a1:61613",
                 "message-load-balancing": "OFF",

@@ -12,6 +12,7 @@ import pytest
 from database_places import PASSWORD
 
 from broker import config
+from broker.admin_client import NobodyAnswersError, Target, status
 from broker.masking import mask
 from environments.link_proxy import reserve_port
 from harness.interface import Address
@@ -56,6 +57,7 @@ class Node:
             },
             "admin": {"host": "127.0.0.1", "port": self.ports["admin"]},
             "cluster": {
+                "cluster-password": "cluster-secret",
                 "host": "127.0.0.1",
                 "port": self.ports["cluster"],
                 "connector": f"127.0.0.1:{self.ports['cluster']}",
@@ -94,12 +96,8 @@ class Node:
 
     async def status(self):
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.ports["admin"], limit=1 << 20)
-            writer.write(b'{"command": "status"}\n')
-            line = await reader.readline()
-            writer.close()
-            return json.loads(line)
-        except (OSError, ValueError):
+            return await status(Target("127.0.0.1", self.ports["admin"], "cluster-secret"))
+        except NobodyAnswersError:
             return {"role": "gone"}
 
     async def live(self):

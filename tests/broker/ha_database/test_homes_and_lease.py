@@ -105,6 +105,7 @@ def table(store=STORE, ha=None, **cluster):
     return {
         "broker": {"name": "a1"},
         "cluster": {
+            "cluster-password": "cluster-secret",
             "connector": "a1:61616",
             "stomp-connector": "a1:61613",
             "message-load-balancing": "OFF",

@@ -6,6 +6,7 @@ import contextlib
 import pytest
 
 from broker import admin_client, config, ctl
+from broker.admin_secret import secret_of
 from broker.daemon import serve
 from broker.seams import real_seams
 from broker.storage.database.sqlite import SqliteDatabase
@@ -28,12 +29,17 @@ class Broker:
         for one in reserved.values():
             one.close()
         self.path = path
+        secret = path.with_name(f"{name}.secret")
+        secret.touch(mode=0o600)
+        secret.write_text("cluster-secret\n")
+        self.secret = str(secret)
         self.config = config.validate(
             {
                 "broker": {"name": name},
                 "acceptor": {"host": "127.0.0.1", "port": self.ports["stomp"]},
                 "admin": {"host": "127.0.0.1", "port": self.ports["admin"]},
                 "cluster": {
+                    "cluster-password": "cluster-secret",
                     "host": "127.0.0.1",
                     "port": self.ports["cluster"],
                     "connector": f"127.0.0.1:{self.ports['cluster']}",
@@ -53,7 +59,8 @@ class Broker:
         return await serve(self.config, real_seams(), MemoryVolume(), self.stopping, database=connection)
 
     async def ask(self, question, *arguments, **options):
-        return await question("127.0.0.1", self.ports["admin"], *arguments, **options)
+        at = admin_client.Target("127.0.0.1", self.ports["admin"], secret_of(self.config))
+        return await question(at, *arguments, **options)
 
     async def connect(self, store_session=None):
         return await connect(
@@ -67,7 +74,9 @@ class Broker:
 
     async def brokerctl(self, *words):
         """Exit status; what is printed is pytest's to keep."""
-        return await asyncio.to_thread(ctl.main, ["--admin", str(self.ports["admin"]), *words])
+        return await asyncio.to_thread(
+            ctl.main, ["--admin", str(self.ports["admin"]), "--secret-file", self.secret, *words]
+        )
 
     async def states(self):
         answer = await self.ask(admin_client.members)
@@ -222,9 +231,8 @@ def test_a_broker_without_a_shared_database_has_no_members(tmp_path):
         broker = Broker("a1", tmp_path / "none.sqlite")
         table = {"broker": {"name": "a1"}, "acceptor": {"host": "127.0.0.1", "port": 0}}
         table["admin"] = {"host": "127.0.0.1", "port": broker.ports["admin"]}
-        alone = asyncio.ensure_future(
-            serve(config.validate(table), real_seams(), MemoryVolume(), broker.stopping)
-        )
+        broker.config = config.validate(table)
+        alone = asyncio.ensure_future(serve(broker.config, real_seams(), MemoryVolume(), broker.stopping))
         await broker.until(broker.serves)
         with pytest.raises(admin_client.RefusedError, match="unknown command 'members'"):
             await broker.ask(admin_client.members)

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import signal
 import socket
 import sys
@@ -14,6 +15,7 @@ import pytest
 from plain_client import BOUND_S, Client, LostError
 
 from broker import config
+from broker.admin_client import Target, log_in
 from environments.link_proxy import CLEAR, Condition, LinkProxy, reserve_port
 from harness.interface import Address, Link
 
@@ -81,6 +83,9 @@ class Node:
         async with asyncio.timeout(BOUND_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port("admin"), limit=2**26)
             try:
+                await log_in(
+                    reader, writer, Target("127.0.0.1", self.port("admin"), "cluster-secret"), os.urandom(32)
+                )
                 writer.write(json.dumps(request).encode() + b"\n")
                 line = await reader.readline()
             finally:
@@ -167,6 +172,7 @@ class Cluster:
             "acceptor": {"host": "127.0.0.1", "port": node.port("stomp")},
             "admin": {"host": "127.0.0.1", "port": node.port("admin")},
             "cluster": {
+                "cluster-password": "cluster-secret",
                 "host": "127.0.0.1",
                 "port": node.port("cluster"),
                 "connector": f"{name}:61616",

@@ -22,6 +22,7 @@ def start(tmp_path):
             "acceptor": {"host": "127.0.0.1", "port": 0},
             "admin": {"host": "127.0.0.1", "port": 0},
             "cluster": {
+                "cluster-password": "cluster-secret",
                 "host": "127.0.0.1",
                 "port": 0,
                 "connector": f"{name}:1",

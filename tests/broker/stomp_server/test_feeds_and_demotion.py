@@ -141,6 +141,7 @@ def test_the_topology_is_a_feed_of_a_clustered_broker(brokerd):
         **{
             "cluster.host": "127.0.0.1",
             "cluster.port": 0,
+            "cluster.cluster-password": "cluster-secret",
             "cluster.connector": "a1:61616",
             "cluster.stomp-connector": "a1:61613",
         }

@@ -16,6 +16,7 @@ def start(brokerd, **properties):
             "acceptor.max-body-bytes": 100 * MIB,
             "cluster.host": "127.0.0.1",
             "cluster.port": 0,
+            "cluster.cluster-password": "cluster-secret",
             "cluster.connector": "127.0.0.1:1",
             "cluster.stomp-connector": "127.0.0.1:2",
             "ha-policy.shared-store.store": "database",

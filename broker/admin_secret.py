@@ -1,0 +1,64 @@
+"""The secret of the admin port: where it is, and whether others could read it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from broker.config import MAKE_SECRET, BrokerConfig, ConfigurationError
+
+READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
+
+
+def secret_of(config: BrokerConfig) -> str | None:
+    """What who asks must know, None for a port that is open to this machine. Raises ConfigurationError."""
+    section = config.admin
+    if section.secret_file:
+        directory = Path(config.path).resolve().parent if config.path else Path()
+        return read_secret(directory / section.secret_file, "admin.secret-file")
+    if section.secret:
+        return section.secret
+    return config.cluster.cluster_password if config.cluster is not None else None
+
+
+def read_secret(path: Path, named_by: str) -> str:
+    """The text of a file that only its owner can read. Raises ConfigurationError, which says how to make one."""
+    try:
+        with path.open("rb") as file:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            content = file.read(4096)
+    except OSError as error:
+        raise ConfigurationError(
+            f"{named_by}: {path} cannot be read: {error.strerror or error}; make one: (umask 077; {MAKE_SECRET} > {path})"
+        ) from None
+    if mode & READABLE_BY_OTHERS:
+        raise ConfigurationError(f"{named_by}: others can read {path} (mode {mode:03o}): chmod 600 {path}")
+    try:
+        secret = content.decode().strip()
+    except UnicodeDecodeError:
+        secret = ""
+    if not secret:
+        raise ConfigurationError(
+            f"{named_by}: no text is in {path}; make one: (umask 077; {MAKE_SECRET} > {path})"
+        )
+    return secret
+
+
+def exposed(config: BrokerConfig) -> str:
+    """What is wrong with the mode of a configuration file that holds secrets, "" if nothing."""
+    cluster, database = config.cluster, config.database_store
+    secrets = [
+        name
+        for name, value in (
+            ("acceptor.users", config.acceptor.users),
+            ("admin.secret", config.admin.secret),
+            ("cluster.cluster-password", cluster and cluster.cluster_password),
+            ("database-store.password", database and database.password),
+        )
+        if value
+    ]
+    mode = stat.S_IMODE(Path(config.path).stat().st_mode)
+    if not secrets or not mode & READABLE_BY_OTHERS:
+        return ""
+    return f"others can read {config.path} (mode {mode:03o}), and {', '.join(secrets)} in it: chmod 600 {config.path}"
