@@ -1,47 +1,275 @@
-"""What became of each message: lost, stuck, phantom, corrupted, aborted-delivery.
+"""What became of each message: lost, stuck, resurrected, phantom, corrupted, aborted-delivery, read-uncommitted.
 
-All five read one row of ``checkers.lifecycle`` and nothing else. With them go two counts that are no findings: messages delivered
-more than once, and sends of unknown outcome that were delivered.
+Whole messages are looked at, one slice of a part after the other; what is found of them is little (``Marks``), and told when all slices have
+been read. Two of the rules ask for what lies elsewhere: an id that was never sent to the queue and group where it was seen may have been sent to
+others. Such ids (``Stray``) are asked for everywhere, and the rules are applied once more with what is known then (``Elsewhere``).
+
+With them go two counts that are no findings: messages delivered more than once, and sends of unknown outcome that were delivered.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
+from checkers.ends import Ends, Keyed
 from checkers.instance import Tally
-from checkers.lifecycle import Lives
-from checkers.rows import NONE, Flags, Numbers
+from checkers.lifecycle import Lives, as_sent
+from checkers.owed import owed
+from checkers.rows import (
+    ACK_OK,
+    BROWSE,
+    DELIVER,
+    NONE,
+    SEND_INVOKE,
+    Column,
+    Flags,
+    Numbers,
+    Rows,
+    concatenate,
+    earliest,
+    first,
+    lowest,
+    marked,
+)
+from checkers.running import highest_before, segments
+from checkers.stores import Owners, resurrected
+from checkers.verdict import Promises
 
 RECOVERED: Final = "~recovered"
 REDELIVERED: Final = "~redelivered"
 
+NEVER: Final = "never delivered"
+AFTER: Final = "after delivery"
+_WHAT: Final[tuple[tuple[str, str | None], ...]] = (
+    ("lost", NEVER), ("lost", AFTER), ("stuck", None), ("resurrected", None), ("phantom", None), ("corrupted", None),
+    ("aborted-delivery", None), ("read-uncommitted", None),
+)  # fmt: skip
+_LOST: Final = (0, 1)
 
-def find(lives: Lives, tally: Tally) -> None:
-    """Tell all five, and the two counts.
 
-    ``lost`` and ``stuck`` hold here for whatever was sent and not delivered; whether the history went far enough to say so is the judge's
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """Of ids that were seen where they had not been sent, by (run, message): ``sent``, the first send of all; ``astray``, whether it was seen there after that."""
+
+    known: Keyed
+
+    def find(self, name: str, run: Numbers, message: Numbers) -> Numbers:
+        """``NONE`` where there is nothing of the kind."""
+        return self.known.find(name, run, message)
+
+
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """Ids that were seen where they had not been sent, yet or ever: the first row of all (``seen``), the first delivery or store (``shown``)."""
+
+    run: Numbers
+    message: Numbers
+    seen: Numbers
+    shown: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What was found: one row each. ``what`` is a place in ``_WHAT``; ``life`` counts the messages of all slices."""
+
+    place: npt.NDArray[np.int32]
+    message: Numbers
+    life: Numbers
+    what: Numbers
+    index: Numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the rules must know beside the rows."""
+
+    ends: Ends
+    owners: Owners
+    promises: Promises
+    elsewhere: Elsewhere | None = None
+
+
+def marks(rows: Rows, lives: Lives, asked: Asked, offset: int) -> tuple[Marks, Stray]:
+    """All that is found of whole messages; ``offset`` is how many came before."""
+    size = rows.messages
+    known, sent = lives.message != NONE, lives.sent != NONE
+    stored = rows.of(BROWSE)
+    in_store = first(rows.id[stored], rows.index[stored], size) if len(stored) else None
+    shown = lives.delivered if in_store is None else earliest(lives.delivered, in_store)
+    phantom, misplaced, stray = _strange(rows, lives, shown, asked)
+    left = owed(rows, asked.ends, known & sent & (lives.ok != NONE), asked.promises)
+    missing = left.missing
+    if asked.elsewhere is not None and missing.any():
+        astray = asked.elsewhere.find("astray", rows.run[rows.first_row], lives.message) != NONE
+        missing = missing & ~astray
+    alive = np.zeros(size, dtype=bool)
+    alive[rows.id[stored[rows.value.codes[stored] != rows.value.code("dead-letter")]]] = True
+    in_some = lives.stored
+    lost = missing & ~in_some & ~(left.dead & (not asked.promises.keeps_dead_letters))
+    never = lives.delivered == NONE
+    tables = [
+        (lost & never, lives.sent),
+        (lost & ~never, lives.sent),
+        (missing & in_some & ~(left.dead & ~alive), lives.sent),
+        (
+            None,
+            resurrected(rows, asked.ends, asked.owners, durable_acks=asked.promises.durable_acks)
+            if len(stored)
+            else None,
+        ),
+        (None, phantom),
+        (None, _corrupted(rows, lives, misplaced)),
+        (known & sent & lives.aborted & (shown != NONE), shown),
+        (None, _uncommitted(rows, lives, asked.ends)),
+    ]
+    pieces = []
+    for what, (where, index) in enumerate(tables):
+        if index is not None:
+            life = np.flatnonzero(index != NONE if where is None else where)
+            pieces.append((life, np.full(len(life), what, dtype=np.int64), index[life]))
+    life, whats, indexes = (concatenate(some) for some in zip(*pieces, strict=True))
+    return Marks(lives.place[life], lives.message[life], life + offset, whats, indexes), stray
+
+
+def _strange(
+    rows: Rows, lives: Lives, shown: Numbers, asked: Asked
+) -> tuple[Numbers | None, Numbers | None, Stray]:
+    """Where phantoms show, where messages show that belong elsewhere, and what must be asked for everywhere."""
+    acked, stale = _acknowledged(rows, lives)
+    seen = shown if acked is None else earliest(shown, acked)
+    at = np.flatnonzero(
+        (lives.message != NONE) & (seen != NONE) & ((lives.sent == NONE) | (lives.sent > seen))
+    )
+    sent = lives.sent[at]
+    out_of_place = np.where((sent == NONE) | (sent > shown[at]), shown[at], NONE)
+    stray = Stray(rows.run[rows.first_row[at]], lives.message[at], seen[at], out_of_place)
+    phantom = misplaced = None
+    if len(at):
+        if asked.elsewhere is not None:
+            sent = asked.elsewhere.find("sent", stray.run, stray.message)
+            misplaced = np.full(rows.messages, NONE, dtype=np.int64)
+            misplaced[at] = np.where((sent != NONE) & (sent < stray.shown), stray.shown, NONE)
+        phantom = np.full(rows.messages, NONE, dtype=np.int64)
+        phantom[at] = np.where((sent == NONE) | (sent > stray.seen), stray.seen, NONE)
+    if stale is not None and asked.promises.refuses_stale_acks:
+        phantom = stale if phantom is None else earliest(phantom, stale)
+    return phantom, misplaced, stray
+
+
+def _acknowledged(rows: Rows, lives: Lives) -> tuple[Numbers | None, Numbers | None]:
+    """Of each message the first ack that was answered ``ok`` before any delivery could be its cause, and the first in a session that never got it."""
+    acks, delivers = rows.of(ACK_OK), rows.of(DELIVER)
+    ids, session = rows.id[acks], rows.session[acks]
+    whose = first(rows.id[delivers], rows.session[delivers], rows.messages)
+    delivered = lives.delivered[ids]
+    odd = (whose[ids] != session) | (session == NONE) | (delivered > rows.index[acks])
+    odd &= lives.message[ids] != NONE
+    if not odd.any():
+        return None, None
+    acks = acks[odd]
+    acked = first(rows.id[acks], rows.index[acks], rows.messages)
+    acks = acks[rows.session[acks] != NONE]
+    delivers = delivers[marked(rows.id[acks], rows.messages)[rows.id[delivers]]]
+    at = np.concatenate([delivers, acks])
+    order = at[np.lexsort((rows.index[at], rows.session[at], rows.id[at]))]
+    index, delivering = rows.index[order], rows.kind[order] == DELIVER
+    before = highest_before(segments(rows.id[order], rows.session[order]), np.where(delivering, index, NONE))
+    stale = order[~delivering & (before == NONE)]
+    return acked, lowest(rows.id[stale], rows.index[stale], rows.messages)
+
+
+def _corrupted(rows: Rows, lives: Lives, misplaced: Numbers | None) -> Numbers | None:
+    """The first row of each message that shows something else than what was sent, or where it was not sent; bodies that cannot be read included."""
+    sends, shown = rows.of(SEND_INVOKE), rows.of(DELIVER, BROWSE)
+    ids = rows.id[shown]
+    wrong = _other(lives.producer, rows.producer, ids, shown) | _other(
+        lives.sequence, rows.sequence, ids, shown
+    )
+    wrong |= _other(as_sent(rows, rows.digest, sends), rows.digest, ids, shown)
+    unreadable = lives.message == NONE
+    if unreadable.any():
+        wrong |= unreadable[ids] & ((rows.kind[shown] == DELIVER) | (rows.digest[shown] != NONE))
+    if not wrong.any():
+        return misplaced
+    found = first(ids[wrong], rows.index[shown[wrong]], rows.messages)
+    return found if misplaced is None else earliest(found, misplaced)
+
+
+def _other(meant: Numbers, column: Column, ids: npt.NDArray[np.int32], at: Numbers) -> Flags:
+    told, meant = column[at], meant[ids]
+    result: Flags = (told != meant) & (told != NONE) & (meant != NONE)
+    return result
+
+
+def _uncommitted(rows: Rows, lives: Lives, ends: Ends) -> Numbers | None:
+    """The first delivery of each message that came before the commit of its transaction was asked for."""
+    sends = rows.of(SEND_INVOKE)
+    transaction = as_sent(rows, rows.transaction, sends)
+    if not (transaction != NONE).any():
+        return None
+    asked = ends.transactions.find("asked", rows.run[rows.first_row], transaction)
+    early = (transaction != NONE) & ((asked == NONE) | (lives.delivered < asked))
+    return np.where(early & (lives.message != NONE), lives.delivered, NONE)
+
+
+def find(found: Marks, lives: Lives, tally: Tally) -> None:
+    """Tell all of them, and the two counts.
+
+    ``lost`` and ``stuck`` hold here for whatever was sent and not acknowledged; whether the history went far enough to say so is the judge's
     to decide.
     """
-    known, sent, delivered = lives.message != NONE, lives.sent != NONE, lives.delivered != NONE
-    missing = known & sent & (lives.ok != NONE) & ~delivered
-
-    def say(name: str, where: Flags, index: Numbers, weight: Numbers | None = None) -> None:
+    for what, (name, key) in enumerate(_WHAT):
+        at = np.flatnonzero(found.what == what)
+        tally.add(name, found.place[at], found.index[at], found.message[at], key=key)
+    known = lives.message != NONE
+    for name, where, weight in (
+        (RECOVERED, known & lives.recovered, None),
+        (REDELIVERED, known & (lives.deliveries > 1), lives.deliveries - 1),
+    ):
         at = np.flatnonzero(where)
-        if len(at):
-            tally.add(
-                name,
-                lives.place[at],
-                index[at],
-                lives.message[at],
-                weight=None if weight is None else weight[at],
-            )
+        tally.add(
+            name,
+            lives.place[at],
+            lives.delivered[at],
+            lives.message[at],
+            weight=None if weight is None else weight[at],
+        )
 
-    say("lost", missing & ~lives.stored, lives.sent)
-    say("stuck", missing & lives.stored, lives.sent)
-    say("phantom", known & delivered & ~sent, lives.delivered)
-    say("corrupted", (~known & delivered) | (known & sent & lives.damaged), lives.delivered)
-    say("aborted-delivery", known & sent & delivered & lives.aborted, lives.delivered)
-    say(RECOVERED, known & lives.recovered, lives.delivered)
-    say(REDELIVERED, known & (lives.deliveries > 1), lives.delivered, lives.deliveries - 1)
+
+def lost(found: Marks) -> Numbers:
+    """The lives of all messages that are lost."""
+    return found.life[np.isin(found.what, _LOST)]
+
+
+def joined(tables: Iterable[Stray]) -> Stray:
+    """One table of several."""
+    some = list(tables)
+    return Stray(*(concatenate([getattr(one, name) for one in some]) for name in Stray.__slots__))
+
+
+def first_sends(rows: Rows, stray: Stray) -> Stray:
+    """Of those ids the sends in these rows: ``seen`` is the first."""
+    sends = rows.of(SEND_INVOKE)
+    sends = sends[np.isin(rows.message[sends], stray.message)]
+    return Stray(rows.run[sends], rows.message[sends], rows.index[sends], rows.index[sends])
+
+
+def elsewhere(stray: Stray, sends: Stray) -> Elsewhere | None:
+    """What is known of strays when all sends of them have been found; None where it changes nothing: nobody ever sent one before it was seen."""
+    every = np.ones(len(sends.run), dtype=bool)
+    sent = Keyed.of(sends.run, sends.message, {"sent": (every, sends.seen)})
+    known = sent.find("sent", stray.run, stray.message)
+    before = (known != NONE) & (
+        known < np.where(stray.shown == NONE, stray.seen, np.maximum(stray.seen, stray.shown))
+    )
+    if not before.any():
+        return None
+    gone = (known != NONE) & (known < stray.shown)
+    return Elsewhere(
+        Keyed.of(stray.run, stray.message, {"sent": (known != NONE, known), "astray": (gone, known)})
+    )

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.rows import NONE, Numbers, Texts, numbers_of, texts_of
+from checkers.rows import NONE, Numbers, Texts, earliest, numbers_of, texts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,11 @@ class Keyed:
 class Ends:
     """By (run, session) and by (run, transaction), indexes of rows.
 
-    ``sessions`` has ``begun`` (first subscribe invocation), ``ended`` (first unsubscribe invocation or disconnect row) and ``left`` (an
-    unsubscribe that was answered).
+    ``sessions`` has ``begun`` (first subscribe invocation), ``ended`` (first unsubscribe invocation or disconnect row), ``left`` (an
+    unsubscribe that was answered) and ``over`` (the answer to that, or the disconnect row: nothing may be delivered later).
 
-    ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``end`` and ``back`` (first invocation of either, of abort).
+    ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` (of a commit's ``fail``), ``end``, ``asked`` and ``back`` (first
+    invocation of either, of commit, of abort).
     """
 
     sessions: Keyed
@@ -95,11 +96,17 @@ def read(control: pa.Table) -> Ends:
             "ended": (~joining & (~leaving | asked), at),
             "asked": (leaving & asked, at),
             "answered": (leaving & are(type_, "ok", rows), -at),  # the latest
+            "gone": (~joining & ~leaving, at),
         },
     )  # fmt: skip
     asked_at, answered = sessions.values["asked"], sessions.values["answered"]
-    left = np.where((asked_at != NONE) & (answered != NONE) & (-answered > asked_at), asked_at, NONE)
-    known = {"begun": sessions.values["begun"], "ended": sessions.values["ended"], "left": left}
+    in_order = (asked_at != NONE) & (answered != NONE) & (-answered > asked_at)
+    known = {
+        "begun": sessions.values["begun"],
+        "ended": sessions.values["ended"],
+        "left": np.where(in_order, asked_at, NONE),
+        "over": earliest(np.where(in_order, -answered, NONE), sessions.values["gone"]),
+    }
     sessions = Keyed(sessions.numbers, sessions.keys, known)
 
     transaction = numbers_of(control, "transaction")
@@ -113,6 +120,8 @@ def read(control: pa.Table) -> Ends:
             "abort": (~committing & ok, at),
             "end": (asked, at),
             "back": (~committing & asked, at),
+            "asked": (committing & asked, at),
+            "refused": (committing & are(type_, "fail", rows), at),
         },
     )  # fmt: skip
     return Ends(sessions, transactions)

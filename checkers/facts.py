@@ -48,6 +48,8 @@ class Facts:
     faults: list[Row] = field(default_factory=list)
     closed: list[Row] = field(default_factory=list)
     """Brokers whose stores could not be read."""
+    readings: list[Row] = field(default_factory=list)
+    """The end of each reading of a broker's stores."""
     census: dict[str, dict[str, int]] = field(default_factory=dict)
     last_ns: int = 0
 
@@ -160,6 +162,8 @@ def _note(facts: Facts, row: Row) -> None:
         facts.views.append(row)
     elif row["f"] == "browse" and row["type"] in ("info", "fail") and row["message"] is None:
         facts.closed.append(row)
+    elif row["f"] == "browse" and row["type"] == "ok" and row.get("queue") is None:
+        facts.readings.append(row)
 
 
 def add_census(facts: Facts, f: str, type_: str, count: int) -> None:

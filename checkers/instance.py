@@ -60,6 +60,7 @@ class Tally:
         message: Numbers | None = None,
         *,
         weight: Numbers | None = None,
+        key: str | None = None,
     ) -> None:
         """Instances of one kind: their place, the row that completes each, and their message (None: of the group)."""
         if not len(index):
@@ -70,15 +71,17 @@ class Tally:
             count = len(mine) if weight is None else int(weight[mine].sum())
             few = mine[np.argsort(index[mine], kind="stable")[: self._examples]]
             instances = tuple(
-                self._instance(name, place[n], index[n], None if message is None else message[n])
+                self._instance(name, place[n], index[n], None if message is None else message[n], key)
                 for n in few.tolist()
             )
-            self.found[one][name] = Found(count, instances)
+            before = self.found[one].get(name, Found(0, ()))
+            both = heapq.nsmallest(self._examples, (*before.first, *instances), key=lambda i: i.index)
+            self.found[one][name] = Found(before.count + count, tuple(both))
 
-    def _instance(self, name: str, place: Any, index: Any, message: Any) -> Instance:
+    def _instance(self, name: str, place: Any, index: Any, message: Any, key: str | None) -> Instance:
         run, queue, group = self._places.named[place]
         known = None if message is None or message == NONE else int(message)
-        return Instance(name, queue, group, known, int(index), None, run)
+        return Instance(name, queue, group, known, int(index), key, run)
 
 
 def merged(tallies: Iterable[Mapping[int, Kinds]], examples: int) -> dict[int, dict[str, Found]]:

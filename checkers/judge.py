@@ -20,7 +20,19 @@ from typing import Any, Final, TypeVar
 
 from pyspark.sql import SparkSession
 
-from checkers import availability, ends, facts, part, roles, sessions, statistics, takeovers, views
+from checkers import (
+    availability,
+    delivery,
+    ends,
+    facts,
+    part,
+    roles,
+    sessions,
+    statistics,
+    stores,
+    takeovers,
+    views,
+)
 from checkers.anomaly import AT_END, rank
 from checkers.decide import decide
 from checkers.facts import Facts
@@ -184,12 +196,15 @@ def examine(bench: Bench) -> Case | None:
         windows=case.windows,
         limit_s=options.deadline_s,
         since_ns=availability.waiting(phases, last_ns, options.recovery_bound_s),
+        owners=stores.owners(case.known),
+        promises=options.broker,
     )
     answers = _ask(bench, question)
-    given = {
+    given: dict[str, list[Any]] = {
         name: [one for answer in answers.values() for one in answer.given.get(name, ())]
         for name in (*part.ROW_FAMILIES, *part.GROUP_FAMILIES)
     }
+    given["delivery"] = _delivery(bench, question, given["delivery"])
     examples = options.examples
     case.add_instances([o.instance(run) for run, some in case.overlaps.items() for o in some], examples)
     case.add_instances([d.instance(run) for run, some in case.doubles.items() for d in some], examples)
@@ -274,6 +289,27 @@ def _ask(bench: Bench, question: Question) -> dict[int, Answer]:
         failed |= answer.failed
     bench.unknown += failed.values()
     return answers
+
+
+def _delivery(bench: Bench, question: Question, given: list[part.Delivered]) -> list[part.Delivered]:
+    """What became of messages; asked once more where ids were seen to which no send of theirs belongs, but which may have been sent elsewhere."""
+    stray = delivery.joined(delivered.stray for delivered in given) if given else None
+    if stray is None or not len(stray.run):
+        return given
+
+    def ask() -> list[part.Delivered]:
+        sends = delivery.joined(bench.source.ask(partial(part.sends, stray=stray)).values())
+        elsewhere = delivery.elsewhere(stray, sends)
+        if elsewhere is None:
+            return given
+        again = replace(question, elsewhere=elsewhere)
+        family = {"delivery": bench.group_families["delivery"]}
+        answers = bench.source.ask(partial(part.answer, question=again, rows={}, groups=family)).values()
+        for answer in answers:
+            bench.unknown += answer.failed.values()
+        return [one for answer in answers for one in answer.given.get("delivery", ())]
+
+    return bench.attempt("delivery", ask) or []
 
 
 def _conflicts(

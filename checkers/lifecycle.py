@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,15 +30,19 @@ from checkers.rows import (
     Flags,
     Numbers,
     Rows,
-    Texts,
     concatenate,
     counted,
     first,
     highest,
+    lowest,
+    marked,
 )
 from checkers.running import count_before, highest_before, lowest_after, lowest_before, segments
 
-Table = TypeVar("Table", "Lives", "Deliveries")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Table = TypeVar("Table", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,6 @@ class Lives:
     ``ok``           where the send was certain: its ``ok``, or its transaction's commit ``ok``
     ``aborted``      the send failed, or its transaction was rolled back with ``ok``
     ``delivered``    the first delivery; ``deliveries``: how many
-    ``damaged``      a delivery's digest differs from what was sent
     ``producer``, ``sequence``   as sent
     ``stored``       some store still held it at the end
     ``recovered``    delivered though its send ended unknown
@@ -63,7 +66,6 @@ class Lives:
     aborted: Flags
     delivered: Numbers
     deliveries: Numbers
-    damaged: Flags
     producer: Numbers
     sequence: Numbers
     stored: Flags
@@ -81,6 +83,9 @@ class Deliveries:
     ``producer``, ``sequence``   as delivered
     ``certain``      its send is
     ``duplicate``, ``unflagged``   by the rules of ``checkers.sessions``
+    ``late``         its session was over before
+    ``fell``         its delivery count is lower than that of one that was certainly sent before
+    ``settled``      two sessions settled its message, and the second of them had it before the first had done so
     """
 
     place: npt.NDArray[np.int32]
@@ -96,6 +101,9 @@ class Deliveries:
     certain: Flags
     duplicate: Flags
     unflagged: Flags
+    late: Flags
+    fell: Flags
+    settled: Flags
 
 
 def joined(tables: Sequence[Table]) -> Table:
@@ -111,18 +119,12 @@ def lives_and_deliveries(rows: Rows, ends: Ends, offset: int = 0) -> tuple[Lives
     size = rows.messages
     sends, delivers = rows.of(SEND_INVOKE), rows.of(DELIVER)
     sent_ids, delivered_ids = rows.id[sends], rows.id[delivers]
-    once_sent = len(sends) == np.count_nonzero(np.bincount(sent_ids, minlength=size))
-
-    def as_sent(column: Column) -> Numbers:
-        """The highest value of all sends: of one, where each was sent once."""
-        return (first if once_sent else highest)(sent_ids, column[sends], size)
-
     run = rows.run[rows.first_row]
     sent = first(sent_ids, rows.index[sends], size)
     oks, fails, stores = rows.of(SEND_OK), rows.of(SEND_FAIL), rows.of(BROWSE)
     send_ok = first(rows.id[oks], rows.index[oks], size)
-    failed = _marked(rows.id[fails], size)
-    transaction = as_sent(rows.transaction)
+    failed = marked(rows.id[fails], size)
+    transaction = as_sent(rows, rows.transaction, sends)
     alone = transaction == NONE
     if alone.all():
         ok, aborted = send_ok, failed & (send_ok == NONE)
@@ -131,25 +133,23 @@ def lives_and_deliveries(rows: Rows, ends: Ends, offset: int = 0) -> tuple[Lives
         abort = ends.transactions.find("abort", run, transaction)
         ok = np.where(alone, send_ok, np.where(failed, NONE, commit))
         aborted = np.where(alone, failed & (send_ok == NONE), failed | (abort != NONE))
-    digest = as_sent(rows.digest)
-    arrived, meant = rows.digest[delivers], digest[delivered_ids]
-    wrong = (arrived != NONE) & (meant != NONE) & (arrived != meant)
     delivered = first(delivered_ids, rows.index[delivers], size)
     deliveries = counted(delivered_ids, size)
     message = rows.message[rows.first_row]
     lives = Lives(
         place=rows.place[rows.first_row], message=message, sent=sent, ok=ok, aborted=aborted, delivered=delivered,
-        deliveries=deliveries, damaged=_marked(delivered_ids[wrong], size), producer=as_sent(rows.producer),
-        sequence=as_sent(rows.sequence), stored=_marked(rows.id[stores], size),
+        deliveries=deliveries, producer=as_sent(rows, rows.producer, sends),
+        sequence=as_sent(rows, rows.sequence, sends), stored=marked(rows.id[stores], size),
         recovered=(sent != NONE) & (delivered != NONE) & (send_ok == NONE) & ~failed,
     )  # fmt: skip
     return lives, _deliveries(rows, lives, ends, delivers, offset)
 
 
-def _marked(ids: npt.NDArray[Any], size: int) -> Flags:
-    marks = np.zeros(size, dtype=bool)
-    marks[ids] = True
-    return marks
+def as_sent(rows: Rows, column: Column, sends: Numbers) -> Numbers:
+    """The highest value of all sends of each message: of one, where each was sent once."""
+    ids = rows.id[sends]
+    once = len(sends) == np.count_nonzero(np.bincount(ids, minlength=rows.messages))
+    return (first if once else highest)(ids, column[sends], rows.messages)
 
 
 def _deliveries(rows: Rows, lives: Lives, ends: Ends, delivers: Numbers, offset: int) -> Deliveries:
@@ -170,11 +170,11 @@ def _deliveries(rows: Rows, lives: Lives, ends: Ends, delivers: Numbers, offset:
         & (rows.session[answer] == rows.session[single])
         & (rows.index[answer] > rows.index[single])
     )
+    no = np.zeros(len(single), dtype=bool)
     alone = _table(
         rows, lives, ends.sessions, single, offset,
         release=np.where(released, rows.index[answer], FOREVER),
-        fresh=np.ones(len(single), dtype=bool), again=np.zeros(len(single), dtype=bool),
-        duplicate=np.zeros(len(single), dtype=bool), unflagged=np.zeros(len(single), dtype=bool),
+        fresh=~no, again=no, duplicate=no, unflagged=no, fell=no, settled=no,
     )  # fmt: skip
     if not involved.any():
         return alone
@@ -186,10 +186,14 @@ def _table(
 ) -> Deliveries:
     ended = sessions.find("ended", rows.run[at], rows.session[at])
     ids = rows.id[at].astype(np.int64)
+    late = (ended != NONE) & (ended < rows.index[at])
+    after = at[late]
+    over = sessions.find("over", rows.run[after], rows.session[after])
+    late[late] = (over != NONE) & (over < rows.index[after])
     return Deliveries(
         place=rows.place[at], life=ids + offset, message=rows.message[at], index=rows.index[at], session=rows.session[at],
         release=np.minimum(release, np.where(ended == NONE, FOREVER, ended)),
-        producer=rows.producer[at], sequence=rows.sequence[at], certain=lives.ok[ids] != NONE, **columns,
+        producer=rows.producer[at], sequence=rows.sequence[at], certain=lives.ok[ids] != NONE, late=late, **columns,
     )  # fmt: skip
 
 
@@ -236,17 +240,79 @@ def _in_detail(rows: Rows, lives: Lives, ends: Ends, involved: Flags, offset: in
     lost = (ended != NONE) & ((ended < index) | (left == NONE))
     underway = (begun != NONE) & (begun < settled) & lost & (answered == NONE)
     twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
-    unflagged = again & ~twice & (rows.redelivered[order] == 0)
+    unflagged = again & ~twice & _unflagged(rows, order, by_message, previous, begun)
     here = np.flatnonzero(delivering)
     return _table(
         rows, lives, ends.sessions, order[here], offset,
         release=np.where(release[here] == NONE, FOREVER, release[here]),
         fresh=previous[here] == NONE, again=again[here], duplicate=(again & twice)[here], unflagged=unflagged[here],
+        fell=_fell(rows, order, begun)[here], settled=_settled_twice(rows, order, settling)[here],
     )  # fmt: skip
 
 
-def acknowledged_by(rows: Rows) -> tuple[Texts, Numbers]:
-    """For each message the code of the broker that took its send first; -1 where none said so."""
-    oks = rows.of(SEND_OK)
-    taken = first(rows.id[oks], rows.broker.codes[oks].astype(np.int64), rows.messages)
-    return rows.broker, np.where(taken == NONE, -1, taken)
+def _unflagged(rows: Rows, order: Numbers, by_message: Numbers, previous: Numbers, begun: Numbers) -> Flags:
+    """Deliveries that lack a mark they must have had, if they are the second of their message or a later one.
+
+    What is read last may have been sent first, in a session that began before the others were read or with the delivery count 1. But only one delivery
+    of a message is the first, and a count that is not lower than another's says that it is not.
+    """
+    delivering = rows.kind[order] == DELIVER
+    index, count = rows.index[order], rows.delivery_count[order]
+    bare = delivering & (rows.redelivered[order] == 0)
+    whole = segments(rows.id[order[by_message]])
+    another, sent_before, fewer, told = (np.empty(len(order), dtype=np.int64) for _ in range(4))
+    another[by_message] = count_before(whole, bare[by_message])
+    sent_before[by_message] = lowest_before(whole, np.where(delivering, index, NONE)[by_message])
+    fewer[by_message] = lowest_before(whole, np.where(delivering, count, NONE)[by_message])
+    told[by_message] = count_before(whole, (delivering & (count == NONE))[by_message])
+    since = (previous != NONE) | ((begun != NONE) & (sent_before < begun))
+    unknown = (begun == NONE) & ((count != 1) | (told > 0))
+    result: Flags = bare & (
+        (another > 0) | since | unknown | ((count != NONE) & (fewer != NONE) & (fewer <= count))
+    )
+    return result
+
+
+def _fell(rows: Rows, order: Numbers, begun: Numbers) -> Flags:
+    """Deliveries with a lower count than one before in their session, or than one that was read before their session was asked for."""
+    delivering = rows.kind[order] == DELIVER
+    index, count = rows.index[order], np.where(delivering, rows.delivery_count[order], NONE)
+    if not (count != NONE).any():
+        return np.zeros(len(order), dtype=bool)
+    here = highest_before(segments(rows.id[order], rows.session[order]), count)
+    asked = np.flatnonzero(begun != NONE)
+    ids = np.concatenate([rows.id[order], rows.id[order[asked]]])
+    at = np.concatenate([index, np.minimum(begun, index)[asked]])
+    values = np.concatenate([count, np.full(len(asked), NONE, dtype=np.int64)])
+    by_message = np.lexsort((at, ids))
+    before = np.empty(len(ids), dtype=np.int64)
+    before[by_message] = highest_before(segments(ids[by_message]), values[by_message])
+    elsewhere = np.full(len(order), NONE, dtype=np.int64)
+    elsewhere[asked] = before[len(order) :]
+    result: Flags = (count != NONE) & (np.maximum(here, elsewhere) > count)
+    return result
+
+
+def _settled_twice(rows: Rows, order: Numbers, settling: Numbers) -> Flags:
+    """Deliveries of messages that two sessions settled, the later delivery of the two, where the second had its own before the first had settled."""
+    index, ids, session = rows.index[order], rows.id[order], rows.session[order]
+    got = highest_before(segments(ids, session), np.where(rows.kind[order] == DELIVER, index, NONE))
+    at = np.flatnonzero(settling != NONE)
+    at = at[np.lexsort((index[at], settling[at], session[at], ids[at]))]
+    at = at[_first_of(segments(ids[at], session[at]))]  # each session's first settlement
+    at = at[got[at] != NONE]
+    at = at[np.lexsort((index[at], settling[at], ids[at]))]
+    whole = segments(ids[at])
+    firsts = at[_first_of(whole)]
+    leading = firsts[whole - whole[0]] if len(whole) else at
+    others = (at != leading) & (got[at] < settling[leading])
+    later = lowest(ids[at[others]], np.maximum(got[at], got[leading])[others], rows.messages)
+    result: Flags = (rows.kind[order] == DELIVER) & (index == later[ids])
+    return result
+
+
+def _first_of(segment: Numbers) -> Numbers:
+    """The first row of each segment."""
+    if not len(segment):
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(np.concatenate(([True], segment[1:] != segment[:-1])))

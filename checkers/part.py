@@ -15,12 +15,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
+
 from checkers import availability, delivery, order, roles, sessions, statistics
 from checkers.ends import Ends, Keyed
 from checkers.instance import Found, Tally
 from checkers.lifecycle import Deliveries, Lives, joined, lives_and_deliveries
-from checkers.rows import FOR_MESSAGES, NONE, READ, Place, Places, Rows, from_table
+from checkers.rows import FOR_MESSAGES, NONE, READ, Numbers, Place, Places, Rows, from_table
 from checkers.source import Part
+from checkers.stores import Owners
+from checkers.verdict import Promises
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,23 +37,35 @@ class Question:
     windows: Sequence[roles.Window] = ()
     since_ns: Mapping[int, int] = field(default_factory=dict)
     limit_s: float = 300.0
+    owners: Owners = field(default_factory=Owners)
+    promises: Promises = field(default_factory=Promises)
+    elsewhere: delivery.Elsewhere | None = None
+
+    @property
+    def of_messages(self) -> delivery.Asked:
+        """What concerns messages one by one."""
+        return delivery.Asked(
+            ends=self.ends, owners=self.owners, promises=self.promises, elsewhere=self.elsewhere
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The messages and deliveries of whole groups."""
+    """The messages and deliveries of whole groups; ``marks`` and ``stray`` of each slice, where the family "delivery" is asked."""
 
     lives: Lives
     deliveries: Deliveries
     places: Places
+    marks: Sequence[tuple[delivery.Marks, delivery.Stray]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What the family "delivery" found; and of each group that lost a message the first and last send that got somewhere."""
+    """What the family "delivery" found; of each group that lost a message the first and last send that got somewhere; and what must be asked for elsewhere."""
 
     found: Mapping[int, Mapping[str, Found]]
     kept: Mapping[Place, tuple[int, int]]
+    stray: delivery.Stray
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +82,25 @@ GroupFamily = Callable[[Messages, Question], Any]
 
 def _delivery(messages: Messages, question: Question) -> Delivered:
     tally = Tally(messages.places, question.examples)
-    delivery.find(messages.lives, tally)
-    lost = {
-        (i.run, i.queue, i.group)
-        for kinds in tally.found.values()
-        if "lost" in kinds
-        for i in kinds["lost"].first
-    }
-    return Delivered(tally.found, {place: _kept(messages, place) for place in lost})
+    marks = joined([marks for marks, _ in messages.marks])
+    delivery.find(marks, messages.lives, tally)
+    return Delivered(
+        tally.found,
+        _kept(messages, delivery.lost(marks)),
+        delivery.joined(stray for _, stray in messages.marks),
+    )
 
 
-def _kept(messages: Messages, place: Place) -> tuple[int, int]:
+def _kept(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:
+    """Of each group that lost one, the first and last send of those that are not lost but got somewhere."""
     lives = messages.lives
-    here = (lives.place == messages.places.code(place)) & (lives.sent != NONE)
-    sent = lives.sent[here & ((lives.delivered != NONE) | lives.stored)]
-    return (int(sent.min()), int(sent.max())) if len(sent) else (-1, -1)
+    somewhere = (lives.sent != NONE) & ((lives.delivered != NONE) | lives.stored)
+    somewhere[lost] = False
+    result = {}
+    for place in np.unique(lives.place[lost]).tolist():
+        sent = lives.sent[(lives.place == place) & somewhere]
+        result[messages.places.named[place]] = (int(sent.min()), int(sent.max())) if len(sent) else (-1, -1)
+    return result
 
 
 def _order(messages: Messages, question: Question) -> Mapping[int, Mapping[str, Found]]:
@@ -93,7 +113,9 @@ def _sessions(messages: Messages, question: Question) -> Held:
     tally = Tally(messages.places, question.examples)
     sessions.find(messages.deliveries, tally)
     sessions.find_backwards(messages.deliveries, messages.places.grouped(), tally)
-    open_ = bool(sessions.conflicts(messages.deliveries, messages.places, None).any())
+    refused = question.promises.refuses_stale_acks
+    found = sessions.conflicts(messages.deliveries, messages.places, None, stale_acks_refused=refused)
+    open_ = bool(found.any())
     return Held(tally.found, open_)
 
 
@@ -127,6 +149,7 @@ def answer(
     places = Places()
     lives: list[Lives] = []
     deliveries: list[Deliveries] = []
+    marks: dict[str, list[Any]] = {}
     for table in part.slices(READ if rows else FOR_MESSAGES):
         columns = from_table(table, places)
         for name, row_family in rows.items():
@@ -136,9 +159,14 @@ def answer(
             some, others = lives_and_deliveries(columns, question.ends, before)
             lives.append(some)
             deliveries.append(others)
+            if "delivery" in groups:
+                looking = partial(delivery.marks, columns, some, question.of_messages, before)
+                _attempt("delivery", question.limit_s, marks, failed, looking)
     if groups and lives:
-        messages = Messages(joined(lives), joined(deliveries), places)
+        messages = Messages(joined(lives), joined(deliveries), places, marks.get("delivery", ()))
         for name, family in groups.items():
+            if name in failed:
+                continue
             _attempt(name, question.limit_s, given, failed, partial(family, messages, question))
     return Answer(given, failed)
 
@@ -189,6 +217,13 @@ def proofs(part: Part) -> list[sessions.Proofs]:
     return [sessions.proofs(from_table(table, Places())) for table in part.slices(FOR_MESSAGES)]
 
 
+def sends(part: Part, stray: delivery.Stray) -> delivery.Stray:
+    """The sends of some ids, of all slices."""
+    return delivery.joined(
+        delivery.first_sends(from_table(table, Places()), stray) for table in part.slices(FOR_MESSAGES)
+    )
+
+
 def conflicts(part: Part, question: Question, proven: Keyed) -> Mapping[int, Mapping[str, Found]]:
     """Holds that conflict, now that it is known how long each session certainly lived."""
     places = Places()
@@ -199,7 +234,8 @@ def conflicts(part: Part, question: Question, proven: Keyed) -> Mapping[int, Map
         before += len(some.place)
         deliveries.append(others)
     tally = Tally(places, question.examples)
-    sessions.conflicts(joined(deliveries), places, tally, proven)
+    refused = question.promises.refuses_stale_acks
+    sessions.conflicts(joined(deliveries), places, tally, proven, stale_acks_refused=refused)
     return tally.found
 
 

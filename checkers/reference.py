@@ -16,6 +16,7 @@ from typing import Any
 from checkers.anomaly import looked_for
 from checkers.instance import Instance
 from checkers.reference_liveness import liveness
+from checkers.reference_messages import again, fates, settled_twice, unflagged
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
 from checkers.schema import HARNESS
 from checkers.verdict import CheckOptions
@@ -31,10 +32,12 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
     """
     history = History(sorted(rows, key=lambda row: row["index"]))
     options = options or CheckOptions()
+    messages = _all(history)
     found = [
-        *_deliveries(history),
+        *fates(history, messages, options),
+        *again(history, messages),
         *_order(history),
-        *_sessions(history),
+        *_sessions(history, options),
         *split_brains(history.rows),
         *double_takeovers(history.rows),
         *zombies(history.rows),
@@ -73,6 +76,10 @@ class History:
             for r in self.rows
         )
         return {"browse", "end"} <= phases and not closed
+
+    def of_session(self, session: int) -> Sequence[Row]:
+        """The rows that name it."""
+        return self._of["session", session]
 
     def ended(self, transaction: int, f: str, type_: str) -> int | None:
         """Index of the first row of that end of a transaction."""
@@ -139,15 +146,16 @@ class Message:
     """What the definitions ask about one message."""
 
     def __init__(self, history: History, key: Key, rows: list[Row]) -> None:
-        self.queue, self.group, self.id = key
+        self.queue, self.group = key[:2]
+        self.id: int = key[2]  # type: ignore[assignment]  # only of rows that name a message
+        self.rows = rows
         self.sends = [r for r in rows if _is(r, "send", "invoke")]
         self.deliveries = [r for r in rows if _is(r, "deliver", "ok")]
-        self.stored = any(_is(r, "browse", "ok") for r in rows)
+        self.stored = [r for r in rows if _is(r, "browse", "ok")]
+        self.shown = [*self.deliveries, *self.stored]
         ok = [r["index"] for r in rows if _is(r, "send", "ok")]
         failed = any(_is(r, "send", "fail") for r in rows)
-        transaction = max(
-            (r["transaction"] for r in self.sends if r.get("transaction") is not None), default=None
-        )
+        self.transaction = transaction = _largest(self.sends, "transaction")
         if transaction is None:
             self.ok = min(ok, default=None)
             self.aborted = failed and not ok
@@ -158,9 +166,9 @@ class Message:
         self.sequence = _largest(self.sends, "sequence")
         self.digest = _largest(self.sends, "digest")
 
-    def instance(self, name: str, index: int) -> Instance:
+    def instance(self, name: str, index: int, key: str | None = None) -> Instance:
         """An anomaly of this message, shown by row ``index``."""
-        return Instance(name, self.queue, self.group, self.id, index)
+        return Instance(name, self.queue, self.group, self.id, index, key)
 
 
 def _largest(rows: Iterable[Row], column: str) -> Any:
@@ -169,31 +177,6 @@ def _largest(rows: Iterable[Row], column: str) -> Any:
 
 def _all(history: History) -> list[Message]:
     return [Message(history, key, rows) for key, rows in history.messages.items() if key[2] is not None]
-
-
-def _deliveries(history: History) -> Iterator[Instance]:
-    complete = history.looked_everywhere()
-    for (queue, group, message), rows in history.messages.items():
-        if message is None:
-            unreadable = [r["index"] for r in rows if _is(r, "deliver", "ok")]
-            if unreadable:
-                yield Instance("corrupted", queue, group, None, unreadable[0])
-    for m in _all(history):
-        if m.sends and m.ok is not None and not m.deliveries and complete:
-            yield m.instance("stuck" if m.stored else "lost", m.sends[0]["index"])
-        if not m.deliveries:
-            continue
-        first = m.deliveries[0]["index"]
-        if not m.sends:
-            yield m.instance("phantom", first)
-            continue
-        if any(
-            d.get("digest") is not None and m.digest is not None and d["digest"] != m.digest
-            for d in m.deliveries
-        ):
-            yield m.instance("corrupted", first)
-        if m.aborted:
-            yield m.instance("aborted-delivery", first)
 
 
 def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
@@ -266,7 +249,7 @@ def _answers(history: History, delivery: Row) -> list[Row]:
     ]
 
 
-def _sessions(history: History) -> Iterator[Instance]:
+def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
     holds: dict[tuple[str | None, str | None], list[Hold]] = defaultdict(list)
     for (queue, group, message), rows in history.messages.items():
         if message is None:
@@ -275,12 +258,14 @@ def _sessions(history: History) -> Iterator[Instance]:
         mine = [Hold(history, d) for d in deliveries]
         holds[queue, group] += mine
         found: dict[str, int] = {}
+        twice = settled_twice(history, Message(history, (queue, group, message), rows))
         for n, d in enumerate(deliveries):
             if n and _is_duplicate(history, rows, deliveries[:n], d):
                 found.setdefault("duplicate", d["index"])
-            elif n and d.get("redelivered") is False:
+            elif n and unflagged(history, deliveries[:n], d):
                 found.setdefault("unflagged-redelivery", d["index"])
-            if any(mine[n].conflicts(earlier) for earlier in mine[:n]):
+            settled = options.broker.refuses_stale_acks and d["index"] in twice
+            if settled or any(mine[n].conflicts(earlier) for earlier in mine[:n]):
                 found.setdefault("double-delivery", d["index"])
         for name, index in found.items():
             yield Instance(name, queue, group, message, index)

@@ -26,7 +26,9 @@ NONE: Final = np.iinfo(np.int64).min
 FOREVER: Final = 2**32 - 1
 """Above every index: an index must stay below 2^32, so that two of them and a session fit into one number."""
 
-SEND_INVOKE, SEND_OK, SEND_FAIL, DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK, BROWSE = range(1, 10)
+(
+    SEND_INVOKE, SEND_OK, SEND_FAIL, DELIVER, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE, NACK_OK, NACK_FAIL, BROWSE,
+) = range(1, 12)  # fmt: skip
 _KINDS: Final = {
     ("send", "invoke"): SEND_INVOKE,
     ("send", "ok"): SEND_OK,
@@ -34,16 +36,19 @@ _KINDS: Final = {
     ("deliver", "ok"): DELIVER,
     ("ack", "invoke"): ACK_INVOKE,
     ("ack", "ok"): ACK_OK,
+    ("ack", "fail"): ACK_FAIL,
     ("nack", "invoke"): NACK_INVOKE,
     ("nack", "ok"): NACK_OK,
+    ("nack", "fail"): NACK_FAIL,
     ("browse", "ok"): BROWSE,
 }
 
 FOR_MESSAGES: Final = (
-    "index", "type", "f", "queue", "group", "message", "producer", "sequence", "transaction", "session", "connection", "redelivered", "digest",
+    "index", "type", "f", "queue", "group", "message", "producer", "sequence", "transaction", "session", "connection", "broker", "redelivered",
+    "delivery_count", "digest", "value",
 )  # fmt: skip
 """The columns that the rules about messages read, beside ``run`` where there is one."""
-READ: Final = (*FOR_MESSAGES, "time", "process", "broker")
+READ: Final = (*FOR_MESSAGES, "time", "process")
 """All that any rule reads. A column that a table lacks reads as null throughout."""
 
 Place = tuple[int, str | None, str | None]
@@ -124,7 +129,9 @@ class Rows:
     connection: Column
     broker: Texts
     redelivered: Column
+    delivery_count: Column
     digest: Column
+    value: Texts
     id: npt.NDArray[np.int32]
     first_row: Numbers
 
@@ -160,7 +167,8 @@ def from_table(table: pa.Table, places: Places) -> Rows:
         index=index, time=numbers_of(table, "time"), process=numbers_of(table, "process"), run=run, f=f, type=type_,
         kind=table_of_kinds[f.codes, type_.codes], place=place, message=message, producer=_column_of(table, "producer"),
         sequence=_column_of(table, "sequence"), transaction=_column_of(table, "transaction"), session=_column_of(table, "session"),
-        connection=_column_of(table, "connection"), broker=texts_of(table, "broker"), redelivered=_column_of(table, "redelivered"), digest=_column_of(table, "digest"),
+        connection=_column_of(table, "connection"), broker=texts_of(table, "broker"), redelivered=_column_of(table, "redelivered"),
+        delivery_count=_column_of(table, "delivery_count"), digest=_column_of(table, "digest"), value=texts_of(table, "value"),
         id=ids, first_row=first_row,
     )  # fmt: skip
 
@@ -286,6 +294,28 @@ def highest(ids: npt.NDArray[Any], values: Numbers, size: int) -> Numbers:
     """The highest value of each id."""
     result = np.full(size, NONE, dtype=np.int64)
     np.maximum.at(result, ids, values)
+    return result
+
+
+def lowest(ids: npt.NDArray[Any], values: Numbers, size: int) -> Numbers:
+    """The lowest value of each id."""
+    result = np.full(size, FOREVER, dtype=np.int64)
+    np.minimum.at(result, ids, values)
+    return np.where(result == FOREVER, NONE, result)
+
+
+def earliest(*indexes: Numbers) -> Numbers:
+    """The lowest at each place; ``NONE`` only where all are."""
+    result = np.full(len(indexes[0]), FOREVER, dtype=np.int64)
+    for some in indexes:
+        np.minimum(result, some, out=result, where=some != NONE)
+    return np.where(result == FOREVER, NONE, result)
+
+
+def marked(ids: npt.NDArray[Any], size: int) -> Flags:
+    """Which ids occur."""
+    result = np.zeros(size, dtype=bool)
+    result[ids] = True
     return result
 
 

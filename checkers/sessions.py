@@ -42,6 +42,8 @@ def find(deliveries: Deliveries, tally: Tally) -> None:
     """The rules that ask nothing of other parts."""
     _firsts("duplicate", deliveries, deliveries.duplicate, tally)
     _firsts("unflagged-redelivery", deliveries, deliveries.unflagged, tally)
+    _firsts("late-delivery", deliveries, deliveries.late, tally)
+    _firsts("count-fell", deliveries, deliveries.fell, tally)
 
 
 def find_backwards(deliveries: Deliveries, grouped: Flags, tally: Tally) -> None:
@@ -63,7 +65,12 @@ def find_backwards(deliveries: Deliveries, grouped: Flags, tally: Tally) -> None
 
 
 def conflicts(
-    deliveries: Deliveries, places: Places, tally: Tally | None, proven: Keyed | None = None
+    deliveries: Deliveries,
+    places: Places,
+    tally: Tally | None,
+    proven: Keyed | None = None,
+    *,
+    stale_acks_refused: bool = True,
 ) -> Flags:
     """The places in which two holds conflict; ``double-delivery`` and ``group-split`` are told to ``tally``.
 
@@ -79,6 +86,8 @@ def conflicts(
     again = np.flatnonzero(_among_several(deliveries))
     order = again[np.lexsort((deliveries.index[again], deliveries.life[again]))]
     twice = order[_conflicting(deliveries, until, order, deliveries.life[order])]
+    if stale_acks_refused:
+        twice = np.union1d(twice, np.flatnonzero(deliveries.settled))
     found[deliveries.place[twice]] = True
     grouped = places.grouped()
     held = np.flatnonzero(grouped[deliveries.place])

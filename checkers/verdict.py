@@ -16,12 +16,27 @@ Severity = Literal["grave", "warning", "info"]
 GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
 
 
+class Promises(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker's acknowledgements and refusals mean: what its dialect promises, as far as a verdict depends on it.
+
+    ``nack`` says what becomes of a message that a client refused; ``delivery_attempts`` after how many refusals (nacks, and acks that were rolled
+    back) it is a dead letter (-1: never), and ``keeps_dead_letters`` whether a store keeps those. ``durable_acks``: an ack that was answered
+    ``ok`` outlives every failure that a send outlives. ``refuses_stale_acks``: an ack of what that session does not hold is never answered ``ok``.
+    """
+
+    nack: Literal["requeue", "dead-letter", "consume"] = "requeue"
+    delivery_attempts: int = -1
+    keeps_dead_letters: bool = True
+    durable_acks: bool = True
+    refuses_stale_acks: bool = True
+
+
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the test promised and how patient the judge is.
 
     ``deadline_s`` bounds each checker family alone; one that runs past it becomes unknown and hides no other.
     ``expect_faults`` says that the schedule had faults: then a history in which none was seen to bit is unknown.
-    ``examples`` is how many instances of a finding are named and kept in its details.
+    ``broker`` is what the broker's dialect promises. ``examples`` is how many instances of a finding are named and kept in its details.
     """
 
     guarantee: str = "at-least-once"
@@ -31,6 +46,7 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     deadline_s: float = 300.0
     expect_faults: bool = False
     examples: int = 10
+    broker: Promises = Promises()
 
     def __post_init__(self) -> None:
         if self.guarantee not in GUARANTEES:

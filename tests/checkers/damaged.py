@@ -159,8 +159,139 @@ def _nack(rows: list[Row], chance: random.Random) -> None:
 def _store(rows: list[Row], chance: random.Random) -> None:
     sent = [r for r in rows if r["f"] == "send"]
     if sent:
-        r = chance.choice(sent)
-        rows.append(o(0, -3, "ok", "browse", r["message"], group=r.get("group"), broker="a1", value="main"))
+        rows.append(_kept(chance.choice(sent), chance))
+
+
+def _kept(sent: Row, chance: random.Random) -> Row:
+    told = {name: sent.get(name) for name in ("group", "producer", "sequence")}
+    return o(0, -3, "ok", "browse", sent["message"], **told, broker=chance.choice(["a1", "a2", "b1"]), digest=sent["message"] * 7,
+             value=chance.choice(["main", "main", "dead-letter", "store-and-forward", None]))  # fmt: skip
+
+
+def _read_again(rows: list[Row], chance: random.Random) -> None:
+    """Stores that are read twice or more, with copies that are there each time or not."""
+    sent = [r for r in rows if r["f"] == "send"]
+    if not sent:
+        return
+    of = chance.choice(sent)
+    kept = [_kept(of, chance) for _ in range(chance.randint(1, 3))]
+    for _ in range(chance.randint(1, 3)):
+        rows += [dict(r) for r in kept if chance.random() < 0.9]
+        rows += [
+            o(0, -3, "ok", "browse", broker=broker) for broker in ("a1", "a2", "b1") if chance.random() < 0.9
+        ]
+
+
+def _one_owner(rows: list[Row], chance: random.Random) -> None:
+    at = chance.randrange(len(rows))
+    for broker in ("a1", "a2"):
+        rows.insert(
+            at,
+            o(
+                0,
+                -2,
+                "info",
+                "role",
+                broker=broker,
+                node_id=chance.choice(["n", "n", "o"]),
+                role="backup",
+                time_low=0,
+                time_high=0,
+            ),
+        )
+
+
+def _misplace(rows: list[Row], chance: random.Random) -> None:
+    """Some rows of a message in another group or queue than the others."""
+    shown = [
+        r for r in rows if r["f"] in ("deliver", "browse", "ack", "send") and r.get("message") is not None
+    ]
+    if shown:
+        r = chance.choice(shown)
+        if chance.random() < 0.7:
+            r["group"] = chance.choice([g for g in ("g", "h", None) if g != r.get("group")])
+        else:
+            r["queue"] = "r"
+
+
+def _alter(rows: list[Row], chance: random.Random) -> None:
+    shown = [r for r in rows if r["f"] in ("deliver", "browse") and r.get("message") is not None]
+    if shown:
+        chance.choice(shown)[chance.choice(["producer", "sequence", "digest"])] = 99
+
+
+def _stale(rows: list[Row], chance: random.Random) -> None:
+    """An ack in a session, whatever it got."""
+    delivered = [r for r in rows if r["f"] == "deliver" and r.get("message") is not None]
+    if delivered:
+        of = chance.choice(delivered)
+        answer = {k: of.get(k) for k in ("queue", "group", "message", "producer", "sequence")}
+        answer["session"] = chance.choice([of["session"], 1, 2, 9, None])
+        at = chance.randrange(len(rows) + 1)
+        rows[at:at] = [
+            o(0, 190, "invoke", "ack", **answer),
+            o(0, 190, chance.choice(["ok", "fail"]), "ack", broker="a1", **answer),
+        ]
+
+
+def _leave(rows: list[Row], chance: random.Random) -> None:
+    """A session that is left in order, and perhaps goes on."""
+    session = chance.randint(1, 3)
+    at = chance.randrange(len(rows) + 1)
+    rows.insert(at, o(0, 180, "invoke", "unsubscribe", session=session))
+    if chance.random() < 0.8:
+        rows.insert(
+            chance.randrange(at, len(rows)) + 1, o(0, 180, "ok", "unsubscribe", session=session, broker="a1")
+        )
+
+
+def _join(rows: list[Row], chance: random.Random) -> None:
+    at = chance.randrange(len(rows) + 1)
+    rows.insert(at, o(0, 170, "invoke", "subscribe", session=chance.choice([1, 2, 3, 9])))
+
+
+def _count(rows: list[Row], chance: random.Random) -> None:
+    for r in rows:
+        if r["f"] == "deliver" and chance.random() < 0.7:
+            r["delivery_count"] = chance.choice([1, 1, 2, 3])
+
+
+def _transact(rows: list[Row], chance: random.Random) -> None:
+    """Rows of one message and operation into a transaction, however it ends."""
+    some = [r for r in rows if r["f"] in ("send", "ack", "nack") and r.get("message") is not None]
+    if not some:
+        return
+    chosen, transaction = chance.choice(some), 500 + chance.randrange(3)
+    for r in some:
+        if (r["f"], r["message"]) == (chosen["f"], chosen["message"]):
+            r["transaction"] = transaction
+    for _ in range(chance.randint(0, 2)):
+        f = chance.choice(["commit", "commit", "abort"])
+        at = chance.randrange(len(rows) + 1)
+        rows.insert(at, o(0, 160, "invoke", f, transaction=transaction))
+        rows.insert(
+            chance.randrange(at, len(rows)) + 1,
+            o(0, 160, chance.choice(["ok", "ok", "info", "fail"]), f, transaction=transaction),
+        )
+
+
+def _vanish(rows: list[Row], chance: random.Random) -> None:
+    """What a session held is gone with it: its answers and what came of them are taken away."""
+    delivered = [r for r in rows if r["f"] == "deliver" and r.get("message") is not None]
+    if not delivered:
+        return
+    of = chance.choice(delivered)
+    at = rows.index(of)
+    rows[at + 1 :] = [r for r in rows[at + 1 :] if r.get("message") != of["message"] or r["f"] == "send"]
+    after = chance.choice([0, at + 1, len(rows)])
+    answer = {k: of.get(k) for k in ("queue", "group", "message", "producer", "sequence", "session")}
+    f, outcome = chance.choice(
+        [("nack", "ok"), ("nack", "info"), ("ack", "fail"), ("ack", "info"), (None, None), (None, None)]
+    )
+    if f is not None:
+        rows += [o(0, 175, "invoke", f, **answer), o(0, 175, outcome, f, broker="a1", **answer)]
+    if f is None or chance.random() < 0.3:
+        rows.insert(after, o(0, 175, "info", "disconnect", session=of.get("session"), broker="a1"))
 
 
 def _closed(rows: list[Row], chance: random.Random) -> None:
@@ -261,7 +392,7 @@ DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
         _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _succession, _view, _move, _quiet, _slow, _overlap,
-        _strand,
+        _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _vanish,
     )
 }  # fmt: skip
 

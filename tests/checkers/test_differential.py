@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import msgspec
 import pytest
 from checker_rows import file_instances, spark_instances
 from damaged import DAMAGE, correct, damage, histories
@@ -17,9 +18,15 @@ from hypothesis import strategies as st
 
 from checkers import reference
 from checkers.anomaly import looked_for
-from checkers.verdict import CheckOptions
+from checkers.verdict import CheckOptions, Promises
 
 OPTIONS = CheckOptions(unavailable_bound_s=2.0, recovery_bound_s=1.0)
+BROKERS = (
+    Promises(),
+    Promises(delivery_attempts=1),
+    Promises(nack="dead-letter", durable_acks=False),
+    Promises(nack="consume", delivery_attempts=0, keeps_dead_letters=False, refuses_stale_acks=False),
+)
 EVERY_KIND = looked_for(OPTIONS)
 
 
@@ -49,8 +56,9 @@ def damaged(seeds):
 def test_they_agree_on_files_too_whole_or_in_slices(tmp_path, slice_rows):
     """The same work as Spark's tasks do, done here: cheap enough for thousands."""
     for number, rows in enumerate(damaged(range(800))):
-        found = file_instances(tmp_path / str(number), rows, OPTIONS, slice_rows=slice_rows)
-        assert_same(found, rows)
+        options = msgspec.structs.replace(OPTIONS, broker=BROKERS[number % len(BROKERS)])
+        found = file_instances(tmp_path / str(number), rows, options, slice_rows=slice_rows)
+        assert_same(found, rows, options)
 
 
 def agree(spark, batch):
@@ -59,8 +67,8 @@ def agree(spark, batch):
         assert_same(found, rows)
 
 
-def assert_same(found, rows):
-    expected = set(reference.find(rows, OPTIONS))
+def assert_same(found, rows, options=OPTIONS):
+    expected = set(reference.find(rows, options))
     assert found == expected, "\n".join(
         [
             "columns alone:",
@@ -81,8 +89,14 @@ def test_the_generator_reaches_every_kind_of_finding():
             (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(1, 4))
         ]
         rows = damage(correct(seed, transactions=bool(seed % 2)), edits)
-        seen.update({i.name for i in reference.find(rows, OPTIONS)})
-    for name in EVERY_KIND:
+        seen.update(
+            {
+                name
+                for i in reference.find(rows, OPTIONS)
+                for name in (i.name, i.key if i.name == "lost" else i.name)
+            }
+        )
+    for name in (*EVERY_KIND, "never delivered", "after delivery"):
         assert seen[name] >= 3, (name, seen)
 
 

@@ -1,0 +1,330 @@
+"""The second implementation of what became of each message, and of what was delivered again: the definitions as loops.
+
+Sees the rows of one message at a time, and of the whole history only what the definitions ask for: where an id was sent, how sessions and
+transactions ended, who holds which store and how often it was read. Nothing here shares code with the rules on columns.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from checkers.instance import Instance
+from checkers.schema import HARNESS, MONITOR
+from checkers.verdict import CheckOptions
+
+if TYPE_CHECKING:
+    from checkers.reference import History, Message
+
+Row = Mapping[str, Any]
+
+
+def fates(history: History, messages: Sequence[Message], options: CheckOptions) -> Iterator[Instance]:
+    """Lost, stuck, resurrected, phantom, corrupted, aborted-delivery and read-uncommitted."""
+    for (queue, group, message), rows in history.messages.items():
+        if message is None:
+            unreadable = [r["index"] for r in rows if _is(r, "deliver", "ok") or _unreadable_in_store(r)]
+            if unreadable:
+                yield Instance("corrupted", queue, group, None, min(unreadable))
+    complete = history.looked_everywhere()
+    sent = first_sends(messages)
+    astray = {m.id for m in messages if misplaced(m, sent) is not None}
+    stores = Stores(history)
+    for m in messages:
+        found = {
+            "phantom": _phantom(m, sent, options),
+            "corrupted": _corrupted(m, sent),
+            "aborted-delivery": _first(m.shown) if m.sends and m.aborted else None,
+            "read-uncommitted": _read_uncommitted(history, m),
+            "resurrected": _resurrected(history, m, stores, options),
+        }
+        for name, index in found.items():
+            if index is not None:
+                yield m.instance(name, index)
+        if complete and m.id not in astray:
+            yield from _left_over(history, m, options)
+
+
+def _is(r: Row, f: str, type_: str) -> bool:
+    return bool(r["f"] == f and r["type"] == type_)
+
+
+def _first(rows: Iterable[Row]) -> int | None:
+    return min((r["index"] for r in rows), default=None)
+
+
+def _unreadable_in_store(r: Row) -> bool:
+    """A body that is nobody's; one that was cut makes no claim, and so has no digest."""
+    return _is(r, "browse", "ok") and r.get("digest") is not None
+
+
+# ------------------------------------------------------------------------------------------ what nobody sent, or not so
+
+
+def first_sends(messages: Iterable[Message]) -> dict[int, int]:
+    """Of each id the first invocation of a send of it, to whatever queue and group."""
+    sent: dict[int, int] = {}
+    for m in messages:
+        for r in m.sends:
+            sent[m.id] = min(r["index"], sent.get(m.id, r["index"]))
+    return sent
+
+
+def misplaced(m: Message, sent: Mapping[int, int]) -> int | None:
+    """The first row that shows it in a queue and group to which it had not been sent, though it had been to another."""
+    shown, here = _first(m.shown), _first(m.sends)
+    if shown is None or (here is not None and here < shown):
+        return None
+    return shown if sent.get(m.id, shown) < shown else None
+
+
+def _phantom(m: Message, sent: Mapping[int, int], options: CheckOptions) -> int | None:
+    """Delivered, stored or acknowledged before any send of it was invoked; or acknowledged in a session that never got it."""
+    acks = [r for r in m.rows if _is(r, "ack", "ok")]
+    wrong = [r["index"] for r in (*m.shown, *acks) if sent.get(m.id, r["index"]) >= r["index"]]
+    if options.broker.refuses_stale_acks:
+        wrong += [r["index"] for r in acks if r.get("session") is not None and not _got(m, r)]
+    return min(wrong, default=None)
+
+
+def _got(m: Message, ack: Row) -> bool:
+    return any(d.get("session") == ack["session"] and d["index"] < ack["index"] for d in m.deliveries)
+
+
+def _corrupted(m: Message, sent: Mapping[int, int]) -> int | None:
+    wrong = [
+        r["index"]
+        for r in m.shown
+        if any(
+            r.get(column) is not None and meant is not None and r[column] != meant
+            for column, meant in (("digest", m.digest), ("producer", m.producer), ("sequence", m.sequence))
+        )
+    ]
+    elsewhere = misplaced(m, sent)
+    return min([*wrong, *([] if elsewhere is None else [elsewhere])], default=None)
+
+
+def _read_uncommitted(history: History, m: Message) -> int | None:
+    if m.transaction is None or not m.deliveries:
+        return None
+    first = int(m.deliveries[0]["index"])
+    asked = history.ended(m.transaction, "commit", "invoke")
+    return first if asked is None or first < asked else None
+
+
+# ------------------------------------------------------------------------------------------------- what is in a store
+
+
+class Stores:
+    """How often each broker's stores were read, and whose they are."""
+
+    def __init__(self, history: History) -> None:
+        self._read: dict[str | None, list[int]] = defaultdict(list)
+        self._owner: dict[str | None, str] = {}
+        for r in history.rows:
+            if r["process"] == HARNESS and _is(r, "browse", "ok") and r.get("queue") is None:
+                self._read[r.get("broker")].append(r["index"])
+            if r["process"] == MONITOR and r["f"] == "role" and r.get("node_id") is not None:
+                self._owner[r.get("broker")] = r["node_id"]
+
+    def copies(self, stored: Iterable[Row], back: int) -> dict[str | None, int]:
+        """Of each owner how many copies it had at the last reading (``back`` 1) or the one before (2): of its brokers, the highest."""
+        counts: Counter[str | None] = Counter()
+        for r in stored:
+            ends = self._read[r.get("broker")]
+            if len(ends) >= back and sum(end < r["index"] for end in ends) == len(ends) - back:
+                counts[r.get("broker")] += 1
+        result: dict[str | None, int] = {}
+        for broker, count in counts.items():
+            owner = self._owner.get(broker, broker)
+            result[owner] = max(count, result.get(owner, 0))
+        return result
+
+
+def _resurrected(history: History, m: Message, stores: Stores, options: CheckOptions) -> int | None:
+    """In a store though acknowledged; or in several copies, twice in the same way."""
+    if options.broker.durable_acks:
+        settled = min((at for at, _ in settlements(history, m)), default=None)
+        left = [r for r in m.stored if r.get("value") in ("main", "dead-letter")]
+        back = [r["index"] for r in left if settled is not None and settled < r["index"]]
+        if back:
+            return int(min(back))
+    main = [r for r in m.stored if r.get("value") == "main"]
+    now = stores.copies(main, 1)
+    if sum(now.values()) > 1 and now == stores.copies(main, 2):
+        return max(int(r["index"]) for r in main)
+    return None
+
+
+def settlements(history: History, m: Message) -> Iterator[tuple[int, Row]]:
+    """Acks that were answered ``ok``, each with the index from which it was certain: in a transaction, its commit's ``ok``."""
+    for r in m.rows:
+        if _is(r, "ack", "ok") and r.get("session") is not None:
+            transaction = r.get("transaction")
+            at = r["index"] if transaction is None else history.ended(transaction, "commit", "ok")
+            if at is not None:
+                yield at, r
+
+
+# ---------------------------------------------------------------------------------------------------- what is left over
+
+
+def _left_over(history: History, m: Message, options: CheckOptions) -> Iterator[Instance]:
+    """Lost or stuck: owed, in nobody's hands, and given up neither."""
+    if not m.sends or m.ok is None or _released(history, m, options):
+        return
+    if not all(_given_back(history, m, d, options) for d in m.deliveries):
+        return
+    dead = _may_be_dead(history, m, options)
+    if m.stored:
+        if not (dead and all(r.get("value") == "dead-letter" for r in m.stored)):
+            yield m.instance("stuck", m.sends[0]["index"])
+    elif not (dead and not options.broker.keeps_dead_letters):
+        kind = "after delivery" if m.deliveries else "never delivered"
+        yield m.instance("lost", m.sends[0]["index"], kind)
+
+
+def _releasing(options: CheckOptions) -> tuple[str, ...]:
+    return ("ack", "nack") if options.broker.nack == "consume" else ("ack",)
+
+
+def _released(history: History, m: Message, options: CheckOptions) -> bool:
+    """An ack of it happened, or may have: it was asked and not answered ``fail``, nor was its transaction rolled back or left without a commit."""
+    asked = failed = 0
+    for r in m.rows:
+        transaction = r.get("transaction")
+        if r["f"] in _releasing(options) and (transaction is None or _may_be_committed(history, transaction)):
+            if r["type"] == "ok":
+                return True
+            asked += r["type"] == "invoke"
+            failed += r["type"] == "fail"
+    return asked > failed
+
+
+def _may_be_committed(history: History, transaction: int) -> bool:
+    asked = any(history.ended(transaction, "commit", type_) is not None for type_ in ("invoke", "ok"))
+    return asked and history.ended(transaction, "commit", "fail") is None
+
+
+def _given_back(history: History, m: Message, d: Row, options: CheckOptions) -> bool:
+    """Whether its session certainly holds it no more, without having acknowledged it."""
+    session = d.get("session")
+    if session is None:
+        return False
+    if session_over(history, session) is not None:
+        return True
+    mine = [r for r in m.rows if r.get("session") == session and r["index"] > d["index"]]
+    refusing = options.broker.nack != "consume"
+    for asked in mine:
+        if asked["type"] != "invoke" or asked["f"] not in ("ack", "nack"):
+            continue
+        transaction = asked.get("transaction")
+        if transaction is None:
+            back = "fail" if asked["f"] == "ack" else "ok" if refusing else None
+            if any(
+                _is(r, asked["f"], str(back)) and r["index"] > asked["index"] and r.get("transaction") is None
+                for r in mine
+            ):
+                return True
+        else:
+            ways = [("abort", "ok"), ("commit", "fail")]
+            if asked["f"] == "nack" and refusing:
+                ways.append(("commit", "ok"))
+            if any(history.ended(transaction, f, type_) is not None for f, type_ in ways):
+                return True
+    return False
+
+
+def session_over(history: History, session: int) -> int | None:
+    """From which row on nothing may be delivered in it: its unsubscribe was answered, or its connection had ended."""
+    rows = history.of_session(session)
+    gone = [r["index"] for r in rows if r["f"] == "disconnect"][:1]
+    asked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
+    answered = [r["index"] for r in rows if _is(r, "unsubscribe", "ok")]
+    if asked is not None and answered and answered[-1] > asked:
+        gone.append(answered[-1])
+    return min(gone, default=None)
+
+
+def _may_be_dead(history: History, m: Message, options: CheckOptions) -> bool:
+    """Whether it was refused so often that the broker may have given it up."""
+    nacks = acks = 0
+    for r in m.rows:
+        transaction = r.get("transaction")
+        nacks += _is(r, "nack", "invoke")
+        acks += (
+            _is(r, "ack", "invoke")
+            and transaction is not None
+            and history.ended(transaction, "abort", "invoke") is not None
+        )
+    if options.broker.nack == "dead-letter" and nacks:
+        return True
+    return 0 <= options.broker.delivery_attempts <= nacks + acks
+
+
+# -------------------------------------------------------------------------------------------------- what came again
+
+
+def again(history: History, messages: Iterable[Message]) -> Iterator[Instance]:
+    """late-delivery and count-fell."""
+    for m in messages:
+        mine = [d for d in m.deliveries if d.get("session") is not None]
+        late = [d["index"] for d in mine if _is_late(history, d)]
+        if late:
+            yield m.instance("late-delivery", late[0])
+        fell = [
+            d["index"]
+            for n, d in enumerate(mine)
+            if d.get("delivery_count") is not None
+            and any(
+                e.get("delivery_count") is not None
+                and e["delivery_count"] > d["delivery_count"]
+                and _certainly_before(history, e, d)
+                for e in mine[:n]
+            )
+        ]
+        if fell:
+            yield m.instance("count-fell", fell[0])
+
+
+def _is_late(history: History, d: Row) -> bool:
+    over = session_over(history, d["session"])
+    return over is not None and over < d["index"]
+
+
+def _certainly_before(history: History, e: Row, d: Row) -> bool:
+    """Whether the broker sent ``e``, which was read first, before ``d``: in one session, or before the other session was asked for."""
+    begun = history.session_begin(d["session"])
+    return bool(e["session"] == d["session"] or (begun is not None and begun > e["index"]))
+
+
+def unflagged(history: History, earlier: Sequence[Row], d: Row) -> bool:
+    """Whether ``d``, read after ``earlier``, lacks a mark that it must have had: what is read last may have been sent first, but only one delivery is the first."""
+    return d.get("redelivered") is False and any(
+        e.get("redelivered") is False or not _may_have_been_sent_before(history, d, e) for e in earlier
+    )
+
+
+def _may_have_been_sent_before(history: History, d: Row, e: Row) -> bool:
+    """Whether ``d`` may be older than ``e``, which was read before it."""
+    count, other = d.get("delivery_count"), e.get("delivery_count")
+    if _certainly_before(history, e, d) or (count is not None and other is not None and other <= count):
+        return False
+    known = history.session_begin(d["session"]) is not None
+    return known or (count == 1 and other is not None)
+
+
+def settled_twice(history: History, m: Message) -> set[int]:
+    """Deliveries whose message two sessions settled, the second of which had it before the first had done so."""
+    first: dict[int, tuple[int, int]] = {}
+    for at, r in settlements(history, m):
+        pair = (at, r["index"])
+        first[r["session"]] = min(pair, first.get(r["session"], pair))
+    found = []
+    for session, (at, row) in first.items():
+        got = [d["index"] for d in m.deliveries if d.get("session") == session and d["index"] < row]
+        if got:
+            found.append((at, row, max(got)))
+    found.sort()
+    return {max(got, found[0][2]) for _, _, got in found[1:] if got < found[0][0]}

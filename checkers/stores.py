@@ -1,0 +1,125 @@
+"""What the stores hold at the end that they must not: messages that were acknowledged, and copies.
+
+A copy proves nothing by itself: a message that moves from one broker to another may be read in both. So copies count where two successive
+readings of the stores, one after the other, found the same of them; whoever reads the stores reads again where he sees any. The brokers
+of one node ID are one owner: they are meant to hold the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from checkers.ends import Ends
+from checkers.facts import Facts
+from checkers.rows import ACK_OK, BROWSE, NONE, Flags, Numbers, Rows, counted, lowest, marked
+
+_READINGS: Final = 2
+Broker = tuple[int, str | None]
+"""(run, name)."""
+Held = tuple[int, str | None]
+"""(owner, broker)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owners:
+    """By (run, broker): where each reading of its stores ended, and whose they are (as a number)."""
+
+    ended: Mapping[Broker, Sequence[int]] = field(default_factory=dict)
+    owner: Mapping[Broker, int] = field(default_factory=dict)
+
+
+def owners(known: Mapping[int, Facts]) -> Owners:
+    """From what the harness and the monitor wrote down."""
+    ended: dict[Broker, list[int]] = {}
+    owner: dict[Broker, int] = {}
+    numbers: dict[str | None, int] = {}
+    for run, facts in known.items():
+        for row in facts.readings:
+            ended.setdefault((run, row["broker"]), []).append(row["index"])
+        node_ids = {
+            row["broker"]: row["node_id"]
+            for row in facts.roles
+            if row["f"] == "role" and row["node_id"] is not None
+        }
+        for row in facts.readings:
+            name = row["broker"]
+            owner[run, name] = numbers.setdefault(node_ids.get(name, name), len(numbers))
+    return Owners(ended, owner)
+
+
+def resurrected(rows: Rows, ends: Ends, whose: Owners, *, durable_acks: bool) -> Numbers:
+    """Of each message the row of a store that shows it; ``NONE`` for all others."""
+    at = rows.of(BROWSE)
+    at = at[rows.message[at] != NONE]
+    if not len(at):
+        return np.full(rows.messages, NONE, dtype=np.int64)
+    main = at[_in(rows, at, "main")]
+    copies = _copies(rows, main, whose)
+    if not durable_acks:
+        return copies
+    back = _though_acknowledged(rows, ends, np.concatenate([main, at[_in(rows, at, "dead-letter")]]))
+    return np.where(back == NONE, copies, back)
+
+
+def _in(rows: Rows, at: Numbers, store: str) -> Flags:
+    result: Flags = rows.value.codes[at] == rows.value.code(store)
+    return result
+
+
+def _though_acknowledged(rows: Rows, ends: Ends, at: Numbers) -> Numbers:
+    acks = rows.of(ACK_OK)
+    acks = acks[marked(rows.id[at], rows.messages)[rows.id[acks]]]
+    acks = acks[rows.session[acks] != NONE]
+    since = settlement(rows, ends, acks)
+    settled = lowest(rows.id[acks[since != NONE]], since[since != NONE], rows.messages)
+    after = at[(settled[rows.id[at]] != NONE) & (settled[rows.id[at]] < rows.index[at])]
+    return lowest(rows.id[after], rows.index[after], rows.messages)
+
+
+def settlement(rows: Rows, ends: Ends, acks: Numbers) -> Numbers:
+    """Since when an ack that was answered ``ok`` is certain: in a transaction, since its commit's ``ok``."""
+    transaction = rows.transaction[acks]
+    commit = ends.transactions.find("commit", rows.run[acks], transaction)
+    return np.where(transaction == NONE, rows.index[acks], commit)
+
+
+def _copies(rows: Rows, main: Numbers, whose: Owners) -> Numbers:
+    """Messages of which the last reading found several copies, and the reading before it the same."""
+    found = np.full(rows.messages, NONE, dtype=np.int64)
+    several = counted(rows.id[main], rows.messages) > 1
+    main = main[several[rows.id[main]]]
+    if not len(main):
+        return found
+    # One by one: what is left in a store is little, and what is there twice less.
+    readings: dict[int, tuple[Counter[Held], Counter[Held]]] = {}
+    for one, run, code, index in zip(
+        rows.id[main].tolist(), rows.run[main].tolist(), rows.broker.codes[main].tolist(), rows.index[main].tolist(), strict=True
+    ):  # fmt: skip
+        broker = (run, rows.broker.values[code] if code >= 0 else None)
+        ended = whose.ended.get(broker, ())
+        back = len(ended) - bisect_left(ended, index)
+        if 1 <= back <= _READINGS:
+            counts = readings.setdefault(one, (Counter(), Counter()))
+            counts[back - 1][whose.owner[broker], broker[1]] += 1
+        found[one] = index
+    wrong = {
+        one
+        for one, (last, before) in readings.items()
+        if sum(_by_owner(last).values()) > 1 and _by_owner(last) == _by_owner(before)
+    }
+    found[[one for one in np.flatnonzero(found != NONE).tolist() if one not in wrong]] = NONE
+    return found
+
+
+def _by_owner(counts: Counter[Held]) -> dict[int, int]:
+    """How many copies each owner has: of its brokers, the highest."""
+    result: dict[int, int] = {}
+    for (owner, _), count in counts.items():
+        result[owner] = max(count, result.get(owner, 0))
+    return result
