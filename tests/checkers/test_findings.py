@@ -120,10 +120,10 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*send(0, 1), *deliver(5, 1), o(7, 11, "ok", "deliver", session=1, broker="a1", error="no JSON")], {"corrupted"}),
     "a failed send that arrives is an aborted delivery": ([*send(0, 1, "fail"), *deliver(5, 1)], {"aborted-delivery"}),
     "an unknown send that arrives is fine": ([*send(0, 1, "info"), *deliver(5, 1)], set()),
-    "a rolled back message that arrives is an aborted delivery": (
-        [*send(0, 1, transaction=5), *end(3, "abort", 5), *deliver(8, 1)], {"aborted-delivery"}),
-    "a roll-back of unknown end aborts nothing for certain": (
-        [*send(0, 1, transaction=5), *end(3, "abort", 5, "info"), *deliver(8, 1)], set()),
+    "a rolled back message that arrives is an aborted delivery, and nobody ever committed it": (
+        [*send(0, 1, transaction=5), *end(3, "abort", 5), *deliver(8, 1)], {"aborted-delivery", "read-uncommitted"}),
+    "a roll-back of unknown end aborts nothing for certain, but commits nothing either": (
+        [*send(0, 1, transaction=5), *end(3, "abort", 5, "info"), *deliver(8, 1)], {"read-uncommitted"}),
     "a delivery after a certain ack is a duplicate": (
         [*send(0, 1), *deliver(5, 1), *answer(6, 1), *gone(8, 1), *deliver(9, 1, 2, redelivered=True)], {"duplicate"}),
     "a delivery after a certain ack in a session that began before it and was lost may have been under way": (
