@@ -23,7 +23,9 @@ Of the harness
     restart       broker: it had ended by itself and was started again, as a service manager would, when no fault was in force
     browse        ``ok`` per message found in a store: queue, group, message, producer, sequence, digest, broker, value = the store
                   ("main", "dead-letter", "store-and-forward"); ``info`` without message: that broker's stores could not be read (error);
-                  ``ok`` without message: that broker's stores were read completely
+                  ``ok`` without queue: that broker's stores were read completely, this reading ends here. Brokers that have a message twice, or
+                  that another has, too, are read once more. In a main store queue and group are what the broker says, else what the body says.
+                  digest is null where the body was cut and its digest is not known; a body that is nobody's has a digest and no message
     view          what a live broker takes for true when the cluster has recovered and had time to agree: broker, time_low, time_high,
                   value = JSON {"kind", "key", "value"}: of kind "members" or "topology" the key is a node ID, the value who is live with it; of others
                   what there is to agree on (the owner of a group, a durable subscription). ``ok``: it gave this answer, and no other, to

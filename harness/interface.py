@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from checkers.verdict import Promises
 from harness.outside import DatabasePlan, Disk, Outside, StorePlan
 from harness.status import Status as Status  # noqa: PLC0414 - whoever imports this module finds it here
 
@@ -139,8 +140,8 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message found in a broker's store when the test looks into it at the end.
 
-    ``store`` is "main", "dead-letter" or "store-and-forward"; ``body`` is what was stored; of a large message
-    only the beginning, and then ``digest`` is the CRC-32C of all of it.
+    ``store`` is "main", "dead-letter" or "store-and-forward"; ``queue`` is where it is meant to go, ``group`` what its header says; ``body`` is what was
+    stored; of a large message only the beginning, and then ``digest`` is the CRC-32C of all of it, or ``cut`` says that nobody knows it.
     """
 
     store: str
@@ -148,6 +149,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None
     body: bytes
     digest: int | None = None
+    cut: bool = False
 
 
 class InfrastructureError(Exception):
@@ -280,6 +282,10 @@ class System(Protocol):
     name: str
     dialect: Dialect
     policies: Mapping[str, str]  # policy -> one line about it
+
+    def promises(self, spec: TestSpec) -> Promises:
+        """What acknowledgements and refusals mean in its dialect, configured as the spec asks."""
+        ...
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """The nodes of the cluster that the spec asks for. Raises UsageError for what the policy cannot be."""

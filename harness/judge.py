@@ -17,6 +17,7 @@ from harness import partition
 from harness import store as stores
 from harness.history import recover
 from harness.interface import InfrastructureError, TestSpec, UsageError
+from harness.systems.registry import for_policy
 
 if TYPE_CHECKING:
     from checkers.verdict import Verdict
@@ -74,6 +75,7 @@ def judge(store: Path, spark: Callable[[], Any], spec: TestSpec | None = None) -
         unavailable_bound_s=spec.unavailable_bound_s,
         recovery_bound_s=spec.recovery_bound_s,
         expect_faults=bool(schedule is not None and schedule.faults),
+        broker=for_policy(spec.policy).promises(spec),
     )
     try:
         verdict = api.check([store / partition.DIRECTORY], options, spark())

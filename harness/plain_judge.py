@@ -16,6 +16,7 @@ from checkers.reference import find
 from checkers.reference_liveness import unavailabilities
 from checkers.verdict import CheckOptions
 from harness.interface import Schedule, TestSpec
+from harness.systems.registry import for_policy
 
 Row = Mapping[str, Any]
 
@@ -37,6 +38,7 @@ def options_of(spec: TestSpec, schedule: Schedule) -> CheckOptions:
         unavailable_bound_s=spec.unavailable_bound_s,
         recovery_bound_s=spec.recovery_bound_s,
         expect_faults=bool(schedule.faults),
+        broker=for_policy(spec.policy).promises(spec),
     )
 
 

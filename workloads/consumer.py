@@ -45,7 +45,7 @@ class Consumer:
     """
 
     __slots__ = (
-        "_client", "_connection", "_context", "_counters", "_held", "_hold_s", "_loop", "_nodes", "_open", "_prefetch", "_processes", "_queues",
+        "_client", "_connection", "_context", "_counters", "_held", "_hold_s", "_leaving", "_left", "_loop", "_nodes", "_open", "_prefetch", "_processes", "_queues",
         "_random", "_record", "_sessions", "_store_session", "_timer", "_unclean_at", "acks_open", "attached", "delivered_at", "observer", "zone",
     )  # fmt: skip
 
@@ -84,6 +84,8 @@ class Consumer:
         self._store_session: str | None = None
         self._connection: Connection | None = None
         self._open: dict[str, Session] = {}  # by subscription id, which is the session's number
+        self._left: dict[str, Session] = {}  # of this connection, those that ended in order
+        self._leaving = False
         self._held: deque[tuple[float, Session, str, Payload | None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
@@ -97,6 +99,7 @@ class Consumer:
 
     async def run(self) -> None:
         """Be there: connect, subscribe, consume, and again after every loss; returns when ``leave`` is done."""
+        self._leaving = False
         client = FailoverClient(
             self._context,
             self.zone,
@@ -122,12 +125,12 @@ class Consumer:
             return
         self._held.clear()
         self.attached.clear()
+        self._leaving = True
         if connection is not None and style == "unsubscribe":
             await self._unsubscribe(connection)
         elif connection is not None:
             await self._settle(connection)
-        # What arrives after these rows finds no open session, and is not recorded as delivered to an ended one.
-        self._end_sessions("consumer left")
+        # The sessions that are still open end with the answer to DISCONNECT: what comes before it was sent to them.
         await client.finish()
 
     async def _unsubscribe(self, connection: Connection) -> None:
@@ -148,6 +151,7 @@ class Consumer:
 
     def _up(self, connection: Connection) -> None:
         self._connection = connection
+        self._left.clear()
         connection.on_message = self._message
         for queue in self._queues:
             session = self._sessions.begin(queue, connection.broker, connection.number)
@@ -180,16 +184,18 @@ class Consumer:
             self.attached.set()
 
     def ended(self, session: Session) -> None:
-        """A session never began, or its end is confirmed: no disconnect row will follow."""
+        """A session never began, or its end is confirmed: no disconnect row will follow. What comes for it now comes too late."""
         self._open.pop(session.subscription, None)
+        self._left[session.subscription] = session
 
     # -------------------------------------------------------------------------------------------------- consuming
 
     def _message(self, frame: Frame) -> None:
         headers = frame.headers
-        session = self._open.get(headers.get("subscription", ""))
+        subscription = headers.get("subscription", "")
+        session = self._open.get(subscription) or self._left.get(subscription)
         if session is None:
-            return  # of a subscription whose end is confirmed: the broker's receipt overtook it, or it is nobody's
+            return  # nobody's
         body = frame.body
         try:
             redelivered, count = self._context.dialect.delivery(headers)
@@ -230,8 +236,8 @@ class Consumer:
                 delivery_count=count,
                 digest=digest(body),
             )
-        if session.ending:
-            return
+        if session.ending or self._leaving:
+            return  # not ours to acknowledge any more: the session, or the connection, is about to be gone
         ack_id = headers.get("ack") or headers.get("message-id", "")
         if not self._hold_s:
             self._acknowledge(session, ack_id, payload)

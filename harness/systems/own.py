@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from broker import config
 from broker.seams import Seams
 from broker.storage.volume import Volume
+from checkers.verdict import Promises
 from harness.interface import (
     Address,
     Dialect,
@@ -142,6 +143,19 @@ class OwnSystem:
     def __init__(self) -> None:
         self.dialect: Dialect = OwnDialect()
         self._admin = AdminClients(Credentials())
+
+    def promises(self, spec: TestSpec) -> Promises:
+        """A NACK asks for the message again; so many of them, and of acks that were rolled back, make it a dead letter."""
+        # Of several settings the one under which a message dies first: nobody is accused of what another would allow.
+        attempts = [config.AddressSettings().max_delivery_attempts]
+        keeps = True
+        for properties in spec.properties.values():
+            for name, value in properties.items():
+                if name.startswith("address-settings."):
+                    attempts += [value] if name.endswith(".max-delivery-attempts") else []
+                    keeps &= not name.endswith(".dead-letter-address") or bool(value)
+        least = min((some for some in attempts if some >= 0), default=-1)
+        return Promises(nack="requeue", delivery_attempts=least, keeps_dead_letters=keeps)
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
         """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError, wrong properties included."""

@@ -1,10 +1,12 @@
 """The plug-in of our broker: what it writes is what the broker reads, and wrong properties are named before anything starts."""
 
+import msgspec
 import pytest
 
 from broker import config
+from checkers.verdict import Promises
 from harness import spec as specs
-from harness.interface import Address, Layout, UsageError
+from harness.interface import Address, Layout, TestSpec, UsageError
 from harness.systems import registry
 from harness.systems.own import OwnSystem
 
@@ -145,3 +147,16 @@ def test_deliveries_are_read_as_the_broker_writes_them():
     assert dialect.send_headers("g1") == {"JMSXGroupID": "g1"}
     assert dialect.send_headers(None) == {}
     assert dialect.destination("orders") == "/queue/orders"
+
+
+def test_what_its_refusals_mean_is_told_as_it_is_configured():
+    """Of several settings the one under which a message dies first."""
+    spec = TestSpec(name="t")
+    assert OwnSystem().promises(spec) == Promises(delivery_attempts=10)
+    settings = {
+        "address-settings.#.max-delivery-attempts": 3,
+        "address-settings.q1.max-delivery-attempts": -1,
+        "address-settings.q1.dead-letter-address": "",
+    }
+    few = msgspec.structs.replace(spec, properties={"*": settings})
+    assert OwnSystem().promises(few) == Promises(delivery_attempts=3, keeps_dead_letters=False)

@@ -15,6 +15,7 @@ from harness import store as stores
 from harness.history import StreamRecorder, recover
 from harness.interface import InfrastructureError, StoredMessage
 from harness.run import Run, gravest
+from workloads.payload import Payload, decode, digest, encode
 
 
 def conduct(tmp_path, test, *, meanwhile=None):
@@ -333,3 +334,29 @@ def test_a_broker_that_ends_by_itself_just_after_the_healing_is_started_again(tm
     assert environment.ended
     assert "recovered" in phases(history)
     assert [row["broker"] for row in history if row["f"] == "restart"] == ["a1"]
+
+
+def test_stores_that_have_a_message_twice_are_read_again(tmp_path):
+    """One reading decides nothing: the message may have been moving."""
+    body = encode(Payload(7, "q0", "g1", 2, 5), 40)
+    one = StoredMessage(store="main", queue="q0", group="g1", body=body)
+    other = StoredMessage(store="main", queue="q0", group="g1", body=encode(Payload(8, "q0", "g1", 2, 6), 40))
+    for stored, readings in ([one, one], 2), ([one, other], 1):
+        _, history = conduct(tmp_path, composition(stored=stored))
+        read = [row["message"] for row in history if row["f"] == "browse"]
+        assert (
+            read == [*(payload.message for payload in map(decode, [m.body for m in stored])), None] * readings
+        )
+
+
+def test_a_stored_message_is_told_as_its_broker_tells_it(tmp_path):
+    """In a main store it must be where it was sent to; a body that was cut makes no claim."""
+    body = encode(Payload(7, "q0", "g1", 2, 5), 40)
+    astray = StoredMessage(store="main", queue="q1", group="g2", body=body, cut=True)
+    underway = StoredMessage(store="store-and-forward", queue="q1", group="g2", body=body)
+    _, history = conduct(tmp_path, composition(stored=[astray, underway]))
+    rows = [row for row in history if row["f"] == "browse" and row["queue"] is not None]
+    assert [(row["queue"], row["group"], row["digest"]) for row in rows] == [
+        ("q1", "g2", None),
+        ("q0", "g1", digest(body)),
+    ]

@@ -1,9 +1,12 @@
 """Sessions, deliveries and acknowledgements as rows."""
 
+import asyncio
+
 from stomp_doubles import Server, in_loop, make_context, running, until, well_formed
 
 from broker.stomp.codec import encode
 from broker.stomp.frames import Frame
+from checkers.reference import find
 from workloads.consumer import Consumer
 from workloads.payload import Payload, digest
 from workloads.payload import encode as body_of
@@ -123,7 +126,7 @@ async def test_each_connection_has_new_sessions_and_each_lost_one_a_single_disco
         connected = [row["connection"] for row in context.recorder.of("connect", type="ok")]
         assert len(set(connected)) == 2
         assert [row["connection"] for row in lost] == [n for n in connected for _ in range(2)]
-        assert [row["error"] for row in lost[2:]] == ["consumer left"] * 2
+        assert [row["error"] for row in lost[2:]] == ["disconnected"] * 2
         assert {row["type"] for row in lost} == {"info"}
         assert {row["process"] for row in lost} == {consumer.observer}
         assert consumer.unclean_at is not None
@@ -196,8 +199,8 @@ async def test_held_messages_are_acknowledged_in_order():
 
 
 @in_loop
-async def test_what_arrives_after_leaving_is_no_delivery():
-    """The disconnect row is the end of the session, whatever the broker still sends."""
+async def test_what_arrives_before_the_answer_to_disconnect_is_delivered_and_not_acknowledged():
+    """The session ends with that answer, so the disconnect row comes after what was still sent to it."""
     async with Server() as server:
         context = make_context({"a1": server})
 
@@ -212,12 +215,65 @@ async def test_what_arrives_after_leaving_is_no_delivery():
         async with running(consumer.run()):
             await consumer.attached.wait()
             await consumer.leave("disconnect")
-        assert not context.recorder.of("deliver")
-        assert context.recorder.rows[-1]["f"] == "disconnect"
+        assert [row["f"] for row in context.recorder.rows[-2:]] == ["deliver", "disconnect"]
+        assert not context.recorder.of("ack")
 
 
 @in_loop
-async def test_what_arrives_before_the_end_of_an_unsubscribe_is_recorded_but_not_acknowledged():
+async def test_what_arrives_while_acknowledgements_settle_is_not_held_again():
+    """It would be acknowledged behind the DISCONNECT."""
+    async with Server() as server:
+        context = make_context({"a1": server})
+        said = []
+
+        def deliver_another(peer, frame):
+            peer.say("MESSAGE", {"subscription": "1", "message-id": "m", "ack": "t"}, BODY)
+            asyncio.get_running_loop().call_later(0.05, server.answer, peer, frame)
+
+        def answer_late(peer, frame):
+            asyncio.get_running_loop().call_later(0.2, server.answer, peer, frame)
+
+        server.script["ACK"] = lambda peer, frame: (said.append("ACK"), deliver_another(peer, frame))
+        server.script["DISCONNECT"] = lambda peer, frame: (
+            said.append("DISCONNECT"),
+            answer_late(peer, frame),
+        )
+        consumer = make_consumer(context, hold_s=0.05)
+        async with running(consumer.run()):
+            await consumer.attached.wait()
+            put(server)
+            await until(lambda: context.recorder.of("ack"))
+            await consumer.leave("disconnect")
+        assert said == ["ACK", "DISCONNECT"]
+        assert len(context.recorder.of("deliver")) == 2
+
+
+@in_loop
+async def test_what_arrives_after_the_end_of_an_unsubscribe_is_recorded():
+    """Late, so that it can be found; nobody acknowledges it."""
+    async with Server() as server:
+        context = make_context({"a1": server})
+
+        def deliver_late(peer, frame):
+            server.answer(peer, frame)
+            peer.say("MESSAGE", {"subscription": "1", "message-id": "m", "ack": "t"}, BODY)
+
+        server.script["UNSUBSCRIBE"] = deliver_late
+        consumer = make_consumer(context)
+        async with running(consumer.run()):
+            await consumer.attached.wait()
+            await consumer.leave("unsubscribe")
+        order = [
+            (row["f"], row["type"]) for row in context.recorder.rows if row["f"] in ("unsubscribe", "deliver")
+        ]
+        assert order == [("unsubscribe", "invoke"), ("unsubscribe", "ok"), ("deliver", "ok")]
+        assert not context.recorder.of("ack")
+        rows = [{**row, "index": n, "time": n} for n, row in enumerate(context.recorder.rows)]
+        assert "late-delivery" in {found.name for found in find(rows)}
+
+
+@in_loop
+async def test_what_arrives_around_the_end_of_an_unsubscribe_is_recorded_but_not_acknowledged():
     async with Server() as server:
         context = make_context({"a1": server})
 
@@ -232,7 +288,7 @@ async def test_what_arrives_before_the_end_of_an_unsubscribe_is_recorded_but_not
         async with running(consumer.run()):
             await consumer.attached.wait()
             await consumer.leave("unsubscribe")
-        assert len(context.recorder.of("deliver")) == 1
+        assert len(context.recorder.of("deliver")) == 2
         assert not context.recorder.of("ack", "disconnect")
 
 
