@@ -12,10 +12,11 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from broker.storage.entry import MARK_SIZE, Header, encode_header, encode_mark
+from broker.storage.entry import HEADER_SIZE, MARK_SIZE, Header, encode_header, encode_mark
 from broker.storage.errors import JournalFailedError
 from broker.storage.options import JournalOptions
 from broker.storage.segment import Segment, segment_name
+from broker.storage.synced import Synced, SyncedMarks
 from broker.storage.volume import Volume, VolumeFile
 
 _log = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class Log:
         self._open: _Batch | None = None
         self._flying: _Batch | None = None
         self._file: VolumeFile | None = None
+        self._written = 0  # bytes of _file
+        self._marks: SyncedMarks | None = None
         self._marked = True
         self._closing = False
         self._wake: asyncio.Future[None] | None = None
@@ -149,6 +152,8 @@ class Log:
                 if self.failure is None:
                     await file.sync()
                 await file.close()
+                if self._marks is not None:
+                    await self._marks.close(sync=self.failure is None)
             except OSError as error:
                 _log.warning("journal: closing %s: %s", self.current.path, error)
 
@@ -168,6 +173,11 @@ class Log:
         header = encode_header(Header(segment.first, 0, self.ids()))
         await self.volume.write_atomic(segment.path, header)
         self._file = await self.volume.open(segment.path)
+        self._written = HEADER_SIZE
+        if self._marks is None:
+            self._marks = await SyncedMarks.open(self.volume, self.directory)
+        elif self._marks.full:
+            await self._marks.begin_anew()
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -195,13 +205,17 @@ class Log:
         batch = self._flying = self._batches.popleft()
         if batch is self._open:
             self._open = None
-        file = self._file
+        file, marks = self._file, self._marks
         assert file is not None
+        assert marks is not None
         if batch.chunks:
-            file.write(b"".join(batch.chunks))
+            data = b"".join(batch.chunks)
             batch.chunks.clear()
+            file.write(data)
+            self._written += len(data)
         await file.sync()
         segment = batch.segment
+        marks.note(Synced(batch.last, segment.first, self._written))
         if batch.seals:
             self._file = None
             await file.close()
@@ -210,6 +224,7 @@ class Log:
             # Nothing follows yet: say now that all of it is on disk, so that damage to it is never taken for a tear.
             file.write(encode_mark(segment.size, segment.first))
             segment.size += MARK_SIZE
+            self._written += MARK_SIZE
             self._marked = True
         self._flying = None
         self.synced = batch.last

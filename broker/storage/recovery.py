@@ -2,7 +2,8 @@
 
 A crash may tear what was never synced: the end of the last segment, back to the last mark at the most. That is cut off, with a
 line in the log. Everything else that is not as it was written is damage, and the journal refuses to start: a bad frame in any
-earlier segment, or one with a mark after it in the last; a missing sequence; a bad header; a missing segment. ``entry`` says what a mark is.
+earlier segment, or one with a mark after it in the last; entries missing at the end that had been synced (``synced``); a missing sequence; a bad header; a missing
+segment. ``entry`` says what a mark is.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from broker.storage.segment import (
     segment_first,
     segment_name,
 )
+from broker.storage.synced import Synced, read_synced
 from broker.storage.volume import Volume
 
 SLICE: Final = 512 * 1024
@@ -110,6 +112,7 @@ async def recover(
 
     Raises JournalDamagedError.
     """
+    synced = await read_synced(volume, directory)
     present = await volume.list(directory)
     names = [name for name in present if (segment_first(name) or -1) >= manifest.first]
     image = await load(volume, directory, names, itertools.count(), records=records, torn_allowed=True)
@@ -123,6 +126,8 @@ async def recover(
         await write_manifest(volume, directory, Manifest("complete", oldest.first))
     if oldest is not None and not manifest.first and oldest.first != 1:
         raise JournalDamagedError(f"{directory}/{segment_name(1)}", 0, "the segment is missing")
+    if synced is not None and image.last < synced.sequence:
+        raise _cut_short(directory, image, synced)
     for name in present:
         first = segment_first(name)
         if name.endswith(".tmp") or (first is not None and oldest is not None and first < oldest.first):
@@ -130,7 +135,7 @@ async def recover(
     if image.torn is not None:
         path, offset, size = image.torn
         _log.warning(
-            "journal: cut off a torn tail: %s at offset %d, %d bytes that were never synced",
+            "journal: cut off a torn tail: %s at offset %d, %d bytes that nothing says were ever synced",
             path,
             offset,
             size,
@@ -145,6 +150,21 @@ async def recover(
         finally:
             await file.close()
     return image
+
+
+def _cut_short(directory: str, image: Image, synced: Synced) -> JournalDamagedError:
+    """What had been synced ends too early."""
+    if image.torn is not None:
+        path, offset, _ = image.torn
+    elif image.segments:
+        path, offset = image.segments[-1].path, image.segments[-1].size
+    else:
+        path, offset = f"{directory}/{segment_name(synced.first)}", 0
+    return JournalDamagedError(
+        path,
+        offset,
+        f"entries {image.last + 1} to {synced.sequence} had been synced and cannot be read (see brokerctl journal check)",
+    )
 
 
 async def load(
@@ -261,7 +281,7 @@ def _take_frames(
 async def manifest_of(volume: Volume, directory: str) -> Manifest | None:
     """The manifest of a journal; None for an empty or missing directory.
 
-    Raises JournalDamagedError when there are segments without a manifest.
+    Raises JournalDamagedError when there are segments without a manifest, or the marks of some.
     """
     manifest = await read_manifest(volume, directory)
     if manifest is None:
@@ -270,6 +290,9 @@ async def manifest_of(volume: Volume, directory: str) -> Manifest | None:
                 raise JournalDamagedError(
                     f"{directory}/{name}", 0, "a segment in a directory without a manifest"
                 )
+        synced = await read_synced(volume, directory)
+        if synced is not None:
+            raise _cut_short(directory, Image(), synced)
     return manifest
 
 

@@ -23,6 +23,7 @@ from typing import Final
 from broker.storage.manifest import NAME as MANIFEST
 from broker.storage.segment import segment_first
 from broker.storage.shared import SharedDirectory
+from broker.storage.synced import read_synced, write_synced
 
 _log = logging.getLogger(__name__)
 
@@ -60,15 +61,13 @@ async def begin(store: SharedDirectory, certain: Callable[[], None]) -> int:
         certain()
         await store.mkdir(directory(life))
         try:
-            if before:
-                await _inherit(store, directory(before), directory(life), certain)
+            if not before or await _inherit(store, directory(before), directory(life), certain):
+                return life
         except FileNotFoundError:
-            # The last thing the old life had sent, such as the end of a compaction, took effect just now.
             if attempt == _ATTEMPTS - 1:
                 raise
-            continue
-        return life
-    raise AssertionError("unreachable")
+        # The last thing the old life had sent, such as the end of a compaction, took effect just now.
+    raise OSError(errno.EBUSY, "the journal of the former live changes all the time", directory(before))
 
 
 async def complete(store: SharedDirectory, life: int, node_id: str) -> None:
@@ -88,16 +87,26 @@ async def remove_older(store: SharedDirectory, life: int) -> None:
         await store.remove(f"{directory(old)}.lock")
 
 
-async def _inherit(store: SharedDirectory, old: str, new: str, certain: Callable[[], None]) -> None:
+async def _inherit(store: SharedDirectory, old: str, new: str, certain: Callable[[], None]) -> bool:
+    """False if what was taken over may not be of one moment: the old life ended a compaction meanwhile."""
+    manifest = await store.read(f"{old}/{MANIFEST}")
+    synced = await read_synced(
+        store, old
+    )  # first: the old life may still extend its last segment, and then say so
     segments = sorted(name for name in await store.list(old) if segment_first(name) is not None)
     for name in segments[:-1]:
         certain()
         await _link(store, f"{old}/{name}", f"{new}/{name}")
     for name in segments[-1:]:
         await _copy(store, f"{old}/{name}", f"{new}/{name}", certain)
-    # Last: a manifest newer than the segments only says that some of them are not needed any more.
     certain()
-    await store.write_atomic(f"{new}/{MANIFEST}", await store.read(f"{old}/{MANIFEST}"))
+    await write_synced(store, new, synced)
+    # A manifest newer than the segments would say that some are not needed whose data it believes in another, which was taken before it got them.
+    if await store.read(f"{old}/{MANIFEST}") != manifest:
+        return False
+    certain()
+    await store.write_atomic(f"{new}/{MANIFEST}", manifest)
+    return True
 
 
 async def _link(store: SharedDirectory, old: str, new: str) -> None:

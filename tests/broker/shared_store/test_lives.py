@@ -119,6 +119,32 @@ def test_an_old_life_that_nobody_stops_changes_nothing_of_a_new_one(seed):
     in_world(main, seed)
 
 
+def test_a_compaction_that_ends_between_two_files_of_a_takeover_costs_nothing(monkeypatch):
+    """docs/bugs/0048"""
+    copy = lives._copy
+
+    async def main(world, server, mounts):
+        await prepared(mounts["a1"])
+        _, old, _ = await reign(mounts["a1"])
+        wanted = {b"%d" % number + bytes(100) for number in range(30)}
+        await add(old, *sorted(wanted))
+        compacted = []
+
+        async def copied(store, old_name, new_name, check):
+            if not compacted:
+                compacted.append(await old.compact())
+            await copy(store, old_name, new_name, check)
+
+        monkeypatch.setattr(lives, "_copy", copied)
+        _, new, found = await reign(mounts["a2"])
+        assert compacted == [True]
+        assert found == wanted
+        await old.close()
+        await new.close()
+
+    in_world(main)
+
+
 def test_who_was_overtaken_while_it_took_over_means_nothing_however_late_it_ends():
     async def main(world, server, mounts):
         await prepared(mounts["a1"])

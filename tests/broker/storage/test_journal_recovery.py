@@ -8,26 +8,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journals import DIRECTORY, SMALL, Model, add, delete, plain, update
 
-from broker.storage import Journal, JournalDamaged, MemoryVolume
+from broker.storage import Journal, JournalDamaged, MemoryVolume, synced
 from broker.storage.entry import HEADER_SIZE, MARK_SIZE, Operation, encode_entry, encode_mark
+from broker.storage.synced import NAME as SYNCED
 
 
 async def written(batches, options=SMALL, close=False):
-    """(volume, model, where each entry ends: sequence -> (path, offset)) of a journal that was crashed, or closed."""
+    """(volume, model) of a journal that was crashed, or closed."""
     volume = MemoryVolume()
     journal, _ = await Journal.open(volume, DIRECTORY, options)
     model = Model()
-    ends = {}
     for batch in batches:
         for operations in batch:
-            sequence = journal.append(operations)
+            journal.append(operations)
             model.append(*operations)
-            ends[sequence] = (journal._journal.current.path, journal._journal.current.size)
         await journal.flush()
     if close:
         await journal.close()
     volume.crash(_Keep())
-    return volume, model, ends
+    return volume, model
 
 
 class _Keep(random.Random):
@@ -56,17 +55,12 @@ async def opened(image):
     return recovered
 
 
-def synced_before(ends, path, offset):
-    """The highest sequence that lies wholly before ``offset`` of ``path`` (files sort as they were written)."""
-    return max((sequence for sequence, end in ends.items() if end <= (path, offset)), default=0)
-
-
 @pytest.mark.parametrize("damage", ["flip", "cut"])
 def test_damage_at_every_byte_of_every_file(damage):
     chance = random.Random(1)
 
     async def main():
-        volume, model, ends = await written(BATCHES)
+        volume, model = await written(BATCHES)
         image = volume.image()
         files = [path for path in image if not path.endswith(".lock")]
         assert sum(".seg" in path for path in files) >= 3
@@ -93,15 +87,14 @@ def test_damage_at_every_byte_of_every_file(damage):
                         assert result.path > path
                     continue
                 outcomes.add("kept")
-                assert path.endswith(".seg")
-                count = states[repr(plain(result))]
-                assert count >= synced_before(ends, path, offset)
-                assert count == result.last_sequence
-                if damage == "flip":
+                # All of it had been synced, so whatever is accepted is all of it.
+                assert states[repr(plain(result))] == result.last_sequence == len(model.entries)
+                if path.endswith(".seg") and damage == "flip":
                     # Everything synced is followed by a mark: only the very last mark can be damaged unnoticed.
                     assert path == max(file for file in files if ".seg" in file)
                     assert offset >= len(data) - MARK_SIZE
-                    assert count == len(model.entries)
+                elif damage == "flip":
+                    assert path.endswith(SYNCED)
         assert outcomes == {"refused", "kept"}
 
     asyncio.run(main())
@@ -116,9 +109,7 @@ def test_damage_at_every_byte_of_every_file(damage):
 def test_damage_anywhere_in_any_journal(sizes, where, mask):
     async def main():
         ids = iter(range(1, 100))
-        volume, model, ends = await written(
-            [[[add(next(ids), b"z" * size)] for size in batch] for batch in sizes]
-        )
+        volume, model = await written([[[add(next(ids), b"z" * size)] for size in batch] for batch in sizes])
         image = volume.image()
         places = [
             (path, offset) for path, data in image.items() if ".seg" in path for offset in range(len(data))
@@ -130,14 +121,85 @@ def test_damage_anywhere_in_any_journal(sizes, where, mask):
         if isinstance(result, JournalDamaged):
             assert result.path in image
         else:
-            assert model.states()[repr(plain(result))] >= synced_before(ends, path, offset)
+            assert model.states()[repr(plain(result))] == len(model.entries)
 
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("marks", ["kept", "gone", "damaged"])
+def test_the_last_sector_of_what_was_synced_zeroed_is_no_torn_tail(marks):
+    """Sixteen receipted messages were dropped as "never synced"."""
+
+    async def main():
+        volume, _ = await written(BATCHES)
+        image = volume.image()
+        last = max(path for path in image if ".seg" in path)
+        image[last] = image[last][:-512] + bytes(512)
+        note = f"{DIRECTORY}/{SYNCED}"
+        if marks == "gone":
+            del image[note]
+        if marks == "damaged":
+            image[note] = bytes(len(image[note]))
+        return await opened(image)
+
+    result = asyncio.run(main())
+    if marks == "kept":
+        assert isinstance(result, JournalDamaged)
+        assert "had been synced and cannot be read" in str(result)
+    else:  # as in a journal that was written before there were marks
+        assert result.torn is not None
+
+
+def test_marks_without_a_journal_are_what_is_left_of_one():
+    async def main():
+        volume, _ = await written(BATCHES)
+        note = f"{DIRECTORY}/{SYNCED}"
+        return await opened({note: volume.image()[note]})
+
+    result = asyncio.run(main())
+    assert isinstance(result, JournalDamaged)
+    assert "entries 1 to 10 had been synced" in str(result)
+
+
+def test_the_marks_begin_anew_before_they_are_many(monkeypatch):
+    monkeypatch.setattr(synced, "SIZE_MAX", 100)
+
+    async def main():
+        volume, model = await written(BATCHES)
+        journal, _ = await Journal.open(volume, DIRECTORY, SMALL)
+        for _ in range(200):
+            journal.append([add(journal.next_id(), b"x" * 300)])
+            await journal.flush()
+        await journal.close()
+        assert len(volume.image()[f"{DIRECTORY}/{SYNCED}"]) < 500
+        found = await synced.read_synced(volume, DIRECTORY)
+        assert found.sequence == len(model.entries) + 200
+
+    asyncio.run(main())
+
+
+def test_a_disk_that_does_not_take_the_marks_costs_no_more_than_them(caplog):
+    class Picky(MemoryVolume):
+        def write(self, path, *rest):
+            if path.endswith(SYNCED):
+                raise OSError(28, "No space left on device")
+            super().write(path, *rest)
+
+    async def main():
+        journal, _ = await Journal.open(Picky(), DIRECTORY, SMALL)
+        for _ in range(20):
+            journal.append([add(journal.next_id(), b"x" * 300)])
+            await journal.flush()
+        assert journal.synced == 20
+        await journal.close()
+
+    asyncio.run(main())
+    assert sum("cannot be written" in line for line in caplog.messages) == 1
+
+
 def test_a_torn_tail_is_cut_off_with_a_line_in_the_log(caplog):
     async def main():
-        volume, model, _ = await written(BATCHES)
+        volume, model = await written(BATCHES)
         image = volume.image()
         last = max(path for path in image if ".seg" in path)
         size = len(image[last])
@@ -161,7 +223,7 @@ def test_a_later_valid_entry_of_the_same_batch_proves_nothing_but_a_mark_does():
     """A disk may keep the second sector of an unsynced write and lose the first; only a mark says that both had been there."""
 
     async def main():
-        volume, model, _ = await written(BATCHES)
+        volume, model = await written(BATCHES)
         image = volume.image()
         last = max(path for path in image if ".seg" in path)
         first = int(last[-20:-4])
@@ -183,7 +245,7 @@ def test_a_later_valid_entry_of_the_same_batch_proves_nothing_but_a_mark_does():
 
 def test_after_a_clean_stop_no_flipped_byte_is_taken_for_a_tear():
     async def main():
-        volume, _, _ = await written(BATCHES, close=True)
+        volume, _ = await written(BATCHES, close=True)
         image = volume.image()
         last = max(path for path in image if ".seg" in path)
         for offset in range(len(image[last]) - MARK_SIZE):
@@ -197,7 +259,7 @@ def test_after_a_clean_stop_no_flipped_byte_is_taken_for_a_tear():
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_missing_segment_is_named(which):
     async def main():
-        volume, _, _ = await written(BATCHES)
+        volume, _ = await written(BATCHES)
         image = volume.image()
         gone = sorted(path for path in image if ".seg" in path)[which]
         del image[gone]
@@ -210,7 +272,7 @@ def test_a_missing_segment_is_named(which):
 
 def test_segments_without_their_manifest_are_refused():
     async def main():
-        volume, _, _ = await written(BATCHES)
+        volume, _ = await written(BATCHES)
         image = volume.image()
         del image[f"{DIRECTORY}/journal.manifest"]
         assert "without a manifest" in str(await opened(image))
@@ -220,7 +282,7 @@ def test_segments_without_their_manifest_are_refused():
 
 def test_a_segment_under_another_ones_name_is_refused():
     async def main():
-        volume, _, _ = await written(BATCHES)
+        volume, _ = await written(BATCHES)
         image = volume.image()
         first, second = sorted(path for path in image if ".seg" in path)[:2]
         image[second] = image[first]
@@ -240,7 +302,7 @@ def test_a_segment_under_another_ones_name_is_refused():
 )
 def test_an_entry_that_was_written_wrong_is_damage_wherever_it_stands(entry, reason):
     async def main():
-        volume, _, _ = await written([[[add(id_)] for id_ in range(1, 8)]])
+        volume, _ = await written([[[add(id_)] for id_ in range(1, 8)]])
         image = volume.image()
         last = max(path for path in image if ".seg" in path)
         first = int(last[-20:-4])
@@ -277,7 +339,7 @@ def test_a_crash_at_any_change_of_the_first_opening_leaves_an_empty_journal():
 
 def test_headers_have_the_size_that_offsets_count_on():
     async def main():
-        volume, _, _ = await written([])
+        volume, _ = await written([])
         sizes = [len(data) for path, data in volume.image().items() if ".seg" in path]
         assert sizes == [HEADER_SIZE]
 

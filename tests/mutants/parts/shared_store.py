@@ -161,8 +161,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 _LIVES,
-                "            continue\n        return life\n",
-                "            continue\n        await remove_older(store, life)\n        return life\n",
+                "            if not before or await _inherit(store, directory(before), directory(life), certain):\n                return life\n",
+                "            if not before or await _inherit(store, directory(before), directory(life), certain):\n                await remove_older(store, life)\n                return life\n",
             ),
         ),
     ),
