@@ -26,6 +26,7 @@ from broker.filesystem_check.calls import Calls
 from broker.filesystem_check.concurrent import ConcurrentCheck
 from broker.filesystem_check.lock_wait import lock_wait
 from broker.filesystem_check.mounts import MOUNTS
+from broker.journal_ctl import journal
 from broker.masking import mask
 from broker.question import confirmed
 
@@ -361,6 +362,7 @@ command.add_command(queue_manager_ctl.end)
 
 
 command.add_command(database)
+command.add_command(journal)
 
 
 async def _enter() -> None:
