@@ -12,6 +12,7 @@ they are); times are milliseconds, sizes bytes. A *dotted name* addresses every 
     acceptor.users.guest                          [acceptor.users] guest
     hosts.a2:61616                                [hosts] "a2:61616"
     address-settings.orders.#.max-size-bytes      the [[address-settings]] table with match = "orders.#"
+    security-settings.orders.#.send               the [[security-settings]] table with match = "orders.#"
 
 ``load`` reads a file, ``apply`` sets properties by dotted name in a plain dict (what one writes to TOML), ``dumps`` writes one.
 """
@@ -80,6 +81,8 @@ class AcceptorSection(Section, frozen=True, kw_only=True):
     port: Port = 61613
     users: dict[str, str] = msgspec.field(default_factory=dict)
     """login -> passcode. None at all: everybody who can connect may come in."""
+    roles: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """role -> logins; what a role may do is said by [[security-settings]]."""
     heart_beat_send: Milliseconds = 100
     """The fastest the broker sends heart-beats; 0: never (first number of its heart-beat header)."""
     heart_beat_receive: Milliseconds = 100
@@ -201,6 +204,23 @@ class AddressSettings(Section, frozen=True, kw_only=True):
         )
 
 
+class SecuritySettings(Section, frozen=True, kw_only=True):
+    """Who may do what with the queues whose names match (AMQ security-setting): roles or logins. Of several matches the most specific holds, alone.
+
+    A right that it does not give is nobody's. Queues that no match is for are everybody's.
+    """
+
+    match: Annotated[str, Meta(min_length=1)] = "#"
+    send: tuple[str, ...] = ()
+    consume: tuple[str, ...] = ()
+    browse: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All roles and logins that it speaks of."""
+        return (*self.send, *self.consume, *self.browse)
+
+
 class BrokerConfig(Section, frozen=True, kw_only=True):
     """A whole ``broker.toml``, validated. ``path`` is where it came from, for messages."""
 
@@ -214,6 +234,7 @@ class BrokerConfig(Section, frozen=True, kw_only=True):
     database_store: DatabaseStoreSection | None = None
     journal: JournalSection = JournalSection()
     address_settings: tuple[AddressSettings, ...] = ()
+    security_settings: tuple[SecuritySettings, ...] = ()
     path: str = ""
 
     @property
@@ -288,6 +309,7 @@ def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
     )
     if problem:
         raise ConfigurationError(f"{where}: {problem}")
+    _check_names(config, where)
     config.resolved_hosts()
     if problem := _credential_problem(config):
         raise ConfigurationError(f"{where}: {problem}")
@@ -303,6 +325,23 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def _check_names(config: BrokerConfig, where: str) -> None:
+    """Roles and logins that nobody has: a misspelt one would shut somebody out, or in."""
+    acceptor = config.acceptor
+    for role, logins in acceptor.roles.items():
+        for login in logins:
+            if login not in acceptor.users:
+                raise ConfigurationError(
+                    f"{where}: property 'acceptor.roles.{role}': no user {login!r} in acceptor.users"
+                )
+    for setting in config.security_settings:
+        for name in setting.names:
+            if name not in acceptor.roles and name not in acceptor.users:
+                raise ConfigurationError(
+                    f"{where}: security-settings of {setting.match!r}: {name!r} is neither in acceptor.roles nor in acceptor.users"
+                )
 
 
 def apply(table: Mapping[str, Any], properties: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -421,21 +460,21 @@ def _set(table: dict[str, Any], name: str, value: Any, where: str) -> None:
     section, _, rest = name.partition(".")
     if section == "hosts" and rest:
         path = ["hosts", rest]
-    elif section == "address-settings":
+    elif section in ("address-settings", "security-settings"):
         match, _, key = rest.rpartition(".")
         if not match:
             raise ConfigurationError(
-                f"{where}: property {name!r} lacks the match: address-settings.<match>.<property>"
+                f"{where}: property {name!r} lacks the match: {section}.<match>.<property>"
             )
-        tables = table.setdefault("address-settings", [])
+        tables = table.setdefault(section, [])
         known = [entry for entry in tables if entry.get("match", "#") == match]
         if not known:
             known = [{"match": match}]
             tables += known
         table = known[0]
         path = [key]
-    elif name.startswith("acceptor.users."):
-        path = ["acceptor", "users", name.removeprefix("acceptor.users.")]
+    elif name.startswith(("acceptor.users.", "acceptor.roles.")):
+        path = name.split(".", 2)
     else:
         path = name.split(".")
     for step in path[:-1]:
@@ -502,6 +541,7 @@ __all__ = [
     "MasterSection",
     "ReplicationRole",
     "ReplicationSection",
+    "SecuritySettings",
     "SharedStoreMaster",
     "SharedStoreSlave",
     "SlaveSection",

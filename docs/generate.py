@@ -128,6 +128,7 @@ def broker_properties() -> str:
         "ha-policy.multi-instance": broker.ha_policy.MultiInstanceSection,
         "database-store": broker.ha_policy.DatabaseStoreSection,
         "address-settings.MATCH": broker.config.AddressSettings,
+        "security-settings.MATCH": broker.config.SecuritySettings,
     }
     for name, struct in sections.items():
         parts += [f"## {name}\n", document(struct) + "\n", fields_table(struct, f"{name}.")]

@@ -7,11 +7,11 @@ matter (AMQ wildcard syntax: words between dots, ``*`` for one word, ``#`` for a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from broker.config import AddressSettings
 
-__all__ = ["DEFAULTS", "AddressBook", "AddressSettings", "matches"]
+__all__ = ["DEFAULTS", "AddressBook", "AddressSettings", "Matches", "matches"]
 
 DEFAULTS: Final = AddressSettings()
 
@@ -35,11 +35,37 @@ def _match(pattern: Sequence[str], words: Sequence[str]) -> bool:
     return reachable[-1]
 
 
+class Matched(Protocol):
+    """Settings for the queues that match."""
+
+    @property
+    def match(self) -> str:
+        """Their pattern."""
+        ...
+
+
+T = TypeVar("T", bound=Matched)
+
+
+class Matches(Generic[T]):
+    """Finds which of several settings holds for a queue: the most specific match, and of equals the last."""
+
+    def __init__(self, settings: Sequence[T]) -> None:
+        self._settings = sorted(settings, key=lambda entry: _specificity(entry.match))
+
+    def find(self, queue: str) -> T | None:
+        """None where none matches."""
+        for entry in reversed(self._settings):
+            if matches(entry.match, queue):
+                return entry
+        return None
+
+
 class AddressBook:
-    """Finds the settings of a queue; the most specific match wins, and of equals the last."""
+    """Finds the settings of a queue."""
 
     def __init__(self, settings: Sequence[AddressSettings] = ()) -> None:
-        self._settings = sorted(settings, key=lambda entry: _specificity(entry.match))
+        self._settings = Matches(settings)
         self._dead_letters = {
             DEFAULTS.dead_letter_address,
             *(entry.dead_letter_address for entry in settings),
@@ -47,10 +73,7 @@ class AddressBook:
 
     def settings(self, queue: str) -> AddressSettings:
         """What holds for the queue of that name."""
-        for entry in reversed(self._settings):
-            if matches(entry.match, queue):
-                return entry
-        return DEFAULTS
+        return self._settings.find(queue) or DEFAULTS
 
     def is_dead_letter(self, queue: str) -> bool:
         """Is it a queue to which dead letters go?"""

@@ -11,6 +11,7 @@ from broker.core.engine import Engine
 from broker.stomp.connection import Connection
 from broker.stomp.limits import Limits
 from broker.stomp.login import Homes
+from broker.stomp.rights import Rights
 from broker.strangers import StrangerLog
 
 CLOSE_PATIENCE_S = 1.0
@@ -34,6 +35,7 @@ class StompServer:
             max_body_bytes=config.acceptor.max_body_bytes,
             large_from=None if engine.large.store is None else config.acceptor.large_from,
         )
+        self.rights = Rights(config)
         self.homes: Homes | None = None
         """Asked at every CONNECT, where there are several brokers to which a client may belong."""
         self.connections: dict[Connection, None] = {}

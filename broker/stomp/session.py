@@ -177,15 +177,13 @@ class Session:
         headers = frame.headers
         refuse_in_send(headers)
         if isinstance(frame, LargeHead):
-            queue_name(headers.get("destination"))  # refused before its body is stored, not after
+            self._target(headers.get("destination"))  # refused before its body is stored, not after
             self.connection.uploads.begin(frame)
             return
         destination = headers.get("destination")
         queue = self._destinations.get(destination)  # type: ignore[arg-type] # None is never in it
         if queue is None:
-            queue = queue_name(destination)
-            if len(self._destinations) < DESTINATIONS_KEPT:
-                self._destinations[destination] = queue  # type: ignore[index] # queue_name has refused None
+            queue = self._target(destination)
         group = headers.get("JMSXGroupID")
         body = frame.body
         large = frame.large if isinstance(frame, LargeSend) else None
@@ -208,6 +206,14 @@ class Session:
             self._park(queue, message.size, partial(self._take, queue, message, receipt))
         else:
             self._take(queue, message, receipt)
+
+    def _target(self, destination: str | None) -> str:
+        """The queue that a SEND names, if its user may send to it."""
+        queue = queue_name(destination)
+        self._server.rights.demand(self.user, "send", queue)
+        if len(self._destinations) < DESTINATIONS_KEPT:
+            self._destinations[destination] = queue  # type: ignore[index] # queue_name has refused None
+        return queue
 
     def _take(self, queue: str, message: Message, receipt: str | None) -> None:
         self._busy_until = self.engine.send(queue, message, self._later(receipt))
@@ -298,6 +304,7 @@ class Session:
                 )
             return Watch(self, subscription_id, destination, feed)
         name = queue_name(destination)
+        self._server.rights.demand(self.user, "browse" if browser else "consume", name)
         if browser:
             shown = Browser(self, subscription_id, self.engine.browse(name))
             self.connection.soon(shown.begin)
