@@ -89,8 +89,11 @@ class AcceptorSection(Section, frozen=True, kw_only=True):
     """The fastest the broker wants to receive them; 0: not at all (the second number)."""
     connection_ttl: Annotated[int, Meta(ge=-1)] | None = None
     """Silence after which a connection is closed and its messages go to others; -1: never. Without this property: twice the
-    agreed heart-beat (at least 1000), and never where no heart-beats were agreed. Must exceed the time-out after which clients themselves
+    agreed heart-beat (at least 1000), and where no heart-beats were agreed ``keep-alive`` alone. Must exceed the time-out after which clients themselves
     close, or two clients believe to hold one message."""
+    keep_alive: Milliseconds = 60_000
+    """How long the system of a client may be unreachable before its connection is closed and its messages go to others (TCP keepalive). A client that is there and says nothing
+    stays; in Artemis it is cut after a minute (connection-ttl). 0: as this system is set, on Linux after two hours."""
     connect_timeout: Positive = 10_000
     """How long a connection may take to log in."""
     max_connecting: Positive = 1000

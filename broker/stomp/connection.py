@@ -6,7 +6,8 @@ the work. Everything written within one turn of the loop leaves in one write.
 Slow readers: above HIGH_WATER bytes not yet taken by the network, or gathered in one turn, the session is told to dispatch nothing; it
 may go on when the network has caught up.
 
-Life signs: a connection from which nothing has come for its time to live is closed (``connection-ttl``). After a pause of this very process
+Life signs: a connection from which nothing has come for its time to live is closed (``connection-ttl``, or what was agreed as heart-beats; without either the
+system's keepalive finds out who is gone). After a pause of this very process
 the timer may run before the bytes that wait in the socket are read, so it gives them one more turn (openmq 69: load hides heart-beats).
 """
 
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
@@ -25,6 +25,7 @@ from broker.stomp.codec import Parser
 from broker.stomp.errors import RemoteProtocolError
 from broker.stomp.frames import Frame
 from broker.stomp.headers import RefusedError
+from broker.stomp.keepalive import keep_alive
 from broker.stomp.large import Streamed, Uploads
 from broker.stomp.limits import STRANGER_LIMITS
 from broker.stomp.session import Session
@@ -91,7 +92,7 @@ class Connection(asyncio.Protocol):
         self.address = f"{self.host}:{peer[1]}" if isinstance(peer, tuple) and len(peer) > 1 else self.host
         raw = transport.get_extra_info("socket")
         if raw is not None:
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            keep_alive(raw, self._server.acceptor.keep_alive)
         self._ttl_timer = self._loop.call_later(self._ttl_s, self._check_login)
         self._server.met(self)
 

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from brokers import BOUND_S, Brokerd, Raw, until
@@ -39,6 +40,40 @@ def test_the_connection_ttl_holds_whatever_was_agreed(brokerd):
     broker = brokerd(**{"acceptor.connection-ttl": 2000})
     silent = Raw(broker.port)
     assert "time to live" in silent.error()
+
+
+def test_without_heart_beats_the_system_finds_out_who_is_gone():
+    from broker.stomp.keepalive import keep_alive
+
+    with socket.socket() as one:
+        keep_alive(one, 60_000)
+        assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle, interval, count, unconfirmed_ms = (
+            one.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (
+                socket.TCP_KEEPIDLE,
+                socket.TCP_KEEPINTVL,
+                socket.TCP_KEEPCNT,
+                socket.TCP_USER_TIMEOUT,
+            )
+        )
+        assert idle + interval * count == 60
+        assert unconfirmed_ms == 60_000
+
+
+def test_the_connections_of_a_broker_are_kept_alive_as_it_is_told(brokerd):
+    broker = brokerd(**{"acceptor.keep-alive": 4000})
+    raw = Raw(broker.port)
+    raw.publish("m")
+
+    def timer():
+        rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        (found,) = [row[5] for row in rows if row[1].endswith(f":{broker.port:04X}") and row[3] == "01"]
+        kind, _, due = found.partition(":")
+        return int(kind, 16), int(due, 16)
+
+    until(lambda: timer()[0] == 2, "a keepalive timer")
+    assert timer()[1] <= 200  # hundredths of seconds: half of four
 
 
 def test_a_broker_that_was_stopped_for_a_while_does_not_cut_clients_that_spoke(brokerd):
