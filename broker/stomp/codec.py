@@ -1,12 +1,15 @@
-"""STOMP 1.2 without I/O: bytes in, frames out; frames in, bytes out.
+"""STOMP without I/O: bytes in, frames out; frames in, bytes out.
 
 Why no I/O: the same codec serves the broker's sessions, the test clients and a simulated network, and its tests need no
 socket. Why so little per frame: all load on the broker and all that the clients record passes through here, in pure
 Python. A frame costs one search for the end of its headers, one decoding of the whole header block, one split into
 lines; only blocks with an escape, a carriage return or a repeated header go the long way.
 
-Source: the STOMP 1.2 specification. Two readings of it: an unescaped ":" in a header's *value* is accepted, as every
-server does (the first one ends the name); a frame other than SEND, MESSAGE and ERROR with a body is refused.
+A server reads all versions of the protocol (``versions``); what is written here is 1.2, the clients' half.
+
+Sources: the STOMP specifications. Two readings of them: an unescaped ":" in a header's *value* is accepted, as every
+server does (the first one ends the name); a frame other than SEND, MESSAGE and ERROR with a body is refused, unless there are only
+line ends in it, with which many clients end their CONNECT.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Final
 from broker.stomp.errors import LocalProtocolError, RemoteProtocolError
 from broker.stomp.frames import COMMANDS, NO_HEADERS, UNESCAPED, WITH_BODY, Frame, LargeHead, LargePart
 from broker.stomp.limits import DEFAULT_LIMITS, Limits
+from broker.stomp.versions import V1_2, Version
 
 _HEADERS_END: Final = re.compile(rb"\n\r?\n")
 _NOT_A_LINE_END: Final = re.compile(rb"[^\r\n]|\r(?!\n)")
@@ -29,8 +33,6 @@ NOT_LARGE: Final = -1
 UNTIL_NUL: Final = -2
 
 _ESCAPE: Final = str.maketrans({"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"})
-_UNESCAPE: Final = {"\\\\": "\\", "\\r": "\r", "\\n": "\n", "\\c": ":"}
-_ESCAPED: Final = re.compile(r"\\(?:.|\Z)", re.DOTALL)
 
 
 class Parser:
@@ -40,10 +42,11 @@ class Parser:
     ``feed`` raises it again, without frames.
     """
 
-    __slots__ = ("_chunks", "_error", "_held", "_large", "_limits", "_searched", "_wanted")
+    __slots__ = ("_chunks", "_error", "_held", "_large", "_limits", "_searched", "_version", "_wanted")
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS, version: Version = V1_2) -> None:
         self._limits = limits
+        self._version = version
         self._chunks: list[bytes] = []  # what has come of a frame that is not whole
         self._held = 0  # bytes in _chunks
         self._wanted = 0  # no use in looking again before so many bytes are here; -1: before a NUL is
@@ -95,6 +98,7 @@ class Parser:
         limits = self._limits
         max_body_bytes = limits.max_body_bytes
         large_from = limits.large_from
+        version = self._version
         size = len(data)
         position = 0
         searched = self._searched
@@ -118,7 +122,7 @@ class Parser:
                 return position
             searched = 0
             end, start = ends.span()
-            command, headers = _head(data[position:end], limits)
+            command, headers = _head(data[position:end], limits, version)
             length = headers.get("content-length")
             if length is None:
                 stop = data.find(0, start, start + max_body_bytes + 1)
@@ -153,6 +157,8 @@ class Parser:
                 frames.append(Frame(command, headers))
             elif command in WITH_BODY:
                 frames.append(Frame(command, headers, data[start:stop]))
+            elif _NOT_A_LINE_END.search(data, start, stop) is None:
+                frames.append(Frame(command, headers))
             else:
                 raise RemoteProtocolError(
                     f"{command} has a body, which only {', '.join(sorted(WITH_BODY))} may have"
@@ -183,7 +189,7 @@ class Parser:
         return end + 1 if last else end
 
 
-def _head(block: bytes, limits: Limits) -> tuple[str, dict[str, str]]:
+def _head(block: bytes, limits: Limits, version: Version) -> tuple[str, dict[str, str]]:
     """Command and headers of a block without its last line end."""
     try:
         text = block.decode()
@@ -194,55 +200,55 @@ def _head(block: bytes, limits: Limits) -> tuple[str, dict[str, str]]:
         or len(block) >= limits.max_header_bytes
         or "\\" in text
         or "\r" in text
+        or version.trims
     ):
-        return _head_slowly(block, limits)
+        return _head_slowly(block, limits, version)
     line, *lines = text.split("\n")
     try:
         headers = dict([line.split(":", 1) for line in lines])
         command = _COMMANDS[line]
     except (ValueError, KeyError):
-        return _head_slowly(block, limits)
+        return _head_slowly(block, limits, version)
     if len(headers) != len(lines) or len(lines) > limits.max_headers or "" in headers:
-        return _head_slowly(block, limits)
+        return _head_slowly(block, limits, version)
     return command, headers
 
 
-def _head_slowly(block: bytes, limits: Limits) -> tuple[str, dict[str, str]]:
+def _head_slowly(block: bytes, limits: Limits, version: Version) -> tuple[str, dict[str, str]]:
     """The same by the letter of the specification, line by line; says what is wrong."""
     if len(block) + 1 > limits.max_header_bytes:
         raise RemoteProtocolError(f"the headers of a frame are longer than {limits.max_header_bytes} bytes")
-    first, *lines = [line.removesuffix(b"\r") for line in block.split(b"\n")]
-    command = COMMANDS.get(first)
+    first, *lines = block.split(b"\n")
+    command = COMMANDS.get(first.removesuffix(b"\r"))
     if command is None:
         raise _unknown_command(first)
     if len(lines) > limits.max_headers:
         raise RemoteProtocolError(f"{command} has more than {limits.max_headers} headers")
     headers: dict[str, str] = {}
-    for line in lines:
+    for whole in lines:
+        line = whole.removesuffix(b"\r") if version.carriage_returns else whole
         if len(line) > limits.max_header_line_bytes:
             raise RemoteProtocolError(
                 f"a header line of {command} is longer than {limits.max_header_line_bytes} bytes"
             )
         name, colon, value = line.decode().partition(":")
+        if version.trims:
+            name, value = name.strip(" \t"), value.strip(" \t")
         if not colon or not name:
             raise RemoteProtocolError(
                 f'{command} has the header line {line[:40]!r}, which is not "name:value"'
             )
-        if "\r" in line.decode():
+        if version.carriage_returns and b"\r" in line:
             raise RemoteProtocolError(f"the header {name[:40]!r} of {command} has a carriage return in it")
         if command not in UNESCAPED and b"\\" in line:
-            name, value = _unescape(name, command), _unescape(value, command)
+            try:
+                name, value = version.unescape(name), version.unescape(value)
+            except KeyError as error:
+                raise RemoteProtocolError(
+                    f"a header of {command} has the escape {error.args[0]!r}, which STOMP {version.name} does not define"
+                ) from None
         headers.setdefault(name, value)
     return command, headers
-
-
-def _unescape(text: str, command: str) -> str:
-    try:
-        return _ESCAPED.sub(lambda found: _UNESCAPE[found[0]], text)
-    except KeyError as error:
-        raise RemoteProtocolError(
-            f"a header of {command} has the undefined escape {error.args[0]!r}"
-        ) from None
 
 
 def _refuse_early(block: bytes, limits: Limits) -> None:
@@ -255,7 +261,7 @@ def _refuse_early(block: bytes, limits: Limits) -> None:
 
 
 def _unknown_command(line: bytes) -> RemoteProtocolError:
-    return RemoteProtocolError(f"unknown command {line[: _COMMAND_BYTES + 1]!r}: this is STOMP 1.2")
+    return RemoteProtocolError(f"unknown command {line[: _COMMAND_BYTES + 1]!r}: this is STOMP")
 
 
 def _is_length(text: str) -> bool:

@@ -20,7 +20,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from broker.core.engine import DemotedError
-from broker.core.message import header_line
 from broker.stomp.codec import Parser
 from broker.stomp.errors import RemoteProtocolError
 from broker.stomp.frames import Frame
@@ -175,7 +174,8 @@ class Connection(asyncio.Protocol):
         if self._streaming is not None:
             self.abort()  # within the body of another frame nothing can be said
             return
-        self.write(b"ERROR\n", *(header_line(name, value) for name, value in lines), b"\n", body, b"\0")
+        line = self.session.version.header_line
+        self.write(b"ERROR\n", *(line(name, value) for name, value in lines), b"\n", body, b"\0")
         self.close()
 
     def close(self) -> None:
@@ -257,7 +257,7 @@ class Connection(asyncio.Protocol):
         self._take(data[:end])
         if self.session.logged_in:
             self._stranger = False
-            self._parser = Parser(self._server.limits)
+            self._parser = Parser(self._server.limits, self.session.version)
             self._server.strangers.pop(self, None)
         return data[end:]
 

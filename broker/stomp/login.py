@@ -1,6 +1,8 @@
-"""CONNECT: the version both speak, who may come in, and how often each shows that it lives. No state, no bytes.
+"""CONNECT: who may come in, and how often each shows that it lives. No state, no bytes.
 
-Heart-beats as STOMP 1.2 has them: each side says how often it can send and how often it wants to receive; the slower wish of the two
+The header ``host`` is not asked for, although STOMP 1.1 and 1.2 want it: there is one virtual host here, and clients that send none (Spring's) mean it.
+
+Heart-beats as STOMP 1.1 and 1.2 have them: each side says how often it can send and how often it wants to receive; the slower wish of the two
 counts, and a zero on either side means none in that direction.
 """
 
@@ -12,13 +14,9 @@ from typing import Final, NamedTuple, Protocol
 
 from broker.config import AcceptorSection
 from broker.stomp.headers import RefusedError, heart_beats
+from broker.stomp.versions import Version
 
-VERSION: Final = "1.2"
 TTL_MIN_MS: Final = 1000
-
-
-class VersionRefusedError(RefusedError):
-    """The client does not speak 1.2; the ERROR frame names the version that is spoken here."""
 
 
 class Homes(Protocol):
@@ -41,21 +39,14 @@ class Agreement(NamedTuple):
     ttl: int
 
 
-def log_in(headers: Mapping[str, str], acceptor: AcceptorSection) -> Agreement:
+def log_in(headers: Mapping[str, str], acceptor: AcceptorSection, version: Version) -> Agreement:
     """Let a client in, or raise RefusedError. Which of login and passcode is wrong is nobody's business."""
-    offered = [version.strip() for version in headers.get("accept-version", "1.0").split(",")]
-    if VERSION not in offered:
-        raise VersionRefusedError(
-            f"only STOMP {VERSION} is spoken here, the client offers {', '.join(offered)[:64]}"
-        )
-    if "host" not in headers:
-        raise RefusedError("header 'host' is missing from CONNECT")
     if acceptor.users:
         passcode = acceptor.users.get(headers.get("login", ""))
         right = compare_digest((passcode or "").encode(), headers.get("passcode", "").encode())
         if not right or passcode is None:
             raise RefusedError("login or passcode is wrong")
-    client_sends, client_wants = heart_beats(headers)
+    client_sends, client_wants = heart_beats(headers) if version.heart_beats else (0, 0)
     beat = _agreed(acceptor.heart_beat_send, client_wants)
     expected = _agreed(acceptor.heart_beat_receive, client_sends)
     ttl = acceptor.connection_ttl

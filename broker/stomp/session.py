@@ -1,4 +1,4 @@
-"""What a client's frames mean: the server's half of STOMP 1.2.
+"""What a client's frames mean: the server's half of STOMP. What differs between its versions stands in ``versions``.
 
 Why one table of commands: a connection is first unknown, then logged in, then leaving, and what is allowed when is seen at
 a glance. Nothing here knows sockets; ``connection`` brings frames and takes bytes.
@@ -17,23 +17,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.core.consumer import Delivery
-from broker.core.message import Message, header_line
+from broker.core.message import Message
 from broker.core.transactions import Transaction
 from broker.core.views import SYSTEM_PREFIX
 from broker.stomp.frames import Frame, LargeHead, LargePart, LargeSend
-from broker.stomp.headers import RefusedError, kept_headers, number, queue_name
+from broker.stomp.headers import QUEUE_PREFIX, RefusedError, kept_headers, number, queue_name
 from broker.stomp.intake import PARKED_BYTES_MAX, Intake
-from broker.stomp.login import VERSION, VersionRefusedError, log_in
-from broker.stomp.subscription import Browser, Subscription, Watch
+from broker.stomp.login import log_in
+from broker.stomp.subscription import UNNAMED, Browser, EarlierSubscription, Subscription, Watch
 from broker.stomp.transactions import ClientTransactions
 from broker.stomp.unsupported import refuse_in_send, refuse_in_subscribe, refuse_in_unsubscribe
+from broker.stomp.versions import SPOKEN, V1_2, VERSIONS, VersionRefusedError, negotiate
 
 if TYPE_CHECKING:
     from broker.stomp.connection import Connection
     from broker.stomp.server import StompServer
 
 PRODUCT: Final = "brokerd/0.1.0"
-ACK_MODES: Final = ("auto", "client", "client-individual")
 PREFETCH: Final = ("prefetch-count", "consumer-window", "activemq.prefetchSize")
 DESTINATIONS_KEPT: Final = 1000
 
@@ -46,7 +46,7 @@ class Session:
 
     __slots__ = (
         "_busy_until", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers", "_open_receipts", "_paused", "_server",
-        "_subscriptions", "_transactions", "ack_prefix", "connection", "engine", "name", "node_id", "user",
+        "_subscriptions", "_transactions", "ack_prefix", "connection", "engine", "name", "node_id", "user", "version",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, server: StompServer) -> None:
@@ -56,6 +56,7 @@ class Session:
         self.user = ""
         self.ack_prefix = f"{self.name}-"
         self.node_id = self.engine.settings.node_id
+        self.version = V1_2
         self._server = server
         self._handlers: dict[str, Handler] = UNKNOWN
         self._subscriptions: dict[str, AnySubscription] = {}
@@ -90,7 +91,9 @@ class Session:
             if frame.command in UNKNOWN:
                 raise RefusedError(f"{frame.command} after CONNECT: a connection logs in once")
             if frame.command in LOGGED_IN:
-                raise RefusedError(f"{frame.command} before CONNECT: log in first")
+                if self._handlers is UNKNOWN:
+                    raise RefusedError(f"{frame.command} before CONNECT: log in first")
+                raise RefusedError(f"{frame.command} is not part of STOMP {self.version.name}")
             raise RefusedError(f"{frame.command} is a frame that servers send")
         handler(self, frame)
 
@@ -129,10 +132,11 @@ class Session:
     def _connect(self, frame: Frame) -> None:
         acceptor = self._server.acceptor
         try:
-            agreement = log_in(frame.headers, acceptor)
+            version = self.version = negotiate(frame.headers)
         except VersionRefusedError as error:
-            self.connection.error(str(error), None, ("version", VERSION))
+            self.connection.error(str(error), None, ("version", SPOKEN))
             return
+        agreement = log_in(frame.headers, acceptor, version)
         homes = self._server.homes
         store = ""
         if homes is not None:
@@ -143,12 +147,17 @@ class Session:
             store = f"store-session:{homes.current}\n"
         self.user = frame.headers.get("login", "")
         self.connection.begin_heart_beats(agreement.beat, agreement.ttl)
+        beats = (
+            f"heart-beat:{acceptor.heart_beat_send},{acceptor.heart_beat_receive}\n"
+            if version.heart_beats
+            else ""
+        )
         # The headers of CONNECTED are literal (STOMP 1.2, "Value Encoding"): none of these needs an escape.
         self.connection.write(
-            f"CONNECTED\nversion:{VERSION}\nheart-beat:{acceptor.heart_beat_send},{acceptor.heart_beat_receive}\nserver:{PRODUCT}\nsession:{self.name}\n"
+            f"CONNECTED\nversion:{version.name}\n{beats}server:{PRODUCT}\nsession:{self.name}\n"
             f"broker:{self._server.name}\nnode-id:{self.node_id}\n{store}\n\0".encode()
         )
-        self._handlers = LOGGED_IN
+        self._handlers = HANDLERS[version.name]
 
     def _disconnect(self, frame: Frame) -> None:
         self._handlers = LEAVING
@@ -270,8 +279,8 @@ class Session:
 
     def _subscribe(self, frame: Frame) -> None:
         headers = frame.headers
-        subscription_id = _required(frame, "id")
         destination = _required(frame, "destination")
+        subscription_id = self._subscription_id(frame)
         refuse_in_subscribe(headers)
         if subscription_id in self._subscriptions:
             raise RefusedError(f"subscription {subscription_id!r} exists already on this connection")
@@ -280,8 +289,10 @@ class Session:
                 f"more than {self._server.acceptor.max_subscriptions} subscriptions on one connection (acceptor.max-subscriptions)"
             )
         mode = headers.get("ack", "auto")
-        if mode not in ACK_MODES:
-            raise RefusedError(f"header 'ack' is {mode[:64]!r}: expected one of {', '.join(ACK_MODES)}")
+        if mode not in self.version.ack_modes:
+            raise RefusedError(
+                f"header 'ack' is {mode[:64]!r}: expected one of {', '.join(self.version.ack_modes)}"
+            )
         windows = [number(headers, name, 1) for name in PREFETCH if name in headers]
         self._subscriptions[subscription_id] = self._open(
             subscription_id,
@@ -310,7 +321,8 @@ class Session:
             self.connection.soon(shown.begin)
             return shown
         self._count += 1
-        subscription = Subscription(self, subscription_id, self._count, mode)
+        kind = EarlierSubscription if self.version.acks_by_message else Subscription
+        subscription = kind(self, subscription_id, self._count, mode)
         before = self.engine.journal.last_sequence
         subscription.consumer = self.engine.subscribe(
             name, subscription.deliver, window=window, auto=mode == "auto"
@@ -324,7 +336,7 @@ class Session:
 
     def _unsubscribe(self, frame: Frame) -> None:
         refuse_in_unsubscribe(frame.headers)
-        subscription = self._subscriptions.pop(subscription_id := _required(frame, "id"), None)
+        subscription = self._subscriptions.pop(subscription_id := self._subscription_id(frame), None)
         if subscription is None:
             raise RefusedError(f"subscription {subscription_id!r} does not exist on this connection")
         if isinstance(subscription, Subscription):
@@ -332,6 +344,12 @@ class Session:
         subscription.end()
         self._balance_reading()
         self._done(frame.headers.get("receipt"))
+
+    def _subscription_id(self, frame: Frame) -> str:
+        """The name of a subscription on this connection; its destination, where the version allows to leave out the id."""
+        if "id" in frame.headers or not self.version.subscribes_by_destination:
+            return _required(frame, "id")
+        return UNNAMED + _required(frame, "destination").removeprefix(QUEUE_PREFIX)
 
     def _ack(self, frame: Frame) -> None:
         self._answer(frame, refuse=False)
@@ -341,7 +359,7 @@ class Session:
 
     def _answer(self, frame: Frame, *, refuse: bool) -> None:
         headers = frame.headers
-        deliveries = self._named(_required(frame, "id"))
+        deliveries = self._named_by_message(frame) if self.version.acks_by_message else self._named(frame)
         name = headers.get("transaction")
         receipt = headers.get("receipt")
         if name is not None:
@@ -356,8 +374,25 @@ class Session:
         else:
             self._busy_until = change(deliveries, self._later(receipt))
 
-    def _named(self, ack_id: str) -> list[Delivery]:
+    def _named_by_message(self, frame: Frame) -> list[Delivery]:
+        """The same by message-id, in STOMP 1.0 and 1.1."""
+        message_id = _required(frame, "message-id")
+        name = _required(frame, "subscription") if self.version.ack_needs_subscription else None
+        node, _, digits = message_id.rpartition("-")
+        if node == self.node_id and digits.isdecimal() and len(digits) < 30:
+            asked = self._numbers.values() if name is None else (self._subscriptions.get(name),)
+            for subscription in asked:
+                if isinstance(subscription, EarlierSubscription) and (
+                    held := subscription.named(int(digits))
+                ):
+                    return held
+        raise RefusedError(
+            f"message-id {message_id[:100]!r} is no message that this connection holds unacknowledged"
+        )
+
+    def _named(self, frame: Frame) -> list[Delivery]:
         """The deliveries that an id of ACK or NACK means. Raises RefusedError for one that is not held here and now."""
+        ack_id = _required(frame, "id")
         if ack_id.startswith(self.ack_prefix):
             first, _, second = ack_id[len(self.ack_prefix) :].partition(".")
             if first.isdecimal() and second.isdecimal() and len(ack_id) < 100:
@@ -408,7 +443,7 @@ class Session:
         if receipt.isalnum():
             self.connection.write(f"RECEIPT\nreceipt-id:{receipt}\n\n\0".encode())
         else:
-            self.connection.write(b"RECEIPT\n", header_line("receipt-id", receipt), b"\n\0")
+            self.connection.write(b"RECEIPT\n", self.version.header_line("receipt-id", receipt), b"\n\0")
 
 
 def _required(frame: Frame, name: str) -> str:
@@ -432,5 +467,9 @@ LOGGED_IN: Final[dict[str, Handler]] = {
     "COMMIT": Session._commit,  # noqa: SLF001
     "ABORT": Session._abort,  # noqa: SLF001
     "DISCONNECT": Session._disconnect,  # noqa: SLF001
+}
+HANDLERS: Final = {
+    version.name: {command: handler for command, handler in LOGGED_IN.items() if command in version.commands}
+    for version in VERSIONS
 }
 LEAVING: Final[dict[str, Handler]] = {}

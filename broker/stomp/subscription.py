@@ -2,35 +2,40 @@
 
 Ack ids are ``<incarnation>-<connection>-<subscription>.<tag>``. The incarnation is new with every start of a broker, so an acknowledgement that
 arrives after a restart or a failover names nothing (rabbitmq-server 4004: a stale tag acknowledged another message).
+STOMP 1.0 and 1.1 acknowledge by message-id, which is the message's own and stays the same when it is delivered again, anywhere.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from broker.core.consumer import Consumer, Delivery
 from broker.core.feed import Feed
-from broker.core.message import Message, header_line
+from broker.core.message import Message
 from broker.core.views import Browsing
 from broker.storage.errors import JournalError
 
 if TYPE_CHECKING:
     from broker.stomp.session import Session
 
+UNNAMED: Final = "\n"
+"""How the name of a subscription without an id begins; no id of STOMP 1.0, which alone allows that, has a line feed."""
+
 
 class Subscription:
     """Hands a queue's messages to a client. ``cumulative``: an ACK names all up to its message (ack mode ``client``)."""
 
-    __slots__ = ("_ack_prefix", "_head", "_session", "consumer", "cumulative", "number")
+    __slots__ = ("_ack_prefix", "_head", "_rewritten", "_session", "consumer", "cumulative", "number")
 
     def __init__(self, session: Session, subscription_id: str, number: int, mode: str) -> None:
         self._session = session
         self.number = number
         self.cumulative = mode == "client"
         self.consumer: Consumer | None = None
-        subscription = header_line("subscription", subscription_id).decode()
-        self._head = f"MESSAGE\n{subscription}message-id:{session.node_id}-"
+        self._head = f"MESSAGE\n{_named(session, subscription_id).decode()}message-id:{session.node_id}-"
+        self._rewritten: Callable[[bytes], bytes] | None = None
         self._ack_prefix = "" if mode == "auto" else f"\nack:{session.ack_prefix}{number}."
 
     def deliver(self, delivery: Delivery) -> None:
@@ -39,10 +44,11 @@ class Subscription:
         ack = f"{self._ack_prefix}{delivery.tag}" if self._ack_prefix else ""
         redelivered = "true" if message.redelivered or message.deliveries > 1 else "false"
         head = f"{self._head}{message.id}{ack}\nredelivered:{redelivered}\nJMSXDeliveryCount:{message.deliveries}\n"
+        headers = message.headers if self._rewritten is None else self._rewritten(message.headers)
         if message.large is None:
-            self._session.connection.write(head.encode(), message.headers, b"\n", message.body, b"\0")
+            self._session.connection.write(head.encode(), headers, b"\n", message.body, b"\0")
         else:
-            self._session.connection.stream(b"%b%b\n" % (head.encode(), message.headers), message.large)
+            self._session.connection.stream(b"%b%b\n" % (head.encode(), headers), message.large)
 
     def pause(self) -> None:
         """The connection takes no more for now."""
@@ -60,6 +66,43 @@ class Subscription:
             self._session.engine.unsubscribe(self.consumer)
 
 
+class EarlierSubscription(Subscription):
+    """The same in STOMP 1.0 and 1.1: an ACK names a message by its id, and no MESSAGE has an escape that the version does not know."""
+
+    __slots__ = ("_tags",)
+
+    def __init__(self, session: Session, subscription_id: str, number: int, mode: str) -> None:
+        super().__init__(session, subscription_id, number, mode)
+        self._tags: dict[int, int] | None = None if mode == "auto" else {}
+        self._ack_prefix = ""
+        self._rewritten = session.version.rewritten
+
+    def deliver(self, delivery: Delivery) -> None:
+        """Write the MESSAGE frame."""
+        if self._tags is not None:
+            self._tags[delivery.message.id] = delivery.tag
+        super().deliver(delivery)
+
+    def named(self, message_id: int) -> list[Delivery]:
+        """The deliveries that an ACK or NACK of this message means; none where it is not held."""
+        tag = None if self._tags is None else self._tags.get(message_id)
+        if self._tags is None or tag is None or self.consumer is None:
+            return []
+        delivery = self.consumer.unacknowledged.get(tag)
+        held = [] if delivery is None else self.consumer.through(delivery) if self.cumulative else [delivery]
+        for one in held:
+            self._tags.pop(one.message.id, None)
+        return held
+
+
+def _named(session: Session, subscription_id: str) -> bytes:
+    """The header line that says whose MESSAGE it is; none for a subscription without an id."""
+    version = session.version
+    if version.subscribes_by_destination and subscription_id.startswith(UNNAMED):
+        return b""
+    return version.header_line("subscription", subscription_id)
+
+
 class Browser:
     """Shows what is in a queue now, without taking it; ends with an empty MESSAGE that has ``browser:end`` (as ActiveMQ does)."""
 
@@ -67,7 +110,7 @@ class Browser:
 
     def __init__(self, session: Session, subscription_id: str, browsing: Browsing) -> None:
         self._session = session
-        self._subscription = header_line("subscription", subscription_id)
+        self._subscription = _named(session, subscription_id)
         self._browsing = browsing
         self._room = asyncio.Event()
         self._room.set()
@@ -113,8 +156,9 @@ class Browser:
     def _write(self, message: Message) -> None:
         connection = self._session.connection
         redelivered = b"true" if message.redelivered or message.deliveries else b"false"
+        headers = self._session.version.rewritten(message.headers)
         told = f"message-id:{self._session.node_id}-{message.id}\nJMSXDeliveryCount:{message.deliveries}\nredelivered:"
-        head = b"MESSAGE\n%b%b%b\n%b\n" % (self._subscription, told.encode(), redelivered, message.headers)
+        head = b"MESSAGE\n%b%b%b\n%b\n" % (self._subscription, told.encode(), redelivered, headers)
         if message.large is None:
             connection.write(head, message.body, b"\0")
         elif message.large in self._session.engine.large:
@@ -132,9 +176,9 @@ class Watch:
         self._head = b"".join(
             (
                 b"MESSAGE\n",
-                header_line("subscription", subscription_id),
-                header_line("destination", destination),
-                header_line("content-type", feed.content_type),
+                _named(session, subscription_id),
+                session.version.header_line("destination", destination),
+                session.version.header_line("content-type", feed.content_type),
             )
         )
         self._paused = False

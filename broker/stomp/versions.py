@@ -1,0 +1,145 @@
+r"""STOMP 1.0, 1.1 and 1.2: what differs between them, in one table, and which of them two peers speak.
+
+Why a table: a session asks it once, at CONNECT, and no code elsewhere compares versions. What a queue keeps is written in the escapes
+of 1.2 (``core.message``), which can say everything; a consumer of an earlier version gets it rewritten if an escape is in it.
+
+                       1.0                      1.1                      1.2
+    escapes            none                     \n \c \\                 \n \c \\ \r
+    spaces             at a header's ends       kept                     kept
+                       are cut off
+    ends of lines      LF, CR LF                LF; a CR is the value's  LF, CR LF
+    ACK names          message-id               message-id and           id, the ``ack`` of
+                                                subscription             the MESSAGE
+    ack modes          auto, client             and client-individual    and client-individual
+    NACK, heart-beats  no                       yes                      yes
+    SUBSCRIBE          by id or destination     by id                    by id
+
+Of a repeated header the first counts in all of them. A header that 1.0 cannot express (a line feed; a colon in a name) keeps its escape there,
+so that the frame stays whole.
+
+Sources: the three specifications; for the spaces of 1.0, which its text does not forbid and clients of its time send, ActiveMQ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from broker.core.message import header_line
+from broker.stomp.frames import CLIENT_COMMANDS
+from broker.stomp.headers import RefusedError
+
+_ESCAPED: Final = re.compile(r"\\(?:.|\Z)", re.DOTALL)
+UNESCAPE: Final = {"\\\\": "\\", "\\n": "\n", "\\c": ":", "\\r": "\r"}
+"""All that an escape can mean, in STOMP 1.2."""
+
+
+class VersionRefusedError(RefusedError):
+    """The client speaks none of our versions; the ERROR frame names them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Version:
+    """One version of the protocol; see the table above. ``escapes`` are those that may come, with their meanings.
+
+    ``header_line`` writes one header; ``rewritten`` the headers of a message, which come in the escapes of 1.2.
+    """
+
+    name: str
+    escapes: Mapping[str, str]
+    trims: bool = False
+    carriage_returns: bool
+    """Is a carriage return before a line feed part of the line's end?"""
+    acks_by_message: bool
+    ack_needs_subscription: bool = False
+    ack_modes: tuple[str, ...] = ("auto", "client", "client-individual")
+    commands: frozenset[str] = frozenset(CLIENT_COMMANDS)
+    heart_beats: bool = True
+    subscribes_by_destination: bool = False
+    header_line: Callable[[str, str], bytes]
+    rewritten: Callable[[bytes], bytes]
+
+    def unescape(self, text: str) -> str:
+        """What a header's name or value means. Raises KeyError, with the escape, for one that is not defined."""
+        if not self.escapes:
+            return text
+        return _ESCAPED.sub(lambda found: self.escapes[found[0]], text)
+
+
+def _line_1_1(name: str, value: str) -> bytes:
+    return f"{name.translate(_ESCAPE_1_1)}:{value.translate(_ESCAPE_1_1)}\n".encode()
+
+
+def _line_1_0(name: str, value: str) -> bytes:
+    return f"{name.translate(_ESCAPE_NAME_1_0)}:{value.translate(_ESCAPE_1_0)}\n".encode()
+
+
+def _rewritten_1_1(block: bytes) -> bytes:
+    return _rewrite(block, _line_1_1)
+
+
+def _rewritten_1_0(block: bytes) -> bytes:
+    return _rewrite(block, _line_1_0)
+
+
+def _rewrite(block: bytes, line: Callable[[str, str], bytes]) -> bytes:
+    if b"\\" not in block:
+        return block
+    told = (one.partition(":") for one in block.decode().removesuffix("\n").split("\n"))
+    return b"".join(line(V1_2.unescape(name), V1_2.unescape(value)) for name, _, value in told)
+
+
+def _as_it_is(block: bytes) -> bytes:
+    return block
+
+
+_ESCAPE_1_1: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", ":": "\\c"})
+_ESCAPE_1_0: Final = str.maketrans({"\n": "\\n"})
+_ESCAPE_NAME_1_0: Final = str.maketrans({"\n": "\\n", ":": "\\c"})
+
+V1_0: Final = Version(
+    name="1.0",
+    escapes={},
+    trims=True,
+    carriage_returns=True,
+    acks_by_message=True,
+    ack_modes=("auto", "client"),
+    commands=frozenset(CLIENT_COMMANDS) - {"NACK", "STOMP"},
+    heart_beats=False,
+    subscribes_by_destination=True,
+    header_line=_line_1_0,
+    rewritten=_rewritten_1_0,
+)
+V1_1: Final = Version(
+    name="1.1",
+    escapes={escape: meaning for escape, meaning in UNESCAPE.items() if escape != "\\r"},
+    carriage_returns=False,
+    acks_by_message=True,
+    ack_needs_subscription=True,
+    header_line=_line_1_1,
+    rewritten=_rewritten_1_1,
+)
+V1_2: Final = Version(
+    name="1.2",
+    escapes=UNESCAPE,
+    carriage_returns=True,
+    acks_by_message=False,
+    header_line=header_line,
+    rewritten=_as_it_is,
+)
+
+VERSIONS: Final = (V1_0, V1_1, V1_2)
+"""All that are spoken, oldest first."""
+SPOKEN: Final = ",".join(version.name for version in VERSIONS)
+
+
+def negotiate(headers: Mapping[str, str]) -> Version:
+    """The highest version that both speak; a CONNECT without ``accept-version`` is 1.0. Raises VersionRefusedError."""
+    offer = headers.get("accept-version", V1_0.name)
+    offered = {name.strip() for name in offer.split(",")}
+    for version in reversed(VERSIONS):
+        if version.name in offered:
+            return version
+    raise VersionRefusedError(f"supported protocol versions are {SPOKEN}; the client offers {offer[:64]!r}")
