@@ -17,9 +17,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from broker.core.engine import DemotedError
+from broker.stomp import websocket
 from broker.stomp.codec import Parser
 from broker.stomp.errors import RemoteProtocolError
 from broker.stomp.frames import Frame
@@ -49,7 +51,7 @@ class Connection(asyncio.Protocol):
     """From accept to loss. ``number`` is unique within the engine's incarnation."""
 
     __slots__ = (
-        "_beat_s", "_beat_timer", "_blocked", "_flushing", "_heard", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said", "_server",
+        "_beat_s", "_beat_timer", "_blocked", "_flushing", "_front", "_heard", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said", "_server",
         "_stranger", "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "address", "closing", "host",
         "number", "session", "uploads",
     )  # fmt: skip
@@ -60,6 +62,8 @@ class Connection(asyncio.Protocol):
         self.host = self.address = "?"
         """Where the client is, for the log: without its port, and with it."""
         self._loop = asyncio.get_running_loop()
+        self._front: Callable[[bytes], bytes] | None = self._greet
+        """What has to be done to bytes that arrive before they are STOMP."""
         self._parser = Parser(STRANGER_LIMITS)
         self._stranger = True
         self._transport: asyncio.Transport
@@ -99,6 +103,8 @@ class Connection(asyncio.Protocol):
         self._heard = self._loop.time()
         if self.closing:
             return
+        if self._front is not None:
+            data = self._front(data)
         while self._stranger and data and not self.closing:
             data = self._meet(data)
         if data and not self.closing:
@@ -236,6 +242,24 @@ class Connection(asyncio.Protocol):
             self._beat_timer = self._loop.call_later(self._beat_s, self._beat)
 
     # ---------------------------------------------------------------------------------------------- inside
+
+    def _greet(self, data: bytes) -> bytes:
+        """The first bytes tell whether the client speaks plain STOMP or comes by WebSocket."""
+        if not data.startswith(websocket.FIRST_BYTE):
+            self._front = None
+            return data
+        self._transport = web = websocket.WebSocket(
+            self._transport,
+            self._server.acceptor.websocket_allowed_origins,
+            more=partial(self.data_received, b""),
+            ended=self._web_ended,
+        )
+        self._front = web.receive
+        return web.receive(data)
+
+    def _web_ended(self, reason: str) -> None:
+        """After what came before the end has been handled."""
+        self.soon(partial(self.error, reason) if reason else self.close)
 
     def _end(self) -> None:
         if self._streaming is not None:
