@@ -52,8 +52,8 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_beat_s", "_beat_timer", "_blocked", "_flushing", "_front", "_heard", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said", "_server",
-        "_stranger", "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "address", "closing", "host",
-        "number", "session", "uploads",
+        "_stranger", "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "address", "client", "closing",
+        "host", "number", "session", "uploads",
     )  # fmt: skip
 
     def __init__(self, server: StompServer, number: int) -> None:
@@ -61,6 +61,8 @@ class Connection(asyncio.Protocol):
         self.number = number
         self.host = self.address = "?"
         """Where the client is, for the log: without its port, and with it."""
+        self.client: tuple[str, str] | None = None
+        """Login and ``client-id`` of a client that named itself."""
         self._loop = asyncio.get_running_loop()
         self._front: Callable[[bytes], bytes] | None = self._greet
         """What has to be done to bytes that arrive before they are STOMP."""
@@ -206,7 +208,7 @@ class Connection(asyncio.Protocol):
 
     def go_on(self, frames: list[Frame]) -> None:
         """Handle frames that had to wait."""
-        if not self.closing:
+        if not (self.closing or self._was_reset()):
             self._handle(frames)
 
     def set_reading(self, reading: bool) -> None:
@@ -224,10 +226,24 @@ class Connection(asyncio.Protocol):
         if reading is not self._reading and not self.closing:
             self._reading = reading
             if reading:
+                if self._was_reset():
+                    return
                 self._heard = self._loop.time()
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    def _was_reset(self) -> bool:
+        """Has the peer cut the connection while it was not read? Then it is over, and what had come on it is not taken.
+
+        Without this the reset would be seen only behind all that waits in the socket, when the client has long connected again. The simulated
+        network has no sockets to ask; there, as after a mere end of the stream, only ``client-id`` tells that the client is another's.
+        """
+        raw = self._transport.get_extra_info("socket")
+        if raw is None or not raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            return False
+        self.abort()
+        return True
 
     def begin_heart_beats(self, beat_ms: int, ttl_ms: int) -> None:
         """From now on send something every ``beat_ms``, and expect something within ``ttl_ms``; 0: not at all."""

@@ -42,6 +42,8 @@ class StompServer:
         self.strangers: dict[Connection, None] = {}
         """Those of them that have not logged in, the oldest first."""
         self.warnings = StrangerLog(_log, "acceptor")
+        self.clients: dict[tuple[str, str], Connection] = {}
+        """(login, ``client-id``) -> the one connection of a client that names itself."""
         self._numbers = itertools.count(1)
         self._listener: asyncio.Server | None = None
         self._all_closed: asyncio.Future[None] | None = None
@@ -107,10 +109,22 @@ class StompServer:
             )
             oldest.abort()
 
+    def recognise(self, connection: Connection, login: str, client_id: str) -> None:
+        """A client that names itself has logged in: its last connection, if there is one, is over, and nothing of it is taken any more."""
+        last = self.clients.get((login, client_id))
+        if last is not None:
+            last.error(
+                f"client-id {client_id[:64]!r} has connected again: the new connection takes this one's place"
+            )
+        connection.client = (login, client_id)
+        self.clients[connection.client] = connection
+
     def lost(self, connection: Connection) -> None:
         """A connection is no more."""
         self.connections.pop(connection, None)
         self.strangers.pop(connection, None)
+        if connection.client is not None and self.clients.get(connection.client) is connection:
+            del self.clients[connection.client]
         if not self.connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
 

@@ -6,6 +6,9 @@ a glance. Nothing here knows sockets; ``connection`` brings frames and takes byt
 Receipts: one for a SEND, ACK, NACK, COMMIT or ABORT leaves only from the durability gate; one for any other frame when it is done, but never before
 an earlier frame's. DISCONNECT's is therefore the last word on everything the client sent.
 
+A client that names itself (``client-id`` of CONNECT, as ActiveMQ has it) has one connection: before CONNECTED its last one is ended, and nothing
+that came on that is taken any more. Else what a dead connection had sent could be stored behind what the next one sends.
+
 Prefetch: ``prefetch-count`` of a SUBSCRIBE (or ``consumer-window`` or ``activemq.prefetchSize``, the same) is how many messages it may hold unacknowledged; without it the
 queue's ``default-consumer-window`` counts. In ack mode ``auto`` messages are acknowledged as they are written, and only the connection's own pace limits them.
 """
@@ -146,6 +149,9 @@ class Session:
                 return
             store = f"store-session:{homes.current}\n"
         self.user = frame.headers.get("login", "")
+        client_id = frame.headers.get("client-id")
+        if client_id:
+            self._server.recognise(self.connection, self.user, client_id)
         self.connection.begin_heart_beats(agreement.beat, agreement.ttl)
         beats = (
             f"heart-beat:{acceptor.heart_beat_send},{acceptor.heart_beat_receive}\n"

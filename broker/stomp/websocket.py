@@ -141,6 +141,10 @@ class WebSocket(asyncio.Transport):
         if self._protocol.state is ConnectionState.OPEN:
             self._transport.write(self._protocol.send(BytesMessage(data=bytes(data))))
 
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        """What the network's transport knows."""
+        return self._transport.get_extra_info(name, default)
+
     def close(self) -> None:
         """Say good-bye, and close when all is out."""
         if self._protocol.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
