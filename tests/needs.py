@@ -6,7 +6,7 @@ import pytest
 
 
 def need(what, lack):
-    """``what`` is DOCKER, POSTGRESQL or NFS; ``lack`` says what is missing, "" if nothing is."""
+    """``what`` is DOCKER, POSTGRESQL, NFS or CLIENTS; ``lack`` says what is missing, "" if nothing is."""
     if lack and os.environ.get(f"JEPSEN_RUN_REQUIRE_{what}") == "1":
         pytest.fail(f"JEPSEN_RUN_REQUIRE_{what}=1, but {lack}")
     if lack:
