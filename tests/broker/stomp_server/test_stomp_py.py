@@ -1,4 +1,4 @@
-"""The unmodified stomp.py client (its Connection12) against a real broker."""
+"""The unmodified stomp.py client against a real broker, in each version that it speaks; ``stomp.Connection``, its default, is 1.1."""
 
 import queue as queues
 import threading
@@ -44,10 +44,10 @@ class Listener(stomp.ConnectionListener):
 def connect(shared):
     made = []
 
-    def make(heartbeats=(0, 0), passcode="secret"):
-        connection = stomp.Connection12(
-            [("127.0.0.1", shared.port)], heartbeats=heartbeats, reconnect_attempts_max=1
-        )
+    def make(kind=stomp.Connection12, heartbeats=(0, 0), passcode="secret"):
+        # 1.0 has no heart-beats, and its class no such parameter
+        more = {} if kind is stomp.Connection10 else {"heartbeats": heartbeats}
+        connection = kind([("127.0.0.1", shared.port)], reconnect_attempts_max=1, **more)
         listener = Listener()
         connection.set_listener("", listener)
         connection.connect("guest", passcode, wait=True)
@@ -60,9 +60,28 @@ def connect(shared):
             connection.disconnect()
 
 
-@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_every_ack_mode(connect, queue, ack):
-    connection, listener = connect()
+VERSIONS = [stomp.Connection10, stomp.Connection, stomp.Connection12]
+in_each_version = pytest.mark.parametrize("kind", VERSIONS, ids=["1.0", "its default", "1.2"])
+
+
+def answer(say, connection, frame, **more):
+    """ACK or NACK as each class wants it: by message-id, that and the subscription, or ack."""
+    headers = frame.headers
+    if isinstance(connection, stomp.Connection12):
+        say(headers["ack"], **more)
+    elif isinstance(connection, stomp.Connection10):
+        say(headers["message-id"], **more)
+    else:
+        say(headers["message-id"], headers["subscription"], **more)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ack"),
+    [(stomp.Connection10, "auto"), (stomp.Connection10, "client")]
+    + [(kind, ack) for kind in VERSIONS[1:] for ack in ("auto", "client", "client-individual")],
+)
+def test_every_ack_mode(connect, queue, ack, kind):
+    connection, listener = connect(kind)
     for n in range(3):
         connection.send(f"/queue/{queue}", f"m{n}", headers={"n": str(n)}, receipt=f"r{n}")
         listener.receipt(f"r{n}")
@@ -70,11 +89,11 @@ def test_every_ack_mode(connect, queue, ack):
     got = [listener.message() for _ in range(3)]
     assert [(frame.body, frame.headers["n"]) for frame in got] == [("m0", "0"), ("m1", "1"), ("m2", "2")]
     if ack == "client":
-        connection.ack(got[2].headers["ack"], receipt="a")
+        answer(connection.ack, connection, got[2], receipt="a")
         listener.receipt("a")
     elif ack == "client-individual":
         for frame in got:
-            connection.ack(frame.headers["ack"], receipt="a")
+            answer(connection.ack, connection, frame, receipt="a")
             listener.receipt("a")
     connection.disconnect(receipt="bye")
     listener.receipt("bye")
@@ -84,9 +103,10 @@ def test_every_ack_mode(connect, queue, ack):
     assert heard.message().body == "last"
 
 
-def test_transactions(connect, queue):
-    connection, listener = connect()
-    connection.subscribe(f"/queue/{queue}", id="1", ack="client-individual")
+@in_each_version
+def test_transactions(connect, queue, kind):
+    connection, listener = connect(kind)
+    connection.subscribe(f"/queue/{queue}", id="1", ack="client")
     transaction = connection.begin()
     connection.send(f"/queue/{queue}", "undone", transaction=transaction)
     connection.abort(transaction)
@@ -96,23 +116,64 @@ def test_transactions(connect, queue):
     listener.receipt("c")
     frame = listener.message()
     assert frame.body == "done"
-    connection.ack(frame.headers["ack"], receipt="a")
+    transaction = connection.begin()
+    answer(connection.ack, connection, frame, transaction=transaction)
+    connection.commit(transaction, receipt="a")
     listener.receipt("a")
     assert listener.messages.empty()
 
 
-def test_nack_and_dead_letters(connect, queue):
-    connection, listener = connect()
+@pytest.mark.parametrize("kind", VERSIONS[1:], ids=["its default", "1.2"])
+def test_nack_and_dead_letters(connect, queue, kind):
+    connection, listener = connect(kind)
     connection.send(f"/queue/poison.{queue}", "bad")
     connection.subscribe(f"/queue/poison.{queue}", id="1", ack="client-individual")
     for n in range(2):
-        connection.nack(listener.message().headers["ack"], receipt=f"n{n}")
+        answer(connection.nack, connection, listener.message(), receipt=f"n{n}")
         listener.receipt(f"n{n}")
     connection.subscribe("/queue/DLQ", id="2", ack="client-individual")
     frame = listener.message()
     assert (frame.body, frame.headers["_AMQ_ORIG_QUEUE"]) == ("bad", f"poison.{queue}")
-    connection.ack(frame.headers["ack"], receipt="a")
+    answer(connection.ack, connection, frame, receipt="a")
     listener.receipt("a")
+
+
+@in_each_version
+def test_headers_with_all_that_needs_an_escape(connect, queue, kind):
+    connection, listener = connect(kind)
+    values = {"colon": "a:b"}
+    if kind is not stomp.Connection10:  # in which there is no escape, although stomp.py reads some
+        values |= {"slash": "a\\nb", "lines": "one\ntwo"}
+    connection.send(f"/queue/{queue}", "x", headers=values, receipt="r:1")
+    listener.receipt("r:1")
+    connection.subscribe(f"/queue/{queue}", id="1", ack="auto")
+    headers = listener.message().headers
+    assert {name: headers[name] for name in values} == values
+
+
+@in_each_version
+def test_large_bodies_with_nul(connect, queue, kind):
+    connection, listener = connect(kind)
+    body = "\0€" * (1024 * 1024)
+    connection.send(f"/queue/{queue}", body, receipt="r")
+    listener.receipt("r")
+    connection.subscribe(f"/queue/{queue}", id="1", ack="client")
+    frame = listener.message()
+    assert frame.body == body
+    answer(connection.ack, connection, frame, receipt="a")
+    listener.receipt("a")
+
+
+def test_it_connects_as_its_manual_shows(shared, queue):
+    """Nothing but the address: 1.1, and what the client sends by itself."""
+    connection = stomp.Connection([("127.0.0.1", shared.port)])
+    listener = Listener()
+    connection.set_listener("", listener)
+    connection.connect("guest", "secret", wait=True)
+    connection.subscribe(destination=f"/queue/{queue}", id=1, ack="auto")
+    connection.send(body="hello", destination=f"/queue/{queue}")
+    assert listener.message().body == "hello"
+    connection.disconnect()
 
 
 def test_heart_beats_keep_an_idle_connection_alive_both_ways(connect, shared):
