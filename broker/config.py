@@ -111,8 +111,8 @@ class AcceptorSection(Section, frozen=True, kw_only=True):
     max_subscriptions: Positive = 1000
     """Of one connection."""
     websocket_allowed_origins: tuple[str, ...] = ()
-    """Web sites whose pages may connect by WebSocket (``ws://HOST:PORT/stomp``), as "https://shop.example"; "*": all. A page that came
-    from the acceptor's own host and port always may, and so may clients that are no browsers."""
+    """Web sites whose pages may connect by WebSocket (``ws://HOST:PORT/stomp``), as "https://shop.example"; "*": all. Clients
+    that are no browsers name no site, and always may."""
 
     @property
     def listens_on(self) -> str:

@@ -8,8 +8,8 @@ Why no library of connections: the one that is used (``wsproto``) has no I/O, so
 nothing and needs no chance.
 
 Strangers: the handshake is at most 16 KB (h11), a message is never held, and after EVENTS_A_TURN messages others have their turn: tiny ones
-cost far more than they weigh. A page in a browser connects for whoever looks at it, so one of another origin is refused unless it is allowed
-(``acceptor.websocket-allowed-origins``); clients that are no browsers name no origin.
+cost far more than they weigh. A page in a browser connects for whoever looks at it, so its origin must be allowed
+(``acceptor.websocket-allowed-origins``); clients that are no browsers name none.
 
 Source: RFC 6455; the subprotocols v10.stomp, v11.stomp and v12.stomp, of which none is demanded: CONNECT agrees the version.
 """
@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
@@ -29,7 +28,8 @@ from wsproto.utilities import ProtocolError
 
 FIRST_BYTE: Final = b"G"
 """Of "GET": no command of STOMP begins so."""
-PATH: Final = "/stomp"
+PATHS: Final = ("/stomp", "/ws")
+"""Where other brokers have it: ActiveMQ's clients ask for the first, RabbitMQ's for the second."""
 SUBPROTOCOLS: Final = ("v12.stomp", "v11.stomp", "v10.stomp")
 EVENTS_A_TURN: Final = 200
 PONG_BEHIND_BYTES: Final = 64 * 1024
@@ -101,14 +101,14 @@ class WebSocket(asyncio.Transport):
         return b"".join(parts)
 
     def _greet(self, request: Request) -> None:
-        if request.target.partition("?")[0] != PATH:
-            self._refuse("404 Not Found", f"the path is {request.target[:64]!r}: STOMP is at {PATH}")
+        if request.target.partition("?")[0] not in PATHS:
+            self._refuse("404 Not Found", f"the path is {request.target[:64]!r}: STOMP is at {PATHS[0]}")
             return
         origin = next((value for name, value in request.extra_headers if name == b"origin"), None)
-        if origin is not None and not self._allows(origin.decode("latin-1"), request.host):
+        site = None if origin is None else origin.decode("latin-1")
+        if site is not None and site not in self._origins and "*" not in self._origins:
             self._refuse(
-                "403 Forbidden",
-                f"the origin {origin.decode('latin-1')[:64]!r} is not in acceptor.websocket-allowed-origins",
+                "403 Forbidden", f"the origin {site[:64]!r} is not in acceptor.websocket-allowed-origins"
             )
             return
         spoken = next((name for name in SUBPROTOCOLS if name in request.subprotocols), None)
@@ -116,10 +116,6 @@ class WebSocket(asyncio.Transport):
             self._refuse("400 Bad Request", f"the subprotocols spoken here are {', '.join(SUBPROTOCOLS)}")
             return
         self._transport.write(self._protocol.send(AcceptConnection(subprotocol=spoken)))
-
-    def _allows(self, origin: str, host: str) -> bool:
-        allowed = "*" in self._origins or origin in self._origins
-        return allowed or urlsplit(origin).netloc == host
 
     def _refuse(self, status: str, reason: str) -> None:
         body = reason.encode()

@@ -4,19 +4,16 @@ Where node, Java or the packages are missing (``.ci/install-clients`` brings the
 """
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 from brokers import BOUND_S, Brokerd
-from needs import need
+from packages import JARS, NODE_MODULES, need_client
 
 pytestmark = pytest.mark.cluster
 
 HERE = Path(__file__).parent / "foreign_clients"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
-PACKAGES = Path(os.environ.get("JEPSEN_RUN_CLIENTS", CACHE / "jepsen-run" / "clients"))
 CHECKS = [
     "receipts",
     "ack auto",
@@ -38,14 +35,10 @@ def port(tmp_path_factory):
     assert not any("internal error" in line or "Traceback" in line for line in broker.lines), broker.lines
 
 
-def run(program, wanted, arguments, **environment):
+def run(*command, **environment):
     """What the client said, line by line; it must end well."""
-    lack = "" if shutil.which(program) else f"{program} is not installed"
-    if not lack and not (PACKAGES / wanted).exists():
-        lack = f"{PACKAGES / wanted} is missing: run .ci/install-clients"
-    need("CLIENTS", lack)
     done = subprocess.run(
-        [program, *arguments],
+        command,
         cwd=HERE,
         env={**os.environ, **environment},
         capture_output=True,
@@ -58,7 +51,8 @@ def run(program, wanted, arguments, **environment):
 
 
 def in_node(*arguments):
-    return run("node", "node_modules", arguments, NODE_PATH=str(PACKAGES / "node_modules"))
+    need_client("node", NODE_MODULES)
+    return run("node", *arguments, NODE_PATH=str(NODE_MODULES))
 
 
 def passed(lack=(), version="1.2"):
@@ -84,5 +78,6 @@ def test_stompit(port):
 
 
 def test_spring_messaging(port):
+    need_client("javac", JARS)
     lack = {"transactions": "Spring's StompSession has no BEGIN"}
-    assert run("java", "java", ["-cp", f"{PACKAGES}/java/*", "Spring.java", str(port)]) == passed(lack)
+    assert run("java", "-cp", f"{JARS}/*", "Spring.java", str(port)) == passed(lack)

@@ -142,11 +142,6 @@ def test_others_are_refused_in_http(web, options, status):
     assert page.recv(0)
 
 
-def test_a_page_of_the_same_origin_may_connect(web, shared):
-    host = f"127.0.0.1:{shared.port}"
-    web(origin=f"http://{host}", host=host)
-
-
 def test_allowed_origins(brokerd):
     broker = brokerd(**{"acceptor.websocket-allowed-origins": ["https://shop.example"]})
     Web(broker.port, origin="https://shop.example").close()

@@ -20,15 +20,15 @@ from wsproto.events import (
 class Web(Raw):
     """Sends each frame in a message of its own."""
 
-    def __init__(
-        self, port, path="/stomp", subprotocols=("v12.stomp",), origin=None, host="127.0.0.1", connect=True
-    ):
+    def __init__(self, port, path="/stomp", subprotocols=("v12.stomp",), origin=None, connect=True):
         self.network = socket.create_connection(("127.0.0.1", port), timeout=BOUND_S)
         self.protocol = WSConnection(ConnectionType.CLIENT)
         self.pongs = []
         self.refused = self.closed = None
         extra = [] if origin is None else [(b"origin", origin.encode())]
-        self.event(Request(host=host, target=path, subprotocols=list(subprotocols), extra_headers=extra))
+        self.event(
+            Request(host="127.0.0.1", target=path, subprotocols=list(subprotocols), extra_headers=extra)
+        )
         self.subprotocol = None
         self.buffer = b""
         while self.subprotocol is None and self.refused is None and self.read_events():

@@ -1,0 +1,20 @@
+"""Where the STOMP clients of others are, that ``.ci/install-clients`` brings."""
+
+import os
+import shutil
+from pathlib import Path
+
+from needs import need
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser()
+PACKAGES = Path(os.environ.get("JEPSEN_RUN_CLIENTS", CACHE / "jepsen-run" / "clients"))
+NODE_MODULES = PACKAGES / "node_modules"
+JARS = PACKAGES / "java"
+
+
+def need_client(program, packages):
+    """Skip the test, by name, where the program or its packages are missing."""
+    lack = "" if shutil.which(program) else f"{program} is not installed"
+    if not lack and not packages.exists():
+        lack = f"{packages} is missing: run .ci/install-clients"
+    need("CLIENTS", lack)
