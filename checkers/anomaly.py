@@ -84,24 +84,29 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="phantom",
-        rule="Nothing may be delivered that nobody sent.",
-        words="{message} ({place}) was delivered by {broker} to session {session} at {when}, but nobody ever sent it",
+        rule="Nothing may be delivered, stored or acknowledged that nobody has sent; no session may settle what it never got.",
+        words="{message} ({place}) {seen}, {unheard_of}",
     ),
     Anomaly(
         name="corrupted",
-        rule="What is delivered must be what was sent.",
-        words="{message} ({place}) was delivered by {broker} at {when} with other contents than were sent",
-        words_without_message="{broker} delivered a body that cannot be read to session {session} at {when} ({place})",
+        rule="What is delivered or stored must be what was sent, in the queue and group to which it was sent.",
+        words="{message} ({place}) {seen} {otherwise}",
+        words_without_message="{unreadable} ({place})",
     ),
     Anomaly(
         name="aborted-delivery",
-        rule="A send that failed for certain, or that was rolled back, must never be delivered.",
-        words="{message} ({place}) was delivered by {broker} at {when} although its send failed or was rolled back",
+        rule="A send that failed for certain, or that was rolled back, must never be delivered, nor be in a store.",
+        words="{message} ({place}) {seen} although its send failed or was rolled back",
+    ),
+    Anomaly(
+        name="read-uncommitted",
+        rule="What was sent in a transaction may not be delivered before its commit is asked for.",
+        words="{message} ({place}) {seen} although nobody had asked for the commit of its transaction by then",
     ),
     Anomaly(
         name="lost",
-        rule="A message whose send was acknowledged must be delivered, or be in a store when everything has been healed and drained.",
-        words="{message} ({place}), sent at {when} and acknowledged by {sent_by} at {sent_at}, was never delivered and is in no store: "
+        rule="A message whose send was acknowledged must be delivered until it is acknowledged, or be in a store when everything has been healed and drained.",
+        words="{message} ({place}), sent at {when} and acknowledged by {sent_by} at {sent_at}, {fate} and is in no store: "
         "the {position} of its group is missing{alone}",
         breaks=LOSSLESS,
         at_end=True,
@@ -110,12 +115,19 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="stuck",
-        rule="A message whose send was acknowledged must come to a consumer once everything has been healed and drained.",
-        words="{message} ({place}), sent at {when}, was never delivered; {kept_by} still holds it in its {kept_in} store",
+        rule="A message whose send was acknowledged must come to a consumer that acknowledges it once everything has been healed and drained.",
+        words="{message} ({place}), sent at {when}, {fate}; {kept_by} still holds it in its {kept_in} store",
         breaks=LOSSLESS,
         at_end=True,
         follows_two_lives=True,
         evidence=Evidence(control=("phase",)),
+    ),
+    Anomaly(
+        name="resurrected",
+        rule="A message whose acknowledgement was confirmed must be in no store any more, and no message in more than one.",
+        words="{message} ({place}) {seen} {undead}",
+        follows_two_lives=True,
+        evidence=Evidence(control=("browse", "role")),
     ),
     Anomaly(
         name="duplicate",
@@ -137,9 +149,21 @@ ANOMALIES: Final = (
         breaks=ONCE,
     ),
     Anomaly(
+        name="count-fell",
+        rule="A delivery that is certainly later must not be counted lower.",
+        words="{message} ({place}) was delivered by {broker} to session {session} at {when} with the delivery count {count}, after {previous} with the count {earlier_count}",
+        breaks=frozenset(),
+    ),
+    Anomaly(
+        name="late-delivery",
+        rule="Nothing may be delivered to a session whose end was confirmed.",
+        words="{message} ({place}) {seen}, which had ended before",
+        breaks=frozenset(),
+    ),
+    Anomaly(
         name="double-delivery",
         rule="A message may be in the hands of one session at a time.",
-        words="{message} ({place}) was held by two sessions at once: {previous}, and session {session} at {broker} got it at {when}",
+        words="{message} ({place}) was held by two sessions at once: {previous}, and session {session} at {broker} got it at {when}{both_settled}",
         follows_two_lives=True,
         evidence=Evidence(paired=True, alive=True),
     ),

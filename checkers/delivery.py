@@ -46,7 +46,7 @@ REDELIVERED: Final = "~redelivered"
 NEVER: Final = "never delivered"
 AFTER: Final = "after delivery"
 _WHAT: Final[tuple[tuple[str, str | None], ...]] = (
-    ("lost", NEVER), ("lost", AFTER), ("stuck", None), ("resurrected", None), ("phantom", None), ("corrupted", None),
+    ("lost", NEVER), ("lost", AFTER), ("stuck", NEVER), ("stuck", AFTER), ("resurrected", None), ("phantom", None), ("corrupted", None),
     ("aborted-delivery", None), ("read-uncommitted", None),
 )  # fmt: skip
 _LOST: Final = (0, 1)
@@ -111,11 +111,13 @@ def marks(rows: Rows, lives: Lives, asked: Asked, offset: int) -> tuple[Marks, S
     alive[rows.id[stored[rows.value.codes[stored] != rows.value.code("dead-letter")]]] = True
     in_some = lives.stored
     lost = missing & ~in_some & ~(left.dead & (not asked.promises.keeps_dead_letters))
+    stuck = missing & in_some & ~(left.dead & ~alive)
     never = lives.delivered == NONE
     tables = [
         (lost & never, lives.sent),
         (lost & ~never, lives.sent),
-        (missing & in_some & ~(left.dead & ~alive), lives.sent),
+        (stuck & never, lives.sent),
+        (stuck & ~never, lives.sent),
         (
             None,
             resurrected(rows, asked.ends, asked.owners, durable_acks=asked.promises.durable_acks)

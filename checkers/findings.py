@@ -6,6 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from checkers import roles, takeovers, views, words
 from checkers.anomaly import looked_for
 from checkers.availability import Pause
@@ -98,6 +101,8 @@ def _details(
     if name == "lost" and source is not None:
         _positions(source, some.first[: options.examples], examples, discoveries.kept)
         details["unprotected_ns"] = known.unprotected(examples[0].get("broker"))
+    if name == "double-delivery" and source is not None:
+        _settlements(source, some.first[: options.examples], examples)
     if name == "split-brain":
         details |= _overlap(discoveries)
     if name == takeovers.NAME:
@@ -137,6 +142,27 @@ def _positions(
             example["position"] = (
                 "prefix" if instance.index < low else "tail" if instance.index > high else "middle"
             )
+
+
+def _settlements(source: Source, first: Sequence[Instance], examples: list[dict[str, Any]]) -> None:
+    """Of each message that two sessions held: whether acks of both were answered ``ok`` (in a transaction: and its commit)."""
+    rows = messages_rows(
+        source, Wanted(messages=frozenset(i.message for i in first if i.message is not None))
+    )
+    control = source.control
+    done = pc.and_(
+        pc.equal(control["f"].cast(pa.string()), "commit"), pc.equal(control["type"].cast(pa.string()), "ok")
+    )
+    committed = {None, *control["transaction"].filter(done).to_pylist()}
+    for instance, example in zip(first, examples, strict=True):
+        sessions = {
+            r.get("session")
+            for r in rows
+            if (r["f"], r["type"], r["message"]) == ("ack", "ok", instance.message)
+            and (r.get("queue"), r.get("group")) == (instance.queue, instance.group)
+            and r.get("transaction") in committed
+        }
+        example["both_acknowledged"] = len(sessions - {None}) > 1
 
 
 def _overlap(discoveries: Discoveries) -> dict[str, Any]:

@@ -177,11 +177,11 @@ def _left_over(history: History, m: Message, options: CheckOptions) -> Iterator[
     if not all(_given_back(history, m, d, options) for d in m.deliveries):
         return
     dead = _may_be_dead(history, m, options)
+    kind = "after delivery" if m.deliveries else "never delivered"
     if m.stored:
         if not (dead and all(r.get("value") == "dead-letter" for r in m.stored)):
-            yield m.instance("stuck", m.sends[0]["index"])
+            yield m.instance("stuck", m.sends[0]["index"], kind)
     elif not (dead and not options.broker.keeps_dead_letters):
-        kind = "after delivery" if m.deliveries else "never delivered"
         yield m.instance("lost", m.sends[0]["index"], kind)
 
 

@@ -101,6 +101,67 @@ class _Fields:
         before = self._before
         return f"session {before.get('session')} at {before.get('broker', 'a broker')} got message {before.get('message')} at {seconds(before.get('time'))}"
 
+    def count(self) -> int | None:
+        return self._at.get("delivery_count")
+
+    def earlier_count(self) -> int | None:
+        return self._before.get("delivery_count")
+
+    def seen(self) -> str:
+        """How a message showed itself."""
+        at, broker = self._at, self.broker()
+        match at.get("f"):
+            case "browse":
+                return f"was found in the {at.get('value') or 'unnamed'} store of {broker} at {self.when()}"
+            case "ack":
+                return (
+                    f"was acknowledged in session {self.session()} at {self.when()}, which {broker} confirmed"
+                )
+        return f"was delivered by {broker} to session {self.session()} at {self.when()}"
+
+    def unheard_of(self) -> str:
+        return (
+            "but that session never had it"
+            if self._at.get("f") == "ack"
+            else "but nobody had ever begun to send it"
+        )
+
+    def otherwise(self) -> str:
+        """What is not as it was sent."""
+        sent = next((r for r in self._rows if r["f"] == "send" and "queue" in r), {})
+        names = ("queue", "group", "producer", "sequence", "digest")
+        differ = [
+            f"{name} {self._at.get(name)} instead of {sent.get(name)}"
+            for name in names
+            if sent
+            and self._at.get(name) != sent.get(name)
+            and (name == "group" or None not in (self._at.get(name), sent.get(name)))
+        ]
+        return f"with {' and '.join(differ)}" if differ else "with other contents than were sent"
+
+    def unreadable(self) -> str:
+        if self._at.get("f") == "browse":
+            return f"a body that cannot be read was found in the {self._at.get('value') or 'unnamed'} store of {self.broker()} at {self.when()}"
+        return f"{self.broker()} delivered a body that cannot be read to session {self.session()} at {self.when()}"
+
+    def undead(self) -> str:
+        """Why a message may not be in a store."""
+        ack = self._row("ack", "ok")
+        if not ack:
+            return "beside another copy of it, twice in the same way"
+        return f"although {ack.get('broker', 'a broker')} had confirmed its acknowledgement in session {ack.get('session')} at {seconds(ack.get('time'))}"
+
+    def fate(self) -> str:
+        """Of a message that is owed to the end."""
+        got = self._row("deliver", "ok")
+        if self._i.key != "after delivery":
+            return "was never delivered"
+        return f"was never settled nor delivered again after session {got.get('session')} had got it at {seconds(got.get('time'))}"
+
+    def both_settled(self) -> str:
+        examples = self._details.get("examples") or [{}]
+        return "; both acks were answered ok" if examples[0].get("both_acknowledged") else ""
+
     def sent_by(self) -> str:
         return str(self._row("send", "ok").get("broker", "a broker"))
 

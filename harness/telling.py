@@ -80,10 +80,11 @@ def _lost(of: Clauses) -> list[str]:
     browse = next(iter(of.shown("phase", value="browse")), None)
     looked = "" if browse is None else f" (looked into from {of.at(browse)} on)"
     m = of.names.message(of.message)
-    return [
-        *_gone(of),
-        f"No consumer ever got {m}, and when the queues had been drained no store of any broker held it{looked}.",
-    ]
+    drained = f"when the queues had been drained no store of any broker held it{looked}."
+    got = of.one("deliver", "ok", of.message)
+    if got is None:
+        return [*_gone(of), f"No consumer ever got {m}, and {drained}"]
+    return [*_gone(of), *_let_go(of, got), f"Nobody got {m} after that, and {drained}"]
 
 
 def _stuck(of: Clauses) -> list[str]:
@@ -94,17 +95,44 @@ def _stuck(of: Clauses) -> list[str]:
         if kept is None
         else f"{kept.get('broker', 'a broker')} still held it in its {kept.get('value', 'main')} store at {of.at(kept)}"
     )
-    return [*_gone(of), f"No consumer ever got {m}; {held}."]
+    got = of.one("deliver", "ok", of.message)
+    if got is None:
+        return [*_gone(of), f"No consumer ever got {m}; {held}."]
+    return [*_gone(of), *_let_go(of, got), f"Nobody got {m} after that; {held}."]
+
+
+def _let_go(of: Clauses, got: Row) -> list[str]:
+    """The last delivery of a message that nobody settled, and how its session ended."""
+    last = of.rows("deliver", "ok", of.message)[-1]
+    return [
+        f"{capital(of.delivered(last))}{of.force(last['time'])}.",
+        of.session_end(last.get("session"), got["index"], 1 << 62),
+    ]
 
 
 def _phantom(of: Clauses) -> list[str]:
     got = of.completing()
     if got is None:
         return []
+    if got["f"] == "ack":
+        return [
+            of.acknowledged(got),
+            f"That session had never got {of.named(got)}.",
+        ]
+    sent = of.one("send", "invoke", of.message)
+    when = "ever" if sent is None else "by then"
     return [
-        f"{capital(of.delivered(got))}{of.force(got['time'])}.",
-        f"No producer ever began to send {of.named(got)}.",
+        f"{capital(_shown(of, got))}.",
+        f"No producer had {when} begun to send {of.named(got)}.",
     ]
+
+
+def _shown(of: Clauses, row: Row) -> str:
+    """How a message showed itself, as a clause: delivered, or in a store."""
+    if row["f"] == "browse":
+        what = of.names.message(row.get("message"))
+        return f"{of.seen(row)} had {what} in its {row.get('value', 'main')} store at {of.at(row)}"
+    return f"{of.delivered(row)}{of.force(row['time'])}"
 
 
 def _corrupted(of: Clauses) -> list[str]:
@@ -114,13 +142,19 @@ def _corrupted(of: Clauses) -> list[str]:
     why = f" ({shortened(got['error'])})" if got.get("error") else ""
     told = [
         of.sent(of.message),
-        f"{capital(of.delivered(got))}{of.force(got['time'])}.",
+        f"{capital(_shown(of, got))}.",
     ]
     sent = of.one("send", "invoke", of.message)
-    if sent is not None and "digest" in sent and "digest" in got:
+    if sent is not None and sent.get("digest") != got.get("digest") and "digest" in sent and "digest" in got:
         told.append(
             f"The checksum of its body was {sent['digest']:08x} when it was sent and {got['digest']:08x} when it arrived."
         )
+    elif sent is not None:
+        told += [
+            f"Its {name} was {sent.get(name)} when it was sent and {got.get(name)} when it arrived."
+            for name in ("queue", "group", "producer", "sequence")
+            if sent.get(name) != got.get(name)
+        ]
     elif of.message is None:
         told.append(f"Nobody can say which message it was{why}.")
     return told
@@ -134,8 +168,41 @@ def _aborted(of: Clauses) -> list[str]:
     return [
         of.sent(of.message),
         of.meanwhile(sent, got),
-        f"Nevertheless {of.delivered(got)}{of.force(got['time'])}.",
+        f"Nevertheless {_shown(of, got)}.",
     ]
+
+
+def _uncommitted(of: Clauses) -> list[str]:
+    got = of.completing()
+    asked = next((row for row in of.rows("commit", "invoke")), None)
+    if got is None:
+        return [of.sent(of.message)]
+    when = (
+        "Nobody ever asked for the commit" if asked is None else f"The commit was asked for at {of.at(asked)}"
+    )
+    return [of.sent(of.message), f"{capital(_shown(of, got))}.", f"{when}."]
+
+
+def _resurrected(of: Clauses) -> list[str]:
+    kept = of.completing()
+    if kept is None:
+        return [of.sent(of.message)]
+    copies = [row for row in of.rows("browse", "ok", of.message) if row["index"] in of.witness]
+    confirmed = of.one("ack", "ok", of.message)
+    if confirmed is not None and len(copies) == 1:
+        return [of.sent(of.message), of.acknowledged(confirmed), f"Nevertheless {_shown(of, kept)}."]
+    told = " and ".join(f"{row.get('broker', 'a broker')} at {of.at(row)}" for row in copies)
+    return [
+        of.sent(of.message),
+        f"Copies of it were in the main stores of {told}: more than one each time they were looked into.",
+    ]
+
+
+def _too_late(of: Clauses) -> list[str]:
+    got = of.completing()
+    if got is None:
+        return []
+    return [of.session_end(got.get("session"), -1, got["index"]), f"Nevertheless {_shown(of, got)}."]
 
 
 def _again(of: Clauses) -> list[str]:
@@ -309,6 +376,10 @@ _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "phantom": _phantom,
     "corrupted": _corrupted,
     "aborted-delivery": _aborted,
+    "read-uncommitted": _uncommitted,
+    "resurrected": _resurrected,
+    "late-delivery": _too_late,
+    "count-fell": _again,
     "duplicate": _again,
     "unflagged-redelivery": _again,
     "redelivery": _redelivered,

@@ -40,6 +40,63 @@ def stuck():
     return scene.story("stuck")
 
 
+def lost_with_its_consumer():
+    scene = Scene()
+    scene.send(1.0, 2)
+    scene.deliver(1.1, 2, 1)
+    scene.disconnect(2.0, 1)
+    scene.phase(8.0, "heal")
+    scene.end(9.0, "a1")
+    return scene.story("lost")
+
+
+def resurrected():
+    scene = Scene()
+    scene.send(1.0, 2)
+    scene.deliver(1.1, 2, 1)
+    scene.ack(1.2, 2, 1)
+    scene.phase(9.0, "browse")
+    scene.stored(9.1, 2)
+    return scene.story("resurrected")
+
+
+def copied():
+    scene = Scene()
+    scene.send(1.0, 2)
+    for at_s in (9.0, 9.5):
+        for broker in ("b1", "c1"):
+            scene.stored(at_s + 0.1, 2, broker)
+            scene.add(at_s + 0.1, -3, "ok", "browse", broker=broker)
+    return scene.story("resurrected")
+
+
+def uncommitted():
+    scene = Scene()
+    scene.transaction(1.0, "begin", 7, 50)
+    scene.send(1.1, 4, transaction=7)
+    scene.deliver(1.2, 4, 1)
+    scene.transaction(1.3, "commit", 7, 50)
+    return scene.story("read-uncommitted")
+
+
+def too_late():
+    scene = Scene()
+    scene.send(1.0, 4)
+    scene.disconnect(2.0, 1, error="disconnected")
+    scene.deliver(2.1, 4, 1)
+    return scene.story("late-delivery", severity="warning")
+
+
+def count_fell():
+    scene = Scene()
+    scene.send(1.0, 4)
+    scene.deliver(1.1, 4, 1, count=3)
+    scene.disconnect(2.0, 1)
+    scene.subscribe(2.1, 2)
+    scene.deliver(2.2, 4, 2, count=2)
+    return scene.story("count-fell", severity="warning")
+
+
 def phantom():
     scene = Scene()
     scene.deliver(1.0, 9, 1)
@@ -292,6 +349,12 @@ def not_recovered():
 
 SCENES = {
     "lost": lost,
+    "lost_with_its_consumer": lost_with_its_consumer,
+    "resurrected": resurrected,
+    "copied": copied,
+    "uncommitted": uncommitted,
+    "too_late": too_late,
+    "count_fell": count_fell,
     "stuck": stuck,
     "phantom": phantom,
     "corrupted": corrupted,

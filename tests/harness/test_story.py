@@ -20,6 +20,97 @@ class Told:
 
 
 EXPECTED = {
+    "lost_with_its_consumer": Told(
+        steps=[
+            "*1.00 send p1#2",
+            "*1.10 deliver p1#2",
+            "*2.00 session ends",
+            " 8.00 heal",
+            "*9.00 browse",
+            "*9.00 end",
+        ],
+        words=[
+            "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "a1 delivered p1#2 to session 1 at 1.100 s.",
+            "Session 1 ended at 2.000 s (broker silent).",
+            "Nobody got p1#2 after that, and when the queues had been drained no store of any broker held it (looked into from 9.000 s on).",
+            "A message whose send was acknowledged must be delivered until it is acknowledged, or be in a store when everything has been healed and drained.",
+        ],
+    ),
+    "resurrected": Told(
+        steps=[
+            " 1.00 send p1#2",
+            " 1.10 deliver p1#2",
+            "*1.20 ack p1#2",
+            "*9.10 has p1#2",
+        ],
+        words=[
+            "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "Session 1 acknowledged it, and a1 confirmed that at 1.210 s.",
+            "Nevertheless a1 had p1#2 in its main store at 9.100 s.",
+            "A message whose acknowledgement was confirmed must be in no store any more, and no message in more than one.",
+        ],
+    ),
+    "copied": Told(
+        steps=[
+            " 1.00 send p1#2",
+            "*9.10 has p1#2",
+            "*9.10 looked into",
+            "*9.10 has p1#2",
+            "*9.10 looked into",
+            "*9.60 has p1#2",
+            "*9.60 looked into",
+            "*9.60 has p1#2",
+            "*9.60 looked into",
+        ],
+        words=[
+            "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "Copies of it were in the main stores of b1 at 9.100 s and c1 at 9.100 s and b1 at 9.600 s and c1 at 9.600 s: more than one each time they were looked into.",
+            "A message whose acknowledgement was confirmed must be in no store any more, and no message in more than one.",
+        ],
+    ),
+    "uncommitted": Told(
+        steps=[
+            " 1.00 begin t7",
+            "*1.10 send p1#4",
+            "*1.20 deliver p1#4",
+            " 1.30 commit t7",
+        ],
+        words=[
+            "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.100 s in transaction 7; a1 (live since before the load) acknowledged it at 1.110 s, and a1 confirmed the commit of transaction 7 at 1.310 s.",
+            "a1 delivered p1#4 to session 1 at 1.200 s.",
+            "The commit was asked for at 1.300 s.",
+            "What was sent in a transaction may not be delivered before its commit is asked for.",
+        ],
+    ),
+    "too_late": Told(
+        steps=[
+            " 1.00 send p1#4",
+            "*2.00 session ends",
+            "*2.10 deliver p1#4",
+        ],
+        words=[
+            "Session 1 ended at 2.000 s (disconnected).",
+            "Nevertheless a1 (live since before the load) delivered p1#4 to session 1 at 2.100 s.",
+            "Nothing may be delivered to a session whose end was confirmed.",
+        ],
+    ),
+    "count_fell": Told(
+        steps=[
+            " 1.00 send p1#4",
+            "*1.10 deliver p1#4",
+            " 2.00 session ends",
+            "*2.10 subscribe q",
+            "*2.20 deliver p1#4",
+        ],
+        words=[
+            "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "a1 delivered p1#4 to session 1 at 1.100 s (marked redelivered, delivery count 3).",
+            "Session 1 ended at 2.000 s (broker silent).",
+            "Then a1 delivered p1#4 to session 2 at 2.200 s (marked redelivered, delivery count 2), 1.100 s after that delivery.",
+            "A delivery that is certainly later must not be counted lower.",
+        ],
+    ),
     "lost": Told(
         steps=[
             " 1.70 send p1#1",
@@ -44,7 +135,7 @@ EXPECTED = {
             "Its producer's message before it in the group did arrive: a1 delivered p1#1 to session 1 at 1.800 s.",
             "Its producer's message after it in the group did arrive: a2 (live since 3.000 s) delivered p1#3 to session 2 at 4.100 s.",
             "No consumer ever got p1#2, and when the queues had been drained no store of any broker held it (looked into from 9.000 s on).",
-            "A message whose send was acknowledged must be delivered, or be in a store when everything has been healed and drained.",
+            "A message whose send was acknowledged must be delivered until it is acknowledged, or be in a store when everything has been healed and drained.",
         ],
     ),
     "stuck": Told(
@@ -58,7 +149,7 @@ EXPECTED = {
         words=[
             "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
             "No consumer ever got p1#2; a1 still held it in its dead-letter store at 9.100 s.",
-            "A message whose send was acknowledged must come to a consumer once everything has been healed and drained.",
+            "A message whose send was acknowledged must come to a consumer that acknowledges it once everything has been healed and drained.",
         ],
     ),
     "phantom": Told(
@@ -67,8 +158,8 @@ EXPECTED = {
         ],
         words=[
             "a1 (live since before the load) delivered p1#9 to session 1 at 1.000 s.",
-            "No producer ever began to send p1#9 (message 9, queue q, group g).",
-            "Nothing may be delivered that nobody sent.",
+            "No producer had ever begun to send p1#9 (message 9, queue q, group g).",
+            "Nothing may be delivered, stored or acknowledged that nobody has sent; no session may settle what it never got.",
         ],
     ),
     "corrupted": Told(
@@ -80,7 +171,7 @@ EXPECTED = {
             "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
             "a1 delivered p1#4 to session 1 at 1.100 s.",
             "The checksum of its body was 00000007 when it was sent and 0000000a when it arrived.",
-            "What is delivered must be what was sent.",
+            "What is delivered or stored must be what was sent, in the queue and group to which it was sent.",
         ],
     ),
     "unreadable": Told(
@@ -90,7 +181,7 @@ EXPECTED = {
         words=[
             "a1 (live since before the load) delivered a body that cannot be read to session 1 at 1.200 s.",
             "Nobody can say which message it was (no digest).",
-            "What is delivered must be what was sent.",
+            "What is delivered or stored must be what was sent, in the queue and group to which it was sent.",
         ],
     ),
     "aborted": Told(
@@ -103,7 +194,7 @@ EXPECTED = {
         words=[
             "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.100 s in transaction 7; a1 (live since before the load) acknowledged it at 1.110 s, and a1 confirmed the roll-back of transaction 7 at 1.210 s.",
             "Nevertheless a1 delivered p1#4 to session 1 at 2.000 s.",
-            "A send that failed for certain, or that was rolled back, must never be delivered.",
+            "A send that failed for certain, or that was rolled back, must never be delivered, nor be in a store.",
         ],
     ),
     "refused": Told(
@@ -117,7 +208,7 @@ EXPECTED = {
             "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; the send failed for certain at 1.500 s (broker silent), while pause of a1 (0.900 s to 1.600 s) was in force.",
             "In between: pause of a1 was healed at 1.600 s.",
             "Nevertheless a1 (live since before the load) delivered p1#4 to session 1 at 2.000 s.",
-            "A send that failed for certain, or that was rolled back, must never be delivered.",
+            "A send that failed for certain, or that was rolled back, must never be delivered, nor be in a store.",
         ],
     ),
     "duplicate": Told(
