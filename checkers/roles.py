@@ -10,18 +10,20 @@ A reign is certain from ``time_high`` of its ``live`` row to ``time_low`` of the
 from __future__ import annotations
 
 import heapq
+import itertools
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from checkers.instance import Instance
 from checkers.rows import NONE, Flags, Numbers, Places, Rows
 from checkers.schema import MONITOR
-from checkers.takeovers import Takeover, fencing, life_of
+from checkers.spans import overlapping
+from checkers.takeovers import Fences, Takeover, life_of
 
 Row = Mapping[str, Any]
 
@@ -120,13 +122,16 @@ def reigns(roles: Sequence[Row], last_ns: int) -> list[Reign]:
 
 def overlaps(found: Sequence[Reign]) -> list[Overlap]:
     """Every pair of reigns of different brokers under one node ID that certainly overlap."""
-    pairs = []
-    for n, later in enumerate(found):
-        for earlier in found[:n]:
-            begin, end = max(earlier.begin, later.begin), min(earlier.end, later.end)
-            if earlier.node_id == later.node_id and earlier.broker != later.broker and begin < end:
-                pairs.append(Overlap(earlier, later, begin, end))
-    return pairs
+    by_node: dict[str, list[Reign]] = defaultdict(list)
+    for reign in found:
+        by_node[reign.node_id].append(reign)
+    pairs = [
+        Overlap(some[n], some[m], max(some[n].begin, some[m].begin), min(some[n].end, some[m].end))
+        for some in by_node.values()
+        for n, m in overlapping([(reign.begin, reign.end) for reign in some])
+        if some[n].broker != some[m].broker
+    ]
+    return sorted(pairs, key=lambda pair: (pair.later.index, pair.earlier.index))
 
 
 def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
@@ -169,27 +174,32 @@ def fallen(
     came first. Then it is the store that has fenced it, which an administrator may make it do in the middle of a life: nothing that has to be stored can
     be promised any more, and what needs no store is nobody's loss.
     """
+    by_node: dict[str, list[Reign]] = defaultdict(list)
+    back: dict[int, Reign] = {}
+    previous: dict[str, Reign] = {}
+    for reign in found:
+        by_node[reign.node_id].append(reign)
+        if reign.broker in previous:
+            back[previous[reign.broker].index] = reign
+        previous[reign.broker] = reign
+    indexes = {node_id: [reign.index for reign in some] for node_id, some in by_node.items()}
+    fences = Fences(takeovers)
+    doubted = {broker: _Doubts(spans) for broker, spans in doubtful.items()}
     times = []
     for own in found:
-        back = next((r for r in found if r.broker == own.broker and r.index > own.index), None)
-        successors = [
-            (reign.begin, reign.index)
-            for reign in found
-            if reign.broker != own.broker
-            and reign.node_id == own.node_id
-            and reign.index > own.index
-            and (back is None or reign.index < back.index)
-        ]
-        fenced = [
-            (max(takeover.certain, own.begin), takeover.index)
-            for takeover in fencing(takeovers, own.broker, own.node_id, own.life)
-        ]
-        end = 2**62 if back is None else back.since
+        again = back.get(own.index)
+        first = bisect_right(indexes[own.node_id], own.index)
+        last = None if again is None else bisect_left(indexes[own.node_id], again.index)
+        # Between two reigns of one broker are few of each other.
+        successors = [(reign.begin, reign.index) for reign in by_node[own.node_id][first:last]]
+        fence = fences.earliest(own.broker, own.node_id, own.life)
+        fenced = [] if fence is None else [(max(fence.certain, own.begin), fence.index)]
+        end = 2**62 if again is None else again.since
         for stored, some in ((False, successors), (True, fenced)):
             if not some or (stored and successors and min(successors)[0] <= min(some)[0]):
                 continue
             begin, by = min(some)
-            for low, high in doubtful.get(own.broker, ()):
+            for low, high in doubted[own.broker].within(begin, end) if own.broker in doubted else ():
                 if high > begin and low < end:
                     times.append(Fall(own.broker, begin, low, own.index, by, stored))
                     begin = high
@@ -197,34 +207,72 @@ def fallen(
     return [time for time in times if time.begin < time.end]
 
 
+class _Doubts:
+    """Spans of one broker in the order they were seen, to be found by time without looking at all."""
+
+    def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
+        self._spans = spans
+        self._ended = list(itertools.accumulate((high for _, high in spans), max))
+        self._begins = list(itertools.accumulate((low for low, _ in reversed(spans)), min))[::-1]
+
+    def within(self, begin: int, end: int) -> Sequence[tuple[int, int]]:
+        """All that may have a moment in common with this span, and some others around them."""
+        return self._spans[bisect_right(self._ended, begin) : bisect_left(self._begins, end)]
+
+
 def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
-    """(run, window id) -> what was asked and answered ``ok`` within the window by its broker, in these rows."""
+    """(run, window id) -> what was asked and answered ``ok`` within the window by its broker, in these rows.
+
+    The answers of each broker are laid in order of time once, so that a window is a slice of them, however many windows there are.
+    """
     found: Answered = {}
     if not windows or not len(rows.index):
         return found
     f = rows.f
     answers = (rows.process >= 0) & (rows.type.codes == rows.type.code("ok")) & (rows.broker.codes >= 0)
-    promises = (f.codes != f.code("deliver")) & (f.codes != f.code("connect"))
-    asked: _Questions | None = None
-    of_run = _by_run(rows.run)
-    for window in windows:
-        mine = of_run.get(window.run)
-        if mine is None:
-            continue
-        here = answers[mine] & (rows.broker.codes[mine] == rows.broker.code(window.broker))
-        here &= f.codes[mine] == f.code(window.only) if window.only else promises[mine]
-        here &= (rows.time[mine] > window.begin) & (rows.time[mine] < window.end)
-        at = np.flatnonzero(here) if isinstance(mine, slice) else mine[here]
+    slices: list[tuple[Window, Numbers]] = []
+    for only in dict.fromkeys(window.only for window in windows):
+        if only is None:
+            counts = answers & (f.codes != f.code("deliver")) & (f.codes != f.code("connect"))
+        else:
+            counts = answers & (f.codes == f.code(only))
+        some = [window for window in windows if window.only == only]
+        slices += _slices(rows, np.flatnonzero(counts), some)
+    if not slices:
+        return found
+    asked = np.full(len(rows.index), -1, dtype=np.int64)
+    at = np.unique(np.concatenate([here for _, here in slices]))
+    asked[at] = _asked(rows, at)
+    for window, here in slices:
+        late = here[asked[here] > window.begin]
         if window.stored:
-            at = at[_stored(rows, at)]
-        if not len(at):
-            continue
-        asked = asked or _Questions(rows)
-        late = at[asked.times(at) > window.begin]
+            late = late[_stored(rows, late)]
         if len(late):
             kept = tuple(_answer(rows, places, n) for n in late[:ANSWERS_KEPT].tolist())
             found[window.run, window.id] = Answers(len(late), kept)
     return found
+
+
+def _slices(rows: Rows, at: Numbers, windows: Sequence[Window]) -> Iterator[tuple[Window, Numbers]]:
+    """Of each window the positions, among those given, of the rows of its run and broker within it, in order; none for those without any."""
+    by_broker: dict[tuple[int, str], list[Window]] = defaultdict(list)
+    for window in windows:
+        by_broker[window.run, window.broker].append(window)
+    at = at[np.argsort(rows.time[at], kind="stable")]
+    brokers = len(rows.broker.values)
+    key = rows.run[at] * brokers + rows.broker.codes[at]
+    order = np.argsort(key, kind="stable")
+    at, key = at[order], key[order]
+    for (run, broker), some in by_broker.items():
+        mine = run * brokers + rows.broker.code(broker)
+        if rows.broker.code(broker) == brokers:
+            continue
+        here = at[np.searchsorted(key, mine, "left") : np.searchsorted(key, mine, "right")]
+        times = rows.time[here]
+        firsts = np.searchsorted(times, [window.begin for window in some], "right")
+        lasts = np.searchsorted(times, [window.end for window in some], "left")
+        for n in np.flatnonzero(firsts < lasts).tolist():
+            yield some[n], np.sort(here[firsts[n] : lasts[n]])
 
 
 def _stored(rows: Rows, at: Numbers) -> Flags:
@@ -237,40 +285,24 @@ def _stored(rows: Rows, at: Numbers) -> Flags:
     return found
 
 
-def _by_run(run: Numbers) -> dict[int, Numbers | slice]:
-    """Where the rows of each run lie: of many small runs, a window concerns the rows of its own only."""
-    if run[0] == run[-1] and np.all(run == run[0]):
-        return {int(run[0]): slice(None)}
-    order = np.argsort(run, kind="stable")
-    names, starts = np.unique(run[order], return_index=True)
-    return dict(zip(names.tolist(), np.split(order, starts[1:]), strict=True))
-
-
-class _Questions:
-    """The invocations among the rows, to be found by who asked what about which message."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self._at = np.flatnonzero((rows.type.codes == rows.type.code("invoke")) & (rows.process >= 0))
-
-    def _keys(self, at: Numbers) -> tuple[npt.NDArray[Any], ...]:
-        return self._rows.id[at], self._rows.f.codes[at], self._rows.process[at]
-
-    def times(self, answers: Numbers) -> Numbers:
-        """When each answered operation was invoked (ns); -1 where no invocation is among the rows."""
-        both = np.concatenate([self._at, answers])
-        order = np.lexsort((both, *self._keys(both)))
-        asking = order < len(self._at)
-        previous = np.maximum.accumulate(np.where(asking, np.arange(len(order)), -1))
-        result = np.full(len(answers), -1, dtype=np.int64)
-        here = np.flatnonzero(~asking)
-        before = previous[here]
-        same = before >= 0
-        for key in self._keys(both[order]):
-            same &= key[here] == key[np.maximum(before, 0)]
-        times = self._rows.time[both[order]]
-        result[order[here] - len(self._at)] = np.where(same, times[np.maximum(before, 0)], -1)
-        return result
+def _asked(rows: Rows, answers: Numbers) -> Numbers:
+    """When each answered operation was invoked (ns), by who asked what about which message; -1 where no invocation is among the rows."""
+    about = np.zeros(rows.messages, dtype=bool)
+    about[rows.id[answers]] = True
+    invoked = (rows.type.codes == rows.type.code("invoke")) & (rows.process >= 0) & about[rows.id]
+    questions = np.flatnonzero(invoked)
+    both = np.concatenate([questions, answers])
+    keys = (rows.id[both], rows.f.codes[both], rows.process[both])
+    order = np.lexsort((both, *keys))
+    asking = order < len(questions)
+    before = np.maximum.accumulate(np.where(asking, np.arange(len(order)), -1))[~asking]
+    here = np.flatnonzero(~asking)
+    same = before >= 0
+    for key in keys:
+        same &= key[order[here]] == key[order[np.maximum(before, 0)]]
+    result = np.full(len(answers), -1, dtype=np.int64)
+    result[order[here] - len(questions)] = np.where(same, rows.time[both[order[np.maximum(before, 0)]]], -1)
+    return result
 
 
 def _answer(rows: Rows, places: Places, n: int) -> Answer:

@@ -9,13 +9,16 @@ The rows are few; everything here is of one run.
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from checkers.instance import Instance
 from checkers.schema import MONITOR
+from checkers.spans import overlapping
 
 Row = Mapping[str, Any]
 
@@ -65,36 +68,58 @@ def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[T
         if row["process"] != MONITOR or row["broker"] is None or row["node_id"] is None:
             continue
         own = changes[row["broker"]]
-        before = [change for change in own if change["index"] < row["index"]][-1:]
-        after = [change["time_low"] for change in own if change["index"] > row["index"]]
+        here = bisect_left(own, row["index"], key=lambda change: change["index"])
+        following = bisect_right(own, row["index"], key=lambda change: change["index"])
+        before, after = own[:here][-1:], own[following : following + 1]
         reigns = [one for one in before if one["role"] == "live" and one["node_id"] == row["node_id"]]
         certain = row["time_high"]
-        until = (after[0] if after else last_ns) if reigns else certain
+        until = (after[0]["time_low"] if after else last_ns) if reigns else certain
         found.append(
             Takeover(row["broker"], row["node_id"], life_of(row), certain, max(until, certain), row["index"])
         )
     return sorted(found, key=lambda takeover: takeover.index)
 
 
-def doubles(found: Sequence[Takeover]) -> Iterator[Double]:
+def doubles(found: Sequence[Takeover]) -> list[Double]:
     """Every pair of takeovers of one node's data by two brokers that certainly had no release between."""
-    for n, later in enumerate(found):
-        for earlier in found[:n]:
-            if earlier.node_id != later.node_id or earlier.broker == later.broker:
-                continue
-            same = earlier.life is not None and earlier.life == later.life
-            if same or max(earlier.certain, later.certain) < min(earlier.until, later.until):
-                yield Double(earlier, later, same)
+    by_node: dict[str, list[Takeover]] = defaultdict(list)
+    for takeover in found:
+        by_node[takeover.node_id].append(takeover)
+    pairs = []
+    for some in by_node.values():
+        by_life: dict[int, list[int]] = defaultdict(list)
+        for number, takeover in enumerate(some):
+            if takeover.life is not None:
+                by_life[takeover.life].append(number)
+        same = {pair for mine in by_life.values() for pair in itertools.combinations(mine, 2)}
+        together = overlapping([(takeover.certain, takeover.until) for takeover in some])
+        pairs += [Double(some[n], some[m], (n, m) in same) for n, m in same.union(together)]
+    wrong = [pair for pair in pairs if pair.earlier.broker != pair.later.broker]
+    return sorted(wrong, key=lambda pair: (pair.later.index, pair.earlier.index))
 
 
-def fencing(found: Sequence[Takeover], broker: str, node_id: str, life: int | None) -> list[Takeover]:
-    """The takeovers by others that end that life of that broker."""
-    return [
-        takeover
-        for takeover in found
-        if takeover.node_id == node_id
-        and takeover.broker != broker
-        and life is not None
-        and takeover.life is not None
-        and takeover.life > life
-    ]
+class Fences:
+    """The takeovers of each node by their numbers: which was the first that ended a life."""
+
+    def __init__(self, found: Sequence[Takeover]) -> None:
+        self._lives: dict[str, list[int]] = defaultdict(list)
+        self._earliest: dict[str, list[list[Takeover]]] = defaultdict(list)
+        known = [(takeover.life, takeover) for takeover in found if takeover.life is not None]
+        for life, takeover in sorted(known, key=lambda one: one[0], reverse=True):
+            # Of all with this number or a higher one: the earliest, and the earliest of another broker.
+            before = self._earliest[takeover.node_id][-1:]
+            some = sorted(
+                [takeover, *(before[0] if before else ())], key=lambda one: (one.certain, one.index)
+            )
+            others = [one for one in some if one.broker != some[0].broker]
+            self._lives[takeover.node_id].append(-life)
+            self._earliest[takeover.node_id].append([some[0], *others[:1]])
+
+    def earliest(self, broker: str, node_id: str, life: int | None) -> Takeover | None:
+        """The first takeover by another that ends that life of that broker; None if there is none."""
+        if life is None:
+            return None
+        higher = bisect_left(self._lives.get(node_id, []), -life)
+        if not higher:
+            return None
+        return next((one for one in self._earliest[node_id][higher - 1] if one.broker != broker), None)
