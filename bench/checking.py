@@ -48,8 +48,11 @@ ROWS_PER_FILE = 500_000
 BROKERS = ("a1", "a2", "b1", "b2", "c1", "c2")
 
 
-def _part(seed: int, groups: np.ndarray, stride: int) -> pa.Table:
-    """The rows of some groups. Times are slots of the whole history: one message every ``stride`` indexes of its file's lane."""
+def _part(seed: int, groups: np.ndarray, stride: int, reigns: np.ndarray) -> pa.Table:
+    """The rows of some groups. Times are slots of the whole history: one message every ``stride`` indexes of its file's lane.
+
+    ``reigns`` are the slots at which the first pair changes its live: its two brokers take turns.
+    """
     random = np.random.default_rng(seed)
     per = MESSAGES_PER_GROUP
     count = len(groups) * per
@@ -101,7 +104,10 @@ def _part(seed: int, groups: np.ndarray, stride: int) -> pa.Table:
     columns = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
     by_time = np.argsort(columns["index"], kind="stable")
     columns = {name: values[by_time] for name, values in columns.items()}
-    columns["index"] = columns["index"] * stride
+    columns["index"] = columns["index"] * stride + seed
+    first_pair = (columns["broker"] == 0) | (columns["broker"] == 1)
+    turn = np.searchsorted(reigns, columns["index"], "right") % 2
+    columns["broker"] = np.where(first_pair, turn, columns["broker"])
     return _table(columns)
 
 
@@ -136,12 +142,18 @@ def _table(columns: dict[str, np.ndarray]) -> pa.Table:
     return pa.table([arrays.get(field.name, pa.nulls(n, field.type)) for field in SCHEMA], schema=SCHEMA)
 
 
-def _control(parts: int, groups: int, end: int) -> pa.Table:
-    """Phases, and the end of every session that left messages behind."""
+def _control(parts: int, groups: int, end: int, reigns: np.ndarray) -> pa.Table:
+    """Phases, the end of every session that left messages behind, and the reigns of the first pair."""
     rows: list[dict[str, object]] = [
         {"index": end + i, "process": -3, "type": "info", "f": "phase", "value": value}
         for i, value in enumerate(["load", "heal", "recovered", "drain", "browse", "end"])
     ]
+    for turn, at in enumerate([0, *reigns.tolist()]):
+        for n, (broker, role) in enumerate(((BROKERS[1 - turn % 2], "backup"), (BROKERS[turn % 2], "live"))):
+            rows.append({
+                "index": at + (20 + n) * parts, "process": -2, "type": "info", "f": "role", "broker": broker, "node_id": "a",
+                "role": role, "time_low": at * 1000, "time_high": at * 1000, "value": str(turn),
+            })  # fmt: skip
     sessions = MESSAGES_PER_GROUP // SESSION_MESSAGES + 1
     in_file = groups // parts
     lag = SLOT * in_file * 2
@@ -160,26 +172,44 @@ def _control(parts: int, groups: int, end: int) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=SCHEMA)
 
 
-def history(events: int) -> Path:
-    """A directory of Parquet files with about ``events`` rows, made if it is not there yet."""
+def history(events: int, changes: int = 50) -> Path:
+    """A directory of Parquet files with about ``events`` rows and so many changes of role, made if it is not there yet."""
     messages = events // EVENTS_PER_MESSAGE
     parts = 1
     while parts * ROWS_PER_FILE < events:
         parts *= 2
     groups = max(parts, round(messages / MESSAGES_PER_GROUP / parts) * parts)
-    directory = Path(tempfile.gettempdir()) / f"jepsen-bench-checking-v5-{groups}-{parts}" / "history"
+    directory = (
+        Path(tempfile.gettempdir()) / f"jepsen-bench-checking-v6-{groups}-{parts}-{changes}" / "history"
+    )
     if (directory / "control.parquet").is_file():
         return directory
     directory.mkdir(parents=True, exist_ok=True)
-    for number in range(parts):
-        table = _part(number, np.arange(number, groups, parts), parts)
-        table = table.set_column(0, SCHEMA.field("index"), pa.array(table["index"].to_numpy() + number))
-        pq.write_table(
-            table, directory / f"part-{number:05d}.parquet", compression="zstd", row_group_size=1 << 20
-        )
     end = SLOT * parts * MESSAGES_PER_GROUP * (groups // parts) * 2
-    pq.write_table(_control(parts, groups, end), directory / "control.parquet", compression="zstd")
+    # Of what a pair's change of live takes two rows, one of each broker.
+    reigns = (
+        np.linspace(0, end // 2, changes // 2 + 1, dtype=np.int64)[1:-1] // (SLOT * parts) * (SLOT * parts)
+    )
+    slots = []
+    for number in range(parts):
+        table = _part(number, np.arange(number, groups, parts), parts, reigns)
+        slots.append(_keep(table, directory / f"part-{number:05d}.parquet"))
+    slots.append(_keep(_control(parts, groups, end, reigns), directory / "control.new"))
+    ranks = np.sort(np.concatenate(slots))
+    assert np.all(ranks[1:] > ranks[:-1]), "two rows in one slot"
+    for file in (*sorted(directory.glob("part-*")), directory / "control.new"):
+        table = pq.read_table(file)
+        dense = pa.array(np.searchsorted(ranks, table["index"].to_numpy()))
+        _keep(table.set_column(0, SCHEMA.field("index"), dense), file)
+    (directory / "control.new").rename(directory / "control.parquet")
     return directory
+
+
+def _keep(table: pa.Table, file: Path) -> np.ndarray:
+    """Write a part; the index of its rows."""
+    pq.write_table(table, file, compression="zstd", row_group_size=1 << 20)
+    index: np.ndarray = table["index"].to_numpy()
+    return index
 
 
 @contextlib.contextmanager
@@ -274,10 +304,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--events", type=int, default=50_000_000, help="rows of the history")
+    parser.add_argument("--changes", type=int, default=50, help="changes of role in it")
     parser.add_argument("--rounds", type=int, default=2, help="measured rounds after one that warms up")
     options = parser.parse_args()
     begun = time.monotonic()
-    directory = history(options.events)
+    directory = history(options.events, options.changes)
     events = sum(pq.read_metadata(file).num_rows for file in directory.glob("*.parquet"))
     print(
         f"{events:,} events in {len(list(directory.iterdir()))} files, ready after {time.monotonic() - begun:.1f} s"
