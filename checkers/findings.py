@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from checkers import roles, takeovers, views, words
-from checkers.anomaly import looked_for
+from checkers.anomaly import looked_for, named
 from checkers.availability import Pause
 from checkers.decide import Decision, excused
 from checkers.delivery import REDELIVERED
@@ -87,7 +87,8 @@ def compose(
 
 
 def _example(i: Instance) -> dict[str, Any]:
-    values = {"queue": i.queue, "group": i.group, "message": i.message, "index": i.index, "key": i.key}
+    key = "kind" if named(i.name).at_end else "key"
+    values = {"queue": i.queue, "group": i.group, "message": i.message, "index": i.index, key: i.key}
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -24,7 +24,25 @@ def correct(seed: int, *, transactions: bool = False, complete: bool = True) -> 
     def add(process: int, type_: str, f: str, message: int | None = None, **columns: Any) -> None:
         rows.append(o(len(rows), process, type_, f, message, **columns))
 
+    def begin(session: int) -> None:
+        add(100 + session, "invoke", "subscribe", session=session)
+        if chance.random() < 0.9:
+            add(100 + session, "ok", "subscribe", session=session, broker="a1")
+
+    def deliver(session: int, message: int, **columns: Any) -> None:
+        count = counts[message] = counts.get(message, 0) + 1
+        told = {
+            "session": session,
+            "broker": "a1",
+            "redelivered": count > 1,
+            "delivery_count": count if counting else None,
+        }
+        add(100 + session, "ok", "deliver", message, digest=message * 7, **told, **columns)
+
+    counts: dict[int, int] = {}
+    counting = chance.random() < 0.7
     add(-2, "info", "role", broker="a1", node_id="n", role="live", time_low=0, time_high=0)
+    begin(1)
     groups = ["g", "h", None][: chance.randint(1, 3)]
     sequences: dict[tuple[int, str | None], int] = {}
     waiting: dict[str | None, list[tuple[int, int, int]]] = {g: [] for g in groups}
@@ -58,8 +76,7 @@ def correct(seed: int, *, transactions: bool = False, complete: bool = True) -> 
         elif what < 0.7 and waiting[group]:
             m, producer, number = waiting[group].pop(0)
             held[group].append((m, producer, number))
-            add(100 + owner[group], "ok", "deliver", m, group=group, producer=producer, sequence=number, session=owner[group],
-                broker="a1", redelivered=False, digest=m * 7)  # fmt: skip
+            deliver(owner[group], m, group=group, producer=producer, sequence=number)
         elif what < 0.9 and held[group]:
             m, producer, number = held[group].pop(0)
             mine = owner[group]
@@ -75,18 +92,21 @@ def correct(seed: int, *, transactions: bool = False, complete: bool = True) -> 
                 add(100 + mine, "ok", "commit", broker="a1", **inside)
         else:
             gone = owner[group]
-            add(100 + gone, "info", "disconnect", session=gone, broker="a1")
+            if chance.random() < 0.3:
+                add(100 + gone, "invoke", "unsubscribe", session=gone)
+                add(100 + gone, "ok", "unsubscribe", session=gone, broker="a1")
+            else:
+                add(100 + gone, "info", "disconnect", session=gone, broker="a1")
             session += 1
+            begin(session)
             for g in groups:
                 if owner[g] == gone:
                     owner[g] = session
                     for m, producer, number in held[g]:
-                        add(100 + session, "ok", "deliver", m, group=g, producer=producer, sequence=number, session=session,
-                            broker="a1", redelivered=True, digest=m * 7)  # fmt: skip
+                        deliver(session, m, group=g, producer=producer, sequence=number)
     for group in groups:
         for m, producer, number in waiting[group]:
-            add(100 + owner[group], "ok", "deliver", m, group=group, producer=producer, sequence=number, session=owner[group],
-                broker="a1", redelivered=False, digest=m * 7)  # fmt: skip
+            deliver(owner[group], m, group=group, producer=producer, sequence=number)
     if complete:
         rows += finished(len(rows))
     at = 0
@@ -202,16 +222,20 @@ def _one_owner(rows: list[Row], chance: random.Random) -> None:
 
 
 def _misplace(rows: list[Row], chance: random.Random) -> None:
-    """Some rows of a message in another group or queue than the others."""
-    shown = [
+    """A delivery or a stored message, or a whole operation, in another group or queue than the rest of its message."""
+    some = [
         r for r in rows if r["f"] in ("deliver", "browse", "ack", "send") and r.get("message") is not None
     ]
-    if shown:
-        r = chance.choice(shown)
-        if chance.random() < 0.7:
-            r["group"] = chance.choice([g for g in ("g", "h", None) if g != r.get("group")])
-        else:
-            r["queue"] = "r"
+    if some:
+        chosen = chance.choice(some)
+        place = chance.choice([{"group": "g"}, {"group": "h"}, {"group": None}, {"queue": "r"}])
+        for r in some:
+            operation = r["f"] in ("ack", "send") and (r["f"], r["message"]) == (
+                chosen["f"],
+                chosen["message"],
+            )
+            if operation or r is chosen:
+                r.update(place)
 
 
 def _alter(rows: list[Row], chance: random.Random) -> None:
@@ -332,7 +356,7 @@ def _view(rows: list[Row], chance: random.Random) -> None:
                 "value": chance.choice(["a1", "a2", None]),
             }
         )
-        high = low + chance.choice([-MS, 0, MS, 100 * MS])
+        high = low + chance.choice([-MS, 0, MS, 100 * MS, 100 * MS])
         rows.append(o(0, -3, "ok", "view", broker=broker, value=value, time_low=low, time_high=high))
 
 

@@ -47,7 +47,7 @@ def damaged(seeds):
     for seed in seeds:
         chance = random.Random(seed)
         edits = [
-            (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(1, 4))
+            (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(1, 6))
         ]
         yield damage(correct(seed + 5_000, transactions=bool(seed % 2)), edits)
 
@@ -86,7 +86,7 @@ def test_the_generator_reaches_every_kind_of_finding():
     for seed in range(1500):
         chance = random.Random(seed)
         edits = [
-            (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(1, 4))
+            (chance.choice(sorted(DAMAGE)), chance.randrange(10_000)) for _ in range(chance.randint(1, 6))
         ]
         rows = damage(correct(seed, transactions=bool(seed % 2)), edits)
         seen.update(

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from checker_rows import MS, finished, o, phase, table
+from test_fates import CASES as FATES
 from test_findings import (
     CASES,
     OPTIONS,
@@ -66,7 +67,7 @@ SHOWN = [
     "a message still in a dead letter store is stuck, not lost",
     "a message nobody sent is a phantom",
     "a body that cannot be read is corrupted",
-    "a rolled back message that arrives is an aborted delivery",
+    "a failed send that arrives is an aborted delivery",
     "a delivery after a committed ack is a duplicate",
     "a redelivery to another session without the mark is unflagged",
     "a session proven alive by another message still holds",
@@ -81,12 +82,24 @@ SHOWN = [
     "brokers that say different things of one node, again and again, have diverged",
     "a question unanswered for longer than the bound is unavailability",
     "operations that still fail after heal and bound are not-recovered",
+    "what a dead consumer held, and no store has, is lost after delivery",
+    "what a dead consumer held and a store has is stuck",
+    "an ack whose commit failed leaves a message owed",
+    "an acknowledged message in a main store is resurrected",
+    "a message that two owners have, each time they were read, is resurrected",
+    "an ack that a broker takes of what that session never got is a phantom",
+    "a message that was sent to another queue is looked up there, and is corrupted",
+    "a delivery before its commit was asked for reads what is not committed",
+    "a message that two sessions settled was doubly delivered, even while the first ack was under way",
+    "a delivery after the unsubscribe was answered is late",
+    "a count that falls within a session fell",
 ]
+ALL = {**CASES, **FATES}
 
 
 @pytest.mark.parametrize("case", SHOWN)
 def test_a_witness_shows_its_finding_again_and_can_spare_no_row(spark, tmp_path, case):
-    rows, expected = CASES[case]
+    rows, expected = ALL[case]
     verdict = judge(spark, tmp_path, rows)
     assert set(named(verdict)) == expected
     for finding in verdict.findings:
@@ -102,7 +115,7 @@ def test_a_witness_shows_its_finding_again_and_can_spare_no_row(spark, tmp_path,
 
 
 def test_the_cases_above_show_every_kind():
-    assert set().union(*(CASES[case][1] for case in SHOWN)) == set(looked_for(OPTIONS))
+    assert set().union(*(ALL[case][1] for case in SHOWN)) == set(looked_for(OPTIONS))
 
 
 def test_a_lost_message_is_told_by_its_broker_place_and_time(spark, tmp_path):
@@ -116,7 +129,15 @@ def test_a_lost_message_is_told_by_its_broker_place_and_time(spark, tmp_path):
     ]
     finding = named(judge(spark, tmp_path, rows))["lost"]
     assert finding.details["examples"] == [
-        {"queue": "q", "group": "g", "message": 2, "index": 6, "broker": "b1", "position": "middle"}
+        {
+            "queue": "q",
+            "group": "g",
+            "message": 2,
+            "index": 6,
+            "kind": "never delivered",
+            "broker": "b1",
+            "position": "middle",
+        }
     ]
     assert "acknowledged by b1 at 0.007 s" in finding.sentence
     assert "the middle of its group" in finding.sentence
@@ -128,6 +149,38 @@ def test_where_in_its_group_a_message_was_lost(spark, tmp_path, lost, position):
     rows += [row for m in (1, 2, 3) if m not in lost for row in deliver(20 + m, m)]
     finding = named(judge(spark, tmp_path, [*rows, *finished(90)]))["lost"]
     assert finding.details["examples"][0]["position"] == position
+
+
+def test_a_message_lost_after_delivery_says_who_had_it_and_where_in_its_group_it_was(spark, tmp_path):
+    rows = [row for m in (1, 2, 3) for row in send(m * 4, m)]
+    rows += [
+        *deliver(20, 1),
+        *answer(21, 1),
+        *deliver(23, 2, 2),
+        *gone(25, 2),
+        *deliver(26, 3),
+        *answer(27, 3),
+    ]
+    finding = named(judge(spark, tmp_path, [*rows, *finished(90)]))["lost"]
+    assert finding.details["examples"][0]["kind"] == "after delivery"
+    assert "nor delivered again after session 2 had got it at 0.023 s" in finding.sentence
+    assert "the middle of its group" in finding.sentence
+
+
+@pytest.mark.parametrize(("outcome", "both"), [("ok", True), ("info", False)])
+def test_a_double_delivery_says_whether_both_acks_were_answered_ok(spark, tmp_path, outcome, both):
+    rows = [
+        *send(0, 1),
+        *send(2, 2),
+        *deliver(5, 1),
+        *deliver(6, 2),
+        *deliver(7, 1, 2, redelivered=True),
+        *answer(10, 2, 1),
+    ]
+    rows += [*answer(12, 1, 2), *answer(14, 1, 1, outcome)]
+    finding = named(judge(spark, tmp_path, rows))["double-delivery"]
+    assert finding.details["examples"][0]["both_acknowledged"] is both
+    assert ("both acks were answered ok" in finding.sentence) is both
 
 
 def test_both_sides_of_a_split_brain_that_acknowledged_sends_are_named(spark, tmp_path):
