@@ -24,9 +24,11 @@ import msgspec
 from broker.admin_connection import PROOF_S_MAX, Connection, Reply
 from broker.cluster.views import views
 from broker.config import AdminSection
+from broker.core.deletion import QueueInUseError, delete
 from broker.core.engine import DemotedError, Engine
 from broker.core.views import BrowsedMessage
 from broker.policies.policy import Policy, RequestRefusedError, StartError, Steered, Succeeding, Succession
+from broker.stomp.headers import RefusedError, queue_name
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
 from broker.strangers import StrangerLog
@@ -73,7 +75,14 @@ class AdminServer:
             "stop": self._stop,
         }
         own = policy.commands if isinstance(policy, Steered) else {}
-        self._slow = {"browse": self._browse, "purge": self._purge, "status": self._status, **own}
+        self._slow = {
+            "browse": self._browse,
+            "create": self._create,
+            "delete": self._delete,
+            "purge": self._purge,
+            "status": self._status,
+            **own,
+        }
         """What takes its time: among it what this broker's policy can be asked besides."""
         self._asking: dict[asyncio.Task[None], None] = {}
 
@@ -129,7 +138,11 @@ class AdminServer:
         try:
             engine = self._policy.engine
             if command == "status" and (engine is None or len(engine.queues) <= QUEUES_PER_SLICE):
-                told = [] if engine is None or not _wants_queues(request) else _queues(engine, engine.queues)
+                told = (
+                    []
+                    if engine is None or not _flag(request, "queues", default=True)
+                    else _queues(engine, engine.queues)
+                )
                 reply(
                     _answer({**self._standing(), "queues": _array(told)})
                 )  # without a task: it is asked many times a second
@@ -160,7 +173,7 @@ class AdminServer:
         """Of many queues: each as it was at some moment since it was asked for, all else as it is when the answer is complete."""
         engine = self._policy.engine
         told: list[bytes] = []
-        if engine is not None and _wants_queues(request):
+        if engine is not None and _flag(request, "queues", default=True):
             names = sorted(engine.queues)
             for start in range(0, len(names), QUEUES_PER_SLICE):
                 told += _queues(engine, names[start : start + QUEUES_PER_SLICE])
@@ -242,23 +255,54 @@ class AdminServer:
         return {}
 
     async def _purge(self, request: dict[str, Any]) -> dict[str, Any]:
-        engine = self._policy.engine
-        queue = _text(request, "queue")
-        if queue is None:
-            raise RequestError('purge wants the name of a queue: {"command": "purge", "queue": "orders"}')
-        if engine is None or engine.abandoned:
-            raise RequestError(
-                f"{self._name} is not live (role {self._policy.role}): it has no queues to purge"
-            )
+        engine, queue = self._queue("purge", request)
         if queue not in engine.queues:
             raise RequestError(f"no queue {queue!r} here")
         return {"purged": await engine.purge(queue)}
 
+    async def _create(self, request: dict[str, Any]) -> dict[str, Any]:
+        engine, queue = self._queue("create", request)
+        try:
+            name = queue_name(queue)
+        except RefusedError as error:
+            raise RequestError(str(error)) from None
+        new = name not in engine.queues
+        engine.queue(name)
+        await engine.flushed()
+        return {"created": new}
 
-def _wants_queues(request: dict[str, Any]) -> bool:
-    wanted = request.get("queues", True)
+    async def _delete(self, request: dict[str, Any]) -> dict[str, Any]:
+        engine, queue = self._queue("delete", request)
+        try:
+            purged = await delete(
+                engine,
+                queue,
+                remove_consumers=_flag(request, "remove-consumers"),
+                remove_messages=_flag(request, "remove-messages"),
+            )
+        except QueueInUseError as error:
+            raise RequestError(str(error)) from None
+        return {"purged": purged}
+
+    def _queue(self, command: str, request: dict[str, Any]) -> tuple[Engine, str]:
+        """The live engine, and the queue that is meant."""
+        engine = self._policy.engine
+        queue = _text(request, "queue")
+        if queue is None:
+            raise RequestError(
+                f'{command} wants the name of a queue: {{"command": "{command}", "queue": "orders"}}'
+            )
+        if engine is None or engine.abandoned:
+            raise RequestError(
+                f"{self._name} is not live (role {self._policy.role}): it has no queues to {command}"
+            )
+        return engine, queue
+
+
+def _flag(request: dict[str, Any], key: str, *, default: bool = False) -> bool:
+    wanted = request.get(key, default)
     if not isinstance(wanted, bool):
-        raise RequestError(f"queues must be true or false, not {wanted!r}")
+        raise RequestError(f"{key} must be true or false, not {wanted!r}")
     return wanted
 
 

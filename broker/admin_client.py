@@ -147,3 +147,14 @@ async def takeover(at: Target, broker_id: str, *, force: bool) -> dict[str, Any]
 async def purge(at: Target, queue: str) -> int:
     """Delete what no consumer holds; returns how many, when it is durable."""
     return int((await ask(at, "purge", queue=queue))["purged"])
+
+
+async def create(at: Target, queue: str) -> bool:
+    """Make a queue, durably; False if it was there."""
+    return bool((await ask(at, "create", queue=queue))["created"])
+
+
+async def delete(at: Target, queue: str, *, remove_consumers: bool, remove_messages: bool) -> int:
+    """Delete a queue; returns how many messages went with it, when it is durable."""
+    flags = {"remove-consumers": remove_consumers, "remove-messages": remove_messages}
+    return int((await ask(at, "delete", queue=queue, timeout_s=60.0, **flags))["purged"])

@@ -197,6 +197,12 @@ class AddressSettings(Section, frozen=True, kw_only=True):
     """PAGE: what comes goes to the disk, and back when its turn comes. BLOCK: producers wait."""
     page_size_bytes: Annotated[int, Meta(ge=1024)] = 1024 * 1024
     """Bytes of messages that one page holds, and that are read at a time; at most half of max-size-bytes."""
+    auto_create_queues: bool = True
+    """Whether a send or a subscription makes a queue that is not there. Where not, it is refused, and ``brokerctl create`` makes it."""
+    auto_delete_queues: bool = False
+    """Whether a queue is deleted when it is empty and its last consumer has gone; in Artemis it is. What is sent later makes it anew."""
+    auto_delete_queues_delay: Milliseconds = 0
+    """How long it must have been so."""
     default_consumer_window: Positive = 1000
     """Prefetch: messages a consumer may hold unacknowledged, where its subscription says nothing."""
 

@@ -292,6 +292,32 @@ def purge(obj: tuple[Target, bool], queue: str) -> None:
     _print_json({"purged": count}) if as_json else print(f"{count} messages purged from {queue}")
 
 
+@command.command()
+@click.argument("queue")
+@click.pass_obj
+def create(obj: tuple[Target, bool], queue: str) -> None:
+    """Make QUEUE, for brokers whose clients may not (auto-create-queues)."""
+    at, as_json = obj
+    new = _run(admin_client.create(at, queue))
+    _print_json({"created": new}) if as_json else print(f"{queue} {'is made' if new else 'was there'}")
+
+
+@command.command()
+@click.argument("queue")
+@click.option(
+    "--remove-consumers", is_flag=True, help="Even if it has consumers: their connections are closed."
+)
+@click.option("--remove-messages", is_flag=True, help="Even if it has messages: they are gone.")
+@click.pass_obj
+def delete(obj: tuple[Target, bool], queue: str, remove_consumers: bool, remove_messages: bool) -> None:
+    """Delete QUEUE, which must be empty and without consumers."""
+    at, as_json = obj
+    count = _run(
+        admin_client.delete(at, queue, remove_consumers=remove_consumers, remove_messages=remove_messages)
+    )
+    _print_json({"purged": count}) if as_json else print(f"{queue} is deleted, and {count} messages with it")
+
+
 @command.command(name="check-filesystem")
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option(

@@ -32,11 +32,11 @@ class Consumer:
 
     ``deliver`` is called with each delivery and must not call back into the queue. ``window`` is how many messages it may hold
     unacknowledged. With ``auto`` a message counts as acknowledged when it is handed over. An ``internal`` consumer (a cluster bridge) is not
-    counted as one that clients brought, and no groups are pinned to it by observers.
+    counted as one that clients brought, and no groups are pinned to it by observers. ``gone`` is called when its queue is deleted.
     """
 
     __slots__ = (
-        "auto", "closed", "deliver", "internal", "lanes", "owned", "paused", "queue", "rotating", "tags", "unacknowledged",
+        "auto", "closed", "deliver", "gone", "internal", "lanes", "owned", "paused", "queue", "rotating", "tags", "unacknowledged",
         "window",
     )  # fmt: skip
 
@@ -48,12 +48,14 @@ class Consumer:
         *,
         auto: bool = False,
         internal: bool = False,
+        gone: Callable[[], None] | None = None,
     ) -> None:
         self.queue = queue
         self.deliver = deliver
         self.window = window
         self.auto = auto
         self.internal = internal
+        self.gone = gone
         self.closed = False
         self.paused = False
         self.rotating = False

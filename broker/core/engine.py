@@ -32,6 +32,7 @@ from broker.core.backlog import CHUNK
 from broker.core.blobs import LargeBodies
 from broker.core.consumer import Consumer, Delivery
 from broker.core.deadletters import dead_letter, is_dead
+from broker.core.deletion import Reaper
 from broker.core.duplicates import DuplicateId, Duplicates, encode_duplicate
 from broker.core.feed import Feed
 from broker.core.memory import Memory
@@ -100,6 +101,7 @@ class Engine:
         self.large = LargeBodies(journal.large, journal, gate)
         self.paging = Paging(journal, gate, self.memory, self.large)
         self.abandoned = False
+        self._reaper = Reaper(self)
         self._duplicates = Duplicates()
         self._suspended = False
         self._waits_for_gate = False
@@ -117,6 +119,14 @@ class Engine:
             self.journal.append((Operation(ADD, QUEUE, queue_id, name.encode()),))
             queue = self._add_queue(name, queue_id)
         return queue
+
+    def remove(self, queue: Queue) -> int:
+        """Delete a queue that is ``idle``."""
+        self._check()
+        assert queue.idle, f"queue {queue.name} is deleted with {queue.size} bytes in it"
+        sequence = self.journal.append([Operation(DELETE, QUEUE, id_) for id_ in (queue.id, *queue.also)])
+        del self.queues[queue.name]
+        return sequence
 
     def browse(self, queue: str | None = None) -> Browsing:
         """Every message stored now, whoever holds it, oldest first within each queue; of one queue if named."""
@@ -140,12 +150,16 @@ class Engine:
         for purged in self.purging(queue):
             count += purged
             await asyncio.sleep(0)
+        await self.flushed()
+        return count
+
+    async def flushed(self) -> None:
+        """Return when everything appended before the call is durable, and may be answered."""
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.gate.when_durable(
             self.journal.last_sequence, lambda: None if durable.done() else durable.set_result(None)
         )
         await durable
-        return count
 
     def purging(self, queue: str) -> Iterator[int]:
         """The slices of ``purge``: each step deletes some, and says how many."""
@@ -211,6 +225,7 @@ class Engine:
         window: int | None = None,
         auto: bool = False,
         internal: bool = False,
+        gone: Callback | None = None,
     ) -> Consumer:
         """Consume a queue. ``window`` is the prefetch, by default that of the address settings. End it with ``unsubscribe``."""
         self._check()
@@ -221,6 +236,7 @@ class Engine:
             known.settings.default_consumer_window if window is None else window,
             auto=auto,
             internal=internal,
+            gone=gone,
         )
         known.join(consumer)
         self._observe(known, consumer)
@@ -230,8 +246,11 @@ class Engine:
         """End a consumer; what it holds goes back to its place, for others."""
         if consumer.closed:
             return
-        consumer.queue.leave(consumer)
-        self._observe(consumer.queue, consumer)
+        queue = consumer.queue
+        queue.leave(consumer)
+        self._observe(queue, consumer)
+        if queue.settings.auto_delete_queues and not (self._suspended or self.abandoned):
+            self._reaper.consider(queue)
 
     def acknowledge(self, deliveries: Sequence[Delivery], done: Callback | None = None) -> int:
         """The messages are consumed. Each delivery must still be held by its consumer."""
@@ -311,6 +330,7 @@ class Engine:
                 self.unsubscribe(consumer)
         self.paging.stop()
         self.transactions.stop()
+        self._reaper.stop()
         operations = self.paging.final_counts(self.queues.values())
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._append(
@@ -323,11 +343,16 @@ class Engine:
         """Take what a journal held: at the start our own, later that of a broker that was taken over."""
         image = recovery.read(recovered.records)
         for queue_id, name in image.queues.items():
-            if name not in self.queues:
+            if name in self.queues:
+                self.queues[name].also.append(queue_id)
+            else:
                 self._add_queue(name, queue_id)
         for name, (line, size) in image.lines().items():
             self.memory.take(self.queues[name], size)
             self.queues[name].adopt(line, size=size, least_deliveries=image.least_deliveries)
+        for name in image.queues.values():
+            if self.queues[name].settings.auto_delete_queues:
+                self._reaper.consider(self.queues[name])
         self.large.adopt(image.large)
         self.paging.blobs.adopt(page.blob for page in image.all_pages)
         operations = [Operation(DELETE, CLEAN, mark) for mark in image.clean_marks]
@@ -357,6 +382,7 @@ class Engine:
         self.suspend()
         self.paging.stop()
         self.transactions.stop()
+        self._reaper.stop()
         self.memory.clear()
         for callback in self.on_abandon:
             callback()
@@ -424,6 +450,8 @@ class Engine:
         if delivery.message.large is not None:
             self.large.settled((delivery.message,))
         self.memory.give(queue, delivery.message.size)
+        if not queue.consumers and queue.settings.auto_delete_queues:
+            self._reaper.consider(queue)
 
     def _handed_over(self, delivery: Delivery) -> None:
         if not self.abandoned:

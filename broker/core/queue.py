@@ -62,8 +62,28 @@ class Queue:
     """
 
     __slots__ = (
-        "_last_place", "_limit", "_plain", "_scheduled", "_unowned", "_with_work", "backlog", "consumers", "handed_over", "id", "lanes", "may_dispatch", "messages",
-        "name", "page_bytes", "pager", "paging", "rotation", "settings", "size", "slack",
+        "_last_place",
+        "_limit",
+        "_plain",
+        "_scheduled",
+        "_unowned",
+        "_with_work",
+        "also",
+        "backlog",
+        "consumers",
+        "handed_over",
+        "id",
+        "lanes",
+        "may_dispatch",
+        "messages",
+        "name",
+        "page_bytes",
+        "pager",
+        "paging",
+        "rotation",
+        "settings",
+        "size",
+        "slack",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +97,8 @@ class Queue:
     ) -> None:
         self.name = name
         self.id = queue_id
+        self.also: list[int] = []
+        """More records of that name: a store that came from several brokers has one of each."""
         self.settings = settings
         self.handed_over = handed_over
         self.may_dispatch = may_dispatch
@@ -246,6 +268,11 @@ class Queue:
                 messages, pages = [], []
         if messages or pages:
             yield messages, pages
+
+    @property
+    def idle(self) -> bool:
+        """Has it no consumer and no message, not even one on its way to the disk or in a transaction?"""
+        return not (self.consumers or self.size or len(self))
 
     @property
     def full(self) -> bool:

@@ -226,9 +226,17 @@ class Session:
         """The queue that a SEND names, if its user may send to it."""
         queue = queue_name(destination)
         self._server.rights.demand(self.user, "send", queue)
+        self._may_be_created(queue)
         if len(self._destinations) < DESTINATIONS_KEPT:
             self._destinations[destination] = queue  # type: ignore[index] # queue_name has refused None
         return queue
+
+    def _may_be_created(self, queue: str) -> None:
+        engine = self.engine
+        if queue not in engine.queues and not engine.settings.addresses.settings(queue).auto_create_queues:
+            raise RefusedError(
+                f"there is no queue {queue!r} here, and none is made (auto-create-queues is false)"
+            )
 
     def _take(self, queue: str, message: Message, receipt: str | None) -> None:
         self._busy_until = self.engine.send(queue, message, self._later(receipt))
@@ -322,6 +330,7 @@ class Session:
             return Watch(self, subscription_id, destination, feed)
         name = queue_name(destination)
         self._server.rights.demand(self.user, "browse" if browser else "consume", name)
+        self._may_be_created(name)
         if browser:
             shown = Browser(self, subscription_id, self.engine.browse(name))
             self.connection.soon(shown.begin)
@@ -331,7 +340,7 @@ class Session:
         subscription = kind(self, subscription_id, self._count, mode)
         before = self.engine.journal.last_sequence
         subscription.consumer = self.engine.subscribe(
-            name, subscription.deliver, window=window, auto=mode == "auto"
+            name, subscription.deliver, window=window, auto=mode == "auto", gone=subscription.gone
         )
         if self.engine.journal.last_sequence > before:
             self._busy_until = self.engine.journal.last_sequence  # the queue is new: the receipt waits for it

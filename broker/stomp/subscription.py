@@ -60,6 +60,11 @@ class Subscription:
         if self.consumer is not None:
             self.consumer.resume()
 
+    def gone(self) -> None:
+        """The queue was deleted under its consumer."""
+        name = "?" if self.consumer is None else self.consumer.queue.name
+        self._session.connection.error(f"queue {name!r} was deleted (brokerctl delete)")
+
     def end(self) -> None:
         """Give back what is unacknowledged."""
         if self.consumer is not None:

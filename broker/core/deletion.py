@@ -1,0 +1,114 @@
+"""Deleting queues: because an administrator says so, or because nobody needs them any more (``auto-delete-queues``).
+
+A queue ends by one entry of the journal that deletes its records, and only when nothing is left of it: no message in memory, on a page, on its way
+to the disk or held by a transaction, and no consumer. So no record ever names a queue that is not there, whatever crashes when, and every
+store and every backup gets the deletion as it gets everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from broker.core.queue import Queue
+from broker.core.views import INTERNAL_PREFIX
+from broker.storage.errors import JournalError
+
+if TYPE_CHECKING:
+    from broker.core.engine import Engine
+
+ATTEMPTS: Final = 3
+"""How often a queue is emptied before producers are said to be faster."""
+SLICE: Final = 200
+"""Queues that are looked at in one turn of the loop."""
+
+_log = logging.getLogger(__name__)
+
+
+class QueueInUseError(Exception):
+    """The queue cannot be deleted; the text says why, and what would help."""
+
+
+async def delete(
+    engine: Engine, name: str, *, remove_consumers: bool = False, remove_messages: bool = False
+) -> int:
+    """Delete a queue, durably, and say how many messages went with it.
+
+    ``remove_consumers`` ends those that it has (their connections are closed with an ERROR), as destroyQueue of AMQ. Raises QueueInUseError.
+    """
+    queue = engine.queues.get(name)
+    if queue is None:
+        raise QueueInUseError(f"no queue {name!r} here")
+    if name.startswith(INTERNAL_PREFIX):
+        raise QueueInUseError(f"queue {name!r} is the broker's own")
+    if queue.consumers and not remove_consumers:
+        raise QueueInUseError(
+            f"queue {name!r} has {len(queue.consumers)} consumers: stop them, or say remove-consumers"
+        )
+    if len(queue) and not remove_messages:
+        raise QueueInUseError(
+            f"queue {name!r} has {len(queue)} messages: consume or purge them, or say remove-messages"
+        )
+    purged = 0
+    for _ in range(ATTEMPTS):
+        for consumer in list(queue.consumers) if remove_consumers else ():
+            engine.unsubscribe(consumer)
+            if consumer.gone is not None:
+                consumer.gone()
+        if remove_messages:
+            purged += await engine.purge(name)
+        if engine.queues.get(name) is not queue:
+            return purged
+        if queue.idle:
+            engine.remove(queue)
+            await engine.flushed()
+            return purged
+        await engine.flushed()  # what is on its way arrives
+    raise QueueInUseError(
+        f"queue {name!r} is not empty: producers send to it, or transactions hold {queue.size} bytes of it; {purged} messages were removed"
+    )
+
+
+class Reaper:
+    """Deletes queues that had consumers and need no more, where their settings say so, some time after their last use.
+
+    Why only when nobody consumes: then nobody owns a group, no delivery is under way, and what somebody sends next begins a queue anew.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._idle: dict[Queue, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def consider(self, queue: Queue) -> None:
+        """It may have been used for the last time."""
+        if queue.idle and not queue.name.startswith(INTERNAL_PREFIX):
+            loop = asyncio.get_running_loop()
+            due = loop.time() + queue.settings.auto_delete_queues_delay / 1000
+            self._idle.pop(queue, None)
+            self._idle[queue] = due
+            if self._timer is None or self._timer.when() > due:
+                self.stop()
+                self._timer = loop.call_at(due, self._look)
+
+    def stop(self) -> None:
+        """Delete nothing more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _look(self) -> None:
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        due = [queue for queue, when in self._idle.items() if when <= loop.time()]
+        for queue in due[:SLICE]:
+            del self._idle[queue]
+            if queue.idle and self._engine.queues.get(queue.name) is queue:
+                try:
+                    self._engine.remove(queue)
+                except JournalError:
+                    return  # it has failed, and says so itself
+                _log.info("queue %s is deleted: empty and without consumers (auto-delete-queues)", queue.name)
+        if self._idle:
+            self._timer = loop.call_at(min(self._idle.values()), self._look)
