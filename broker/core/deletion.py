@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from broker.core.queue import Queue
@@ -78,19 +79,19 @@ class Reaper:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._idle: dict[Queue, float] = {}
+        self._idle: dict[Queue, int] = {}  # to the number of its latest entry in _due
+        self._due: list[tuple[float, int, Queue]] = []
+        self._count = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def consider(self, queue: Queue) -> None:
         """It may have been used for the last time."""
         if queue.idle and not queue.name.startswith(INTERNAL_PREFIX):
-            loop = asyncio.get_running_loop()
-            due = loop.time() + queue.settings.auto_delete_queues_delay / 1000
-            self._idle.pop(queue, None)
-            self._idle[queue] = due
-            if self._timer is None or self._timer.when() > due:
-                self.stop()
-                self._timer = loop.call_at(due, self._look)
+            due = asyncio.get_running_loop().time() + queue.settings.auto_delete_queues_delay / 1000
+            self._count += 1
+            self._idle[queue] = self._count
+            heappush(self._due, (due, self._count, queue))
+            self._arm()
 
     def stop(self) -> None:
         """Delete nothing more."""
@@ -98,11 +99,20 @@ class Reaper:
             self._timer.cancel()
             self._timer = None
 
+    def _arm(self) -> None:
+        if self._due and (self._timer is None or self._timer.when() > self._due[0][0]):
+            self.stop()
+            self._timer = asyncio.get_running_loop().call_at(self._due[0][0], self._look)
+
     def _look(self) -> None:
         self._timer = None
-        loop = asyncio.get_running_loop()
-        due = [queue for queue, when in self._idle.items() if when <= loop.time()]
-        for queue in due[:SLICE]:
+        now = asyncio.get_running_loop().time()
+        for _ in range(SLICE):
+            if not self._due or self._due[0][0] > now:
+                break
+            _, number, queue = heappop(self._due)
+            if self._idle.get(queue) != number:
+                continue  # it was used since
             del self._idle[queue]
             if queue.idle and self._engine.queues.get(queue.name) is queue:
                 try:
@@ -110,5 +120,4 @@ class Reaper:
                 except JournalError:
                     return  # it has failed, and says so itself
                 _log.info("queue %s is deleted: empty and without consumers (auto-delete-queues)", queue.name)
-        if self._idle:
-            self._timer = loop.call_at(min(self._idle.values()), self._look)
+        self._arm()

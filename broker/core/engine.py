@@ -23,6 +23,7 @@ queue, ``accept_forwarded`` how the other side takes a message exactly once, ``c
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -341,6 +342,15 @@ class Engine:
 
     def adopt(self, recovered: Recovered) -> None:
         """Take what a journal held: at the start our own, later that of a broker that was taken over."""
+        collecting = gc.isenabled()
+        gc.disable()  # nothing of it is garbage: with 100,000 queues looking for some took half of the time
+        try:
+            self._adopt(recovered)
+        finally:
+            if collecting:
+                gc.enable()
+
+    def _adopt(self, recovered: Recovered) -> None:
         image = recovery.read(recovered.records)
         for queue_id, name in image.queues.items():
             if name in self.queues:

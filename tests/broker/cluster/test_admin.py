@@ -130,7 +130,7 @@ def test_requests_are_answered_in_order():
     [
         (
             b'{"command":"reboot"}',
-            "unknown command 'reboot'; known: brokers, browse, purge, status, stop, views",
+            "unknown command 'reboot'; known: brokers, browse, create, delete, purge, status, stop, views",
         ),
         (b'{"command":"purge"}', "purge wants the name of a queue"),
         (b'{"command":"purge","queue":"z"}', "no queue 'z' here"),
