@@ -63,6 +63,10 @@ class BrokerSection(Section, frozen=True, kw_only=True):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     global_max_size: Positive = 256 * 1024 * 1024
     """Bytes of messages in memory, all addresses together; above it every queue is full (Artemis: global-max-size)."""
+    max_disk_usage: Annotated[int, Meta(ge=-1, le=100)] = 90
+    """Percent of the disk with the data directory beyond which producers wait, and get no receipts; consumers go on. -1: never, and a full disk ends the broker."""
+    disk_scan_period: Positive = 5000
+    """How often that is looked at."""
     transaction_timeout: Positive = 300_000
     """A transaction that has been open for so long is undone: what it would send is dropped, what it acknowledged goes back. The next frame that names it gets an ERROR."""
     transaction_timeout_scan_period: Positive = 1000

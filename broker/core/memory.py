@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from broker.core.queue import Queue
 
 Callback = Callable[[], None]
 
 
+ANY_QUEUE: Final = ""
+"""What waits for this waits for the disk alone, and for no queue's room."""
+
+
 class Memory:
     """Counts the bytes of messages and calls back those who wait, in the order in which they began."""
 
-    __slots__ = ("_bound", "_queues", "_scheduled", "_waiting", "size")
+    __slots__ = ("_bound", "_queues", "_scheduled", "_waiting", "disk_full", "size")
 
     def __init__(self, bound: int, queues: Mapping[str, Queue]) -> None:
         self._bound = bound
@@ -25,6 +30,8 @@ class Memory:
         self._waiting: dict[Callback, str] = {}
         self._scheduled = False
         self.size = 0
+        self.disk_full = False
+        """Producers wait, whatever room there is in memory: see ``disk``."""
 
     def take(self, queue: Queue, size: int) -> None:
         """A message has come in."""
@@ -51,10 +58,33 @@ class Memory:
 
     def is_full(self, name: str) -> bool:
         """Must producers to that queue wait?"""
+        if self.disk_full or not name:
+            return self.disk_full
         queue = self._queues.get(name)
         if queue is None:
             return self.over
         return queue.full or self.size >= self._bound + queue.slack
+
+    def set_disk_full(self, full: bool) -> None:
+        """Let producers wait, or go on."""
+        self.disk_full = full
+        if not full and self._waiting:
+            self._offer_soon()
+
+    async def disk_room(self) -> None:
+        """Return when the disk is not full."""
+        while self.disk_full:
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def go_on(waiting: asyncio.Future[None] = waiting) -> None:
+                if not waiting.done():
+                    waiting.set_result(None)
+
+            self.wait(ANY_QUEUE, go_on)
+            try:
+                await waiting
+            finally:
+                self.forget(go_on)
 
     def wait(self, name: str, callback: Callback) -> None:
         """Call back, once and soon, when the queue has room."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 from broker.config import BrokerConfig
+from broker.core.disk import DiskWatch
 from broker.core.engine import Engine
 from broker.core.views import EngineSettings, Router
 from broker.policies.policy import StartError
@@ -42,6 +43,13 @@ class Live:
         self.gate = gate or DurabilityGate(journal.synced)
         self.engine = Engine(journal, recovered, self.gate, EngineSettings.of(config, node_id), seams, router)
         self.server = StompServer(config, self.engine)
+        self._disk = DiskWatch(
+            journal.space,
+            self.engine.memory,
+            config.broker.max_disk_usage,
+            config.broker.disk_scan_period / 1000,
+        )
+        self.engine.on_abandon.append(self._disk.stop)
 
     async def open(self) -> None:
         """Begin to serve. Raises StartError when the acceptor's port cannot be had, or a large message or a page is not there; JournalFailedError."""
@@ -55,6 +63,7 @@ class Live:
         if self.journal.on_synced is None:
             self.journal.on_synced = lambda sequence: setattr(gate, "local", sequence)
             gate.local = self.journal.synced
+        await self._disk.start()
         acceptor = self.server.acceptor
         try:
             await self.server.start()
@@ -72,6 +81,7 @@ class Live:
 
     async def close(self) -> None:
         """End cleanly: connections, then the engine's state, durably. The journal stays open; its owner closes it."""
+        self._disk.stop()
         self.server.quiesce()
         await self.engine.stop()
         await self.server.stop()

@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
         self._ttl_timer: asyncio.TimerHandle | None = None
         self._beat_s = 0.0
         self._beat_timer: asyncio.TimerHandle | None = None
-        self.uploads = Uploads(self, server.engine.large.store)
+        self.uploads = Uploads(self, server.engine.large.store, server.engine.memory)
         self.session = Session(self, server)
 
     # ---------------------------------------------------------------------------------------------- from the loop

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from broker.core.memory import Memory
 from broker.stomp.frames import Frame, LargeHead, LargePart, LargeSend
 from broker.storage.blobs import Blob, Blobs, BlobWriter
 from broker.storage.errors import JournalError
@@ -35,9 +36,10 @@ class Streamed(NamedTuple):
 class Uploads:
     """The large SENDs of a connection, one at a time. Owns each body until ``taken``: by the engine or by a transaction."""
 
-    def __init__(self, connection: Connection, store: Blobs | None) -> None:
+    def __init__(self, connection: Connection, store: Blobs | None, memory: Memory) -> None:
         self._connection = connection
         self._store = store
+        self._memory = memory
         self._task: asyncio.Task[None] | None = None
         self._parts: deque[bytes] = deque()
         self._waiting_bytes = 0
@@ -90,6 +92,7 @@ class Uploads:
     async def _receive(self, store: Blobs, head: LargeHead) -> None:
         writer: BlobWriter | None = None
         try:
+            await self._memory.disk_room()
             writer = await store.begin()
             while self._parts or not self._complete:
                 await self._write(writer)

@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker.core.consumer import Delivery
+from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
 from broker.core.transactions import Transaction
 from broker.core.views import SYSTEM_PREFIX
@@ -250,9 +251,14 @@ class Session:
     def _commit(self, frame: Frame) -> None:
         transaction = self._transactions.close(_required(frame, "transaction"))
         receipt = frame.headers.get("receipt")
-        if self._intake:
+        no_room = self.engine.memory.disk_full and bool(transaction.sends)
+        if self._intake or no_room:
             self._transactions.committing.append(transaction)
-            self._park(None, transaction.size, partial(self._commit_parked, transaction, receipt))
+            self._park(
+                ANY_QUEUE if no_room else None,
+                transaction.size,
+                partial(self._commit_parked, transaction, receipt),
+            )
         else:
             self._commit_now(transaction, receipt)
 

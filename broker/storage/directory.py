@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import TypeVar, TypeVarTuple
 
-from broker.storage.volume import VolumeFile, VolumeLock, VolumeLockedError
+from broker.storage.volume import Space, VolumeFile, VolumeLock, VolumeLockedError
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -54,6 +54,9 @@ class DirectoryVolume:
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         await self.call(_write_atomic, self.path(path), data)
+
+    async def space(self) -> Space | None:
+        return await self.call(_space, self._root)
 
     async def remove(self, path: str) -> None:
         await self.call(_remove, self.path(path))
@@ -173,6 +176,11 @@ def _write_atomic(path: Path, data: bytes) -> None:
         os.close(descriptor)
     beside.replace(path)
     _sync_directory(path.parent)
+
+
+def _space(path: Path) -> Space | None:
+    found = os.statvfs(path)
+    return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize) if found.f_blocks else None
 
 
 def _remove(path: Path) -> None:

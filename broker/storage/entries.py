@@ -11,6 +11,7 @@ from typing import Protocol
 from broker.storage.blobs import Blobs
 from broker.storage.entry import Operation
 from broker.storage.errors import JournalFailedError
+from broker.storage.volume import Space
 
 
 class Entries(Protocol):
@@ -54,6 +55,10 @@ class Entries(Protocol):
 
     async def sweep(self) -> None:
         """Once whoever reads the records holds the blobs that they name: remove those of no record, from before this opening."""
+        ...
+
+    async def space(self) -> Space | None:
+        """How much room there is where it is kept; None where that is not known, or not ours to watch."""
         ...
 
     async def flush(self) -> None:

@@ -21,7 +21,7 @@ from broker.storage.manifest import Manifest, write_manifest
 from broker.storage.options import JournalOptions
 from broker.storage.recovery import Image, Record, manifest_of, recover
 from broker.storage.snapshot import Snapshot
-from broker.storage.volume import Volume, VolumeLock, VolumeLockedError
+from broker.storage.volume import Space, Volume, VolumeLock, VolumeLockedError
 
 _log = logging.getLogger(__name__)
 
@@ -203,6 +203,10 @@ class Journal:
         """
         for blobs in (self.large, self.pages):
             await blobs.sweep(lambda id_: id_ < self._first_id)
+
+    async def space(self) -> Space | None:
+        """How much room there is on the disk."""
+        return await self._journal.volume.space()
 
     async def flush(self) -> None:
         """Return when everything appended before the call is durable. Raises JournalFailedError."""

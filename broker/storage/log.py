@@ -8,9 +8,11 @@ sealed (synced, closed) before the next one gets its first byte, so that only th
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from broker.storage.entry import HEADER_SIZE, MARK_SIZE, Header, encode_header, encode_mark
 from broker.storage.errors import JournalFailedError
@@ -18,6 +20,8 @@ from broker.storage.options import JournalOptions
 from broker.storage.segment import Segment, segment_name
 from broker.storage.synced import Synced, SyncedMarks
 from broker.storage.volume import Volume, VolumeFile
+
+NO_SPACE: Final = "; make room on the disk and start the broker again: nothing that was acknowledged is lost (broker.max-disk-usage stops producers before)"
 
 _log = logging.getLogger(__name__)
 
@@ -191,7 +195,8 @@ class Log:
                     self._wake = None
                 await self._flush_one()
         except OSError as error:
-            self._fail(f"{self.current.path}: {error}", error)
+            hint = NO_SPACE if error.errno == errno.ENOSPC else ""
+            self._fail(f"{self.current.path}: {error}{hint}", error)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may believe that data is durable
             self._fail(f"{self.current.path}: {error!r} (please report this)", error)
         except asyncio.CancelledError:

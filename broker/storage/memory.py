@@ -17,7 +17,7 @@ from collections.abc import Mapping
 
 from broker.storage.memory_content import Content
 from broker.storage.memory_faults import SOUND, SYNC, WRITE, DiskFault, Flip, Truncation
-from broker.storage.volume import VolumeFile, VolumeLock, VolumeLockedError
+from broker.storage.volume import Space, VolumeFile, VolumeLock, VolumeLockedError
 
 _POLL_S = 0.01
 PROBE_S = 0.3
@@ -46,6 +46,8 @@ class MemoryVolume:
         chance: random.Random | None = None,
     ) -> None:
         self.latency_s = latency_s
+        self.capacity: int | None = None
+        """Bytes it has room for; None: as many as come."""
         self.fault: DiskFault = SOUND
         """What is wrong with the disk now; assign another to break or mend it."""
         self.damage: list[Flip | Truncation] = []
@@ -229,6 +231,11 @@ class MemoryVolume:
         await self._turn(path)
         return path in self._files or path in self._directories
 
+    async def space(self) -> Space | None:
+        if self.capacity is None:
+            return None
+        return Space(self.capacity, max(0, self.capacity - self._used()))
+
     async def truncate(self, path: str, size: int) -> None:
         await self._settle(path)
         self._change(path)
@@ -251,12 +258,17 @@ class MemoryVolume:
 
     def _change(self, path: str, *, grows: bool = False) -> None:
         self._survive(path)
+        if grows and self.capacity is not None and self._used() >= self.capacity:
+            raise OSError(errno.ENOSPC, "no space left on device", path)
         if self.fault is not SOUND:
             if WRITE in self.fault.failing:
                 raise OSError(errno.EIO, "input/output error", path)
             if grows and self.fault.full:
                 raise OSError(errno.ENOSPC, "no space left on device", path)
         self.operations += 1
+
+    def _used(self) -> int:
+        return sum(len(content.data) for content in self._files.values())
 
     def write(self, path: str, content: Content, generation: int, data: bytes) -> None:
         self.live(path, generation)

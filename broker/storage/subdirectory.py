@@ -6,7 +6,7 @@ from __future__ import annotations
 import builtins
 
 from broker.storage.shared import Ids, SharedDirectory, SharedLock
-from broker.storage.volume import VolumeFile, VolumeLock
+from broker.storage.volume import Space, VolumeFile, VolumeLock
 
 
 class Subdirectory:
@@ -48,6 +48,9 @@ class Subdirectory:
 
     async def truncate(self, path: str, size: int) -> None:
         await self._whole.truncate(self._path(path), size)
+
+    async def space(self) -> Space | None:
+        return await self._whole.space()
 
     async def lock(self, path: str) -> VolumeLock:
         return await self._whole.lock(self._path(path))

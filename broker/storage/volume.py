@@ -11,7 +11,7 @@ and must not be appended to (a second fsync may report success for pages the fir
 from __future__ import annotations
 
 import builtins
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class VolumeLockedError(OSError):
@@ -40,6 +40,18 @@ class VolumeLock(Protocol):
     async def release(self) -> None:
         """Give the lock back. Calling it twice is allowed."""
         ...
+
+
+class Space(NamedTuple):
+    """Bytes of a disk: all of it, and what this broker may still write."""
+
+    total: int
+    free: int
+
+    @property
+    def used_percent(self) -> float:
+        """What is not free."""
+        return 100.0 * (self.total - self.free) / self.total if self.total else 0.0
 
 
 class Volume(Protocol):
@@ -87,6 +99,10 @@ class Volume(Protocol):
 
     async def truncate(self, path: str, size: int) -> None:
         """Cut a file to ``size`` bytes, durably."""
+        ...
+
+    async def space(self) -> Space | None:
+        """How much room there is; None for a disk that has no end."""
         ...
 
     async def lock(self, path: str) -> VolumeLock:

@@ -88,6 +88,9 @@ class Mount(Kernel):
         result: bool = await self.call(lambda: path in self.server.files or path in self.server.directories)
         return result
 
+    async def space(self) -> None:
+        return None
+
     async def truncate(self, path: str, size: int) -> None:
         def work() -> None:
             del self._file(path).data[size:]

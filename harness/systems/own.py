@@ -3,7 +3,7 @@
 Test defaults. The documents' default times are made for machines in production: a connection is dead after a minute, a vote
 takes another. A test of 40 seconds would see nothing but waiting, so the plug-in configures short times (``TEST_DEFAULTS``), with
 the proportions that the documents ask for: a live notices that its backup is gone before the backup can have won a vote,
-and a client gives up before the broker gives its messages to others. Votes are on, as 17.3.3 recommends for three pairs and
+and a client gives up before the broker gives its messages to others. All brokers of a test share the disk of this machine, which may be fuller than one of a broker's own. Votes are on, as 17.3.3 recommends for three pairs and
 more. Every one of them gives way to ``--set NODE:property=value``, where NODE is a node's name or "*".
 
 A property of a policy may be written without the role, ``ha-policy.replication.vote-retries``: it then holds for
@@ -54,6 +54,7 @@ _CLUSTER_USER: Final = "cluster"
 TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "acceptor.connection-ttl": 2000,
+        "broker.max-disk-usage": 98,
         "cluster.check-period": 500,
         "cluster.connection-ttl": 2000,
         "cluster.call-timeout": 1000,

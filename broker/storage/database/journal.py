@@ -32,6 +32,7 @@ from broker.storage.database.seam import (
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
 from broker.storage.errors import JournalError, JournalFailedError
 from broker.storage.recovery import Record
+from broker.storage.volume import Space
 
 RETRY_S: Final = 0.05
 """From a batch that failed to its next try: long enough not to beat on a server that starts."""
@@ -161,6 +162,10 @@ class DatabaseJournal:
     async def sweep_adopted(self, sessions: Collection[int]) -> None:
         """The same for sessions of a broker that was taken over: what it had begun and will never name."""
         await self._sweep(lambda id_: id_ >> s.SESSION_SHIFT in sessions)
+
+    async def space(self) -> Space | None:
+        """The database's disk is its administrator's."""
+        return None
 
     async def flush(self) -> None:
         """Return when everything appended before the call is durable. Raises JournalFailedError."""

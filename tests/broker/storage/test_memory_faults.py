@@ -245,3 +245,31 @@ def test_every_flipped_bit_of_a_journal_is_refused_or_harmless():
 
     outcomes = [run(main(seed)) for seed in range(60)]
     assert outcomes.count("refused") > 30
+
+
+def test_a_disk_that_fills_up_says_so_before_and_ends_the_journal_in_order(caplog):
+    async def main():
+        volume = MemoryVolume()
+        assert await volume.space() is None
+        volume.capacity = 10_000
+        journal, _ = await Journal.open(volume, "journal")
+        failed = []
+        journal.on_failed = failed.append
+        appended = 0
+        while not failed:
+            before = (await journal.space()).used_percent
+            try:
+                journal.append([Operation(ADD, 1, journal.next_id(), b"x" * 500)])
+                await journal.flush()
+            except JournalFailedError:
+                break
+            appended += 1
+            assert before <= (await journal.space()).used_percent <= 120
+        assert "No space left" in str(failed[0]) or "no space left" in str(failed[0])
+        assert "make room on the disk and start the broker again" in str(failed[0])
+        await journal.close()
+        volume.capacity = None
+        _, recovered = await Journal.open(volume, "journal")
+        assert len(recovered.records) >= appended
+
+    asyncio.run(main())
