@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 
@@ -26,14 +25,12 @@ def read_secret(path: Path, named_by: str) -> str:
     """The text of a file that only its owner can read. Raises ConfigurationError, which says how to make one."""
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             content = file.read(4096)
     except OSError as error:
         raise ConfigurationError(
             f"{named_by}: {path} cannot be read: {error.strerror or error}; make one: (umask 077; {MAKE_SECRET} > {path})"
         ) from None
-    if mode & READABLE_BY_OTHERS:
-        raise ConfigurationError(f"{named_by}: others can read {path} (mode {mode:03o}): chmod 600 {path}")
+    refuse_readable(path, named_by)
     try:
         secret = content.decode().strip()
     except UnicodeDecodeError:
@@ -43,6 +40,16 @@ def read_secret(path: Path, named_by: str) -> str:
             f"{named_by}: no text is in {path}; make one: (umask 077; {MAKE_SECRET} > {path})"
         )
     return secret
+
+
+def refuse_readable(path: Path, named_by: str) -> None:
+    """Raises ConfigurationError for a file that others than its owner can read."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError as error:
+        raise ConfigurationError(f"{named_by}: {path} cannot be read: {error.strerror or error}") from None
+    if mode & READABLE_BY_OTHERS:
+        raise ConfigurationError(f"{named_by}: others can read {path} (mode {mode:03o}): chmod 600 {path}")
 
 
 def exposed(config: BrokerConfig) -> str:

@@ -40,6 +40,7 @@ from broker.ha_policy import (
     SharedStoreMaster,
     SharedStoreSlave,
     SlaveSection,
+    TlsSection,
     Unlimited,
 )
 
@@ -77,7 +78,7 @@ class BrokerSection(Section, frozen=True, kw_only=True):
     """The share of global-max-size that open transactions may hold; the rest is for those who send without one."""
 
 
-class AcceptorSection(Section, frozen=True, kw_only=True):
+class AcceptorSection(TlsSection, frozen=True, kw_only=True):
     """Where STOMP clients connect, who may, and what they may send. Port 0 lets the system choose."""
 
     host: str = ""
@@ -98,6 +99,8 @@ class AcceptorSection(Section, frozen=True, kw_only=True):
     keep_alive: Milliseconds = 60_000
     """How long the system of a client may be unreachable before its connection is closed and its messages go to others (TCP keepalive). A client that is there and says nothing
     stays; in Artemis it is cut after a minute (connection-ttl). 0: as this system is set, on Linux after two hours."""
+    need_client_auth: bool = False
+    """With ssl-enabled: clients must show a certificate of trust-store-path."""
     connect_timeout: Positive = 10_000
     """How long a connection may take to log in."""
     max_connecting: Positive = 1000
@@ -130,6 +133,11 @@ class AcceptorSection(Section, frozen=True, kw_only=True):
         return not self.users and host not in ("localhost", "::1") and not host.startswith("127.")
 
     @property
+    def wants_certificates(self) -> bool:
+        """``need-client-auth``."""
+        return self.need_client_auth
+
+    @property
     def large_from(self) -> int | None:
         """``min-large-message-size`` as a limit of the codec; no body of fewer than one byte is large."""
         return None if self.min_large_message_size < 0 else max(1, self.min_large_message_size)
@@ -148,7 +156,7 @@ class AdminSection(Section, frozen=True, kw_only=True):
     """A file that only its owner may read; what is in it, without white space around, is the secret. Relative to the configuration file."""
 
 
-class ClusterSection(Section, frozen=True, kw_only=True):
+class ClusterSection(TlsSection, frozen=True, kw_only=True):
     """The cluster connection (AMQ 17.2, Appendix C). Absent: the broker stands alone."""
 
     name: str = "my-cluster"
@@ -386,6 +394,8 @@ def dumps(table: Mapping[str, Any]) -> str:
 def _credential_problem(config: BrokerConfig) -> str:
     """What a stranger could use, "" if nothing."""
     cluster, admin = config.cluster, config.admin
+    if problem := config.acceptor.tls_problem("acceptor") or (cluster and cluster.tls_problem("cluster")):
+        return problem
     if cluster is not None and cluster.cluster_password in ("", KNOWN_PASSWORD):
         return (
             f"cluster.cluster-password is missing{' (the default of the documents is none)' if cluster.cluster_password else ''}:"

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from broker import config as configuration
+from broker import tls
 from broker.admin import AdminServer
 from broker.admin_secret import exposed, secret_of
 from broker.config import BrokerConfig
@@ -127,6 +128,7 @@ async def serve(
     try:
         policy = policy_of(config, seams, volume, database)
         secret = secret_of(config)
+        tls.check(config)
         admin = AdminServer(config.admin, config.broker.name, policy, stopping, secret, seams.nonce)
         await admin.start()
         if observed is not None:

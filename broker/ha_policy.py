@@ -21,6 +21,32 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_
     """A table of broker.toml: unknown properties are errors."""
 
 
+class TlsSection(Section, frozen=True, kw_only=True):
+    """TLS of one port, in the names of AMQ (sslEnabled, keyStorePath, trustStorePath); stores are PEM files, relative to the configuration file."""
+
+    ssl_enabled: bool = False
+    """TLS 1.2 or newer, and nothing else."""
+    key_store_path: str = ""
+    """Private key (without password; only its owner may read the file) and certificate chain."""
+    trust_store_path: str = ""
+    """The authorities whose certificates are taken; whoever has a certificate of one of them may connect, so no public one belongs here."""
+
+    @property
+    def wants_certificates(self) -> bool:
+        """Must who connects show one?"""
+        return True
+
+    def tls_problem(self, name: str) -> str:
+        """What is wrong, "" if nothing."""
+        if not self.ssl_enabled:
+            return ""
+        if not self.key_store_path:
+            return f"{name}.ssl-enabled wants {name}.key-store-path: a PEM file with the private key and the certificate chain"
+        if self.wants_certificates and not self.trust_store_path:
+            return f"{name}.ssl-enabled wants {name}.trust-store-path: a PEM file with the authorities whose certificates are taken"
+        return ""
+
+
 class ReplicationRole(Section, frozen=True, kw_only=True):
     """What master and slave have in common (AMQ 17.3.3, Appendix F)."""
 

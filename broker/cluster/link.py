@@ -26,6 +26,7 @@ from typing import Literal, cast
 from broker.cluster import messages as m
 from broker.handshake import NONCE_BYTES, Side, is_proof, proof
 from broker.strangers import StrangerLog, address_of
+from broker.tls import Layer, TlsError
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Terms:
     """Who we are at this moment."""
     check_period_s: float = 30.0
     """``check-period``: the longest a link goes unchecked; short times to live are checked more often by themselves."""
+    tls: Layer | None = None
     strangers: StrangerLog = field(default_factory=lambda: StrangerLog(_log, "cluster port"))
 
     @property
@@ -219,7 +221,7 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side, or the network, ended it."""
         self._reason = self._reason or (str(exc) if exc else "closed by the other side")
-        self._ended()
+        self._ended(RefusedError(str(exc)) if isinstance(exc, TlsError) else None)
 
     def pause_writing(self) -> None:
         """The buffer is full: ``drain`` waits."""
@@ -393,7 +395,7 @@ class Link(asyncio.Protocol):
         refused(error)
         self.abort(str(error))
 
-    def _ended(self) -> None:
+    def _ended(self, error: LinkError | None = None) -> None:
         if self.closed:
             return
         self.closed = True
@@ -411,7 +413,7 @@ class Link(asyncio.Protocol):
             self.on_closed(self._reason)
         else:
             refused, self.on_refused = self.on_refused, _ignore
-            refused(LinkError(self._reason))
+            refused(error or LinkError(self._reason))
         self.on_message = self.on_closed = self.on_open = _ignore
 
 
@@ -448,7 +450,9 @@ async def connect(
     link.on_refused = fail
     try:
         async with asyncio.timeout(terms.call_timeout_s if timeout_s is None else timeout_s):
-            await loop.create_connection(lambda: link, *address)
+            await loop.create_connection(
+                lambda: link if terms.tls is None else terms.tls.connecting(link), *address
+            )
             return await result
     except BaseException:
         link.abort("given up")

@@ -26,6 +26,7 @@ from broker.config import BrokerConfig, ClusterSection
 from broker.policies.policy import StartError
 from broker.seams import Seams
 from broker.storage.volume import Volume
+from broker.tls import Layer
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +61,7 @@ class Membership:
             check_period_s=section.check_period / 1000,
             call_timeout_s=section.call_timeout / 1000,
             nonce=seams.nonce,
+            tls=Layer.of(section, config, "cluster"),
             member=lambda: self.own,
         )
         self.handlers: dict[type[m.Message], Handler] = {}
@@ -96,7 +98,7 @@ class Membership:
         self.own = msgspec.structs.replace(self.own, incarnation=incarnation)
         try:
             self._listener = await asyncio.get_running_loop().create_server(
-                lambda: Link(self.terms, None, on_open=self._accept), section.host, section.port
+                self._take_in, section.host, section.port
             )
         except OSError as error:
             raise StartError(
@@ -105,6 +107,11 @@ class Membership:
             ) from None
         for address in section.static_connectors:
             self._dial(address)
+
+    def _take_in(self) -> asyncio.Protocol:
+        link = Link(self.terms, None, on_open=self._accept)
+        tls = self.terms.tls
+        return link if tls is None else tls.accepting(link, self.terms.strangers, "cluster")
 
     @property
     def port(self) -> int:

@@ -13,6 +13,7 @@ from broker.stomp.limits import Limits
 from broker.stomp.login import Homes
 from broker.stomp.rights import Rights
 from broker.strangers import StrangerLog
+from broker.tls import Layer
 
 CLOSE_PATIENCE_S = 1.0
 
@@ -27,6 +28,7 @@ class StompServer:
 
     def __init__(self, config: BrokerConfig, engine: Engine) -> None:
         self.acceptor = config.acceptor
+        self._tls = Layer.of(config.acceptor, config, "acceptor")
         self.name = config.broker.name
         self.engine = engine
         self.limits = Limits(
@@ -59,7 +61,10 @@ class StompServer:
     async def start(self) -> None:
         """Listen. Raises OSError when the address cannot be had."""
         self._listener = await asyncio.get_running_loop().create_server(
-            self._accept, self.acceptor.listens_on, self.acceptor.port, backlog=512
+            self._accept if self._tls is None else self._accept_tls,
+            self.acceptor.listens_on,
+            self.acceptor.port,
+            backlog=512,
         )
 
     def quiesce(self) -> None:
@@ -127,6 +132,10 @@ class StompServer:
             del self.clients[connection.client]
         if not self.connections and self._all_closed is not None and not self._all_closed.done():
             self._all_closed.set_result(None)
+
+    def _accept_tls(self) -> asyncio.Protocol:
+        assert self._tls is not None, "no TLS here"
+        return self._tls.accepting(self._accept(), self.warnings, "acceptor")
 
     def _accept(self) -> Connection:
         return Connection(self, next(self._numbers))
