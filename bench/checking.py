@@ -33,7 +33,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from checkers import judge, part, session
 from checkers.schema import SCHEMA
-from checkers.source import Source
+from checkers.source import Files
+from checkers.spark_source import open_with
 from checkers.verdict import CheckOptions
 
 BAR_EVENTS_S = 5_000_000
@@ -273,7 +274,7 @@ def everything(spark: SparkSession, directory: Path, *, only_safety: bool = Fals
     """Every rule over the history; what was found, which must be nothing. A verdict asks all; the bar is about the safety rules."""
     rows = {name: family for name, family in part.ROW_FAMILIES.items() if not only_safety or name == "roles"}
     bench = judge.Bench(
-        Source.open(directory, spark), CheckOptions(unavailable_bound_s=3600), row_families=rows
+        open_with(Files.of(directory), spark), CheckOptions(unavailable_bound_s=3600), row_families=rows
     )
     case = judge.examine(bench)
     if case is None:

@@ -1,13 +1,17 @@
 """The public face of the checkers and nothing else.
 
-spark = session.start()
-verdict = check([store / "history"], CheckOptions(guarantee="at-least-once"), spark)
+    verdict = check([store / "history"], CheckOptions(guarantee="at-least-once"))
+
+in this process; or by Spark, for a history of many millions of rows, with ``start()`` as its third argument.
 """
 
 from __future__ import annotations
 
-from checkers.judge import HistoryError, check
-from checkers.session import Starting, start, start_in_background, stop
+import sys
+from typing import TYPE_CHECKING
+
+from checkers.judge import HERE_ROWS, HistoryError, check, rows_of
+from checkers.starting import Starting
 from checkers.verdict import (
     CheckOptions,
     FaultRecovery,
@@ -20,7 +24,31 @@ from checkers.verdict import (
     Witness,
 )
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def start(master: str | None = None) -> SparkSession:
+    """See ``checkers.session.start``."""
+    from checkers import session  # noqa: PLC0415 - imports Spark, which small histories do without
+
+    return session.start(master)
+
+
+def stop(*, at_once: bool = False) -> None:
+    """See ``checkers.session.stop``; nothing where Spark was never started."""
+    session = sys.modules.get("checkers.session")
+    if session is not None:
+        session.stop(at_once=at_once)
+
+
+def start_in_background(master: str | None = None) -> Starting:
+    """A session that starts in a thread: now, if a master is named, else when somebody needs it."""
+    return Starting(master)
+
+
 __all__ = [
+    "HERE_ROWS",
     "CheckOptions",
     "FaultRecovery",
     "Finding",
@@ -33,6 +61,7 @@ __all__ = [
     "Verdict",
     "Witness",
     "check",
+    "rows_of",
     "start",
     "start_in_background",
     "stop",

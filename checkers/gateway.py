@@ -28,7 +28,7 @@ from typing import Any, Final
 import pyspark
 import pyspark.java_gateway
 
-from checkers.java import Java
+from checkers.java import GatewayError, Java
 
 _ADD_OPENS: Final = (
     "java.base/java.lang", "java.base/java.lang.invoke", "java.base/java.lang.reflect", "java.base/java.io",
@@ -51,10 +51,6 @@ while kill -0 "$1" 2>/dev/null && [ $n -lt 120 ]; do sleep 1; n=$((n+1)); done
 [ -s "$2" ] && mv "$2" "$3"
 """
 _environment: Final = threading.Lock()
-
-
-class GatewayError(Exception):
-    """The JVM did not come up; the text has the end of what it said."""
 
 
 def _scala(spark: Path) -> str:

@@ -18,6 +18,10 @@ MINIMUM: Final = 17
 _ASK_S: Final = 20.0
 
 
+class GatewayError(Exception):
+    """The JVM, or Spark in it, did not come up; the text has the end of what it said."""
+
+
 class NoJavaError(Exception):
     """No runtime was found: the text says where was looked and what would mend it."""
 

@@ -16,9 +16,7 @@ from concurrent.futures import TimeoutError as DeadlineError
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from checkers import (
     availability,
@@ -40,10 +38,13 @@ from checkers.findings import Discoveries, compose, told
 from checkers.instance import Found, Instance, merged
 from checkers.part import Answer, Question
 from checkers.rows import READ, Place, Places, Rows, from_table
-from checkers.source import HistoryError, Source
+from checkers.source import Files, HereSource, HistoryError, Source
 from checkers.verdict import CheckOptions, Statistics, Verdict
 
-__all__ = ["HistoryError", "check"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["HERE_ROWS", "HistoryError", "check", "rows_of"]
 
 Result = TypeVar("Result")
 
@@ -51,17 +52,31 @@ _ALL_AT_ONCE: Final = 2
 """How many deadlines the job of all families may take: within it, one that is past its own gives way to the others."""
 
 
-def check(paths: Path | Sequence[Path], options: CheckOptions, spark: SparkSession) -> Verdict:
+HERE_ROWS: Final = 5_000_000
+"""Rows that are judged in this process in less time than a JVM takes to start (docs/decisions/0018)."""
+
+
+def check(paths: Path | Sequence[Path], options: CheckOptions, spark: SparkSession | None = None) -> Verdict:
     """Judge one history.
 
     Args:
         paths: a store directory, its ``history/``, or that directory's Parquet files.
         options: what was promised.
-        spark: from ``checkers.session``.
+        spark: from ``checkers.session``; None judges in this process, whatever the size.
 
     Raises HistoryError if there is no readable history. Never raises for what a checker does.
     """
-    return judge(Source.open(paths, spark), options)
+    files = Files.of(paths)
+    if spark is None:
+        return judge(HereSource.of(files), options)
+    from checkers.spark_source import open_with  # noqa: PLC0415 - imports Spark, which small histories do without
+
+    return judge(open_with(files, spark), options)
+
+
+def rows_of(paths: Path | Sequence[Path]) -> int:
+    """How many rows a history has; raises HistoryError."""
+    return Files.of(paths).total
 
 
 @dataclass(slots=True)

@@ -27,7 +27,8 @@ from checkers.facts import Facts
 from checkers.instance import Found
 from checkers.judge import Bench, Case, examine
 from checkers.schema import OLDER, SCHEMA, completed
-from checkers.source import WITH_MESSAGES, Part, Result, Source, on_tasks, opened
+from checkers.source import Part, Result, opened, with_messages
+from checkers.spark_source import SparkSource, on_tasks
 from checkers.verdict import CheckOptions
 
 RUN: Final = "run"
@@ -61,17 +62,12 @@ class RunsPart:
         wanted = list(dict.fromkeys([*columns, RUN, "f", "queue"]))
         tables = [_read(file.path, wanted) for file in self.files]
         yield pa.concat_tables(
-            [table.filter(_with_messages(table)) for table in tables], promote_options="default"
+            [table.filter(with_messages(table)) for table in tables], promote_options="default"
         )
 
 
 def _read(path: str, columns: list[str] | None = None) -> pa.Table:
     return opened(path, verified=True).read(columns, use_threads=False)
-
-
-def _with_messages(table: pa.Table) -> pa.ChunkedArray:
-    operation = pc.is_in(table["f"].cast(pa.string()), pa.array(WITH_MESSAGES))
-    return pc.and_(operation, pc.is_valid(table["queue"].cast(pa.string())))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +92,7 @@ def _open(part: RunsPart) -> _Opening:
             damaged[file.run] = f"{file.path} is not the history of run {file.run}: {problem}"
             continue
         last_ns[file.run] = pc.max(table["time"]).as_py() or 0
-        few = completed(table.filter(pc.invert(_with_messages(table))), RUNS_SCHEMA)
+        few = completed(table.filter(pc.invert(with_messages(table))), RUNS_SCHEMA)
         tables.append(few.cast(RUNS_SCHEMA).replace_schema_metadata(None))
     control = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     sink = pa.BufferOutputStream()
@@ -115,7 +111,7 @@ def _problem(table: pa.Table, file: RunFile) -> str:
     return ""
 
 
-class RunsSource(Source):
+class RunsSource(SparkSource):
     """Runs in files of their own. ``damaged`` has, of each run whose file cannot be read, what is wrong with it; it is asked no more."""
 
     def __init__(self, spark: SparkSession, files: Sequence[RunFile]) -> None:

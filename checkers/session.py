@@ -1,7 +1,7 @@
-"""The Spark session: started while the cluster is being deployed, so that nobody waits for it.
+"""The Spark session of this process: one JVM, which ends with it.
 
-``start`` takes a few seconds from cold; ``start_in_background`` spends them in a thread and then judges a small made-up
-history once, so that the code of the real plan is loaded, generated and compiled before the test ends.
+``start`` takes many seconds from cold; ``checkers.starting`` spends them in a thread and then judges a small made-up
+history once (``warm_up``), so that the code of the real plan is loaded, generated and compiled before the test ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import re
 import sys
 import threading
 import time
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +22,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from checkers import java
-from checkers.gateway import Gateway, GatewayError
+from checkers.gateway import Gateway
+from checkers.java import GatewayError
 
 _HEAP_MAX_MB: Final = 5 * 1024
 _HEAP_MIN_MB: Final = 1024
@@ -189,43 +189,6 @@ def _kill(gateway: Gateway) -> None:
     if server is not None:
         server.handle_error = lambda *_: None
     gateway.kill()
-
-
-class Starting:
-    """A session on its way. ``result`` waits for it; an error of the start is raised there and nowhere else."""
-
-    def __init__(self, master: str | None) -> None:
-        self._future: Future[SparkSession] = Future()
-        self._master = master
-        self._thread = threading.Thread(target=self._run, name="spark-start", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            session = start(self._master, hurried=True)
-            warm_up(session)
-        except BaseException as error:  # noqa: BLE001 - carried to whoever asks for the result
-            self._future.set_exception(error)
-        else:
-            self._future.set_result(session)
-
-    def done(self) -> bool:
-        """Whether ``result`` would return at once."""
-        return self._future.done()
-
-    def result(self, timeout_s: float | None = None) -> SparkSession:
-        """The warm session; raises what ``start`` raises, or TimeoutError."""
-        return self._future.result(timeout_s)
-
-    def stop(self) -> None:
-        """Give up or end: waits for the start, then ends the JVM."""
-        self._thread.join()
-        stop()
-
-
-def start_in_background(master: str | None = None) -> Starting:
-    """Start and warm up in a thread; returns at once."""
-    return Starting(master)
 
 
 def warm_up(spark: SparkSession) -> None:

@@ -1,7 +1,7 @@
 """Reading a history part by part, each part with whole groups, so that no rule has to move its rows.
 
-Why: the recorder puts all rows of one (queue, group), and of one message, into one file. A task of Spark that is given a file can judge
-its groups alone, and what it answers is small. So work goes to the files, and nothing is exchanged. Where the files have
+Why: the recorder puts all rows of one (queue, group), and of one message, into one file. Who is given a file, a task of Spark or this very process, can
+judge its groups alone, and what it answers is small. So work goes to the files, and nothing is exchanged. Where the files have
 other names, rows are exchanged once, by queue and group, and the same work is done on what arrives: slower, never wrong.
 
 Rows without a group are spread by producer (or, when exchanged, by message), so a rule that looks at more than one message may only look at
@@ -10,7 +10,6 @@ rows that have a group.
 
 from __future__ import annotations
 
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,10 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql import types as T  # noqa: N812 - Spark's own convention
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from checkers.schema import OLDER, SCHEMA, completed
 
@@ -32,11 +27,8 @@ CONTROL: Final = "control.parquet"
 SLICE_ROWS: Final = 4_000_000
 """A part with more rows is read again and again, some of its messages at a time: a single huge group must pass too."""
 _BATCH_ROWS: Final = 500_000
-_ROWS_A_BUCKET: Final = 500_000
-_RESULT: Final = "part int, result binary"
 WITH_MESSAGES: Final = ("send", "ack", "nack", "deliver", "browse")
 """Operations whose rows carry messages, where they name a queue."""
-_WITH_MESSAGES: Final = f"f in {WITH_MESSAGES} and queue is not null"
 
 Result = TypeVar("Result")
 
@@ -56,9 +48,6 @@ class Part(Protocol):
     def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Tables of whole messages; together all rows. One table, unless the part is huge."""
         ...
-
-
-SomePart = TypeVar("SomePart", bound=Part)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,133 +104,96 @@ def opened(path: str, *, verified: bool = False) -> pq.ParquetFile:
     return pq.ParquetFile(path, metadata=metadata, read_dictionary=texts, page_checksum_verification=verified)
 
 
-def _plain() -> pa.Schema:
-    return pa.schema(
-        pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in SCHEMA
-    )
-
-
-COLUMNS: Final[T.StructType] = from_arrow_schema(_plain())
-
-
 class Source(ABC):
-    """One history as Spark's tasks read it, or many told apart by a column ``run``.
+    """One history as it is asked part by part, or many told apart by a column ``run``.
 
     ``control`` has the rows that carry no messages, ``last_ns`` the time of the last row of each run (0 where there are no runs).
     """
 
-    def __init__(self, spark: SparkSession, control: pa.Table, last_ns: Mapping[int, int], rows: int) -> None:
-        self.spark = spark
+    def __init__(self, control: pa.Table, last_ns: Mapping[int, int], rows: int) -> None:
         self.control = control
         self.last_ns = last_ns
         self.rows = rows
 
     @abstractmethod
     def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """Do the work on every part (or the parts of these numbers), as one job; what it gave by number of the part."""
+        """Do the work on every part (or the parts of these numbers); what it gave by number of the part."""
         ...
 
-    def tag(self, name: str) -> None:
-        """From now on the jobs of this thread can be cancelled by this name."""
-        self.spark.sparkContext.addJobTag(name)
+    def tag(self, name: str) -> None:  # noqa: B027 - not everything can be cancelled
+        """From now on what this thread asks can be cancelled by this name, where that is possible at all."""
 
-    def cancel(self, name: str) -> None:
-        """End the jobs of that name, whatever they are at."""
-        self.spark.sparkContext.cancelJobsWithTag(name)
+    def cancel(self, name: str) -> None:  # noqa: B027 - as above
+        """End what is asked under that name, whatever it is at."""
 
-    @staticmethod
-    def open(paths: Path | Sequence[Path], spark: SparkSession, *, slice_rows: int = SLICE_ROWS) -> Source:
-        """The history in a store directory, in its ``history/``, or in the given Parquet files; raises HistoryError."""
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of one history, and how many rows each has. ``laid_out``: as the recorder does, whole groups in parts, the rest in one file."""
+
+    rows: Mapping[Path, int]
+
+    @classmethod
+    def of(cls, paths: Path | Sequence[Path]) -> Files:
+        """In a store directory, in its ``history/``, or the given Parquet files; raises HistoryError."""
         files = _files([paths] if isinstance(paths, Path) else list(paths))
-        rows = {file: _rows(file) for file in files}
-        parts = [file for file in files if file.name != CONTROL]
-        control = [file for file in files if file.name == CONTROL]
-        laid_out = all(file.name.startswith("part-") for file in parts) and len(control) <= 1
-        if laid_out and str(spark.sparkContext.master).startswith("local"):
-            numbered = [
-                FilePart(number, str(file.resolve()), rows[file], slice_rows)
-                for number, file in enumerate(parts)
-            ]
-            few = pq.read_table(control[0], schema=None) if control else SCHEMA.empty_table()
-            last = max((_last_ns(file) for file in files), default=0)
-            return FileSource(spark, numbered, completed(few), {0: last}, sum(rows.values()))
-        everything = spark.read.schema(COLUMNS).parquet(*map(str, files))
-        return FrameSource(spark, everything, sum(rows.values()))
+        return cls({file: _rows(file) for file in files})
+
+    @property
+    def laid_out(self) -> bool:
+        """Whether their names say that the recorder laid them out."""
+        parts = [file for file in self.rows if file.name != CONTROL]
+        return len(self.rows) - len(parts) <= 1 and all(file.name.startswith("part-") for file in parts)
+
+    @property
+    def total(self) -> int:
+        """Rows of all files."""
+        return sum(self.rows.values())
+
+    def parts(self, slice_rows: int = SLICE_ROWS) -> list[FilePart]:
+        """The files with whole groups."""
+        return [
+            FilePart(number, str(file.resolve()), self.rows[file], slice_rows)
+            for number, file in enumerate(file for file in self.rows if file.name != CONTROL)
+        ]
+
+    def control(self) -> pa.Table:
+        """The rows that carry no messages."""
+        tables = [completed(pq.read_table(file)) for file in self.rows if file.name == CONTROL]
+        return tables[0] if tables else SCHEMA.empty_table()
+
+    def last_ns(self) -> int:
+        """The time of the last row."""
+        return max((_last_ns(file) for file in self.rows), default=0)
 
 
-class FileSource(Source):
-    """A history that lies as the recorder laid it out."""
+class HereSource(Source):
+    """A history that is judged in this process, part after part: no JVM is started and nothing is sent anywhere."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        parts: Sequence[FilePart],
-        control: pa.Table,
-        last_ns: Mapping[int, int],
-        rows: int,
-    ) -> None:
-        super().__init__(spark, control, last_ns, rows)
+    def __init__(self, parts: Sequence[Part], control: pa.Table, last_ns: int, rows: int) -> None:
+        super().__init__(control, {0: last_ns}, rows)
         self._parts = tuple(parts)
 
+    @classmethod
+    def of(cls, files: Files) -> HereSource:
+        """Of files as they lie; where they are not laid out, all rows are one part."""
+        if files.laid_out:
+            return cls(files.parts(), files.control(), files.last_ns(), files.total)
+        everything = pa.concat_tables([completed(pq.read_table(file)).cast(SCHEMA) for file in files.rows])
+        messages = with_messages(everything)
+        part = TablePart(0, everything.filter(messages))
+        return cls([part], everything.filter(pc.invert(messages)), files.last_ns(), files.total)
+
     def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """One task a file."""
+        """One part after the other."""
         wanted = None if parts is None else set(parts)
-        mine = [part for part in self._parts if wanted is None or part.number in wanted]
-        return on_tasks(self.spark, mine, work)
+        return {part.number: work(part) for part in self._parts if wanted is None or part.number in wanted}
 
 
-class FrameSource(Source):
-    """Rows that lie anywhere: exchanged by queue and group before each question."""
-
-    def __init__(self, spark: SparkSession, everything: DataFrame, rows: int) -> None:
-        runs = "run" in everything.columns
-        run = F.col("run") if runs else F.lit(0)
-        last = everything.groupBy(run.alias("run")).agg(F.max("time").alias("last")).collect()
-        control = everything.where(f"not ({_WITH_MESSAGES})").toArrow()
-        super().__init__(spark, control, {row["run"]: row["last"] for row in last}, rows)
-        cores = spark.sparkContext.defaultParallelism
-        self._buckets = max(2 * cores, -(-rows // _ROWS_A_BUCKET))
-        keys = [*(["run"] if runs else []), "queue", "group"]
-        alone = F.when(F.col("group").isNull(), F.col("message"))
-        self._frame = everything.where(_WITH_MESSAGES).withColumn(
-            "bucket", F.pmod(F.xxhash64(*keys, alone), F.lit(self._buckets)).cast("int")
-        )
-
-    def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """One group of rows a bucket."""
-        frame = self._frame if parts is None else self._frame.where(F.col("bucket").isin(*sorted(parts)))
-
-        def run(table: pa.Table) -> pa.Table:
-            number = table.column("bucket")[0].as_py()
-            return pa.Table.from_batches([_packed(number, work(TablePart(number, table)))])
-
-        return _unpacked(frame.groupBy("bucket").applyInArrow(run, _RESULT))
-
-
-def on_tasks(
-    spark: SparkSession, parts: Sequence[SomePart], work: Callable[[SomePart], Result]
-) -> dict[int, Result]:
-    """Do the work on each part in a task of its own; what it gave by number of the part."""
-    if not parts:
-        return {}
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for n in batch.column(0).to_pylist():
-                yield _packed(parts[n].number, work(parts[n]))
-
-    return _unpacked(spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, _RESULT))
-
-
-def _packed(part: int, result: object) -> pa.RecordBatch:
-    data = pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
-    return pa.RecordBatch.from_arrays(
-        [pa.array([part], pa.int32()), pa.array([data], pa.binary())], names=["part", "result"]
-    )
-
-
-def _unpacked(jobs: DataFrame) -> dict[int, Any]:
-    return {row["part"]: pickle.loads(row["result"]) for row in jobs.collect()}  # noqa: S301 - our own tasks wrote it
+def with_messages(table: pa.Table) -> pa.ChunkedArray:
+    """Which rows carry messages."""
+    operation = pc.is_in(table["f"].cast(pa.string()), pa.array(WITH_MESSAGES))
+    return pc.and_(operation, pc.is_valid(table["queue"].cast(pa.string())))
 
 
 def _files(given: Sequence[Path]) -> list[Path]:

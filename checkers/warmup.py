@@ -16,7 +16,8 @@ from pyspark.sql import SparkSession
 
 from checkers.judge import judge
 from checkers.schema import HARNESS, MONITOR, NEMESIS, SCHEMA
-from checkers.source import Source
+from checkers.source import Files
+from checkers.spark_source import open_with
 from checkers.verdict import CheckOptions, Verdict
 
 _MS: Final = 1_000_000
@@ -30,7 +31,7 @@ def judge_once(spark: SparkSession) -> Verdict:
         data, control = _history()
         pq.write_table(pa.Table.from_pylist(data, schema=SCHEMA), directory / "part-00000.parquet")
         pq.write_table(pa.Table.from_pylist(control, schema=SCHEMA), directory / "control.parquet")
-        return judge(Source.open(directory, spark), CheckOptions(expect_faults=True))
+        return judge(open_with(Files.of(directory), spark), CheckOptions(expect_faults=True))
 
 
 def _history() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -31,7 +31,7 @@ from harness.scenarios.scenario import Judgement
 from harness.scenarios.seen import Seen
 
 if TYPE_CHECKING:
-    from checkers.session import Starting
+    from checkers.starting import Starting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

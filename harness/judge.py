@@ -46,21 +46,29 @@ def gravest_status(statuses: list[int]) -> int:
     return min(statuses, key=_GRAVITY.index, default=VALID)
 
 
-def judge(store: Path, spark: Callable[[], Any], spec: TestSpec | None = None) -> Verdict:
+def judge(
+    store: Path,
+    spark: Callable[[], Any],
+    spec: TestSpec | None = None,
+    *,
+    wanted: bool = False,
+    tell: Callable[[str], None] | None = None,
+) -> Verdict:
     """Judge a stored run and write ``findings.json``, unless it is judged by another spec than its own.
 
     Args:
         store: its directory; a history that was cut off is recovered first.
-        spark: gives the session; called only when there is a history to judge.
+        spark: gives the session; called only when there is a history to judge that needs it.
         spec: what was promised, if it is not what ``spec.json`` says.
+        wanted: by Spark, whatever the size of the history.
+        tell: is told where it is judged.
 
     Raises:
         UsageError: no history there, or something that is none.
         InfrastructureError: no space, or no Java to run Spark on.
     """
-    from checkers import api  # noqa: PLC0415 - imports Spark, which most commands do without
-    from checkers.gateway import GatewayError  # noqa: PLC0415 - as above
-    from checkers.java import NoJavaError  # noqa: PLC0415 - as above
+    from checkers import api  # noqa: PLC0415 - imports Arrow, which most commands do without
+    from checkers.java import GatewayError, NoJavaError  # noqa: PLC0415 - as above
 
     record = stores.load_run(store)
     if record.state == "running" and record.alive():
@@ -78,7 +86,13 @@ def judge(store: Path, spark: Callable[[], Any], spec: TestSpec | None = None) -
         broker=for_policy(spec.policy).promises(spec),
     )
     try:
-        verdict = api.check([store / partition.DIRECTORY], options, spark())
+        paths = [store / partition.DIRECTORY]
+        rows = api.rows_of(paths)
+        big = wanted or rows > api.HERE_ROWS
+        if tell is not None:
+            where = "on Spark" if big else "in this process; --spark-master asks for Spark"
+            tell(f"judging {rows:,} rows {where}")
+        verdict = api.check(paths, options, spark() if big else None)
     except api.HistoryError as error:
         raise UsageError(f"{store}: {error}") from error
     except (NoJavaError, GatewayError) as error:

@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -41,7 +42,7 @@ from harness.rows import MemoryRecorder, RowRecorder
 from harness.run import Run
 
 if TYPE_CHECKING:
-    from checkers.session import Starting
+    from checkers.starting import Starting
     from checkers.verdict import Verdict
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -239,8 +240,14 @@ class _Attempt:
         """The verdict; without Spark where nothing was ever sent."""
         if not life.loaded:
             return judging.undecided(self.store, self.test.spec, self.record.trouble or "nothing was sent")
-        self.progress.note("judging the history")
-        return await asyncio.to_thread(judging.judge, self.store, self.spark.result)
+        loop = asyncio.get_running_loop()
+
+        def tell(text: str) -> None:
+            loop.call_soon_threadsafe(self.progress.note, text)
+
+        return await asyncio.to_thread(
+            judging.judge, self.store, self.spark.result, wanted=self.spark.wanted, tell=tell
+        )
 
     def _keep_reproduction(self, life: Run, verdict: Verdict) -> None:
         """One file with all that brings a finding back; a full disk has been told already."""
@@ -312,16 +319,21 @@ def check(
 ) -> int:
     """Judge stored runs; the gravest exit status of all."""
     runs = [store for path in paths for store in stores.find(path)]
-    from checkers import api  # noqa: PLC0415 - imports Spark
+    from checkers import api  # noqa: PLC0415 - imports Arrow
 
-    spark = functools.cache(lambda: api.start(spark_master))  # only if there is a history to judge, and once
     talk = sys.stderr if as_json else sys.stdout
+    judge = partial(
+        judging.judge,
+        spark=functools.cache(lambda: api.start(spark_master)),  # only where a history needs it, and once
+        wanted=spark_master is not None,
+        tell=partial(print, file=talk),
+    )
     statuses: list[int] = []
     documents: list[dict[str, Any]] = []
     for number, store in enumerate(runs):
         if number:
             print(file=talk)
-        status, document = _check_one(store, spark, changes, talk)
+        status, document = _check_one(store, judge, changes, talk)
         statuses.append(status)
         documents.append(document)
     status = judging.gravest_status(statuses)
@@ -340,7 +352,7 @@ def check(
 
 
 def _check_one(
-    store: Path, spark: Callable[[], Any], changes: Mapping[str, Any], talk: TextIO
+    store: Path, judge: Callable[..., Verdict], changes: Mapping[str, Any], talk: TextIO
 ) -> tuple[int, dict[str, Any]]:
     """One run of a batch; what is wrong with it hides no other."""
     given = {field: value for field, value in changes.items() if value is not None}
@@ -350,7 +362,7 @@ def _check_one(
             from harness.spec import build  # noqa: PLC0415 - only here
 
             spec = build({**given, "name": spec.name}, spec)
-        verdict = judging.judge(store, spark, spec if given else None)
+        verdict = judge(store, spec=spec if given else None)
     except UsageError as error:
         print(f"jepsen-run: {error}", file=sys.stderr)
         return judging.USAGE, {"store": str(store), "error": str(error)}

@@ -218,8 +218,7 @@ def _cause(error: BaseException) -> str:
 
 def _spark(master: str | None) -> Any:
     from checkers import api  # noqa: PLC0415 - as above
-    from checkers.gateway import GatewayError  # noqa: PLC0415 - as above
-    from checkers.java import NoJavaError  # noqa: PLC0415 - as above
+    from checkers.java import GatewayError, NoJavaError  # noqa: PLC0415 - as above
 
     try:
         return api.start(master)

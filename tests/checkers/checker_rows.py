@@ -19,7 +19,8 @@ from checkers import judge
 from checkers.anomaly import AT_END
 from checkers.instance import Instance
 from checkers.schema import HARNESS, SCHEMA
-from checkers.source import COLUMNS, FilePart, FrameSource, Source
+from checkers.source import FilePart, HereSource
+from checkers.spark_source import COLUMNS, FrameSource
 from checkers.verdict import CheckOptions
 
 Row = dict[str, Any]
@@ -69,23 +70,11 @@ def spark_instances(
     return [found_in(case, run) for run in range(len(runs))]
 
 
-class Here(Source):
-    """Does the work of Spark's tasks in this process, on files as the recorder lays them out."""
-
-    def __init__(self, parts: Sequence[FilePart], control: pa.Table, last_ns: int, rows: int) -> None:
-        super().__init__(None, control, {0: last_ns}, rows)
-        self.parts = parts
+class Here(HereSource):
+    """Judged in this process, but what is asked goes through pickle, as between Spark's processes."""
 
     def ask(self, work, parts=None):
-        wanted = None if parts is None else set(parts)
-        # Through pickle, as between processes.
-        again = pickle.loads(cloudpickle.dumps(work))  # noqa: S301
-        return {p.number: again(p) for p in self.parts if wanted is None or p.number in wanted}
-
-    def tag(self, name: str) -> None:
-        pass
-
-    cancel = tag
+        return super().ask(pickle.loads(cloudpickle.dumps(work)), parts)  # noqa: S301
 
 
 def lay_out(directory: Path, rows: Sequence[Row], *, slice_rows: int) -> Here:

@@ -138,7 +138,7 @@ def test_warming_up_runs_every_family_and_finds_what_was_made_up(spark):
 def test_a_master_that_spark_refuses_is_one_line_and_another_can_be_started_after_it():
     program = """
 from checkers import session
-from checkers.gateway import GatewayError
+from checkers.java import GatewayError
 for master in ("local[many]", "local[1]"):
     try:
         spark = session.start(master)

@@ -1,0 +1,131 @@
+"""A history that Spark's tasks read, a part each: many parts at once, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import types as T  # noqa: N812 - Spark's own convention
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from checkers.schema import SCHEMA
+from checkers.source import SLICE_ROWS, WITH_MESSAGES, FilePart, Files, Part, Result, Source, TablePart
+
+_ROWS_A_BUCKET: Final = 500_000
+_RESULT: Final = "part int, result binary"
+_WITH_MESSAGES: Final = f"f in {WITH_MESSAGES} and queue is not null"
+
+SomePart = TypeVar("SomePart", bound=Part)
+
+
+def _plain() -> pa.Schema:
+    return pa.schema(
+        pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in SCHEMA
+    )
+
+
+COLUMNS: Final[T.StructType] = from_arrow_schema(_plain())
+
+
+class SparkSource(Source):
+    """Asked by jobs of Spark."""
+
+    def __init__(self, spark: SparkSession, control: pa.Table, last_ns: Mapping[int, int], rows: int) -> None:
+        super().__init__(control, last_ns, rows)
+        self.spark = spark
+
+    def tag(self, name: str) -> None:
+        """From now on the jobs of this thread can be cancelled by this name."""
+        self.spark.sparkContext.addJobTag(name)
+
+    def cancel(self, name: str) -> None:
+        """End the jobs of that name, whatever they are at."""
+        self.spark.sparkContext.cancelJobsWithTag(name)
+
+
+def open_with(files: Files, spark: SparkSession, *, slice_rows: int = SLICE_ROWS) -> Source:
+    """A history by its files: as they lie where they are laid out and on this machine, else exchanged by queue and group."""
+    if files.laid_out and str(spark.sparkContext.master).startswith("local"):
+        last = {0: files.last_ns()}
+        return FileSource(spark, files.parts(slice_rows), files.control(), last, files.total)
+    everything = spark.read.schema(COLUMNS).parquet(*map(str, files.rows))
+    return FrameSource(spark, everything, files.total)
+
+
+class FileSource(SparkSource):
+    """A history that lies as the recorder laid it out."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        parts: Sequence[FilePart],
+        control: pa.Table,
+        last_ns: Mapping[int, int],
+        rows: int,
+    ) -> None:
+        super().__init__(spark, control, last_ns, rows)
+        self._parts = tuple(parts)
+
+    def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
+        """One task a file."""
+        wanted = None if parts is None else set(parts)
+        mine = [part for part in self._parts if wanted is None or part.number in wanted]
+        return on_tasks(self.spark, mine, work)
+
+
+class FrameSource(SparkSource):
+    """Rows that lie anywhere: exchanged by queue and group before each question."""
+
+    def __init__(self, spark: SparkSession, everything: DataFrame, rows: int) -> None:
+        runs = "run" in everything.columns
+        run = F.col("run") if runs else F.lit(0)
+        last = everything.groupBy(run.alias("run")).agg(F.max("time").alias("last")).collect()
+        control = everything.where(f"not ({_WITH_MESSAGES})").toArrow()
+        super().__init__(spark, control, {row["run"]: row["last"] for row in last}, rows)
+        cores = spark.sparkContext.defaultParallelism
+        self._buckets = max(2 * cores, -(-rows // _ROWS_A_BUCKET))
+        keys = [*(["run"] if runs else []), "queue", "group"]
+        alone = F.when(F.col("group").isNull(), F.col("message"))
+        self._frame = everything.where(_WITH_MESSAGES).withColumn(
+            "bucket", F.pmod(F.xxhash64(*keys, alone), F.lit(self._buckets)).cast("int")
+        )
+
+    def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
+        """One group of rows a bucket."""
+        frame = self._frame if parts is None else self._frame.where(F.col("bucket").isin(*sorted(parts)))
+
+        def run(table: pa.Table) -> pa.Table:
+            number = table.column("bucket")[0].as_py()
+            return pa.Table.from_batches([_packed(number, work(TablePart(number, table)))])
+
+        return _unpacked(frame.groupBy("bucket").applyInArrow(run, _RESULT))
+
+
+def on_tasks(
+    spark: SparkSession, parts: Sequence[SomePart], work: Callable[[SomePart], Result]
+) -> dict[int, Result]:
+    """Do the work on each part in a task of its own; what it gave by number of the part."""
+    if not parts:
+        return {}
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for n in batch.column(0).to_pylist():
+                yield _packed(parts[n].number, work(parts[n]))
+
+    return _unpacked(spark.range(0, len(parts), 1, len(parts)).mapInArrow(run, _RESULT))
+
+
+def _packed(part: int, result: object) -> pa.RecordBatch:
+    data = pickle.dumps(result, protocol=pickle.HIGHEST_PROTOCOL)
+    return pa.RecordBatch.from_arrays(
+        [pa.array([part], pa.int32()), pa.array([data], pa.binary())], names=["part", "result"]
+    )
+
+
+def _unpacked(jobs: DataFrame) -> dict[int, Any]:
+    return {row["part"]: pickle.loads(row["result"]) for row in jobs.collect()}  # noqa: S301 - our own tasks wrote it
