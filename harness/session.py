@@ -320,6 +320,9 @@ def check(
     """Judge stored runs; the gravest exit status of all."""
     runs = [store for path in paths for store in stores.find(path)]
     from checkers import api  # noqa: PLC0415 - imports Arrow
+    from harness import lean  # noqa: PLC0415 - as above
+
+    lean.without_pandas()
 
     talk = sys.stderr if as_json else sys.stdout
     judge = partial(
