@@ -69,7 +69,12 @@ def test_a_broker_that_cannot_unmask_its_password_ends_with_one_line_that_names_
     settings = config.validate(
         {
             "broker": {"name": "a1"},
-            "cluster": {"connector": "a1:1", "stomp-connector": "a1:2", "message-load-balancing": "OFF"},
+            "cluster": {
+                "cluster-password": "p",
+                "connector": "a1:1",
+                "stomp-connector": "a1:2",
+                "message-load-balancing": "OFF",
+            },
             "ha-policy": {policy: section},
             "database-store": {"url": "postgresql://db/x", "password": mask("secret-word", KEY)},
         }

@@ -21,7 +21,7 @@ def store_of(place, name):
     settings = config.validate(
         {
             "broker": {"name": name},
-            "cluster": {"connector": f"{name}:1", "stomp-connector": f"{name}:2"},
+            "cluster": {"cluster-password": "p", "connector": f"{name}:1", "stomp-connector": f"{name}:2"},
             "ha-policy": {"shared-store": {"store": "database", "master": {}}},
             "database-store": section,
         }

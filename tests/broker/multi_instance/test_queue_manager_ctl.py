@@ -25,7 +25,7 @@ def configured(tmp_path, nobody):
         table = {
             "broker": {"name": "one", "data-directory": "ha"},
             "admin": {"port": nobody},
-            "cluster": {"connector": "one:1", "stomp-connector": "one:2"},
+            "cluster": {"cluster-password": "p", "connector": "one:1", "stomp-connector": "one:2"},
             "ha-policy": policy or {"multi-instance": {"queue-manager": "QM1"}},
         }
         path = tmp_path / "broker.toml"

@@ -15,7 +15,7 @@ import pytest
 from plain_client import BOUND_S, Client, LostError
 
 from broker import config
-from broker.admin_client import Target, log_in
+from broker.admin_client import NobodyAnswersError, Target, log_in
 from environments.link_proxy import CLEAR, Condition, LinkProxy, reserve_port
 from harness.interface import Address, Link
 
@@ -80,14 +80,16 @@ class Node:
 
     async def ask(self, **request: Any) -> dict[str, Any]:
         """One admin request over a connection of its own; OSError when nobody answers."""
+        secret = self.properties.get("cluster.cluster-password", "cluster-secret")
+        at = Target("127.0.0.1", self.port("admin"), secret)
         async with asyncio.timeout(BOUND_S):
-            reader, writer = await asyncio.open_connection("127.0.0.1", self.port("admin"), limit=2**26)
+            reader, writer = await asyncio.open_connection(at.host, at.port, limit=2**26)
             try:
-                await log_in(
-                    reader, writer, Target("127.0.0.1", self.port("admin"), "cluster-secret"), os.urandom(32)
-                )
+                await log_in(reader, writer, at, os.urandom(32))
                 writer.write(json.dumps(request).encode() + b"\n")
                 line = await reader.readline()
+            except NobodyAnswersError as error:
+                raise ConnectionResetError(str(error)) from error
             finally:
                 writer.close()
         if not line:

@@ -55,7 +55,7 @@ def test_a_broker_that_would_believe_in_its_lock_for_longer_does_not_start_and_s
     section = {"master": {}} if policy == "shared-store" else {"queue-manager": "QM1"}
     table = {
         "broker": {"name": "a1", "data-directory": "data"},
-        "cluster": {"connector": "a1:1", "stomp-connector": "a1:2"},
+        "cluster": {"cluster-password": "p", "connector": "a1:1", "stomp-connector": "a1:2"},
         "ha-policy": {policy: section},
     }
     settings = config.validate(table, str(tmp_path / "broker.toml"))
