@@ -209,7 +209,7 @@ class Connection(asyncio.Protocol):
 
     def go_on(self, frames: list[Frame]) -> None:
         """Handle frames that had to wait."""
-        if not (self.closing or self._was_reset()):
+        if not self.closing:
             self._handle(frames)
 
     def set_reading(self, reading: bool) -> None:

@@ -103,8 +103,7 @@ WRONG = {
 WRONG_FRAMES = [(command, headers) for command, variants in WRONG.items() for headers in variants]
 
 WRONG_LOGINS = (
-    ("CONNECT", {"accept-version": "1.0,1.1", "host": "h"}),
-    ("CONNECT", {"accept-version": "1.2"}),
+    ("CONNECT", {"accept-version": "1,2.0", "host": "h"}),
     ("STOMP", {"accept-version": "1.2", "host": "h", "heart-beat": "often"}),
     ("SEND", {"destination": "/queue/q"}),
     ("SUBSCRIBE", {"id": "s", "destination": "/queue/q"}),

@@ -10,7 +10,7 @@ from environments.simulation.clock import EPOCH_S
 from environments.simulation.environment import SimulationEnvironment
 from environments.simulation.faults import PRIMITIVES
 from harness.interface import InfrastructureError, Link, TestSpec, UsageError
-from harness.systems.own import OwnSystem
+from harness.systems.own import OwnDialect, OwnSystem
 from nemesis import registry
 
 LINK = Link("a1", "b1")
@@ -421,3 +421,28 @@ def test_a_run_that_can_never_end_is_the_machines_fault_and_says_who_waits():
     with pytest.raises(InfrastructureError, match=r"cannot go on: .*nothing can happen") as raised:
         within(main, start=False)
     assert "harness" in str(raised.value)
+
+
+def test_a_page_in_a_browser_reaches_a_simulated_broker():
+    """WebSocket runs through the seams: no thread, no chance, no time of its own."""
+
+    def masked(data):
+        return bytes([0x82, 0x80 | len(data)]) + bytes(4) + data
+
+    async def main(environment):
+        address = environment.resolve("zone1", "a1", "stomp")
+        reader, writer = await asyncio.open_connection(address.host, address.port)
+        key = "A" * 22 + "=="
+        writer.write(
+            "GET /stomp HTTP/1.1\r\nHost: a1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
+        )
+        await reader.readuntil(b"\r\n\r\n")
+        login = f"login:{OwnDialect.login}\npasscode:{OwnDialect.passcode}"
+        writer.write(masked(f"CONNECT\naccept-version:1.1\n{login}\n\n\0".encode()))
+        writer.write(masked(b"SEND\ndestination:q\nreceipt:1\n\n") + masked(b"x\0"))
+        return await reader.readuntil(b"RECEIPT\nreceipt-id:1\n\n\0")
+
+    first, again = within(main), within(main)
+    assert b"CONNECTED\nversion:1.1\n" in first
+    assert first == again
