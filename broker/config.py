@@ -117,9 +117,9 @@ class AcceptorSection(TlsSection, frozen=True, kw_only=True):
     """Transactions that one connection may have open."""
     max_subscriptions: Positive = 1000
     """Of one connection."""
-    websocket_allowed_origins: tuple[str, ...] = ()
-    """Web sites whose pages may connect by WebSocket (``ws://HOST:PORT/stomp``), as "https://shop.example"; "*": all. Clients
-    that are no browsers name no site, and always may."""
+    websocket_allowed_origins: tuple[str, ...] | None = None
+    """Web sites whose pages may connect by WebSocket (``ws://HOST:PORT/stomp``), as "https://shop.example"; "*": all. Without this property: all
+    where ``users`` must log in, and none where everybody may connect: any page that somebody on this machine looks at could."""
 
     @property
     def listens_on(self) -> str:
@@ -136,6 +136,13 @@ class AcceptorSection(TlsSection, frozen=True, kw_only=True):
     def wants_certificates(self) -> bool:
         """``need-client-auth``."""
         return self.need_client_auth
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """``websocket-allowed-origins``, or what holds without it."""
+        if self.websocket_allowed_origins is not None:
+            return self.websocket_allowed_origins
+        return ("*",) if self.users else ()
 
     @property
     def large_from(self) -> int | None:

@@ -267,7 +267,7 @@ class Connection(asyncio.Protocol):
             return data
         self._transport = web = websocket.WebSocket(
             self._transport,
-            self._server.acceptor.websocket_allowed_origins,
+            self._server.acceptor.origins,
             more=partial(self.data_received, b""),
             ended=self._web_ended,
         )

@@ -8,8 +8,8 @@ Why no library of connections: the one that is used (``wsproto``) has no I/O, so
 nothing and needs no chance.
 
 Strangers: the handshake is at most 16 KB (h11), a message is never held, and after EVENTS_A_TURN messages others have their turn: tiny ones
-cost far more than they weigh. A page in a browser connects for whoever looks at it, so its origin must be allowed
-(``acceptor.websocket-allowed-origins``); clients that are no browsers name none.
+cost far more than they weigh. A page in a browser connects for whoever looks at it, so where nobody must log in
+its origin must be allowed (``acceptor.websocket-allowed-origins``). Most clients that are no browsers name none.
 
 Source: RFC 6455; the subprotocols v10.stomp, v11.stomp and v12.stomp, of which none is demanded: CONNECT agrees the version.
 """

@@ -132,8 +132,6 @@ def test_an_error_comes_as_a_frame_and_then_the_close(web):
         ({"path": "/"}, 404),
         ({"path": "/stomp/websocket"}, 404),
         ({"subprotocols": ("mqtt",)}, 400),
-        ({"origin": "https://evil.example"}, 403),
-        ({"origin": "null"}, 403),
     ],
 )
 def test_others_are_refused_in_http(web, options, status):
@@ -142,10 +140,23 @@ def test_others_are_refused_in_http(web, options, status):
     assert page.recv(0)
 
 
-def test_allowed_origins(brokerd):
-    broker = brokerd(**{"acceptor.websocket-allowed-origins": ["https://shop.example"]})
+def test_a_page_of_any_site_may_ask_where_clients_must_log_in(web):
+    web(origin="https://shop.example")
+
+
+@pytest.mark.parametrize("users", [{}, {"guest": "secret"}])
+def test_only_pages_of_allowed_sites_may(brokerd, users):
+    listed = {"acceptor.users": users, "acceptor.websocket-allowed-origins": ["https://shop.example"]}
+    broker = brokerd(**listed)
     Web(broker.port, origin="https://shop.example").close()
     assert Web(broker.port, origin="https://shop.example.evil", connect=False).refused == 403
+
+
+def test_no_page_may_where_everybody_may_connect(brokerd):
+    broker = brokerd(**{"acceptor.users": {}})
+    for origin in ("https://evil.example", "null", f"http://127.0.0.1:{broker.port}"):
+        assert Web(broker.port, origin=origin, connect=False).refused == 403
+    Web(broker.port).close()
 
 
 def test_a_browser_that_asks_for_a_page_is_told(shared):
