@@ -58,6 +58,10 @@ class ReplicationRole(Section, frozen=True, kw_only=True):
     """How long one vote may take."""
     quorum_size: Unlimited = -1
     """Votes needed; -1: a majority of the largest number of live brokers this process has seen."""
+    backup_vote: Literal["partner-gone", "reachability"] = "partner-gone"
+    """What this broker, being live, grants a backup its vote for. ``partner-gone``: that the backup's live is out of reach here, too (17.3.3.1, "indicating that its replication partner is no longer
+    available"; Apache Artemis does so): a cut of the pair's link alone never makes two lives. ``reachability``: that the backup reaches us (17.3.1.3, "can still connect to more than half of the
+    live brokers"). The same for all brokers of a cluster."""
     initial_replication_sync_timeout: Positive = 30_000
     retry_replication_wait: Milliseconds = 2000
     failover_on_shutdown: bool = False

@@ -439,6 +439,10 @@ class Environment(Protocol):
         """
         ...
 
+    async def reconfigure(self, node: str, configured: str) -> None:
+        """Give a node the files of another role ("master", "slave"); its broker reads them at its next start."""
+        ...
+
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
         """Wait until the node's broker has logged whole lines behind ``position``: those, and the position behind them.
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final
 
 from harness.interface import Fault, InfrastructureError, NodePlan, UsageError
-from nemesis.kind import PAIR, Impact, Kind, Option, Site, Situation, truth
+from nemesis.kind import PAIR, Impact, Kind, Option, Site, Situation, one_of, truth
 from nemesis.target import TARGETS, names_in, resolve_target, validate_target
 
 STOP_PATIENCE_S: Final = 15.0
@@ -161,6 +161,51 @@ class LateStart(NodeKind):
     def held(self, fault: Fault) -> list[str]:
         """The nodes that must not be started with the others."""
         return names_in(fault.target or "")
+
+
+class Reconfigure(NodeKind):
+    """What an administrator does to a pair that is down: the slave that was live last becomes the master, so that it can be started first (RP17).
+
+    It is no fault that heals: what is configured stays so.
+    """
+
+    name = "reconfigure"
+    description = (
+        "brokers that are down are configured as master or slave, and are so from their next start on"
+    )
+    primitives = ()
+    options: ClassVar[Mapping[str, Option]] = {
+        "as": Option("what they are from then on; master by default", one_of("master", "slave"))
+    }
+    default_target = "backup"
+
+    def lacks(self, nodes: Sequence[NodePlan]) -> str:
+        """Brokers that are configured as either."""
+        if any(node.configured == "slave" for node in nodes):
+            return ""
+        return "only a live-backup pair has a master and a slave: use --policy replication"
+
+    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+        """Write their files."""
+        del label
+        for node, state in (await site.states(impact.nodes)).items():
+            if state != "gone":
+                raise InfrastructureError(
+                    f"{node} is {state}: it reads its configuration only when it starts"
+                )
+            await site.environment.reconfigure(node, fault.options.get("as", "master"))
+        return None
+
+    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+        """It stays."""
+
+    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
+        """None of them had begun to run before."""
+        return all(before.get(node) == "gone" for node in observed)
+
+    def healed(self, observed: Mapping[str, str]) -> bool:
+        """Nothing is to be healed."""
+        return bool(observed)
 
 
 class Pause(NodeKind):

@@ -222,7 +222,7 @@ def withdraw(membership: Membership, node_id: str, session: str, round_: int) ->
 class Voter:
     """The live broker as a voter: answers for as long as it is live.
 
-    ``keep`` makes a decision durable and then calls back; ``drop`` deletes old ones.
+    ``keep`` makes a decision durable and then calls back; ``drop`` deletes old ones. ``partner_gone``: a backup gets no vote while its live is in reach (``backup-vote``).
     """
 
     def __init__(
@@ -232,12 +232,15 @@ class Voter:
         keep: Callable[[Grant, Callable[[], None]], None],
         drop: Callable[[Sequence[Grant]], None],
         in_doubt: Callable[[], bool],
+        *,
+        partner_gone: bool = True,
     ) -> None:
         self._node_id = node_id
         self._grants = grants
         self._keep = keep
         self._drop = drop
         self._in_doubt = in_doubt
+        self._partner_gone = partner_gone
         self._membership: Membership | None = None
         self._starting: dict[str, tuple[Link, int]] = {}
         """By node ID, who was told that nobody has been voted into its place, over which link, and the activation it starts with."""
@@ -262,6 +265,8 @@ class Voter:
         if not reason and not request.stays and self._in_doubt():
             # Somebody may be live in our own place by now and vote too: there would be two electorates (bug 35).
             reason = "in doubt itself"
+        if not reason and not request.stays and self._partner_gone:
+            reason = self._partner(request)
         if not reason:
             granted, reason, decision = self._grants.ask(
                 request.node_id, request.session, request.claimant, request.round
@@ -289,10 +294,16 @@ class Voter:
             self._starting[request.node_id] = (link, request.activation)
         link.send(m.StartAnswer(request.number, claimant))
 
+    def _partner(self, request: m.VoteRequest) -> str:
+        """Whom the claimant would replace, where we are linked with it: the link between the two is gone, and the live is not."""
+        found = self._membership.lives().get(request.node_id) if self._membership is not None else None
+        there = found is not None and found[0].name != request.claimant
+        return f"{found[0].name} is in reach and live" if found is not None and there else ""
+
     def _successor(self, request: m.VoteRequest) -> str:
         """Who is live here, or about to be, in a later life than the one that was interrupted: the claimant is late, whoever it is.
 
-        The live of the interrupted life is no reason: what is voted on is who reaches the majority, not whom the majority reaches (decision 1).
+        Whether the live of the interrupted life itself is a reason is a matter of ``backup-vote`` (decision 1).
         """
         interrupted, _ = _order(request.session)
         found = self._membership.lives().get(request.node_id) if self._membership is not None else None

@@ -13,12 +13,15 @@ Everything that blocks in the engine's SDK runs in threads.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from environments import log_file
 from environments.disk_condition import DISK_MOMENTS
@@ -86,6 +89,7 @@ class DockerEnvironment:
         self.tell = tell
         self._deployment = Deployment(self.run)
         self._system: System
+        self._deployed: tuple[TestSpec, Sequence[NodePlan]]
         self._links: ZoneLinks | None = None
         self._stores = FileStores(self._deployment)
         self._database = DatabaseContainer(self._deployment)
@@ -145,6 +149,7 @@ class DockerEnvironment:
                 f"node {both[0]} has the name of a client zone: {', '.join(self.zones)} are taken"
             )
         self._system = system
+        self._deployed = spec, nodes
         try:
             self._stores.plan(nodes)
             self._database.plan(nodes)
@@ -192,6 +197,17 @@ class DockerEnvironment:
     def furnishings(self) -> dict[str, str]:
         """Each store and the database: what it is, and how it is mounted."""
         return {**self._stores.furnishings(), **self._database.furnishings()}
+
+    async def reconfigure(self, node: str, configured: str) -> None:
+        """As Environment's."""
+        spec, nodes = self._deployed
+        changed = [
+            msgspec.structs.replace(each, configured=configured) if each.name == node else each
+            for each in nodes
+        ]
+        self._deployed = spec, changed
+        plan = next(each for each in changed if each.name == node)
+        await asyncio.to_thread(self._node(node).put, ETC, self._files_of(spec, plan, changed))
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
         """As soon as a look into the container shows them. A position is a number of bytes."""
@@ -330,6 +346,10 @@ class DockerEnvironment:
 
     async def _deploy_node(self, spec: TestSpec, plan: NodePlan, nodes: Sequence[NodePlan]) -> None:
         node = self._deployment.nodes[plan.name]
+        await self._deployment.create(node, ETC, self._files_of(spec, plan, nodes))
+        await node.boot()
+
+    def _files_of(self, spec: TestSpec, plan: NodePlan, nodes: Sequence[NodePlan]) -> dict[str, bytes]:
         listen = {port: Address("0.0.0.0", number) for port, number in plan.ports.items()}
         hosts = {
             f"{other.name}:{number}": Address(self._deployment.nodes[other.name].address, number)
@@ -338,9 +358,7 @@ class DockerEnvironment:
             for port, number in other.ports.items()
             if port not in DIRECT_PORTS
         } | self._database.hosts(plan.name)
-        files = self._system.files(spec, plan, nodes, self._layout(plan.name), listen, hosts)
-        await self._deployment.create(node, ETC, files)
-        await node.boot()
+        return self._system.files(spec, plan, nodes, self._layout(plan.name), listen, hosts)
 
     def _layout(self, node: str) -> Layout:
         return self._stores.layout(node) or self._disks.layout(node) or LAYOUT

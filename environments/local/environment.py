@@ -77,6 +77,7 @@ class LocalEnvironment:
         self._lease_s = lease_s
         self._orphan_s = orphan_s
         self._system: System
+        self._deployed: tuple[TestSpec, Sequence[NodePlan]]
         self._state: Path | None = None
         self._nodes: Path | None = None
         self._agent: subprocess.Popen[bytes] | None = None
@@ -142,6 +143,7 @@ class LocalEnvironment:
             await self._stores.make(nodes, self._nodes, self._call)
             await self._make_database(nodes)
             await self._make_disks(nodes)
+            self._deployed = spec, nodes
             for node in nodes:
                 self._write_etc(spec, node, nodes)
         except BaseException:
@@ -248,6 +250,16 @@ class LocalEnvironment:
         """Each store and the database's server: what it is, and how it is mounted."""
         server = {DATABASE_NODE: "PostgreSQL, a process of this machine"} if self._databases else {}
         return {**self._stores.furnishings(), **server}
+
+    async def reconfigure(self, node: str, configured: str) -> None:
+        """As Environment's."""
+        spec, nodes = self._deployed
+        changed = [
+            msgspec.structs.replace(each, configured=configured) if each.name == node else each
+            for each in nodes
+        ]
+        self._deployed = spec, changed
+        self._write_etc(spec, next(each for each in changed if each.name == node), changed)
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
         """As soon as the file has grown. A position is a number of bytes."""

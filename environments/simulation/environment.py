@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from environments import disk_condition
 from environments.disk_condition import DISK_LEASES
 from environments.lease import DEFAULT_LEASE_S, LeaseExpiredError, LeaseTable
@@ -67,6 +69,7 @@ class SimulationEnvironment:
         self._record = record
         self._lease_s = lease_s
         self._system: System
+        self._spec: TestSpec
         self._nodes: dict[str, NodePlan] = {}
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._disks: dict[str, Disk] = {}
@@ -146,18 +149,29 @@ class SimulationEnvironment:
         if any(node.database for node in nodes):
             self._database = DatabaseServer(world)
             self._database.start()
+        self._spec = spec
         for node in nodes:
-            listen = {port: Address(node.name, number) for port, number in node.ports.items()}
-            hosts = {
-                f"{other.name}:{number}": Address(other.name, number)
-                for other in nodes
-                if other.name != node.name
-                for number in other.ports.values()
-            }
-            self._files[node.name] = system.files(spec, node, nodes, _LAYOUT, listen, hosts)
+            self._write(node)
             disk = self._disks[node.name] = self._stores.mount(world, node) or system.disk()
             disk.seed(world.random(f"disk:{node.name}"))
             self._chances[node.name] = world.random(f"damage:{node.name}")
+
+    def _write(self, node: NodePlan) -> None:
+        """Make the node's files."""
+        listen = {port: Address(node.name, number) for port, number in node.ports.items()}
+        nodes = tuple(self._nodes.values())
+        hosts = {
+            f"{other.name}:{number}": Address(other.name, number)
+            for other in nodes
+            if other.name != node.name
+            for number in other.ports.values()
+        }
+        self._files[node.name] = self._system.files(self._spec, node, nodes, _LAYOUT, listen, hosts)
+
+    async def reconfigure(self, node: str, configured: str) -> None:
+        """As Environment's."""
+        self._nodes[node] = msgspec.structs.replace(self._nodes[node], configured=configured)
+        self._write(self._nodes[node])
 
     def resolve(self, source: str, node: str, port: str) -> Address:
         """Nodes have their names for addresses; what a client zone reaches is reached over the links of that zone."""

@@ -40,7 +40,7 @@ PROBES: Final[tuple[Probe, ...]] = (
 
 FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
     "SS": (9, "shared store (AMQ 17.3.1.2, 17.3.2)"),
-    "RP": (16, "replication and quorum (AMQ 17.3.1.3, 17.3.3)"),
+    "RP": (20, "replication and quorum (AMQ 17.3.1.3, 17.3.3)"),
     "LO": (6, "live-only and scale-down (AMQ 17.3.4)"),
     "CO": (2, "colocated (AMQ 17.3.5)"),
     "CL": (13, "cluster (AMQ 17.1, 17.2, 17.4 - 17.6)"),

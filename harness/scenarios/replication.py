@@ -1,4 +1,4 @@
-"""The scenarios of policy ``replication``: AMQ 17.3.1.3 and 17.3.3, rows RP1 to RP16 of the claims.
+"""The scenarios of policy ``replication``: AMQ 17.3.1.3 and 17.3.3, rows RP1 to RP20 of the claims.
 
 Every schedule is bounded to a dozen seconds, so that a nightly run on containers can afford them all; in the simulation each takes about a second.
 """
@@ -8,6 +8,17 @@ from __future__ import annotations
 from typing import Final
 
 from harness.interface import Fault, Schedule, TestSpec
+from harness.scenarios.expectations import (
+    AtStake,
+    Exactly,
+    Expectation,
+    Moved,
+    Reported,
+    Says,
+    SlowestSend,
+    Takeover,
+    Takeovers,
+)
 from harness.scenarios.paged import paged
 from harness.scenarios.scenario import FOLLOWS_TWO_LIVES, Roles, Scenario
 
@@ -25,6 +36,8 @@ def _spec(
     payload_bytes: int = 32,
     large_message_share: float = 0.0,
     properties: dict[str, dict[str, object]] | None = None,
+    unavailable_bound_s: float = 20.0,
+    operation_timeout_s: float = 5.0,
 ) -> TestSpec:
     return TestSpec(
         name=name,
@@ -36,6 +49,8 @@ def _spec(
         consumers=2 * pairs + 2,
         groups=4 * pairs,
         recovery_bound_s=30.0,
+        unavailable_bound_s=unavailable_bound_s,
+        operation_timeout_s=operation_timeout_s,
         hold_s=hold_s,
         prefetch=prefetch,
         payload_bytes=payload_bytes,
@@ -44,10 +59,14 @@ def _spec(
     )
 
 
-def _votes(*, live: bool) -> dict[str, dict[str, object]]:
-    return {
-        "*": {f"{_MASTER}vote-on-replication-failure": live, f"{_SLAVE}vote-on-replication-failure": live}
-    }
+def _both(**values: object) -> dict[str, dict[str, object]]:
+    """Properties of masters and slaves alike."""
+    named = {name.replace("_", "-"): value for name, value in values.items()}
+    return {"*": {f"{role}{name}": value for role in (_MASTER, _SLAVE) for name, value in named.items()}}
+
+
+def _votes(*, live: bool, **values: object) -> dict[str, dict[str, object]]:
+    return _both(vote_on_replication_failure=live, **values)
 
 
 def _retries(retries: int, wait_ms: int, round_ms: int) -> dict[str, dict[str, object]]:
@@ -69,49 +88,80 @@ def _pair_link(start_s: float, duration_s: float, pair: str | None = None) -> Fa
     return Fault(kind="partition", start_s=start_s, duration_s=duration_s, shape="pair-link", options=options)
 
 
+def _kill(target: str, start_s: float, duration_s: float | None = None) -> Fault:
+    return Fault(kind="kill", start_s=start_s, duration_s=duration_s, target=target)
+
+
+def _isolate_live(start_s: float, duration_s: float | None = None) -> Fault:
+    return Fault(
+        kind="partition",
+        start_s=start_s,
+        duration_s=duration_s,
+        shape="isolate-live",
+        options={"pair": "a"},
+    )
+
+
+def _reconfigure(target: str, role: str, start_s: float) -> Fault:
+    return Fault(kind="reconfigure", start_s=start_s, duration_s=0.1, target=target, options={"as": role})
+
+
+_TAKEN: Final[tuple[Expectation, ...]] = (
+    Takeovers((Takeover("a1", "a2"),)),
+    Moved(least=20, of="a1", by="a2"),
+)
+"""a2 goes on with what a1 had; a1 stays away."""
+_AT_STAKE: Final = (AtStake(least=20, at="kill-1", broker="a1"),)
+_AFTER_LOSS: Final = ("duplicate", "reordered", "reordered-realtime", "unavailable")
+
+
 SCENARIOS: Final = (
     Scenario(
         id="RP1",
         claim="the backup has all data that the live acknowledged",
         source="AMQ 17.3.1.2",
-        spec=_spec("rp1", pairs=1),
-        schedule=_faults(Fault(kind="kill", start_s=4.0, duration_s=4.0, target="a1")),
-        roles=Roles(live=("a2",)),
+        # Slow consumers: what the backup must have is what nobody had consumed yet.
+        spec=_spec("rp1", pairs=1, hold_s=0.2, prefetch=2),
+        schedule=_faults(_kill("a1", 4.0)),
+        besides=_TAKEN,
+        guards=_AT_STAKE,
     ),
     Scenario(
         id="RP1-large",
         claim="the backup has the large messages, too, that the live acknowledged",
         source="AMQ 17.3.1.2",
-        spec=_spec("rp1-large", pairs=1, large_message_share=0.2),
-        schedule=_faults(Fault(kind="kill", start_s=4.0, duration_s=4.0, target="a1")),
-        roles=Roles(live=("a2",)),
+        spec=_spec("rp1-large", pairs=1, large_message_share=0.2, hold_s=0.2, prefetch=2),
+        schedule=_faults(_kill("a1", 4.0)),
+        besides=_TAKEN,
+        guards=_AT_STAKE,
     ),
     Scenario(
         id="RP1-paging",
         claim="the backup has the messages, too, that the live has on pages",
         source="AMQ 17.3.1.2",
         spec=paged(_spec("rp1-paging", pairs=1)),
-        schedule=_faults(Fault(kind="kill", start_s=4.0, duration_s=4.0, target="a1")),
-        roles=Roles(live=("a2",)),
+        schedule=_faults(_kill("a1", 4.0)),
+        besides=_TAKEN,
+        guards=_AT_STAKE,
     ),
     Scenario(
         id="RP2",
         claim="existing data is synchronised when a backup joins under load",
         source="AMQ 17.3.3",
-        # Slow consumers: there must be messages to synchronise.
         spec=_spec("rp2", pairs=1, hold_s=0.2, prefetch=2),
         schedule=_faults(
             Fault(kind="late-start", start_s=0.0, duration_s=3.0, target="a2"),
-            Fault(kind="kill", start_s=6.0, duration_s=4.0, target="a1"),
+            _kill("a1", 6.0),
         ),
-        roles=Roles(live=("a2",)),
+        besides=_TAKEN,
+        guards=(AtStake(least=20, at="heal:late-start-1"), AtStake(least=20, at="kill-2", broker="a1")),
     ),
     Scenario(
         id="RP3",
         claim="killed before the synchronisation ends: the backup does not take over with partial data",
         source="AMQ 17.3.3",
         # So much data over so slow a link that the copy cannot be whole when the live dies.
-        spec=_spec("rp3", pairs=1, payload_bytes=4096),
+        spec=_spec("rp3", pairs=1, payload_bytes=4096, hold_s=0.2, prefetch=2, unavailable_bound_s=2.0),
         schedule=_faults(
             Fault(kind="late-start", start_s=0.0, duration_s=3.0, target="a2"),
             Fault(
@@ -121,10 +171,11 @@ SCENARIOS: Final = (
                 shape="pair-link",
                 options={"rate_bytes_s": 200_000.0},
             ),
-            Fault(kind="kill", start_s=3.6, duration_s=4.0, target="a1"),
+            Fault(kind="kill", start_s=0.6, after="sync/snapshot-sent", duration_s=4.0, target="source"),
         ),
-        allowed=("unavailable",),
         roles=Roles(never_live=("a2",)),
+        besides=(Takeovers(), Reported("unavailable")),
+        guards=(AtStake(least=20, at="kill-3", broker="a1"),),
     ),
     Scenario(
         id="RP4",
@@ -141,17 +192,35 @@ SCENARIOS: Final = (
         claim="three pairs with both votes on: the isolated live shuts down, the backup starts with a majority",
         source="AMQ 17.3.3.1",
         spec=_spec("rp5", pairs=3, properties=_votes(live=True)),
-        schedule=_faults(
-            Fault(kind="partition", start_s=3.0, duration_s=7.0, shape="isolate-live", options={"pair": "a"})
-        ),
+        schedule=_faults(_isolate_live(3.0)),
         allowed=("split-brain",),
         roles=Roles(live=("a2",), ended=("a1",)),
+        besides=(Takeovers((Takeover("a1", "a2"),)),),
     ),
     Scenario(
         id="RP6",
-        claim="three pairs with vote-on-replication-failure=false: both become active",
-        source="AMQ 17.3.1.3, 17.3.3.1",
+        claim="three pairs with vote-on-replication-failure=false, backup-vote=partner-gone: an isolated live and its backup both become active",
+        source="AMQ 17.3.3.1",
         spec=_spec("rp6", pairs=3, properties=_votes(live=False)),
+        schedule=_faults(_isolate_live(3.0, 7.0)),
+        required=("split-brain",),
+        allowed=FOLLOWS_TWO_LIVES,
+        roles=Roles(live=("a2",)),
+    ),
+    Scenario(
+        id="RP6-link",
+        claim="the same, but only the pair's link is cut: the others still have the live, so the backup stays passive",
+        source="AMQ 17.3.3.1",
+        spec=_spec("rp6-link", pairs=3, properties=_votes(live=False)),
+        schedule=_faults(_pair_link(3.0, 7.0, "a")),
+        roles=Roles(never_live=("a2",)),
+        besides=(Takeovers(), Says("a2", "a1 is in reach and live")),
+    ),
+    Scenario(
+        id="RP6-reachability",
+        claim="three pairs with vote-on-replication-failure=false, backup-vote=reachability: a cut of the pair's link alone makes both active",
+        source="AMQ 17.3.1.3",
+        spec=_spec("rp6-reachability", pairs=3, properties=_votes(live=False, backup_vote="reachability")),
         schedule=_faults(_pair_link(3.0, 7.0, "a")),
         required=("split-brain",),
         allowed=FOLLOWS_TWO_LIVES,
@@ -161,32 +230,42 @@ SCENARIOS: Final = (
         id="RP7",
         claim="a lost pair of three leaves no majority: the backup does not start, the live that votes shuts down",
         source="AMQ 17.3.3.1",
-        spec=_spec("rp7", pairs=3, properties=_votes(live=True)),
-        schedule=_faults(Fault(kind="kill", start_s=2.0, target="c1,c2"), _pair_link(4.0, 6.0, "a")),
-        allowed=("unavailable",),
+        spec=_spec("rp7", pairs=3, properties=_votes(live=True), unavailable_bound_s=2.0),
+        schedule=_faults(_kill("c1,c2", 2.0), _pair_link(4.0, 6.0, "a")),
         roles=Roles(never_live=("a2",), ended=("a1",)),
+        besides=(Takeovers(), Reported("unavailable")),
     ),
     Scenario(
         id="RP8",
-        claim="five pairs survive a lost pair and one more failure",
+        claim="five pairs survive a lost pair and one more failure: the live that votes goes on",
         source="AMQ 17.3.3.1",
         spec=_spec("rp8", pairs=5, properties=_votes(live=True)),
-        schedule=_faults(
-            Fault(kind="kill", start_s=2.0, target="e1,e2"), Fault(kind="kill", start_s=4.0, target="a1")
+        schedule=_faults(_kill("e1,e2", 2.0), _pair_link(4.0, 6.0, "a")),
+        roles=Roles(never_live=("a2",)),
+        besides=(Takeovers(), Says("a1", "live vote, round .*: 3 of 3 votes needed")),
+    ),
+    Scenario(
+        id="RP8-kill",
+        claim="five pairs survive a lost pair and one more failure: the backup of a killed live starts",
+        source="AMQ 17.3.3.1",
+        spec=_spec("rp8-kill", pairs=5, properties=_votes(live=True)),
+        schedule=_faults(_kill("e1,e2", 2.0), _kill("a1", 4.0)),
+        besides=(
+            Takeovers((Takeover("a1", "a2"),)),
+            Says("a2", "backup vote, round .*: 3 of 3 votes needed"),
         ),
-        roles=Roles(live=("a2",)),
     ),
     Scenario(
         id="RP9-before",
         claim="the threshold does not shrink when a pair is removed",
         source="AMQ 17.3.3.1",
-        spec=_spec("rp9-before", pairs=3, properties=_votes(live=True)),
+        spec=_spec("rp9-before", pairs=3, properties=_votes(live=True), unavailable_bound_s=2.0),
         schedule=_faults(
             Fault(kind="stop", start_s=2.0, target="c1,c2"),
-            Fault(kind="kill", start_s=4.0, duration_s=5.0, target="a1"),
+            _kill("a1", 4.0, 5.0),
         ),
-        allowed=("unavailable",),
         roles=Roles(never_live=("a2",)),
+        besides=(Takeovers(), Reported("unavailable")),
     ),
     Scenario(
         id="RP9-after",
@@ -196,9 +275,9 @@ SCENARIOS: Final = (
         schedule=_faults(
             Fault(kind="stop", start_s=1.0, target="c1,c2"),
             Fault(kind="stop", start_s=3.0, duration_s=1.0, target="a1,a2,b1,b2"),
-            Fault(kind="kill", start_s=9.0, target="a1"),
+            _kill("a1", 9.0),
         ),
-        roles=Roles(live=("a2",)),
+        besides=(Takeovers((Takeover("a1", "a2"),)),),
     ),
     Scenario(
         id="RP10-inside",
@@ -209,36 +288,58 @@ SCENARIOS: Final = (
             Fault(
                 kind="partition", start_s=2.0, duration_s=3.0, shape="isolate-backup", options={"pair": "a"}
             ),
-            Fault(kind="kill", start_s=2.5, target="a1"),
+            _kill("a1", 2.5),
         ),
-        roles=Roles(live=("a2",)),
+        besides=(Takeovers((Takeover("a1", "a2"),)),),
     ),
     Scenario(
         id="RP10-outside",
         claim="a backup that reaches the others after its vote retries stays passive",
         source="AMQ 17.3.3.1",
-        spec=_spec("rp10-outside", pairs=3, properties=_retries(1, 100, 200)),
+        spec=_spec("rp10-outside", pairs=3, properties=_retries(1, 100, 200), unavailable_bound_s=2.0),
         schedule=_faults(
             Fault(
                 kind="partition", start_s=2.0, duration_s=4.5, shape="isolate-backup", options={"pair": "a"}
             ),
-            Fault(kind="kill", start_s=2.2, duration_s=7.0, target="a1"),
+            _kill("a1", 2.2, 7.0),
         ),
-        allowed=("unavailable",),
         roles=Roles(never_live=("a2",)),
+        besides=(Takeovers(), Reported("unavailable")),
+    ),
+    Scenario(
+        id="RP10-wait",
+        claim="a voter that does not answer within quorum-vote-wait says no",
+        source="AMQ 17.3.3.1",
+        spec=_spec("rp10-wait", pairs=3, properties=_retries(1, 50, 100), unavailable_bound_s=2.0),
+        # Both voters stand still for longer than both rounds, and for too short a time to be taken for gone.
+        schedule=_faults(
+            Fault(kind="pause", start_s=2.4, duration_s=0.8, target="b1,c1"),
+            _kill("a1", 2.5, 6.0),
+        ),
+        roles=Roles(never_live=("a2",)),
+        besides=(
+            Takeovers(),
+            Reported("unavailable"),
+            Says("a2", "round 2 of 2: 0 of 2 votes needed, 2 other live brokers in reach"),
+        ),
     ),
     Scenario(
         id="RP11",
-        claim="without a backup the live serves on unreplicated; with its disk go the messages",
+        claim="without a backup the live serves on unreplicated; with its disk goes what was acknowledged meanwhile, and nothing else",
         source="AMQ 17.3.1.3",
-        # Slow consumers: what is lost with the disk is what nobody had consumed yet.
+        # The backup has what was acknowledged while it was there: made master, it serves that.
         spec=_spec("rp11", pairs=1, hold_s=0.2, prefetch=2),
         schedule=_faults(
-            Fault(kind="kill", start_s=2.0, target="a2"),
-            Fault(kind="destroy", start_s=6.0, duration_s=2.0, target="a1"),
+            _kill("a2", 2.0, 5.0),
+            Fault(kind="destroy", start_s=6.0, target="a1"),
+            _reconfigure("a2", "master", 6.3),
+            _reconfigure("a1", "slave", 6.4),
         ),
         required=("lost",),
-        allowed=("duplicate", "reordered", "reordered-realtime", "unavailable"),
+        allowed=_AFTER_LOSS,
+        roles=Roles(live=("a2",)),
+        besides=(Exactly(finding="lost", window=("kill-1", "destroy-2")),),
+        guards=(AtStake(least=20, at="kill-1", broker="a1"),),
     ),
     Scenario(
         id="RP12",
@@ -246,12 +347,13 @@ SCENARIOS: Final = (
         source="AMQ 17.3.1.3",
         spec=_spec("rp12", pairs=1, hold_s=0.2, prefetch=2),
         schedule=_faults(
-            Fault(kind="kill", start_s=2.0, duration_s=8.0, target="a1"),
+            _kill("a1", 2.0, 8.0),
             Fault(kind="destroy", start_s=7.0, duration_s=1.0, target="a2"),
         ),
         required=("lost",),
-        allowed=("duplicate", "reordered", "reordered-realtime", "unavailable"),
+        allowed=_AFTER_LOSS,
         roles=Roles(live=("a2",)),
+        besides=(Exactly(finding="lost", broker="a2", window=("kill-1", "destroy-2")),),
     ),
     Scenario(
         id="RP13-right",
@@ -260,9 +362,11 @@ SCENARIOS: Final = (
         spec=_spec("rp13-right", pairs=1, hold_s=0.2, prefetch=2),
         schedule=_faults(
             Fault(kind="stop", start_s=3.0, duration_s=5.0, target="a2"),
-            Fault(kind="kill", start_s=5.0, duration_s=2.0, target="a1"),
+            _kill("a1", 5.0, 2.0),
         ),
         roles=Roles(live=("a1",)),
+        besides=(Takeovers(),),
+        guards=(AtStake(least=20, at="kill-2", broker="a1"),),
     ),
     Scenario(
         id="RP13-wrong",
@@ -270,19 +374,20 @@ SCENARIOS: Final = (
         source="AMQ 17.3.1.3",
         spec=_spec("rp13-wrong", pairs=1, hold_s=0.2, prefetch=2),
         schedule=_faults(
-            Fault(kind="kill", start_s=2.0, duration_s=4.0, target="a1"),
-            Fault(kind="kill", start_s=5.0, duration_s=3.0, target="a2"),
+            _kill("a1", 2.0, 4.0),
+            _kill("a2", 5.0, 3.0),
         ),
         required=("lost",),
-        allowed=("duplicate", "reordered", "reordered-realtime", "unavailable"),
+        allowed=_AFTER_LOSS,
         roles=Roles(live=("a2", "a1")),
+        besides=(Exactly(finding="lost", broker="a2", window=("kill-1", "kill-2")),),
     ),
     Scenario(
         id="RP14-false",
         claim="check-for-live-server=false: duplicates after the old live restarts",
         source="AMQ 17.3.3.2",
         spec=_spec("rp14-false", pairs=1, properties={"*": {f"{_MASTER}check-for-live-server": False}}),
-        schedule=_faults(Fault(kind="kill", start_s=3.0, duration_s=3.0, target="a1")),
+        schedule=_faults(_kill("a1", 3.0, 3.0)),
         required=("duplicate", "split-brain"),
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2", "a1")),
@@ -292,8 +397,9 @@ SCENARIOS: Final = (
         claim="check-for-live-server=true: the old live synchronises and takes over again",
         source="AMQ 17.3.3.2",
         spec=_spec("rp14-true", pairs=1, properties={"*": {f"{_MASTER}check-for-live-server": True}}),
-        schedule=_faults(Fault(kind="kill", start_s=3.0, duration_s=3.0, target="a1")),
+        schedule=_faults(_kill("a1", 3.0, 3.0)),
         roles=Roles(live=("a2", "a1")),
+        besides=(Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))),),
     ),
     Scenario(
         id="RP15",
@@ -304,19 +410,187 @@ SCENARIOS: Final = (
         schedule=_faults(
             Fault(kind="late-start", start_s=0.0, duration_s=1.0, target="b2"),
             Fault(kind="late-start", start_s=0.0, duration_s=2.0, target="a2"),
-            Fault(kind="kill", start_s=4.0, duration_s=2.0, target="a1"),
-            Fault(kind="kill", start_s=8.0, duration_s=2.0, target="b1"),
+            _kill("a1", 4.0),
+            _kill("b1", 8.0),
         ),
-        roles=Roles(live=("a2", "b2")),
+        besides=(Takeovers((Takeover("a1", "a2"), Takeover("b1", "b2"))),),
     ),
     Scenario(
         id="RP16",
-        claim="a slow replication link slows sends and never hangs them",
+        claim="a slow replication link slows sends, which wait for the backup",
         source="AMQ 17.3.3",
         spec=_spec("rp16", pairs=1),
         schedule=_faults(
             Fault(kind="slow", start_s=2.0, duration_s=6.0, shape="pair-link", options={"delay_ms": 150.0})
         ),
         roles=Roles(never_live=("a2",)),
+        besides=(Takeovers(), SlowestSend(least_s=0.3, most_s=1.5)),
+    ),
+    Scenario(
+        id="RP16-disk",
+        claim="a backup whose disk stands still is given up after call-timeout: sends wait for so long, and not longer",
+        source="AMQ 17.3.3",
+        spec=_spec("rp16-disk", pairs=1, operation_timeout_s=20.0),
+        schedule=_faults(Fault(kind="disk-stall", start_s=3.0, duration_s=8.0, target="a2")),
+        roles=Roles(never_live=("a2",)),
+        besides=(
+            Takeovers(),
+            Says("a1", "has not acknowledged entry [0-9]+ within call-timeout"),
+            SlowestSend(least_s=0.9, most_s=2.5),
+        ),
+    ),
+    Scenario(
+        id="RP16-link",
+        claim="a backup whose link stands still is given up after replication-patience: sends wait for so long, and not longer",
+        source="AMQ 17.3.3",
+        spec=_spec("rp16-link", pairs=3, operation_timeout_s=20.0, properties=_votes(live=True)),
+        schedule=_faults(
+            Fault(kind="stall", start_s=3.0, duration_s=8.0, shape="pair-link", options={"pair": "a"})
+        ),
+        roles=Roles(never_live=("a2",)),
+        besides=(Takeovers(), SlowestSend(least_s=0.9, most_s=3.5)),
+    ),
+    Scenario(
+        id="RP16-sync",
+        claim="a backup that does not synchronise within initial-replication-sync-timeout is given up, and holds nobody up meanwhile",
+        source="AMQ 17.3.3",
+        spec=_spec(
+            "rp16-sync",
+            pairs=1,
+            hold_s=0.2,
+            prefetch=2,
+            operation_timeout_s=20.0,
+            properties=_both(initial_replication_sync_timeout=1500),
+        ),
+        schedule=_faults(
+            Fault(kind="late-start", start_s=0.0, duration_s=2.0, target="a2"),
+            Fault(kind="disk-stall", start_s=0.0, after="sync/snapshot-sent", duration_s=5.0, target="a2"),
+        ),
+        roles=Roles(never_live=("a2",)),
+        besides=(
+            Takeovers(),
+            Says("a1", "not synchronised within initial-replication-sync-timeout"),
+            SlowestSend(most_s=1.0),
+        ),
+    ),
+    Scenario(
+        id="RP17-right",
+        claim="both stopped, the backup was live last: made master and started first, it goes on with all it has",
+        source="AMQ 17.3.1.3",
+        spec=_spec("rp17-right", pairs=1, hold_s=0.2, prefetch=2),
+        schedule=_faults(
+            _kill("a1", 2.0, 6.0),
+            _kill("a2", 5.0, 1.0),
+            _reconfigure("a2", "master", 5.3),
+            _reconfigure("a1", "slave", 5.4),
+        ),
+        roles=Roles(live=("a2",), never_live=("a1",)),
+        besides=(Takeovers((Takeover("a1", "a2"),)),),
+        guards=(AtStake(least=20, at="kill-2", broker="a2"),),
+    ),
+    Scenario(
+        id="RP17-wrong",
+        claim="the backup was live last and is made master, but the old master is started first: what only the backup had is lost",
+        source="AMQ 17.3.1.3",
+        spec=_spec("rp17-wrong", pairs=1, hold_s=0.2, prefetch=2),
+        schedule=_faults(
+            _kill("a1", 2.0, 4.0),
+            _kill("a2", 5.0, 3.0),
+            _reconfigure("a2", "master", 5.3),
+        ),
+        required=("lost",),
+        allowed=_AFTER_LOSS,
+        roles=Roles(live=("a2", "a1")),
+        besides=(Exactly(finding="lost", broker="a2", window=("kill-1", "kill-2")),),
+    ),
+    Scenario(
+        id="RP18",
+        claim="a backup that became active starts a live vote, too, when it loses its own backup",
+        source="AMQ 17.3.3.1",
+        spec=_spec(
+            "rp18",
+            pairs=3,
+            seconds=16.0,
+            properties={"*": {**_votes(live=True)["*"], f"{_SLAVE}allow-failback": False}},
+        ),
+        schedule=_faults(_kill("a1", 2.0, 2.0), _isolate_live(8.0)),
+        allowed=("split-brain",),
+        roles=Roles(live=("a1", "a2"), ended=("a2",)),
+        besides=(
+            Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))),
+            Says("a2", "the live vote was lost"),
+        ),
+    ),
+    Scenario(
+        id="RP19-true",
+        claim="allow-failback=true: the old live gets its place back, the backup is a backup again",
+        source="AMQ 17.3.3.2",
+        spec=_spec("rp19-true", pairs=1, seconds=15.0, hold_s=0.2, prefetch=2),
+        schedule=_faults(_kill("a1", 2.0, 3.0), _kill("a1", 9.0)),
+        # The second takeover shows that the backup became one again.
+        besides=(Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"), Takeover("a1", "a2"))),),
+        guards=(AtStake(least=20, at="kill-1", broker="a1"),),
+    ),
+    Scenario(
+        id="RP19-false",
+        claim="allow-failback=false: the backup stays live when the old live comes back, which is its backup",
+        source="AMQ 17.3.3.2",
+        spec=_spec(
+            "rp19-false",
+            pairs=1,
+            seconds=15.0,
+            hold_s=0.2,
+            prefetch=2,
+            properties={"*": {f"{_SLAVE}allow-failback": False}},
+        ),
+        schedule=_faults(_kill("a1", 2.0, 3.0)),
+        roles=Roles(live=("a2",), never_live=("a1",)),
+        besides=(
+            Takeovers((Takeover("a1", "a2"),)),
+            Says("a2", "replication: a1 is up to date"),
+        ),
+    ),
+    Scenario(
+        id="RP19-stop",
+        claim="restart-backup=false: the backup stops once it has given the place back",
+        source="AMQ 17.3.3.2",
+        spec=_spec(
+            "rp19-stop",
+            pairs=1,
+            seconds=15.0,
+            hold_s=0.2,
+            prefetch=2,
+            properties={"*": {f"{_SLAVE}restart-backup": False}},
+        ),
+        schedule=_faults(_kill("a1", 2.0, 3.0)),
+        roles=Roles(live=("a1", "a2"), ended=("a2",)),
+        besides=(Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))),),
+    ),
+    Scenario(
+        id="RP19-several",
+        claim="several backups: one takes over, the next becomes its backup, and the old live gets nothing back",
+        source="AMQ 17.3.3.2",
+        spec=_spec(
+            "rp19-several",
+            pairs=1,
+            seconds=15.0,
+            hold_s=0.2,
+            prefetch=2,
+            properties={"group": {"backups": 2}},
+        ),
+        schedule=_faults(_kill("a1", 3.0, 5.0)),
+        roles=Roles(never_live=("a1",)),
+        besides=(Takeovers((Takeover("a1"),)), Says("a1", "is our backup already|is not our live")),
+    ),
+    Scenario(
+        id="RP20",
+        claim="an isolated live acknowledges nothing to the clients on its side that its backup does not have",
+        source="AMQ 17.3.3.1",
+        # Consumers that hold messages: what the isolated live had acknowledged would wait in its store alone.
+        spec=_spec("rp20", pairs=3, hold_s=0.5, prefetch=2, properties=_votes(live=True)),
+        schedule=_faults(_isolate_live(3.0)),
+        roles=Roles(live=("a2",), ended=("a1",)),
+        besides=(Takeovers((Takeover("a1", "a2"),)),),
+        guards=(AtStake(least=20, at="partition-1", broker="a1"),),
     ),
 )

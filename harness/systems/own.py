@@ -36,7 +36,7 @@ from harness.interface import (
 from harness.outside import DATABASE, Disk, Outside
 from harness.spec import near
 from harness.status import Takeover
-from harness.systems import database_plan, ha_database, multi_instance, store, store_database
+from harness.systems import database_plan, group, ha_database, multi_instance, store, store_database
 from harness.systems.admin import AdminClients
 from harness.systems.credentials import Credentials
 from harness.systems.database import WorldDatabase
@@ -169,6 +169,8 @@ class OwnSystem:
             roles = (ha_database.CONFIGURED,)
         if spec.policy == "shared-store":
             roles = ("master", *("slave" for _ in range(store.backups(spec))))
+        if spec.policy == "replication":
+            roles = ("master", *("slave" for _ in range(group.backups(spec))))
         if spec.policy == "multi-instance":
             roles = (multi_instance.CONFIGURED,) * multi_instance.INSTANCES
         shared = spec.policy in _ON_STORES
@@ -186,6 +188,7 @@ class OwnSystem:
             for number, role in enumerate(roles, 1)
         )
         known = ["*", *(node.name for node in nodes), *([store.NAME] if shared else [])]
+        known += [group.NAME] if spec.policy == "replication" else []
         known += [database_plan.NAME] if database is not None else []
         for name in (*spec.properties, *(store.named(spec) if shared else ())):
             if name not in known:

@@ -23,7 +23,15 @@ GRANT: Final = 32
 class Ballots:
     """Keeps what ``voter`` decides. ``recovered`` is what the journal held."""
 
-    def __init__(self, node_id: str, journal: Journal, gate: DurabilityGate, recovered: Recovered) -> None:
+    def __init__(
+        self,
+        node_id: str,
+        journal: Journal,
+        gate: DurabilityGate,
+        recovered: Recovered,
+        *,
+        partner_gone: bool = True,
+    ) -> None:
         self._journal = journal
         self._gate = gate
         self._records: dict[tuple[str, str], list[int]] = {}
@@ -33,7 +41,14 @@ class Ballots:
                 grant = msgspec.msgpack.decode(record.data, type=Grant)
                 grants.append(grant)
                 self._records.setdefault((grant.node_id, grant.session), []).append(record.id)
-        self.voter = Voter(node_id, Grants(grants), self._keep, self._drop, lambda: gate.held)
+        self.voter = Voter(
+            node_id,
+            Grants(grants),
+            self._keep,
+            self._drop,
+            lambda: gate.held,
+            partner_gone=partner_gone,
+        )
 
     def _keep(self, grant: Grant, done: Callable[[], None]) -> None:
         """Write a decision; ``done`` when it is on our disk, and on the backup's if it follows."""

@@ -74,7 +74,8 @@ class LiveRole:
         self._deciding: asyncio.Task[None] | None = None
         self._handing_over: asyncio.Task[None] | None = None
         self._stopping = False
-        self.voter = Ballots(node_id, journal, self.gate, recovered).voter
+        partner_gone = section.backup_vote == "partner-gone"
+        self.voter = Ballots(node_id, journal, self.gate, recovered, partner_gone=partner_gone).voter
 
     @property
     def patience_s(self) -> float:

@@ -195,7 +195,7 @@ class Seen:
         return self._lives
 
 
-def asked(seen, claimant, session):
+def asked(seen, claimant, session, **reading):
     """What a voter that sees this answers, and what it decided."""
     kept, answers = [], []
 
@@ -203,7 +203,7 @@ def asked(seen, claimant, session):
         kept.append(grant)
         done()
 
-    voter = Voter("b", Grants(), keep, lambda grants: None, lambda: False)
+    voter = Voter("b", Grants(), keep, lambda grants: None, lambda: False, **reading)
     voter.install(seen)
     voter.asked(SimpleNamespace(send=answers.append), request(claimant, session))
     (answered,) = answers
@@ -216,9 +216,22 @@ def test_a_backup_is_refused_when_a_later_life_of_its_live_is_there():
     assert kept == []
 
 
-def test_a_backup_is_not_refused_for_the_live_it_lost():
-    """RP6: what is voted on is who reaches the majority."""
+def test_a_backup_is_refused_while_the_live_it_lost_is_in_reach_of_the_voter():
+    """RP6: a cut of the pair's link alone."""
     answered, kept = asked(Seen(a=("a1", 1)), "a2", "1.1.0")
+    assert (answered.granted, answered.reason) == (False, "a1 is in reach and live")
+    assert kept == []
+
+
+def test_a_backup_is_granted_its_vote_when_the_live_it_lost_is_gone():
+    answered, kept = asked(Seen(), "a2", "1.1.0")
+    assert answered.granted
+    assert [grant.claimant for grant in kept] == ["a2"]
+
+
+def test_a_backup_is_not_refused_for_the_live_it_lost_where_the_vote_is_for_reachability():
+    """RP6-reachability: what is voted on is who reaches the majority."""
+    answered, kept = asked(Seen(a=("a1", 1)), "a2", "1.1.0", partner_gone=False)
     assert answered.granted
     assert [grant.claimant for grant in kept] == ["a2"]
 
