@@ -6,7 +6,6 @@ history of a minute.
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 from typing import Final
@@ -73,7 +72,6 @@ def _taken(probe: Probe, root: Path) -> Outcome:
 
 def main() -> None:
     """Answer for one row."""
-    logging.disable(logging.CRITICAL)
     identifier, runs, root = sys.argv[1:]
     (row,) = (each for each in chosen([identifier]) if each.id == identifier)
     answer = tried(row, int(runs), Path(root))

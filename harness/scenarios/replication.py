@@ -20,10 +20,33 @@ from harness.scenarios.expectations import (
     Takeovers,
 )
 from harness.scenarios.paged import paged
+from harness.scenarios.refuter import Refuter, Replacement
 from harness.scenarios.scenario import FOLLOWS_TWO_LIVES, Roles, Scenario
 
 _MASTER: Final = "ha-policy.replication.master."
 _SLAVE: Final = "ha-policy.replication.slave."
+_POLICY: Final = "broker/policies/replication/policy.py"
+_LIVE_ROLE: Final = "broker/policies/replication/live.py"
+_BACKUP_ROLE: Final = "broker/policies/replication/backup.py"
+_DECISION: Final = "broker/policies/replication/decision.py"
+_FEED: Final = "broker/policies/replication/feed.py"
+_FOLLOWER: Final = "broker/policies/replication/follower.py"
+_BLOBS: Final = "broker/policies/replication/blobs.py"
+_QUORUM: Final = "broker/cluster/quorum.py"
+_MEMBERSHIP: Final = "broker/cluster/membership.py"
+_GATE: Final = "broker/storage/gate.py"
+
+_FORGETS: Final = Refuter(
+    without="a broker that is live again after its restart begins with an empty store",
+    fails="found lost",
+    changes=(
+        Replacement(
+            _POLICY,
+            "            node_id = await own_node_id(",
+            "            if self._activation and not self._took_over:\n                recovered.records.clear()\n            node_id = await own_node_id(",
+        ),
+    ),
+)
 
 
 def _spec(
@@ -125,6 +148,17 @@ SCENARIOS: Final = (
         schedule=_faults(_kill("a1", 4.0)),
         besides=_TAKEN,
         guards=_AT_STAKE,
+        refuter=Refuter(
+            without="a broker that takes over begins with an empty store",
+            fails="found lost",
+            changes=(
+                Replacement(
+                    _POLICY,
+                    "            node_id = await own_node_id(",
+                    "            if self._took_over:\n                recovered.records.clear()\n            node_id = await own_node_id(",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP1-large",
@@ -134,6 +168,17 @@ SCENARIOS: Final = (
         schedule=_faults(_kill("a1", 4.0)),
         besides=_TAKEN,
         guards=_AT_STAKE,
+        refuter=Refuter(
+            without="a backup keeps nothing but zeros of a large message",
+            fails="found corrupted",
+            changes=(
+                Replacement(
+                    _BLOBS,
+                    "        file.write(chunk.data)\n",
+                    '        file.write(chunk.data if chunk.kind == "paging" else bytes(len(chunk.data)))\n',
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP1-paging",
@@ -143,6 +188,17 @@ SCENARIOS: Final = (
         schedule=_faults(_kill("a1", 4.0)),
         besides=_TAKEN,
         guards=_AT_STAKE,
+        refuter=Refuter(
+            without="a broker that takes over has nothing of what is on pages",
+            fails="found lost",
+            changes=(
+                Replacement(
+                    _POLICY,
+                    "            node_id = await own_node_id(",
+                    "            if self._took_over:\n                from broker.core.message import CONSUMED, COUNTED, PAGE\n\n                recovered.records[:] = [r for r in recovered.records if r.kind not in (CONSUMED, COUNTED, PAGE)]\n            node_id = await own_node_id(",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP2",
@@ -155,6 +211,17 @@ SCENARIOS: Final = (
         ),
         besides=_TAKEN,
         guards=(AtStake(least=20, at="heal:late-start-1"), AtStake(least=20, at="kill-2", broker="a1")),
+        refuter=Refuter(
+            without="a broker that takes over lacks the older half of what its live had",
+            fails="found lost",
+            changes=(
+                Replacement(
+                    _POLICY,
+                    "            node_id = await own_node_id(",
+                    "            if self._took_over:\n                del recovered.records[: len(recovered.records) // 2]\n            node_id = await own_node_id(",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP3",
@@ -176,6 +243,14 @@ SCENARIOS: Final = (
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Reported("unavailable")),
         guards=(AtStake(least=20, at="kill-3", broker="a1"),),
+        refuter=Refuter(
+            without="a backup takes over with a copy that is not up to date",
+            fails="a2 became live",
+            changes=(
+                Replacement(_BACKUP_ROLE, "if not ending.up_to_date:", "if False:"),
+                Replacement("broker/storage/journal.py", 'if manifest.state != "complete":', "if False:"),
+            ),
+        ),
     ),
     Scenario(
         id="RP4",
@@ -186,6 +261,15 @@ SCENARIOS: Final = (
         required=("split-brain",),
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2",)),
+        refuter=Refuter(
+            without="one pair needs a vote, too",
+            fails="none of split-brain",
+            changes=(
+                Replacement(
+                    _QUORUM, "return live_nodes // 2 if live_nodes <= 2", "return 1 if live_nodes <= 2"
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP5",
@@ -196,6 +280,17 @@ SCENARIOS: Final = (
         allowed=("split-brain",),
         roles=Roles(live=("a2",), ended=("a1",)),
         besides=(Takeovers((Takeover("a1", "a2"),)),),
+        refuter=Refuter(
+            without="a live that lost its backup goes on without asking",
+            fails="a1 did not end itself",
+            changes=(
+                Replacement(
+                    _LIVE_ROLE,
+                    "if section.vote_on_replication_failure and not await vote.passes():",
+                    "if False:",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP6",
@@ -206,6 +301,11 @@ SCENARIOS: Final = (
         required=("split-brain",),
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2",)),
+        refuter=Refuter(
+            without="a live asks for votes also where vote-on-replication-failure is false",
+            fails="none of split-brain",
+            changes=(Replacement(_LIVE_ROLE, "if section.vote_on_replication_failure and not", "if not"),),
+        ),
     ),
     Scenario(
         id="RP6-link",
@@ -215,6 +315,15 @@ SCENARIOS: Final = (
         schedule=_faults(_pair_link(3.0, 7.0, "a")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Says("a2", "a1 is in reach and live")),
+        refuter=Refuter(
+            without="a voter does not look whether it still has the live",
+            fails="a2 became live",
+            changes=(
+                Replacement(
+                    _QUORUM, "not request.stays and self._partner_gone:", "not request.stays and False:"
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP6-reachability",
@@ -225,6 +334,13 @@ SCENARIOS: Final = (
         required=("split-brain",),
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2",)),
+        refuter=Refuter(
+            without="a voter refuses a backup whose live it still has, whatever backup-vote says",
+            fails="none of split-brain",
+            changes=(
+                Replacement(_QUORUM, "not request.stays and self._partner_gone:", "not request.stays:"),
+            ),
+        ),
     ),
     Scenario(
         id="RP7",
@@ -234,6 +350,11 @@ SCENARIOS: Final = (
         schedule=_faults(_kill("c1,c2", 2.0), _pair_link(4.0, 6.0, "a")),
         roles=Roles(never_live=("a2",), ended=("a1",)),
         besides=(Takeovers(), Reported("unavailable")),
+        refuter=Refuter(
+            without="half of the brokers are a majority",
+            fails="a1 did not end itself",
+            changes=(Replacement(_QUORUM, "else live_nodes // 2 + 1\n", "else live_nodes // 2\n"),),
+        ),
     ),
     Scenario(
         id="RP8",
@@ -243,6 +364,11 @@ SCENARIOS: Final = (
         schedule=_faults(_kill("e1,e2", 2.0), _pair_link(4.0, 6.0, "a")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Says("a1", "live vote, round .*: 3 of 3 votes needed")),
+        refuter=Refuter(
+            without="a live loses every vote",
+            fails="a2 became live",
+            changes=(Replacement(_DECISION, "        return result.passed\n", "        return False\n"),),
+        ),
     ),
     Scenario(
         id="RP8-kill",
@@ -253,6 +379,11 @@ SCENARIOS: Final = (
         besides=(
             Takeovers((Takeover("a1", "a2"),)),
             Says("a2", "backup vote, round .*: 3 of 3 votes needed"),
+        ),
+        refuter=Refuter(
+            without="all other brokers must grant a vote",
+            fails="taken over: nothing",
+            changes=(Replacement(_QUORUM, "else live_nodes // 2 + 1\n", "else live_nodes - 1\n"),),
         ),
     ),
     Scenario(
@@ -266,6 +397,17 @@ SCENARIOS: Final = (
         ),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Reported("unavailable")),
+        refuter=Refuter(
+            without="the threshold follows the number of brokers that are there",
+            fails="a2 became live",
+            changes=(
+                Replacement(
+                    _MEMBERSHIP,
+                    "self.live_nodes_seen = max(self.live_nodes_seen, len(nodes))",
+                    "self.live_nodes_seen = len(nodes)",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP9-after",
@@ -278,6 +420,15 @@ SCENARIOS: Final = (
             _kill("a1", 9.0),
         ),
         besides=(Takeovers((Takeover("a1", "a2"),)),),
+        refuter=Refuter(
+            without="the threshold outlives a restart",
+            fails="taken over: nothing",
+            changes=(
+                Replacement(
+                    _MEMBERSHIP, "        self.live_nodes_seen = 0\n", "        self.live_nodes_seen = 3\n"
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP10-inside",
@@ -291,6 +442,17 @@ SCENARIOS: Final = (
             _kill("a1", 2.5),
         ),
         besides=(Takeovers((Takeover("a1", "a2"),)),),
+        refuter=Refuter(
+            without="a backup asks once, whatever vote-retries is",
+            fails="taken over: nothing",
+            changes=(
+                Replacement(
+                    _BACKUP_ROLE,
+                    "for attempt in range(section.vote_retries + 1):",
+                    "for attempt in range(1):",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP10-outside",
@@ -305,6 +467,17 @@ SCENARIOS: Final = (
         ),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Reported("unavailable")),
+        refuter=Refuter(
+            without="a backup asks on and on, whatever vote-retries is",
+            fails="a2 became live",
+            changes=(
+                Replacement(
+                    _BACKUP_ROLE,
+                    "for attempt in range(section.vote_retries + 1):",
+                    "for attempt in range(10_000):",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP10-wait",
@@ -321,6 +494,13 @@ SCENARIOS: Final = (
             Takeovers(),
             Reported("unavailable"),
             Says("a2", "round 2 of 2: 0 of 2 votes needed, 2 other live brokers in reach"),
+        ),
+        refuter=Refuter(
+            without="a backup waits for the voters' answers, whatever quorum-vote-wait is",
+            fails="a2 became live",
+            changes=(
+                Replacement(_BACKUP_ROLE, "timeout_s=section.quorum_vote_wait / 1000,", "timeout_s=60.0,"),
+            ),
         ),
     ),
     Scenario(
@@ -340,6 +520,17 @@ SCENARIOS: Final = (
         roles=Roles(live=("a2",)),
         besides=(Exactly(finding="lost", window=("kill-1", "destroy-2")),),
         guards=(AtStake(least=20, at="kill-1", broker="a1"),),
+        refuter=Refuter(
+            without="a live without a backup answers nobody",
+            fails="none of lost",
+            changes=(
+                Replacement(
+                    _LIVE_ROLE,
+                    "        self.gate.remote = None\n        self._release()\n",
+                    "        self.gate.remote = None\n",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP12",
@@ -354,6 +545,17 @@ SCENARIOS: Final = (
         allowed=_AFTER_LOSS,
         roles=Roles(live=("a2",)),
         besides=(Exactly(finding="lost", broker="a2", window=("kill-1", "destroy-2")),),
+        refuter=Refuter(
+            without="a broker that took over answers nobody until it has a backup of its own",
+            fails="none of lost",
+            changes=(
+                Replacement(
+                    _POLICY,
+                    "            if self.failover is not None:\n                role.",
+                    "            if self._took_over:\n                role.gate.hold()\n            if self.failover is not None:\n                role.",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP13-right",
@@ -367,6 +569,7 @@ SCENARIOS: Final = (
         roles=Roles(live=("a1",)),
         besides=(Takeovers(),),
         guards=(AtStake(least=20, at="kill-2", broker="a1"),),
+        refuter=_FORGETS,
     ),
     Scenario(
         id="RP13-wrong",
@@ -381,6 +584,17 @@ SCENARIOS: Final = (
         allowed=_AFTER_LOSS,
         roles=Roles(live=("a2", "a1")),
         besides=(Exactly(finding="lost", broker="a2", window=("kill-1", "kill-2")),),
+        refuter=Refuter(
+            without="a slave that was live last starts as live by itself",
+            fails="none of lost",
+            changes=(
+                Replacement(
+                    _POLICY,
+                    "        live = isinstance(self.section, MasterSection) and not await self._must_follow(stopping)\n",
+                    "        live = self._activation > 1 or (\n            isinstance(self.section, MasterSection) and not await self._must_follow(stopping)\n        )\n",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP14-false",
@@ -391,6 +605,11 @@ SCENARIOS: Final = (
         required=("duplicate", "split-brain"),
         allowed=FOLLOWS_TWO_LIVES,
         roles=Roles(live=("a2", "a1")),
+        refuter=Refuter(
+            without="a master looks for a live with its node ID, whatever check-for-live-server is",
+            fails="none of duplicate, split-brain",
+            changes=(Replacement(_POLICY, "if not section.check_for_live_server:", "if False:"),),
+        ),
     ),
     Scenario(
         id="RP14-true",
@@ -400,6 +619,11 @@ SCENARIOS: Final = (
         schedule=_faults(_kill("a1", 3.0, 3.0)),
         roles=Roles(live=("a2", "a1")),
         besides=(Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))),),
+        refuter=Refuter(
+            without="a master never looks for a live with its node ID",
+            fails="split-brain",
+            changes=(Replacement(_POLICY, "if not section.check_for_live_server:", "if True:"),),
+        ),
     ),
     Scenario(
         id="RP15",
@@ -414,6 +638,18 @@ SCENARIOS: Final = (
             _kill("b1", 8.0),
         ),
         besides=(Takeovers((Takeover("a1", "a2"), Takeover("b1", "b2"))),),
+        refuter=Refuter(
+            without="any broker backs any live, whatever its group-name",
+            fails="taken over: ",
+            changes=(
+                Replacement(_LIVE_ROLE, "if request.group_name != self.section.group_name:", "if False:"),
+                Replacement(
+                    _MEMBERSHIP,
+                    "if member.live and member.group_name == group_name and member.name",
+                    "if member.live and member.name",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP16",
@@ -425,6 +661,17 @@ SCENARIOS: Final = (
         ),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), SlowestSend(least_s=0.3, most_s=1.5)),
+        refuter=Refuter(
+            without="receipts do not wait for the backup",
+            fails="the slowest send took",
+            changes=(
+                Replacement(
+                    _GATE,
+                    "return self._local if remote is None or remote > self._local else remote",
+                    "return self._local",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP16-disk",
@@ -438,17 +685,37 @@ SCENARIOS: Final = (
             Says("a1", "has not acknowledged entry [0-9]+ within call-timeout"),
             SlowestSend(least_s=0.9, most_s=2.5),
         ),
+        refuter=Refuter(
+            without="a live waits for its backup for ever, whatever call-timeout is",
+            fails="the slowest send took",
+            changes=(
+                Replacement(_FEED, "if waiting and now - waiting[0][1] > self._call_timeout_s:", "if False:"),
+            ),
+        ),
     ),
     Scenario(
         id="RP16-link",
         claim="a backup whose link stands still is given up after replication-patience: sends wait for so long, and not longer",
         source="AMQ 17.3.3",
-        spec=_spec("rp16-link", pairs=3, operation_timeout_s=20.0, properties=_votes(live=True)),
+        spec=_spec(
+            "rp16-link",
+            pairs=3,
+            operation_timeout_s=20.0,
+            properties={"*": {**_votes(live=True)["*"], "cluster.call-timeout": 8000}},
+        ),
         schedule=_faults(
             Fault(kind="stall", start_s=3.0, duration_s=8.0, shape="pair-link", options={"pair": "a"})
         ),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), SlowestSend(least_s=0.9, most_s=3.5)),
+        refuter=Refuter(
+            without="a live waits for a silent backup for ever, whatever replication-patience is",
+            fails="the slowest send took",
+            changes=(
+                Replacement(_FEED, "if since is not None and now - since > self._lease_s / 2:", "if False:"),
+                Replacement(_FEED, "        link.set_ttl(patience_s)\n", "        link.set_ttl(3600.0)\n"),
+            ),
+        ),
     ),
     Scenario(
         id="RP16-sync",
@@ -472,6 +739,15 @@ SCENARIOS: Final = (
             Says("a1", "not synchronised within initial-replication-sync-timeout"),
             SlowestSend(most_s=1.0),
         ),
+        refuter=Refuter(
+            without="a synchronisation may take for ever, whatever initial-replication-sync-timeout is",
+            fails="not synchronised within",
+            changes=(
+                Replacement(
+                    _FEED, "            self._sync_timeout_s, self.end,", "            3600.0, self.end,"
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP17-right",
@@ -487,6 +763,7 @@ SCENARIOS: Final = (
         roles=Roles(live=("a2",), never_live=("a1",)),
         besides=(Takeovers((Takeover("a1", "a2"),)),),
         guards=(AtStake(least=20, at="kill-2", broker="a2"),),
+        refuter=_FORGETS,
     ),
     Scenario(
         id="RP17-wrong",
@@ -502,6 +779,11 @@ SCENARIOS: Final = (
         allowed=_AFTER_LOSS,
         roles=Roles(live=("a2", "a1")),
         besides=(Exactly(finding="lost", broker="a2", window=("kill-1", "kill-2")),),
+        refuter=Refuter(
+            without="a master never looks for a live with its node ID",
+            fails="none of lost",
+            changes=(Replacement(_POLICY, "if not section.check_for_live_server:", "if True:"),),
+        ),
     ),
     Scenario(
         id="RP18",
@@ -520,6 +802,17 @@ SCENARIOS: Final = (
             Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))),
             Says("a2", "the live vote was lost"),
         ),
+        refuter=Refuter(
+            without="only a master asks for votes when it loses its backup",
+            fails="a2 did not end itself",
+            changes=(
+                Replacement(
+                    _LIVE_ROLE,
+                    "if section.vote_on_replication_failure and not",
+                    "if not isinstance(section, SlaveSection) and section.vote_on_replication_failure and not",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP19-true",
@@ -530,6 +823,17 @@ SCENARIOS: Final = (
         # The second takeover shows that the backup became one again.
         besides=(Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"), Takeover("a1", "a2"))),),
         guards=(AtStake(least=20, at="kill-1", broker="a1"),),
+        refuter=Refuter(
+            without="a slave never gives the place back",
+            fails="taken over: a1's data by a2",
+            changes=(
+                Replacement(
+                    _LIVE_ROLE,
+                    "isinstance(self.section, SlaveSection) and self.section.allow_failback:",
+                    "False:",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP19-false",
@@ -549,6 +853,17 @@ SCENARIOS: Final = (
             Takeovers((Takeover("a1", "a2"),)),
             Says("a2", "replication: a1 is up to date"),
         ),
+        refuter=Refuter(
+            without="a slave gives the place back, whatever allow-failback is",
+            fails="a1 became live",
+            changes=(
+                Replacement(
+                    _LIVE_ROLE,
+                    "isinstance(self.section, SlaveSection) and self.section.allow_failback:",
+                    "isinstance(self.section, SlaveSection):",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP19-stop",
@@ -565,6 +880,17 @@ SCENARIOS: Final = (
         schedule=_faults(_kill("a1", 2.0, 3.0)),
         roles=Roles(live=("a1", "a2"), ended=("a2",)),
         besides=(Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))),),
+        refuter=Refuter(
+            without="a slave that gave the place back is a backup again, whatever restart-backup is",
+            fails="a2 did not end itself",
+            changes=(
+                Replacement(
+                    _POLICY,
+                    "                    and not self.section.restart_backup\n",
+                    "                    and False\n",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP19-several",
@@ -581,6 +907,17 @@ SCENARIOS: Final = (
         schedule=_faults(_kill("a1", 3.0, 5.0)),
         roles=Roles(never_live=("a1",)),
         besides=(Takeovers((Takeover("a1"),)), Says("a1", "is our backup already|is not our live")),
+        refuter=Refuter(
+            without="a live takes a second backup in the place of the first",
+            fails="a1 became live",
+            changes=(
+                Replacement(
+                    _LIVE_ROLE,
+                    "        if self.feed is not None:\n            return",
+                    "        if False:\n            return",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="RP20",
@@ -592,5 +929,16 @@ SCENARIOS: Final = (
         roles=Roles(live=("a2",), ended=("a1",)),
         besides=(Takeovers((Takeover("a1", "a2"),)),),
         guards=(AtStake(least=20, at="partition-1", broker="a1"),),
+        refuter=Refuter(
+            without="a live that lost its backup answers who waits before its vote is decided, as Apache Artemis does",
+            fails="found lost",
+            changes=(
+                Replacement(
+                    _LIVE_ROLE,
+                    "        self._hold()\n        if self._ended.done():\n            return\n        if clean:",
+                    "        self.gate.remote = None\n        self._release()\n        if self._ended.done():\n            return\n        if clean:",
+                ),
+            ),
+        ),
     ),
 )

@@ -160,3 +160,25 @@ def test_what_its_refusals_mean_is_told_as_it_is_configured():
     }
     few = msgspec.structs.replace(spec, properties={"*": settings})
     assert OwnSystem().promises(few) == Promises(delivery_attempts=3, keeps_dead_letters=False)
+
+
+def test_a_live_may_have_several_backups_of_one_group(tmp_path):
+    nodes = OwnSystem().plan(specs.build({"pairs": 2, "properties": {"group": {"backups": 2}}}))
+    assert [(node.name, node.configured) for node in nodes[:3]] == [
+        ("a1", "master"),
+        ("a2", "slave"),
+        ("a3", "slave"),
+    ]
+    assert [node.pair for node in nodes] == ["a"] * 3 + ["b"] * 3
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"backups": 0}, "--set group:backups=0: it must be a number from 1 to 8"),
+        ({"backup": 2}, 'group:backup: unknown property: did you mean "backups"'),
+    ],
+)
+def test_a_wrong_number_of_backups_is_refused(given, message):
+    with pytest.raises(UsageError, match=message):
+        OwnSystem().plan(specs.build({"properties": {"group": given}}))

@@ -32,6 +32,27 @@ def conduct(cluster, *faults, cancel_after_s=None):
     return cluster
 
 
+def test_a_broker_that_is_down_is_reconfigured_and_stays_so():
+    down = Fault(kind="kill", start_s=1, duration_s=4, target="a2")
+    made_master = Fault(kind="reconfigure", start_s=2, duration_s=0.1, target="a2")
+    cluster = conduct(Cluster(), down, made_master)
+    assert cluster.environment.done("reconfigure") == [(2.0, "reconfigure", "a2", "master")]
+    _, value, error = cluster.recorder.only("reconfigure")
+    assert (value["bit"], error) == (True, None)
+
+
+def test_a_broker_that_runs_is_not_reconfigured_for_it_would_not_notice():
+    cluster = conduct(
+        Cluster(),
+        Fault(kind="reconfigure", start_s=1, duration_s=0.1, target="a2", options={"as": "slave"}),
+    )
+    assert cluster.environment.done("reconfigure") == []
+    assert (
+        cluster.recorder.only("reconfigure")[2]
+        == "a2 is running: it reads its configuration only when it starts"
+    )
+
+
 class Said:
     """Events that come when they are told to."""
 

@@ -101,6 +101,9 @@ class VirtualEnvironment:
         self.state[node] = "gone"
         self._exits.setdefault(node, asyncio.Event()).set()
 
+    async def reconfigure(self, node, configured):
+        await self._did("reconfigure", node, configured)
+
     async def destroy_data(self, node):
         await self._did("destroy", node)
         if self.state[node] != "gone":
