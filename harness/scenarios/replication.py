@@ -30,8 +30,6 @@ _LIVE_ROLE: Final = "broker/policies/replication/live.py"
 _BACKUP_ROLE: Final = "broker/policies/replication/backup.py"
 _DECISION: Final = "broker/policies/replication/decision.py"
 _FEED: Final = "broker/policies/replication/feed.py"
-_FOLLOWER: Final = "broker/policies/replication/follower.py"
-_BLOBS: Final = "broker/policies/replication/blobs.py"
 _QUORUM: Final = "broker/cluster/quorum.py"
 _MEMBERSHIP: Final = "broker/cluster/membership.py"
 _GATE: Final = "broker/storage/gate.py"
@@ -169,13 +167,13 @@ SCENARIOS: Final = (
         besides=_TAKEN,
         guards=_AT_STAKE,
         refuter=Refuter(
-            without="a backup keeps nothing but zeros of a large message",
-            fails="found corrupted",
+            without="a broker that takes over lacks the large messages",
+            fails="found lost",
             changes=(
                 Replacement(
-                    _BLOBS,
-                    "        file.write(chunk.data)\n",
-                    '        file.write(chunk.data if chunk.kind == "paging" else bytes(len(chunk.data)))\n',
+                    _POLICY,
+                    "            node_id = await own_node_id(",
+                    "            if self._took_over:\n                from broker.core.message import HEAD, IS_LARGE, MESSAGE\n\n                recovered.records[:] = [\n                    r for r in recovered.records if r.kind != MESSAGE or not HEAD.unpack_from(r.data)[1] & IS_LARGE\n                ]\n            node_id = await own_node_id(",
                 ),
             ),
         ),
