@@ -929,7 +929,7 @@ SCENARIOS: Final = (
         guards=(AtStake(least=20, at="partition-1", broker="a1"),),
         refuter=Refuter(
             without="a live that lost its backup answers who waits before its vote is decided, as Apache Artemis does",
-            fails="found lost",
+            fails="lost besides",
             changes=(
                 Replacement(
                     _LIVE_ROLE,

@@ -18,18 +18,28 @@ SYNCHRONISING: Final = Arena(
     {
         "targets": ("live", "backup"),
         "shapes": ("pair-link", "isolate-live"),
-        "properties": {"*": {"ha-policy.replication.replication-patience": 1000}},
+        "properties": {
+            "*": {
+                "ha-policy.replication.replication-patience": 1000,
+                "ha-policy.replication.backup-vote": "reachability",
+            }
+        },
         "time_limit_s": 20.0,
         "payload_bytes": 2048,
     },
 )
-"""Slow links between the brokers of a pair, so that a synchronisation takes its time, and little patience, so that there are many of them."""
+"""Slow links between the brokers of a pair, so that a synchronisation takes its time, and little patience, so that there are many of them. Backups that get votes: under the
+other reading a voter that has the live hides what they would do."""
 
 CLOCKS_APART: Final = Arena(
     ("partition", "clock-rate"),
     {
         "properties": {
-            "*": {"ha-policy.replication.replication-patience": 4000, "cluster.call-timeout": 30_000}
+            "*": {
+                "ha-policy.replication.replication-patience": 4000,
+                "ha-policy.replication.backup-vote": "reachability",
+                "cluster.call-timeout": 30_000,
+            }
         },
         "time_limit_s": 12.0,
     },
