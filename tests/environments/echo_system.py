@@ -37,6 +37,7 @@ class EchoSystem:
         self.hosts[node.name] = hosts
         settings = {
             "name": node.name,
+            "configured": node.configured,
             "data": layout.data,
             "listen": {port: [address.host, address.port] for port, address in listen.items()},
         }

@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import json
 import signal
 import socket
 import sys
@@ -243,6 +244,24 @@ def test_a_broker_that_ends_by_itself_leaves_its_status_and_its_words(tmp_path):
             assert (tmp_path / "logs" / "a1" / "broker.log").read_text() == "last words\n"
             # What it left behind in its process group has ended with it.
             await until(lambda: len(processes_of(tmp_path)) == 1, "the child of the broker to end")
+
+    uvloop.run(main())
+
+
+def test_a_node_is_given_the_files_of_another_role_and_the_others_keep_theirs(tmp_path):
+    def roles(environment):
+        return {
+            name: json.loads((environment._home(name) / "etc" / "echo.json").read_bytes())["configured"]
+            for name in ("a1", "b1")
+        }
+
+    async def main():
+        async with deployed(tmp_path, start=False) as environment:
+            assert roles(environment) == {"a1": "master", "b1": "master"}
+            await environment.reconfigure("b1", "slave")
+            assert roles(environment) == {"a1": "master", "b1": "slave"}
+            await environment.reconfigure("a1", "slave")
+            assert roles(environment) == {"a1": "slave", "b1": "slave"}
 
     uvloop.run(main())
 

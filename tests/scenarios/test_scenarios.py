@@ -8,11 +8,25 @@ from harness.claims import once
 from harness.scenarios import SCENARIOS, Roles, named
 from harness.scenarios.seen import Seen
 
-ON_PROCESSES = ("RP1", "RP4", "RP5", "RP6", "RP11", "RP14-false", "RP14-true", "SS1", "SS5-true", "MI1")
+ON_PROCESSES = (
+    "RP1",
+    "RP3",
+    "RP4",
+    "RP5",
+    "RP6",
+    "RP6-link",
+    "RP11",
+    "RP14-false",
+    "RP14-true",
+    "RP17-right",
+    "SS1",
+    "SS5-true",
+    "MI1",
+)
 """Those that every change is tried with on processes; a nightly run tries all of them (``jepsen-run claims --environment local``)."""
 
-ON_CONTAINERS = ("RP1", "RP4", "RP5", "RP11")
-"""Those of which a container test adds most: a kill of a container, a firewall, a majority, a destroyed volume."""
+ON_CONTAINERS = ("RP1", "RP3", "RP4", "RP5", "RP11")
+"""Those of which a container test adds most: a kill of a container, a fault that waits for a line of a log, a firewall, a majority, a destroyed volume and brokers that change their roles."""
 
 
 @pytest.fixture(scope="session")
