@@ -53,8 +53,8 @@ def test_a_word_chooses_a_scenario_a_row_or_a_family():
     assert [each.id for each in registry.chosen(["rp14-true"])] == ["RP14-true"]
     assert [each.id for each in registry.chosen(["RP14"])] == ["RP14-false", "RP14-true"]
     chosen = [each.id for each in registry.chosen(["RP1", "RP10"])]
-    assert chosen == ["RP1", "RP1-large", "RP1-paging", "RP10-inside", "RP10-outside"]
-    assert {each.row for each in registry.chosen(["RP"])} == {f"RP{number}" for number in range(1, 17)}
+    assert chosen == ["RP1", "RP1-large", "RP1-paging", "RP10-inside", "RP10-outside", "RP10-wait"]
+    assert {each.row for each in registry.chosen(["RP"])} == {f"RP{number}" for number in range(1, 21)}
     assert registry.chosen([]) == (*SCENARIOS, *PROBES)
 
 
