@@ -42,9 +42,9 @@ def stop(*, at_once: bool = False) -> None:
         session.stop(at_once=at_once)
 
 
-def start_in_background(master: str | None = None) -> Starting:
-    """A session that starts in a thread: now, if a master is named, else when somebody needs it."""
-    return Starting(master)
+def start_in_background(master: str | None = None, *, wanted: bool = False) -> Starting:
+    """A session that starts in a thread: now, if it is wanted or a master is named, else when somebody needs it."""
+    return Starting(master, wanted=wanted)
 
 
 __all__ = [

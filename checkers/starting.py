@@ -1,7 +1,7 @@
 """A Spark session on its way, or one that may never be needed.
 
-Why not at once: a history of a few million rows is judged in this process before a JVM would have started, and a JVM that starts
-beside a cluster under test takes a core from it. Whoever names a master wants it, and gets it while the cluster is deployed.
+Why not always at once: a history of a few million rows is judged in this process before a JVM would have started, so nobody waits for one after a simulated
+run of two seconds. Where brokers are deployed it starts meanwhile and costs no time: there Spark decides. Whoever names a master gets it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 class Starting:
     """A session at ``master``; without one it is every core of this machine, and starts only when it is asked for.
 
-    ``wanted``: somebody asked for Spark, whatever the size of the history.
+    ``wanted``: Spark is to decide, whatever the size of the history; so it starts now.
     """
 
-    def __init__(self, master: str | None) -> None:
-        self.wanted = master is not None
+    def __init__(self, master: str | None, *, wanted: bool = False) -> None:
+        self.wanted = wanted or master is not None
         self._future: Future[SparkSession] = Future()
         self._master = master
         self._thread: threading.Thread | None = None

@@ -18,6 +18,7 @@ import msgspec
 from harness import coverage, reproduction
 from harness import judge as judging
 from harness import shrink as shrinking
+from harness import store as stores
 from harness.interface import Schedule, TestSpec
 from harness.simulate import Simulated
 from harness.swarm import Swarm
@@ -201,6 +202,7 @@ def closing(tally: Tally, ended: Campaign, store: Path, smallest: Simulated | No
     yield f"Kept     {store / FILE}"
     if ended.reproduction is not None:
         if smallest is not None:  # else the history is not there
+            yield f"Report   {store / stores.REPORT}"
             yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
         yield f"Again    {reproduction.line(Path(ended.reproduction))}"
 

@@ -89,7 +89,7 @@ def run(request: Request) -> int:
     """Run them all, print the table as it grows; 1 if a run was not as expected, 2 if one could not be decided."""
     out = sys.stderr if request.as_json else sys.stdout
     judged = any(isinstance(each, Scenario) for each in request.scenarios)
-    spark = api.start_in_background() if judged else None
+    spark = api.start_in_background(wanted=request.environment != "simulation") if judged else None
     rows = []
     width = max(len(scenario.id) for scenario in request.scenarios)
     for scenario in request.scenarios:

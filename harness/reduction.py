@@ -78,7 +78,7 @@ def _simulated(request: Request, start: Case, anomaly: str) -> int:
     result = shrink.shrink(first, anomaly, budget=budget, tell=lambda text: _tell(f"  {text}"))
     store = stores.create(request.root, f"{start.spec.name}-shrunk")
     path = reproduction.keep(store, result.evidence, f"shrink of {request.path}")
-    return _kept(result.case, path, complete=result.complete)
+    return _kept(result.case, path, complete=result.complete, report=store)
 
 
 def _real(request: Request, kept: Reproduction, start: Case, anomaly: str) -> int:
@@ -87,8 +87,10 @@ def _real(request: Request, kept: Reproduction, start: Case, anomaly: str) -> in
     from harness import session  # noqa: PLC0415 - imports every part
 
     compose(start.spec, start.schedule)  # what is wrong with the input is said before a JVM starts
-    spark = api.start_in_background()
+    spark = api.start_in_background(wanted=True)
     left = [request.runs or RUNS_REAL]
+    latest: list[Path] = [request.path]
+    shown: list[Path] = []
     deadline = time.monotonic() + request.time_limit_s
 
     def once(case: Case) -> bool:
@@ -102,12 +104,19 @@ def _real(request: Request, kept: Reproduction, start: Case, anomaly: str) -> in
             raise KeyboardInterrupt
         if outcome.verdict is None:
             raise RuntimeError(f"the run in {outcome.store} ended by an internal error, told above")
-        return any(
+        found = any(
             finding.name == anomaly and finding.severity == "grave" for finding in outcome.verdict.findings
         )
+        if found:
+            latest[0] = outcome.store
+        return found
 
     def find(case: Case) -> bool | None:
-        return enough(lambda: once(case), request.need, request.times) or None
+        """Runs that were enough for a smaller case are shown as evidence of it."""
+        if not enough(lambda: once(case), request.need, request.times):
+            return None
+        shown.append(latest[0])
+        return True
 
     _tell(f"at most {left[0]} runs; a schedule counts with {request.need} of {request.times}")
     if find(start) is None:
@@ -138,7 +147,7 @@ def _real(request: Request, kept: Reproduction, start: Case, anomaly: str) -> in
         path = stores.save(store, reproduction.FILE, smaller)
     except OSError as error:
         raise InfrastructureError(f"cannot write the result into {store}: {error}") from error
-    return _kept(result.case, path, complete=result.complete and left[0] > 0)
+    return _kept(result.case, path, complete=result.complete and left[0] > 0, report=shown[-1])
 
 
 def _gone(anomaly: str) -> int:
@@ -146,11 +155,12 @@ def _gone(anomaly: str) -> int:
     return judging.VALID
 
 
-def _kept(case: Case, path: Path, *, complete: bool) -> int:
+def _kept(case: Case, path: Path, *, complete: bool, report: Path) -> int:
     why = "nothing more can be taken away" if complete else "the budget ended it"
     _tell(f"SHRUNK  {describe(case)}: {why}")
     for fault in case.schedule.faults:
         _tell(f"Fault    {msgspec.json.encode(fault).decode()}")
+    _tell(f"Report   {report / stores.REPORT}")
     _tell(f"Again    {reproduction.line(path)}")
     return judging.INVALID
 

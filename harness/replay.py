@@ -174,7 +174,7 @@ def _real(kept: Reproduction, times: int, request: Request, talk: _Talk) -> Iter
     from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
 
     compose(kept.spec, kept.schedule)  # what is wrong with the input is said before a JVM starts
-    spark = api.start_in_background(request.spark_master)
+    spark = api.start_in_background(request.spark_master, wanted=True)
     for _ in range(times):
         yield _once(kept, request, talk, spark)
 

@@ -22,7 +22,6 @@ from harness.interface import TestSpec
 from harness.summary import by_cause, pauses
 from harness.systems.registry import for_policy
 
-NAME: Final = "report.html"
 WORDS: Final = {True: "valid", False: "invalid", None: "unknown"}
 TAGS: Final = {"grave": "invalidating", "warning": "warning", "info": "information"}
 CLIENT_OPERATIONS: Final = (
@@ -79,8 +78,8 @@ def write(directory: Path) -> Path:
         spec_text=_json(spec),
         schedule_text=_json(schedule),
     )
-    path = directory / NAME
-    temporary = directory / f".{NAME}.new"
+    path = directory / store.REPORT
+    temporary = directory / f".{store.REPORT}.new"
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)
     return path

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from checkers.anomaly import rank
+from harness import reports
 from harness import spec as specs
 from harness import store as stores
 from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
@@ -127,7 +128,7 @@ def of_run(
 
 
 def keep(store: Path, run: Simulated, origin: str = "") -> Path:
-    """Make ``store`` the directory of that run, as if it had been run for itself, and write its reproduction there.
+    """Make ``store`` the directory of that run, as if it had been run for itself: with its verdict and reports, and its reproduction.
 
     Raises InfrastructureError if there is no space.
     """
@@ -145,9 +146,11 @@ def keep(store: Path, run: Simulated, origin: str = "") -> Path:
             (store / stores.LOGS / node).mkdir(parents=True, exist_ok=True)
             (store / stores.LOGS / node / "broker.log").write_text("".join(f"{text}\n" for text in lines))
         recorder.store(store)
-        return stores.save(store, FILE, of_simulated(run, origin))
+        path = stores.save(store, FILE, of_simulated(run, origin))
     except OSError as error:
         raise InfrastructureError(f"cannot write the run into {store}: {error}") from error
+    reports.judge_and_write(store)
+    return path
 
 
 def load(path: Path) -> Reproduction:

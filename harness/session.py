@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import importlib
 import os
 import platform
 import shlex
@@ -31,7 +30,7 @@ import msgspec
 import nemesis.schedule
 from environments.simulation.clock import EPOCH_S
 from harness import judge as judging
-from harness import reproduction, summary
+from harness import reports, reproduction, summary
 from harness import store as stores
 from harness.compose import Composition, compose
 from harness.history import StreamRecorder
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
     from checkers.verdict import Verdict
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_REPORTS: Final = ("harness.report", "harness.junit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +105,7 @@ def execute(
     if test.given_schedule == "":
         test = replace(test, given_schedule=str(store / stores.SCHEDULE))
     own = spark is None
-    spark = spark or api.start_in_background(spark_master)
+    spark = spark or api.start_in_background(spark_master, wanted=not test.environment.virtual)
     # A minute of virtual time takes a second: a display could show nothing that its lines do not say better.
     virtual = test.environment.virtual
     progress = Lines(talk) if virtual else choose(talk, f"{spec.name}  seed {spec.seed}")
@@ -231,7 +229,7 @@ class _Attempt:
                 flush=True,
             )
             return Outcome(status=judging.INTERRUPTED, store=self.store)
-        await asyncio.to_thread(write_reports, self.store)
+        await asyncio.to_thread(reports.write, self.store)
         return Outcome(
             status=judging.exit_status(verdict.valid), store=self.store, verdict=verdict, judged_s=judged_s
         )
@@ -377,21 +375,10 @@ def _check_one(
         print(f"jepsen-run: internal error while judging {store}; please report it", file=sys.stderr)
         return judging.INTERNAL, {"store": str(store), "error": f"internal error: {error!r}"}
     if not given:
-        write_reports(store)
+        reports.write(store)
     print(summary.text(spec, store, verdict, story=_story(store, verdict)), file=talk, flush=True)
     status = judging.exit_status(verdict.valid)
     return status, _document(spec, store, verdict, status, None)
-
-
-def write_reports(store: Path) -> None:
-    """report.html and junit.xml; whatever goes wrong there is told and changes nothing."""
-    for name in _REPORTS:
-        try:
-            importlib.import_module(name).write(store)
-        except Exception as error:  # noqa: BLE001 - a report can never change a verdict
-            print(
-                f"{name.rpartition('.')[2]} was not written: {type(error).__name__}: {error}", file=sys.stderr
-            )
 
 
 def _story(store: Path, verdict: Verdict) -> str:
@@ -400,7 +387,7 @@ def _story(store: Path, verdict: Verdict) -> str:
         from harness import telling  # noqa: PLC0415 - only where something was found
 
         return telling.of_gravest(store, verdict, summary.STORY_CHARACTERS)
-    except Exception as error:  # noqa: BLE001 - as in write_reports
+    except Exception as error:  # noqa: BLE001 - as a report
         print(f"the story could not be told: {type(error).__name__}: {error}", file=sys.stderr)
         return ""
 

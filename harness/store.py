@@ -6,7 +6,7 @@ copied, attached to a ticket and given back to ``jepsen-run check``.
     spec.json        the test as it was asked for        schedule.json   the faults as they were planned
     run.json         how far it got, versions            history/        what happened (history.arrows while it runs)
     findings.json    the verdict                         logs/           of every broker, and harness.log
-    repro.json       what brings a finding back
+    repro.json       what brings a finding back          report.html, junit.xml
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ SCHEDULE: Final = "schedule.json"
 RUN: Final = "run.json"
 FINDINGS: Final = "findings.json"
 LOGS: Final = "logs"
+REPORT: Final = "report.html"
 DEFAULT: Final = Path("store")
 
 T = TypeVar("T")

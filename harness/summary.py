@@ -124,7 +124,7 @@ def _lines(
     if verdict.findings or verdict.statistics.rows:
         yield from _evidence(spec, verdict, judged_s, story)
     yield ""
-    yield f"Report   {store / 'report.html'}"
+    yield f"Report   {store / stores.REPORT}"
     yield f"Again    {again(spec, store, schedule_file)}"
     yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
     if verdict.valid is False:

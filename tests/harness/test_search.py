@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import msgspec
 import psutil
 import pytest
 
+from checkers.verdict import Verdict
 from harness import cli, coverage, reproduction, search, swarm
 from harness import judge as judging
 from harness.interface import Schedule, TestSpec, UsageError
@@ -186,6 +188,21 @@ def test_the_first_finding_ends_a_search_and_is_the_same_in_two_processes_as_in_
     again = simulate(kept.spec, kept.schedule)
     assert (again.digest, reproduction.ordered(again.grave)) == (kept.digest, kept.findings)
     assert any(row["f"] == "role" for row in kept.witness[0].rows)
+
+
+def test_a_finding_has_the_reports_of_a_test(tmp_path, capsys):
+    assert search.run(request(tmp_path, ONE_PAIR)) == judging.INVALID
+    store = (tmp_path / "latest").resolve()
+    assert f"Report   {store / 'report.html'}" in capsys.readouterr().out.replace(
+        str(tmp_path / "latest"), str(store)
+    )
+    assert "split-brain" in (store / "report.html").read_text()
+    cases = ET.parse(store / "junit.xml").getroot()
+    assert cases.find("testcase[@name='split-brain']/failure") is not None
+    assert (
+        judging.exit_status(Verdict.from_json((store / "findings.json").read_bytes()).valid)
+        == judging.INVALID
+    )
 
 
 def test_a_finding_is_made_smaller_and_what_reproduces_it_is_the_smaller_one(tmp_path, capsys):
