@@ -227,14 +227,14 @@ class Connection(asyncio.Protocol):
         if reading is not self._reading and not self.closing:
             self._reading = reading
             if reading:
-                if self._was_reset():
+                if self.was_reset():
                     return
                 self._heard = self._loop.time()
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
 
-    def _was_reset(self) -> bool:
+    def was_reset(self) -> bool:
         """Has the peer cut the connection while it was not read? Then it is over, and what had come on it is not taken.
 
         Without this the reset would be seen only behind all that waits in the socket, when the client has long connected again. The simulated

@@ -7,7 +7,7 @@ Why parked and not simply unread: acknowledgements come on the same stream, and 
                                       a parked send) wait here. More than PARKED_BYTES_MAX of them end it with an ERROR: such a client must
                                       wait for receipts or use two connections
 Receipts keep the order of the frames: one that comes after a parked send waits behind it. A commit itself never waits for room: the
-acknowledgements in it may be what makes it.
+acknowledgements in it may be what makes it. What a connection has parked that was cut meanwhile is never taken: its client may long have sent more on another.
 """
 
 from __future__ import annotations
@@ -24,13 +24,17 @@ Action = Callable[[], None]
 
 
 class Intake:
-    """Runs actions in order; those that fill a queue wait until it has room. ``changed`` is called when it begins or ends to wait."""
+    """Runs actions in order; those that fill a queue wait until it has room. ``changed`` is called when it begins or ends to wait.
 
-    __slots__ = ("_changed", "_memory", "_parked", "size")
+    ``cut`` is asked before what has waited is taken: whether the connection is no more, which then calls ``clear``.
+    """
 
-    def __init__(self, memory: Memory, changed: Action) -> None:
+    __slots__ = ("_changed", "_cut", "_memory", "_parked", "size")
+
+    def __init__(self, memory: Memory, changed: Action, cut: Callable[[], bool]) -> None:
         self._memory = memory
         self._changed = changed
+        self._cut = cut
         self._parked: deque[tuple[str | None, int, Action]] = deque()
         self.size = 0
         """Bytes parked."""
@@ -56,6 +60,8 @@ class Intake:
         self._memory.forget(self._go_on)
 
     def _go_on(self) -> None:
+        if self._cut():
+            return
         parked = self._parked
         while parked:
             queue, size, action = parked[0]

@@ -67,7 +67,7 @@ class Session:
         self._numbers: dict[int, Subscription] = {}
         self._transactions = ClientTransactions(self, server.acceptor)
         self._destinations: dict[str, str] = {}
-        self._intake = Intake(self.engine.memory, self._balance_reading)
+        self._intake = Intake(self.engine.memory, self._balance_reading, connection.was_reset)
         self._count = 0
         self._busy_until = 0
         self._open_receipts = 0

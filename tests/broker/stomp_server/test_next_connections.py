@@ -9,6 +9,8 @@ import socket
 import struct
 
 import pytest
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, BytesMessage, Request
 
 from broker import config
 from broker.core.engine import Engine
@@ -62,21 +64,27 @@ class Client:
         self = cls()
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", broker.server.port)
         self.parser, self.frames = Parser(), []
+        await self.log_in(**headers)
+        return self
+
+    async def log_in(self, **headers):
         names = {name.replace("_", "-"): value for name, value in headers.items()}
         self.send("CONNECT", {"accept-version": "1.2", "host": "h", **names})
         assert (await self.frame()).command == "CONNECTED"
-        return self
 
     def send(self, command, headers, body=b""):
         self.writer.write(encode(command, headers, body))
 
     async def frame(self):
         while not self.frames:
-            data = await self.reader.read(65536)
+            data = await self.read()
             if not data:
                 return None
             self.frames += self.parser.feed(data)
         return self.frames.pop(0)
+
+    async def read(self):
+        return await self.reader.read(65536)
 
     async def publish(self, text):
         self.send("SEND", {"destination": "q", "receipt": "r"}, text.encode())
@@ -98,6 +106,34 @@ class Client:
     def reset(self):
         self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         self.writer.transport.abort()
+
+
+class WebClient(Client):
+    """The same by WebSocket."""
+
+    @classmethod
+    async def connect(cls, broker, **headers):
+        self = cls()
+        self.web = WSConnection(ConnectionType.CLIENT)
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", broker.server.port)
+        self.writer.write(self.web.send(Request(host="h", target="/stomp")))
+        self.web.receive_data(await self.reader.readuntil(b"\r\n\r\n"))
+        assert isinstance(next(self.web.events()), AcceptConnection)
+        self.parser, self.frames = Parser(), []
+        await self.log_in(**headers)
+        return self
+
+    def send(self, command, headers, body=b""):
+        self.writer.write(self.web.send(BytesMessage(encode(command, headers, body))))
+
+    async def read(self):
+        data = b""
+        while not data:
+            self.web.receive_data(await self.reader.read(65536))
+            data = b"".join(
+                bytes(event.data) for event in self.web.events() if isinstance(event, BytesMessage)
+            )
+        return data
 
 
 async def stored(broker, reader):
@@ -145,6 +181,59 @@ def test_a_client_that_names_itself_ends_its_last_connection_before_it_is_connec
             assert error.headers["message"].startswith("client-id 'me' has connected again")
             assert await dead.frame() is None
         assert len(broker.server.connections) == 1
+        await broker.stop()
+
+    asyncio.run(scenario())
+
+
+WAYS_TO_WAIT = [
+    "for room in the queue",
+    "for the disk",
+    "behind a commit that waits for the disk",
+    "behind a body that waits for the disk",
+]
+
+
+@pytest.mark.parametrize("waits", WAYS_TO_WAIT)
+@pytest.mark.parametrize("web", [False, True])
+@pytest.mark.parametrize(
+    "how", ["it was reset", "it stays open, and has a name", "it was closed, and had a name"]
+)
+def test_what_a_dead_connection_has_parked_is_never_taken(how, waits, web):
+    async def scenario():
+        broker = await Broker.start()
+        memory = broker.engine.memory
+        name = {"client_id": "me"} if "name" in how else {}
+        dead = await (WebClient if web else Client).connect(broker, **name)
+        other = await Client.connect(broker)
+        if waits == "for room in the queue":
+            memory.take(broker.engine.queue("q"), 1 << 30)
+        else:
+            memory.set_disk_full(True)
+        if "commit" in waits:
+            dead.send("BEGIN", {"transaction": "t"})
+            dead.send("SEND", {"destination": "q", "transaction": "t"}, b"dead in t")
+            dead.send("COMMIT", {"transaction": "t"})
+        if "body" in waits:
+            dead.send("SEND", {"destination": "q"}, LARGE)
+            broker.disk.set()
+        for n in range(3):
+            dead.send("SEND", {"destination": "q"}, f"dead{n}".encode())
+        await dead.writer.drain()
+        while not any(one.session._intake or one._blocked for one in broker.server.connections):
+            await asyncio.sleep(0.001)
+        if how == "it was reset":
+            dead.reset()
+        elif "closed" in how:
+            dead.writer.close()
+        await asyncio.sleep(0.01)
+        following = await Client.connect(broker, **name)
+        if waits == "for room in the queue":
+            memory.give(broker.engine.queue("q"), 1 << 30)
+        else:
+            memory.set_disk_full(False)
+        await following.publish("next")
+        assert await stored(broker, other) == ["next", "end"]
         await broker.stop()
 
     asyncio.run(scenario())
