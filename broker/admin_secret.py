@@ -5,7 +5,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from broker.config import MAKE_SECRET, BrokerConfig, ConfigurationError
+from broker.config import BrokerConfig, ConfigurationError
+from broker.contradictions import MAKE_SECRET
 
 READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
 

@@ -19,7 +19,6 @@ they are); times are milliseconds, sizes bytes. A *dotted name* addresses every 
 
 from __future__ import annotations
 
-import ipaddress
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from broker.contradictions import contradiction
 from broker.ha_policy import (
     DatabaseStoreSection,
     HaPolicySection,
@@ -47,8 +47,6 @@ from broker.ha_policy import (
 EXIT_USAGE: Final = 254
 """Exit status of ``brokerd`` for a configuration that is wrong."""
 
-MAKE_SECRET: Final = "openssl rand -hex 24"  # noqa: S105 - a command
-KNOWN_PASSWORD: Final = "CHANGE ME!!"  # noqa: S105 - that of the documents' own configurations
 Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
@@ -62,6 +60,8 @@ class BrokerSection(Section, frozen=True, kw_only=True):
     name: Annotated[str, Meta(pattern=r"^[\w.-]+\Z", max_length=64)]
     data_directory: str = "data"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    security_enabled: bool = True
+    """False: ``acceptor.host`` may be an address that others reach although there are no users, and everybody may do everything (AMQ security-enabled)."""
     global_max_size: Positive = 256 * 1024 * 1024
     """Bytes of messages in memory, all addresses together; above it every queue is full (Artemis: global-max-size)."""
     max_disk_usage: Annotated[int, Meta(ge=-1, le=100)] = 90
@@ -82,7 +82,8 @@ class AcceptorSection(TlsSection, frozen=True, kw_only=True):
     """Where STOMP clients connect, who may, and what they may send. Port 0 lets the system choose."""
 
     host: str = ""
-    """Empty: every interface where there are users; only this machine's (127.0.0.1) where there are none, since then everybody may do everything."""
+    """Empty: every interface where there are users; only this machine's (127.0.0.1) where there are none, since then everybody may do everything. Another without users wants
+    ``need-client-auth``, or ``broker.security-enabled = false``."""
     port: Port = 61613
     users: dict[str, str] = msgspec.field(default_factory=dict)
     """login -> passcode. None at all: everybody who can connect may come in."""
@@ -340,39 +341,13 @@ def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
     )
     if problem:
         raise ConfigurationError(f"{where}: {problem}")
-    _check_names(config, where)
     config.resolved_hosts()
-    if problem := _credential_problem(config):
+    if problem := contradiction(config, table):
         raise ConfigurationError(f"{where}: {problem}")
     if config.cluster is not None:
         for name in config.cluster.static_connectors:
             _host_port("cluster.static-connectors", name, path)
     return config
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _check_names(config: BrokerConfig, where: str) -> None:
-    """Roles and logins that nobody has: a misspelt one would shut somebody out, or in."""
-    acceptor = config.acceptor
-    for role, logins in acceptor.roles.items():
-        for login in logins:
-            if login not in acceptor.users:
-                raise ConfigurationError(
-                    f"{where}: property 'acceptor.roles.{role}': no user {login!r} in acceptor.users"
-                )
-    for setting in config.security_settings:
-        for name in setting.names:
-            if name not in acceptor.roles and name not in acceptor.users:
-                raise ConfigurationError(
-                    f"{where}: security-settings of {setting.match!r}: {name!r} is neither in acceptor.roles nor in acceptor.users"
-                )
 
 
 def apply(table: Mapping[str, Any], properties: Mapping[str, Any], path: str = "") -> dict[str, Any]:
@@ -396,24 +371,6 @@ def dumps(table: Mapping[str, Any]) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------------------
-
-
-def _credential_problem(config: BrokerConfig) -> str:
-    """What a stranger could use, "" if nothing."""
-    cluster, admin = config.cluster, config.admin
-    if problem := config.acceptor.tls_problem("acceptor") or (cluster and cluster.tls_problem("cluster")):
-        return problem
-    if cluster is not None and cluster.cluster_password in ("", KNOWN_PASSWORD):
-        return (
-            f"cluster.cluster-password is missing{' (the default of the documents is none)' if cluster.cluster_password else ''}:"
-            f" make one with {MAKE_SECRET} and give it to every broker of the cluster"
-        )
-    if cluster is None and not (admin.secret or admin.secret_file or is_loopback(admin.host)):
-        return (
-            f"admin.host is {admin.host}: who can connect could stop the broker, so it wants a secret: (umask 077; {MAKE_SECRET} > admin.secret),"
-            ' then admin.secret-file = "admin.secret"'
-        )
-    return ""
 
 
 def _fields(kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -580,7 +537,6 @@ __all__ = [
     "SlaveSection",
     "apply",
     "dumps",
-    "is_loopback",
     "load",
     "validate",
 ]

@@ -39,7 +39,12 @@ class TlsSection(Section, frozen=True, kw_only=True):
     def tls_problem(self, name: str) -> str:
         """What is wrong, "" if nothing."""
         if not self.ssl_enabled:
-            return ""
+            unused = next(
+                (path for path in ("key_store_path", "trust_store_path") if getattr(self, path)), ""
+            )
+            return unused and (
+                f"{name}.{unused.replace('_', '-')} is given, and {name}.ssl-enabled is false: there would be no TLS"
+            )
         if not self.key_store_path:
             return f"{name}.ssl-enabled wants {name}.key-store-path: a PEM file with the private key and the certificate chain"
         if self.wants_certificates and not self.trust_store_path:
@@ -124,6 +129,10 @@ class DatabaseStoreSection(Section, frozen=True, kw_only=True):
             return (
                 "database-store.url must not hold credentials: database-store.user and .password are for them"
             )
+        if kind == "sqlite" and (self.user or self.password):
+            return "database-store.user and .password are for postgresql: a file of SQLite asks for none"
+        if self.password and not self.user:
+            return "database-store.password is given, and database-store.user is not"
         return _too_short("database-store", self.lock_renew_period, self.lock_expiration)
 
 
@@ -247,7 +256,7 @@ class MultiInstanceSection(SharedStoreRole, frozen=True, kw_only=True):
                 f"ha-policy.multi-instance.data-directory and log-directory are both {self.data_directory!r}:"
                 " they must be two directories"
             )
-        return ""
+        return _too_short("ha-policy.multi-instance", self.lock_renew_period, self.lock_expiration)
 
 
 class HaPolicySection(Section, frozen=True, kw_only=True):

@@ -327,13 +327,19 @@ def _table(
     if spec.policy == "ha-database":
         defaults |= {**ha_database.TEST_DEFAULTS, **database_plan.defaults(hosts)}
     table = config.apply(table, defaults)
-    for chosen in ("*", node.name):
-        for name, value in _properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"):
-            try:
-                table = config.apply(table, {name: value}, f"--set {chosen}")
-            except config.ConfigurationError as error:
-                raise UsageError(str(error)) from None
-    return table
+    everywhere, own = (
+        dict(_properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"))
+        for chosen in ("*", node.name)
+    )
+    try:
+        return config.apply(table, {**everywhere, **own}, f"--set {node.name if own else '*'}")
+    except config.ConfigurationError as error:
+        problem = str(error)
+    try:
+        config.apply(table, everywhere, "--set *")
+    except config.ConfigurationError as error:
+        problem = str(error)  # it was wrong before the node's own were added
+    raise UsageError(problem)
 
 
 def _properties(given: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -> Iterator[tuple[str, Any]]:

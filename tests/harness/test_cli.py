@@ -36,6 +36,14 @@ def run(capsys, *words):
         (["--environment", "dokcer"], "unknown environment"),
         (["--set", "acceptor.connection-ttl=3"], "is not NODE:property=value"),
         (["--set", "*:acceptor.conection-ttl=3"], "did you mean 'acceptor.connection-ttl'?"),
+        (
+            ["--set", "*:acceptor.ssl-enabled=true"],
+            "acceptor.ssl-enabled wants acceptor.key-store-path",
+        ),
+        (
+            ["--policy", "shared-store", "--set", "*:ha-policy.replication.backup-vote=reachability"],
+            "ha-policy has replication and shared-store: a broker has one policy",
+        ),
         (["--spec", "/nonexistent/spec.json"], "/nonexistent/spec.json cannot be read"),
         (["--schedule", "/nonexistent/s.json"], "/nonexistent/s.json cannot be read"),
         (["check"], "Missing argument 'PATHS...'"),

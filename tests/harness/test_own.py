@@ -106,6 +106,14 @@ def test_properties_reach_the_nodes_they_name(tmp_path):
     assert isinstance(master.replication, config.MasterSection)
 
 
+def test_properties_that_need_each_other_may_come_in_any_order(tmp_path):
+    first = {"acceptor.trust-store-path": "t.pem", "acceptor.need-client-auth": True}
+    last = {"acceptor.key-store-path": "k.pem", "acceptor.ssl-enabled": True}
+    for number, properties in enumerate(({"*": {**first, **last}}, {"*": last, "a1": first})):
+        (tmp_path / str(number)).mkdir()
+        assert load(tmp_path / str(number), "a1", properties=properties).acceptor.need_client_auth
+
+
 def test_a_replication_property_without_a_role_is_for_both(tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "2").mkdir()
@@ -125,6 +133,19 @@ def test_a_replication_property_without_a_role_is_for_both(tmp_path):
         (
             {"*": {"ha-policy.replication.vote-retrys": 1}},
             "did you mean 'ha-policy.replication.master.vote-retries'?",
+        ),
+        (
+            {"*": {"acceptor.key-store-path": "k.pem"}},
+            "--set *: acceptor.key-store-path is given, and acceptor.ssl-enabled is false",
+        ),
+        (
+            {"*": {"acceptor.connection-ttl": 1500}, "a1": {"acceptor.heart-beat-receive": 1600}},
+            "--set a1: acceptor.heart-beat-receive is 1600, and acceptor.connection-ttl is 1500",
+        ),
+        ({"*": {"acceptor.connection-tl": 1}, "a1": {"acceptor.port": 1}}, "--set *: unknown property"),
+        (
+            {"*": {"ha-policy.shared-store.failover-on-shutdown": True}},
+            "ha-policy has replication and shared-store: a broker has one policy",
         ),
     ],
 )

@@ -74,7 +74,11 @@ OPEN = "everybody who reaches"
     ("properties", "host", "warned"),
     [
         ({"acceptor.users": None}, "127.0.0.1", False),
-        ({"acceptor.users": None, "acceptor.host": "0.0.0.0"}, "0.0.0.0", True),
+        (
+            {"acceptor.users": None, "acceptor.host": "0.0.0.0", "broker.security-enabled": False},
+            "0.0.0.0",
+            True,
+        ),
         ({}, "0.0.0.0", False),
     ],
 )
