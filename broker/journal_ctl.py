@@ -10,6 +10,7 @@ from typing import Any, Final
 import click
 import msgspec
 
+from broker.admin_client import Target
 from broker.core.message import CLEAN
 from broker.storage.directory import DirectoryVolume
 from broker.storage.errors import JournalError
@@ -28,13 +29,14 @@ def journal() -> None:
 @journal.command()
 @click.argument("directory", type=_DIRECTORY)
 @click.pass_obj
-def check(obj: tuple[str, int, bool], directory: Path) -> int:
+def check(obj: tuple[Target, bool], directory: Path) -> int:
     """Say what is in the journal in DIRECTORY (DATA/journal) and where it is damaged. Reads only.
 
     Exit status 0: a broker would start on it; 1: it would not.
     """
     found = _with(directory, lambda volume: inspect(volume, directory.name))
-    if obj[2]:
+    _, as_json = obj
+    if as_json:
         print(msgspec.json.format(msgspec.json.encode(_told(found))).decode())
     else:
         _print(found)
@@ -45,7 +47,7 @@ def check(obj: tuple[str, int, bool], directory: Path) -> int:
 @click.argument("directory", type=_DIRECTORY)
 @click.argument("output", type=_DIRECTORY)
 @click.pass_obj
-def salvage_(obj: tuple[str, int, bool], directory: Path, output: Path) -> int:
+def salvage_(obj: tuple[Target, bool], directory: Path, output: Path) -> int:
     """Copy what can be read of the journal in DIRECTORY into a new one in OUTPUT, and say what is lost.
 
     Put OUTPUT in the place of DIRECTORY, beside the same large-messages and paging, and start the broker. What was sent in the lost
@@ -62,7 +64,8 @@ def salvage_(obj: tuple[str, int, bool], directory: Path, output: Path) -> int:
             await beside.close()
 
     found = _with(directory, run)
-    if obj[2]:
+    _, as_json = obj
+    if as_json:
         print(msgspec.json.format(msgspec.json.encode(_told(found))).decode())
     else:
         _print(found)

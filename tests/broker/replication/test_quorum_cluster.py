@@ -65,7 +65,24 @@ async def test_an_isolated_backup_never_starts(cluster):
 
 
 @cluster_test(pairs=3, vote_on_replication_failure=False)
-async def test_rp6_without_the_live_vote_both_become_active(cluster):
+async def test_rp6_without_the_live_vote_an_isolated_live_and_its_backup_both_are_active(cluster):
+    await cluster.start_pairs()
+    cluster.isolate("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    await until(lambda: cluster["a1"].is_role("live"), "a1 goes on as well")
+    assert await roles(cluster, "a1", "a2") == ["live", "live"]
+
+
+@cluster_test(pairs=3, vote_on_replication_failure=False)
+async def test_rp6_a_backup_whose_live_others_still_reach_gets_no_vote(cluster):
+    await cluster.start_pairs()
+    cluster.cut(("a1", "a2"))
+    await until(lambda: "the backup vote failed" in cluster["a2"].log, "a2 gives up")
+    assert await roles(cluster, "a1", "a2") == ["live", "backup"]
+
+
+@cluster_test(pairs=3, vote_on_replication_failure=False, backup_vote="reachability")
+async def test_rp6_with_votes_for_who_reaches_the_voter_a_cut_pair_link_makes_both_active(cluster):
     await cluster.start_pairs()
     cluster.cut(("a1", "a2"))
     await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
