@@ -141,6 +141,7 @@ class Cluster:
         self.proxy: LinkProxy
         self.hosts: dict[str, dict[str, str]] = {name: {} for name in self.nodes}
         self._clients: list[Client] = []
+        self.loads: list[asyncio.Task[None]] = []
 
     def __getitem__(self, name: str) -> Node:
         return self.nodes[name]
@@ -157,6 +158,9 @@ class Cluster:
         return self
 
     async def __aexit__(self, *_):
+        for load in self.loads:
+            load.cancel()
+        await asyncio.gather(*self.loads, return_exceptions=True)
         for client in self._clients:
             client.close()
         for node in self.nodes.values():
@@ -330,6 +334,7 @@ class Load:
         self._brokers = brokers
         self._queue = queue
         self._tasks = [asyncio.create_task(self._produce(number)) for number in range(producers)]
+        cluster.loads += self._tasks
         self._stopping = False
 
     async def reached(self, count: int) -> None:

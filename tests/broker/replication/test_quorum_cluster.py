@@ -32,7 +32,7 @@ async def test_a_killed_live_is_replaced_with_the_votes_of_the_others(cluster):
     await nothing_lost(cluster["a2"], load)
 
 
-@cluster_test(pairs=3)
+@cluster_test(pairs=3, vote_retries=20)  # voters may notice some seconds later than the backup
 async def test_rp5_an_isolated_live_stops_and_its_backup_starts(cluster):
     """Its clients stay connected: they get no answer from it once its backup may be live."""
     await cluster.start_pairs()
@@ -64,7 +64,7 @@ async def test_an_isolated_backup_never_starts(cluster):
     await nothing_lost(cluster["a1"], load)
 
 
-@cluster_test(pairs=3, vote_on_replication_failure=False)
+@cluster_test(pairs=3, vote_on_replication_failure=False, vote_retries=20)  # as in RP5
 async def test_rp6_without_the_live_vote_an_isolated_live_and_its_backup_both_are_active(cluster):
     await cluster.start_pairs()
     cluster.isolate("a1")
