@@ -52,7 +52,7 @@ class Connection(asyncio.Protocol):
     """From accept to loss. ``number`` is unique within the engine's incarnation."""
 
     __slots__ = (
-        "_beat_s", "_beat_timer", "_blocked", "_flushing", "_front", "_heard", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said", "_server",
+        "_beat_s", "_beat_timer", "_blocked", "_flushing", "_front", "_heard", "_linger", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said", "_server",
         "_stranger", "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "address", "client", "closing",
         "host", "number", "session", "uploads",
     )  # fmt: skip
@@ -83,6 +83,7 @@ class Connection(asyncio.Protocol):
         self._heard = self._said = self._loop.time()
         self._ttl_s = server.acceptor.connect_timeout / 1000
         self._ttl_timer: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
         self._beat_s = 0.0
         self._beat_timer: asyncio.TimerHandle | None = None
         self.uploads = Uploads(self, server.engine.large.store, server.engine.memory)
@@ -119,7 +120,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
         self.closing = True
         self._server.lost(self)
-        for timer in (self._ttl_timer, self._beat_timer):
+        for timer in (self._ttl_timer, self._beat_timer, self._linger):
             if timer is not None:
                 timer.cancel()
         self._out.clear()
@@ -197,7 +198,7 @@ class Connection(asyncio.Protocol):
             return
         self.closing = True
         self._transport.close()
-        self._loop.call_later(LINGER_S, self._transport.abort)
+        self._linger = self._loop.call_later(LINGER_S, self._transport.abort)
         self._end()
 
     def abort(self) -> None:
