@@ -57,9 +57,10 @@ class Starting:
         return self._future.result(timeout_s)
 
     def stop(self) -> None:
-        """Give up or end: waits for the start, then ends the JVM."""
+        """End the JVM; a start that is under way is cut off."""
         if self._thread is not None:
             from checkers import session  # noqa: PLC0415 - as above
 
-            self._thread.join()
             session.stop()
+            self._thread.join()
+            session.stop()  # of a start that had not begun before

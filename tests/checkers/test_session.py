@@ -161,7 +161,8 @@ def test_a_stop_cuts_off_a_start_that_is_under_way():
     program = """
 import time
 from checkers import session
-starting = session.start_in_background("local[1]")
+from checkers.starting import Starting
+starting = Starting("local[1]", wanted=True)
 while session._gateway is None:
     time.sleep(0.01)
 java = session._gateway.process
