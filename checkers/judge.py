@@ -32,9 +32,11 @@ from checkers import (
     views,
 )
 from checkers.anomaly import AT_END, rank
+from checkers.breakage import Subject
 from checkers.decide import decide
 from checkers.facts import Facts
 from checkers.findings import Discoveries, compose, told
+from checkers.inspection import NOT_JUDGED, Inspection, looks_of
 from checkers.instance import Found, Instance, merged
 from checkers.part import Answer, Question
 from checkers.rows import READ, Place, Places, Rows, from_table
@@ -81,12 +83,13 @@ def rows_of(paths: Path | Sequence[Path]) -> int:
 
 @dataclass(slots=True)
 class Bench:
-    """One judging: whom it asks, what could not be judged and why, and how long each step took."""
+    """One judging: whom it asks, what could not be judged and why, and how long each step took. ``inspection``: of a history that has not been looked at."""
 
     source: Source
     options: CheckOptions
     row_families: Mapping[str, part.RowFamily] = field(default_factory=lambda: dict(part.ROW_FAMILIES))
     group_families: Mapping[str, part.GroupFamily] = field(default_factory=lambda: dict(part.GROUP_FAMILIES))
+    inspection: Inspection | None = None
     unknown: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -156,7 +159,8 @@ class Case:
 
 def judge(source: Source, options: CheckOptions) -> Verdict:
     """As ``check``, for a history that is open already."""
-    bench = Bench(source, options)
+    inspection = Inspection(source)
+    bench = Bench(source, options, inspection=inspection)
     case = examine(bench)
     if case is None:
         return Verdict(
@@ -167,6 +171,8 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     found = case.found.get(0, {})
     kinds = told(found, options)
     decision = decide(kinds, known, options, pauses=case.pauses, unknown=bench.unknown)
+    if inspection.confined and decision.valid is not False:
+        raise inspection.error(inspection.confined[0])
     figures = Statistics(rows=source.rows)
     if case.figures is not None:
         figures = statistics.read(source.rows, case.figures, known)
@@ -198,10 +204,10 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
 def examine(bench: Bench) -> Case | None:
     """All rules over all runs; None if not even the control rows could be read."""
     source, options = bench.source, bench.options
-    begun = bench.attempt("facts", lambda: _begin(source))
-    if begun is None:
+    control_ends = bench.attempt("facts", lambda: ends.read(source.control))
+    if control_ends is None:
         return None
-    case, control_ends = begun
+    case, unheard = _begin(bench)
     phases = {run: known.phases for run, known in case.known.items()}
     last_ns = {run: known.last_ns for run, known in case.known.items()}
     question = Question(
@@ -213,8 +219,13 @@ def examine(bench: Bench) -> Case | None:
         since_ns=availability.waiting(phases, last_ns, options.recovery_bound_s),
         owners=stores.owners(case.known),
         promises=options.broker,
+        look_step=0 if bench.inspection is None else bench.inspection.step,
+        look_keys=source.laid_out,
     )
     answers = _ask(bench, question)
+    if bench.inspection is not None and not any(part.LOOK in answer.failed for answer in answers.values()):
+        bench.inspection.judged(looks_of((number, answer.given) for number, answer in answers.items()))
+    question = replace(question, look_step=0)
     given: dict[str, list[Any]] = {
         name: [one for answer in answers.values() for one in answer.given.get(name, ())]
         for name in (*part.ROW_FAMILIES, *part.GROUP_FAMILIES)
@@ -253,12 +264,44 @@ def examine(bench: Bench) -> Case | None:
     case.figures = statistics.merged(given["statistics"])
     for (run, f, type_), count in case.figures.census.items():
         facts.add_census(case.known[run], f, type_, count)
+    case.found = {
+        run: {name: found for name, found in some.items() if name not in unheard}
+        for run, some in case.found.items()
+    }
+    if "unavailable" in unheard:
+        case.pauses = []
     return case
 
 
-def _begin(source: Source) -> tuple[Case, ends.Ends]:
-    """What the control rows say, and so what must be asked of the others."""
-    known = facts.read(source.control, source.last_ns)
+def _begin(bench: Bench) -> tuple[Case, frozenset[str]]:
+    """What the control rows say, and so what must be asked of the others; and what cannot be told, because some of them say nothing sensible."""
+    source = bench.source
+    confined = [] if bench.inspection is None else bench.inspection.confined
+    unheard: set[str] = set()
+    for broken in {one.of: one for one in reversed(confined)}.values():
+        assert bench.inspection is not None
+        unheard |= NOT_JUDGED[broken.of]
+        names = ", ".join(sorted(NOT_JUDGED[broken.of], key=rank))
+        bench.unknown.append(f"{names} cannot be judged: {bench.inspection.line(broken)}")
+
+    def attempt(subject: Subject, work: Callable[[], Result], otherwise: Result) -> Result:
+        if any(one.of == subject for one in confined):
+            return otherwise
+        result = bench.attempt(subject, work)
+        if result is None:
+            unheard.update(NOT_JUDGED[subject])
+        return otherwise if result is None else result
+
+    known = bench.attempt("facts", lambda: facts.read(source.control, source.last_ns))
+    if known is None:
+        known = {run: Facts(last_ns=last) for run, last in source.last_ns.items()}
+        unheard.update(*NOT_JUDGED.values())
+    case = attempt("roles", lambda: _reigns(known), Case(known, {}, {}, []))
+    case.divergences = attempt("views", lambda: _divergences(known), {})
+    return case, frozenset(unheard)
+
+
+def _reigns(known: Mapping[int, Facts]) -> Case:
     reigns = {run: roles.reigns(some.roles, some.last_ns) for run, some in known.items()}
     overlaps = {run: roles.overlaps(some) for run, some in reigns.items()}
     taken = {run: takeovers.read(some.takeovers, some.roles, some.last_ns) for run, some in known.items()}
@@ -268,8 +311,11 @@ def _begin(source: Source) -> tuple[Case, ends.Ends]:
         for window in roles.windows_of(run, known[run].roles, some, overlaps[run], taken[run])
     ]
     doubles = {run: list(takeovers.doubles(some)) for run, some in taken.items()}
-    diverged = {run: list(views.divergences(views.read(some.views))) for run, some in known.items()}
-    return Case(known, reigns, overlaps, windows, doubles, diverged), ends.read(source.control)
+    return Case(known, reigns, overlaps, windows, doubles)
+
+
+def _divergences(known: Mapping[int, Facts]) -> dict[int, list[views.Divergence]]:
+    return {run: list(views.divergences(views.read(some.views))) for run, some in known.items()}
 
 
 def _control(source: Source) -> tuple[Rows, Places]:

@@ -16,13 +16,14 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
-from checkers import availability, delivery, order, roles, sessions, statistics
+from checkers import availability, breakage, delivery, order, roles, sessions, statistics
 from checkers.ends import Ends, Keyed
 from checkers.instance import Found, Tally
 from checkers.lifecycle import Deliveries, Lives, joined, lives_and_deliveries
-from checkers.rows import FOR_MESSAGES, NONE, READ, Numbers, Place, Places, Rows, from_table
-from checkers.source import Part
+from checkers.rows import FOR_MESSAGES, NONE, READ, Numbers, Place, Places, Rows, from_table, numbers_of
+from checkers.source import HistoryError, Part
 from checkers.stores import Owners
 from checkers.verdict import Promises
 
@@ -40,6 +41,10 @@ class Question:
     owners: Owners = field(default_factory=Owners)
     promises: Promises = field(default_factory=Promises)
     elsewhere: delivery.Elsewhere | None = None
+    look_step: int = 0
+    """Before the rules, look at the rows, of which one in so many is a knot (``checkers.breakage``); 0: they have been looked at."""
+    look_keys: bool = False
+    """Parts have to hold whole groups."""
 
     @property
     def of_messages(self) -> delivery.Asked:
@@ -78,6 +83,8 @@ class Held:
 
 RowFamily = Callable[[Rows, Places, Question], Any]
 GroupFamily = Callable[[Messages, Question], Any]
+LOOK: Final = "look"
+"""The answer that says what the part is like, beside those of the families."""
 
 
 def _delivery(messages: Messages, question: Question) -> Delivered:
@@ -150,8 +157,13 @@ def answer(
     lives: list[Lives] = []
     deliveries: list[Deliveries] = []
     marks: dict[str, list[Any]] = {}
-    for table in part.slices(READ if rows else FOR_MESSAGES):
+    for table in _tables(part, READ if rows or question.look_step else FOR_MESSAGES, given):
         columns = from_table(table, places)
+        if question.look_step:
+            looking = partial(breakage.of_part, columns, places, question.look_step, keys=question.look_keys)
+            _attempt(LOOK, question.limit_s, given, failed, looking)
+            if any(look.broken for look in given.get(LOOK, ())):
+                return Answer(given, failed)
         for name, row_family in rows.items():
             _attempt(name, question.limit_s, given, failed, partial(row_family, columns, places, question))
         if groups:
@@ -160,8 +172,8 @@ def answer(
             lives.append(some)
             deliveries.append(others)
             if "delivery" in groups:
-                looking = partial(delivery.marks, columns, some, question.of_messages, before)
-                _attempt("delivery", question.limit_s, marks, failed, looking)
+                marking = partial(delivery.marks, columns, some, question.of_messages, before)
+                _attempt("delivery", question.limit_s, marks, failed, marking)
     if groups and lives:
         messages = Messages(joined(lives), joined(deliveries), places, marks.get("delivery", ()))
         for name, family in groups.items():
@@ -169,6 +181,14 @@ def answer(
                 continue
             _attempt(name, question.limit_s, given, failed, partial(family, messages, question))
     return Answer(given, failed)
+
+
+def _tables(part: Part, columns: Sequence[str], given: dict[str, list[Any]]) -> Iterator[pa.Table]:
+    """The slices of a part; one that cannot be read ends them and is told as what the part is like."""
+    try:
+        yield from part.slices(columns)
+    except HistoryError as error:
+        given[LOOK] = [breakage.Look(broken=breakage.Breakage(None, str(error)))]
 
 
 class _TooLongError(Exception):
@@ -242,3 +262,18 @@ def conflicts(part: Part, question: Question, proven: Keyed) -> Mapping[int, Map
 def questions(part: Part, wanted: Sequence[availability.Gap]) -> list[Mapping[int, tuple[int, int]]]:
     """The first question in each gap, of each slice."""
     return [availability.first_questions(from_table(table, Places()), wanted) for table in part.slices(READ)]
+
+
+def spans(part: Part, low: int, width: int, count: int) -> list[breakage.Span]:
+    """How many rows there are in spans of the index, of each slice."""
+    return [
+        breakage.spans(np.sort(numbers_of(table.combine_chunks(), "index")), low, width, count)
+        for table in part.slices(["index", "message"])
+    ]
+
+
+def keyed(part: Part, key: int) -> list[tuple[int, str]]:
+    """The first row of what has to lie in one part, and what it is in words."""
+    places = Places()
+    found = [breakage.of_key(from_table(table, places), places, key) for table in part.slices(READ)]
+    return sorted(one for one in found if one is not None)[:1]

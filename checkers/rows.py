@@ -98,6 +98,11 @@ class Column:
     values: npt.NDArray[Any]
     valid: Flags | None
 
+    @property
+    def complete(self) -> bool:
+        """Whether no row is null."""
+        return self.valid is None and not (len(self.values) and self.values[0] == NONE)
+
     def __getitem__(self, at: npt.NDArray[Any]) -> Numbers:
         """The numbers at some positions."""
         some: Numbers = self.values[at].astype(np.int64)

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from checkers.breakage import of_schema
 from checkers.schema import OLDER, SCHEMA, completed
 
 CONTROL: Final = "control.parquet"
@@ -61,6 +62,12 @@ class FilePart:
 
     def slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """One slice for each ``slice_rows`` rows, messages spread over them by their id."""
+        try:
+            yield from self._slices(columns)
+        except (OSError, pa.ArrowException) as error:
+            raise HistoryError(f"{Path(self.path).name} cannot be read: {_line(error)}") from error
+
+    def _slices(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         file = opened(self.path)
         count = -(-self.rows // self.slice_rows) if self.rows else 1
         if count == 1:
@@ -107,13 +114,21 @@ def opened(path: str, *, verified: bool = False) -> pq.ParquetFile:
 class Source(ABC):
     """One history as it is asked part by part, or many told apart by a column ``run``.
 
-    ``control`` has the rows that carry no messages, ``last_ns`` the time of the last row of each run (0 where there are no runs).
+    ``control`` has the rows that carry no messages, ``last_ns`` the time of the last row of each run (0 where there are no runs). ``files`` are where the rows come
+    from, if they come from files; ``laid_out``: a part is one of them.
     """
+
+    files: Files | None = None
+    laid_out = False
 
     def __init__(self, control: pa.Table, last_ns: Mapping[int, int], rows: int) -> None:
         self.control = control
         self.last_ns = last_ns
         self.rows = rows
+
+    def holding(self, index: int | None) -> str:
+        """The files that have a row of that index, for a message; all together where there is none."""
+        return "the history" if self.files is None else self.files.holding(index)
 
     @abstractmethod
     def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
@@ -159,12 +174,21 @@ class Files:
 
     def control(self) -> pa.Table:
         """The rows that carry no messages."""
-        tables = [completed(pq.read_table(file)) for file in self.rows if file.name == CONTROL]
+        tables = [_read(file) for file in self.rows if file.name == CONTROL]
         return tables[0] if tables else SCHEMA.empty_table()
+
+    def everything(self) -> pa.Table:
+        """All rows of all files."""
+        return pa.concat_tables([_read(file).cast(SCHEMA) for file in self.rows])
 
     def last_ns(self) -> int:
         """The time of the last row."""
         return max((_last_ns(file) for file in self.rows), default=0)
+
+    def holding(self, index: int | None) -> str:
+        """The files that have a row of that index, for a message; the directory of all where none has."""
+        found = [] if index is None else [file for file in self.rows if _has(file, index)]
+        return " and ".join(map(str, found)) or str(next(iter(self.rows)).parent)
 
 
 class HereSource(Source):
@@ -178,11 +202,14 @@ class HereSource(Source):
     def of(cls, files: Files) -> HereSource:
         """Of files as they lie; where they are not laid out, all rows are one part."""
         if files.laid_out:
-            return cls(files.parts(), files.control(), files.last_ns(), files.total)
-        everything = pa.concat_tables([completed(pq.read_table(file)).cast(SCHEMA) for file in files.rows])
-        messages = with_messages(everything)
-        part = TablePart(0, everything.filter(messages))
-        return cls([part], everything.filter(pc.invert(messages)), files.last_ns(), files.total)
+            source = cls(files.parts(), files.control(), files.last_ns(), files.total)
+        else:
+            everything = files.everything()
+            messages = with_messages(everything)
+            control = everything.filter(pc.invert(messages))
+            source = cls([TablePart(0, everything.filter(messages))], control, files.last_ns(), files.total)
+        source.files, source.laid_out = files, files.laid_out
+        return source
 
     def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
         """One part after the other."""
@@ -216,13 +243,32 @@ def _files(given: Sequence[Path]) -> list[Path]:
 def _rows(file: Path) -> int:
     try:
         metadata = pq.read_metadata(file)
-        names = set(pq.read_schema(file).names)
+        wrong = of_schema(pq.read_schema(file), OLDER.names)
     except (OSError, pa.ArrowException) as error:
-        raise HistoryError(f"{file} is not a Parquet file that can be read: {error}") from None
-    missing = [name for name in OLDER.names if name not in names]
-    if missing:
-        raise HistoryError(f'{file} is not a history: it has no column "{missing[0]}"')
+        raise HistoryError(f"{file} is not a Parquet file that can be read: {_line(error)}") from None
+    if wrong:
+        raise HistoryError(f"{file} is not a history: {wrong}")
     return int(metadata.num_rows)
+
+
+def _read(file: Path) -> pa.Table:
+    try:
+        return completed(pq.read_table(file))
+    except (OSError, pa.ArrowException) as error:
+        raise HistoryError(f"{file} cannot be read: {_line(error)}") from error
+
+
+def _has(file: Path, index: int) -> bool:
+    """Whether it has a row of that index."""
+    try:
+        batches = pq.ParquetFile(file).iter_batches(_BATCH_ROWS, columns=["index"])
+        return any(index in batch.column(0).to_numpy(zero_copy_only=False) for batch in batches)
+    except (OSError, pa.ArrowException):
+        return False
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _last_ns(file: Path) -> int:

@@ -51,9 +51,13 @@ def open_with(files: Files, spark: SparkSession, *, slice_rows: int = SLICE_ROWS
     """A history by its files: as they lie where they are laid out and on this machine, else exchanged by queue and group."""
     if files.laid_out and str(spark.sparkContext.master).startswith("local"):
         last = {0: files.last_ns()}
-        return FileSource(spark, files.parts(slice_rows), files.control(), last, files.total)
-    everything = spark.read.schema(COLUMNS).parquet(*map(str, files.rows))
-    return FrameSource(spark, everything, files.total)
+        source: Source = FileSource(spark, files.parts(slice_rows), files.control(), last, files.total)
+        source.laid_out = True
+    else:
+        everything = spark.read.schema(COLUMNS).parquet(*map(str, files.rows))
+        source = FrameSource(spark, everything, files.total)
+    source.files = files
+    return source
 
 
 class FileSource(SparkSource):

@@ -60,6 +60,7 @@ def _history() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     for message in range(1, 6):
         row(data, 1, "invoke", "send", **about(message), digest=message)
         row(data, 1, "ok", "send", **about(message), broker="a1")
+    row(control, NEMESIS, "invoke", "partition", value='{"label": "w"}')
     row(control, NEMESIS, "info", "partition", value='{"label": "w", "bit": true}')
     row(
         control,
@@ -80,6 +81,7 @@ def _history() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     ack(3, 2)
     deliver(3, 2, redelivered=False)
     row(control, 11, "info", "disconnect", session=1, broker="a1")
+    row(control, NEMESIS, "invoke", "heal:partition", value='{"label": "w"}')
     row(control, NEMESIS, "info", "heal:partition", value='{"label": "w"}')
     for phase in ("heal", "recovered", "drain", "browse", "end"):
         row(control, HARNESS, "info", "phase", value=phase)

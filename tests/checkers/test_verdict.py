@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from checker_rows import MS, finished, o, phase, table
+from checker_rows import MS, dense, finished, o, phase, table
 from test_fates import CASES as FATES
 from test_findings import (
     CASES,
@@ -35,7 +35,7 @@ GOOD = [*send(0, 1), *deliver(5, 1), *answer(7, 1), *finished(90)]
 
 def store(directory: Path, rows) -> Path:
     """As the recorder lays it out: one part, and control."""
-    rows = tidy(rows)
+    rows = dense(tidy(rows))
     carries = [r["f"] in ("send", "ack", "nack", "deliver", "browse") and "queue" in r for r in rows]
     history = directory / "history"
     history.mkdir()
@@ -56,7 +56,7 @@ def named(verdict: api.Verdict) -> dict[str, api.Finding]:
 def test_a_history_in_which_nothing_is_wrong_is_valid(spark, tmp_path):
     verdict = judge(spark, tmp_path, GOOD)
     assert (verdict.valid, verdict.reasons, verdict.findings) == (True, (), ())
-    assert verdict.statistics.rows == 10
+    assert verdict.statistics.rows == 95
     assert verdict.statistics.operations["send"] == {"invoke": 1, "ok": 1}
     assert verdict.statistics.latency["ack"].max_ms == 1.0
     assert api.Verdict.from_json(verdict.to_json()) == verdict
@@ -310,7 +310,9 @@ def test_unavailability_during_a_fault_is_reported_and_excused(spark, tmp_path):
     rows, _ = CASES["a question unanswered for longer than the bound is unavailability"]
     value = '{"label": "x", "bit": true}'
     fault = [
-        o(1, -1, "info", "kill", value=value),
+        o(1, -1, "invoke", "kill", value=value),
+        o(2, -1, "info", "kill", value=value),
+        o(87, -1, "invoke", "heal:kill", value=value),
         dict(o(88, -1, "info", "heal:kill", value=value), time=15 * 10**9),
     ]
     verdict = judge(spark, tmp_path, [{**r, "index": r["index"] + 10} for r in rows] + fault)
@@ -340,7 +342,7 @@ def test_the_guarantee_decides_what_breaks_it(spark, tmp_path):
 def test_the_same_history_as_a_file_list_without_the_layout_gives_the_same(spark, tmp_path):
     rows = [*send(0, 1), *send(2, 2), *deliver(5, 2), phase(9, "load"), *kept(80, 1), *finished(90)]
     whole = tmp_path / "all.parquet"
-    pq.write_table(table(tidy(rows)), whole)
+    pq.write_table(table(dense(tidy(rows))), whole)
     laid_out = judge(spark, tmp_path, rows)
     plain = api.check([whole], api.CheckOptions(), spark)
     assert set(named(plain)) == set(named(laid_out)) == {"stuck"}

@@ -1,0 +1,577 @@
+"""What a history must be before it is judged, and the first place where one is not.
+
+Why before any rule: a row that is missing, doubled or out of order looks like the fault of a broker, and a column that is empty like a broker without any. So
+what breaks the form of a history is no finding: it is one line that names file, row and cause, and there is no verdict.
+
+How it costs little: each part is looked at when its columns lie in memory anyway, in passes over numbers without a sort (``of_part``); what concerns the history as
+a whole is told by a few numbers of each part (``Look``). That ``index`` is dense follows from its first three power sums: other numbers, as many and in the same range, agree in them
+only by an accident that no damage brings about. That ``time`` never goes back is seen between rows of one part, and between the knots of all of them:
+each row of a history with fewer than ``KNOTS``, else one in so many. So a step back between two files of a larger history is seen if it is longer than what lies between two knots.
+
+A control row of the monitor, the nemesis or the harness that says nothing sensible is *confined*: the rules that read such rows are not judged (``of``), and
+what the other rows prove stands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from checkers.rows import (
+    FOREVER,
+    NONE,
+    Flags,
+    Numbers,
+    Places,
+    Rows,
+    Texts,
+    from_table,
+    marked,
+    numbers_of,
+    texts_of,
+)
+from checkers.schema import HARNESS, MONITOR, NEMESIS, SCHEMA, TYPES, completed
+
+KNOTS: Final = 1 << 18
+"""Rows of all parts together whose time is compared with that of the others."""
+
+Subject = Literal["", "roles", "faults", "phases", "stores", "views"]
+"""What a confined breakage concerns; "" concerns everything."""
+
+TWICE: Final = "there are two rows of this index"
+
+_PAIRED: Final = ("send", "ack", "nack")
+_IN_CONTROL: Final = {
+    "connect": None, "subscribe": "session", "unsubscribe": "session", "begin": "transaction", "commit": "transaction", "abort": "transaction",
+}  # fmt: skip
+"""The paired operations of clients that carry no message, and what tells two of one process apart."""
+
+_DELIVERED, _KEPT = 2 * len(_PAIRED) + 1, 2 * len(_PAIRED) + 2
+"""What a row of a part is: 2 n + 1 an invocation of the n-th paired operation, 2 n + 2 its completion, or one of these; 0 is nothing of a part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Breakage:
+    """The row (None: no row in particular) and what is wrong with it; ``of``: what cannot be judged because of it.
+
+    ``follows``: rows that are missing or doubled may have brought it about, so that is looked for and told first.
+    """
+
+    index: int | None
+    cause: str
+    of: Subject = ""
+    follows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one part, or a slice of it, tells of the whole.
+
+    ``sums`` are the power sums of its indexes modulo 2^64, ``low`` and ``high`` the first and last of them, ``knots`` the index and time of some rows, ``keys`` hashes of
+    what must lie in one part (queue and group; queue and producer of what has no group).
+    """
+
+    rows: int = 0
+    sums: tuple[int, int, int] = (0, 0, 0)
+    low: int = FOREVER
+    high: int = -1
+    knots: tuple[Numbers, Numbers] = field(
+        default_factory=lambda: (np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+    )
+    keys: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    broken: Breakage | None = None
+
+
+def step_of(rows: int) -> int:
+    """Of how many rows one is a knot."""
+    return max(1, -(-rows // KNOTS))
+
+
+# --------------------------------------------------------------------------------------------------------------- parts
+
+
+def of_part(rows: Rows, places: Places, step: int, *, keys: bool) -> Look:
+    """Look at the rows of a part that carry messages; ``keys``: it has to hold whole groups."""
+    broken = _first(_of_messages(rows))
+    wanted = keys and (broken is None or broken.follows)
+    hashes = np.fromiter(_keys(rows, places), dtype=np.uint64) if wanted else None
+    return _look(rows.index, rows.time, step, broken, hashes)
+
+
+def _look(
+    index: Numbers,
+    time: Numbers,
+    step: int,
+    broken: Breakage | None,
+    keys: npt.NDArray[np.uint64] | None = None,
+) -> Look:
+    if not len(index) or (broken is not None and not broken.follows):
+        return Look(rows=len(index), broken=broken)
+    plain = index.view(np.uint64)
+    square = plain * plain
+    sums = (int(plain.sum()), int(square.sum()), int(np.dot(square, plain)))
+    knots = (index[::step].copy(), time[::step].copy())
+    nothing = np.zeros(0, dtype=np.uint64)
+    return Look(
+        len(index), sums, int(index[0]), int(index[-1]), knots, nothing if keys is None else keys, broken
+    )
+
+
+def _first(found: Iterable[Breakage | None]) -> Breakage | None:
+    """The first in the order of looking, which is from what is plainest to what follows from it."""
+    follows = None
+    for one in found:
+        if one is not None and not one.follows:
+            return one
+        follows = follows or one
+    return follows
+
+
+def _of_messages(rows: Rows) -> Iterator[Breakage | None]:
+    yield _of_order(rows.index, rows.time)
+    yield from _of_words(rows.index, rows.f, rows.type)
+    what = _what(rows.f, rows.type)
+    nothing = what == 0
+    yield _at(
+        rows, nothing, lambda n: f"{_word(rows.f, n)} {_word(rows.type, n)} is no operation with a message"
+    )
+    kept = what == _KEPT
+    strange = kept != (rows.process < 0)
+    strange |= kept & (rows.process != HARNESS)
+    yield _at(
+        rows,
+        strange,
+        lambda n: f"{_word(rows.f, n)} is of process {_number(rows.process[n])}: {_whose(kept[n])}",
+    )
+    if not rows.session.complete:
+        at = np.flatnonzero((what > 2) & (what != _KEPT))
+        missing = at[rows.session[at] == NONE]
+        if len(missing):
+            yield _null(rows.index, rows.f, int(missing[0]), "session")
+    yield _at(rows, (what > 0) & (what <= 2) & (rows.message == NONE), lambda _: "message is null in a send")
+    for n in range(len(_PAIRED)):
+        yield _pairs(rows, np.flatnonzero(what == 2 * n + 1), np.flatnonzero(what == 2 * n + 2))
+
+
+def _whose(kept: bool) -> str:
+    return f"that is the harness' ({HARNESS})" if kept else "clients are 0 and above"
+
+
+def _of_order(index: Numbers, time: Numbers) -> Breakage | None:
+    """Rows in order of index."""
+    if not len(index):
+        return None
+    if index[0] < 0:
+        at = int(index[0])
+        return Breakage(None, "a row has no index") if at == NONE else Breakage(at, "index is negative")
+    if index[-1] >= FOREVER:
+        return Breakage(int(index[-1]), f"index is beyond {FOREVER - 1:,}, the last that can be judged")
+    same = np.flatnonzero(index[1:] == index[:-1])
+    if len(same):
+        return Breakage(int(index[same[0]]), TWICE)
+    if np.any(time == NONE):
+        return Breakage(int(index[np.flatnonzero(time == NONE)[0]]), "time is null")
+    back = np.flatnonzero(time[1:] < time[:-1])
+    return _back(index, time, int(back[0])) if len(back) else None
+
+
+def _back(index: Numbers, time: Numbers, n: int) -> Breakage:
+    return Breakage(
+        int(index[n + 1]),
+        f"time goes back to {int(time[n + 1])} ns from {int(time[n])} ns at row {int(index[n])}",
+        follows=True,
+    )
+
+
+def _of_words(index: Numbers, f: Texts, type_: Texts) -> Iterator[Breakage | None]:
+    for name, texts in (("type", type_), ("f", f)):
+        null = np.flatnonzero(texts.codes < 0)
+        if len(null):
+            yield Breakage(int(index[null[0]]), f"{name} is null")
+    strange = [code for code, word in enumerate(type_.values) if word not in TYPES]
+    if strange:
+        at = np.flatnonzero(np.isin(type_.codes, strange))
+        if len(at):
+            yield Breakage(
+                int(index[at[0]]),
+                f'type is "{_word(type_, at[0])}": it must be {", ".join(TYPES[:-1])} or {TYPES[-1]}',
+            )
+
+
+def _what(f: Texts, type_: Texts) -> npt.NDArray[np.int8]:
+    table = np.zeros((len(f.values) + 1, len(type_.values) + 1), dtype=np.int8)
+    for i, operation in enumerate(f.values):
+        for j, outcome in enumerate(type_.values):
+            if operation in _PAIRED:
+                table[i, j] = 2 * _PAIRED.index(operation) + (1 if outcome == "invoke" else 2)
+            elif outcome == "ok":
+                table[i, j] = {"deliver": _DELIVERED, "browse": _KEPT}.get(operation, 0)
+    return table[f.codes, type_.codes]
+
+
+def _are(f: Texts, *words: str) -> Flags:
+    """Which rows are of some operations."""
+    table = np.array([word in words for word in f.values] + [False])
+    found: Flags = table[f.codes]
+    return found
+
+
+def _at(rows: Rows, wrong: Flags, words: Callable[[int], str]) -> Breakage | None:
+    if not wrong.any():
+        return None
+    n = int(np.argmax(wrong))
+    return Breakage(int(rows.index[n]), words(n))
+
+
+def _null(index: Numbers, f: Texts, n: int, name: str) -> Breakage:
+    word = _word(f, n)
+    return Breakage(int(index[n]), f"{name} is null in {'an' if word[0] in 'aeiou' else 'a'} {word}")
+
+
+def _word(texts: Texts, n: int) -> str:
+    code = int(texts.codes[n])
+    return "null" if code < 0 else str(texts.values[code])
+
+
+def _number(value: int) -> str:
+    return "null" if value == NONE else str(value)
+
+
+def _pairs(rows: Rows, asked: Numbers, done: Numbers) -> Breakage | None:
+    """Whether each completion of an operation has one invocation of its own before it, by the same process; given the positions of both.
+
+    Almost every message is sent and acknowledged once: then two tables by message say it. Only those that were not are sorted.
+    """
+    ids, answered = rows.id[asked], rows.id[done]
+    question, answer = np.full((2, rows.messages), -1, dtype=np.int32)
+    question[ids] = asked
+    answer[answered] = done
+    of = question[answered]
+    wrong = (of < 0) | (of > done)
+    wrong |= rows.process[np.maximum(of, 0) if len(asked) else done] != rows.process[done]
+    twice = np.concatenate([ids[question[ids] != asked], answered[answer[answered] != done]])
+    found = []
+    if len(twice):
+        many = np.zeros(rows.messages, dtype=bool)
+        many[twice] = True
+        wrong &= ~many[answered]
+        at = np.sort(np.concatenate([asked[many[ids]], done[many[answered]]]))
+        invoke = np.isin(at, asked)
+        found = at[_unpaired(rows.id[at], rows.process[at], invoke, once=rows.message[at] != NONE)].tolist()
+    found += done[wrong].tolist()
+    if not found:
+        return None
+    n = min(found)
+    what = f"{_word(rows.f, n)} of message {_number(rows.message[n])}"
+    process = int(rows.process[n])
+    again = np.any((answered == rows.id[n]) & (rows.process[done] == process) & (done < n))
+    cause = _unpaired_words(what, _word(rows.type, n), process, bool(again))
+    return Breakage(int(rows.index[n]), cause, follows=True)
+
+
+def _unpaired(key: npt.NDArray[Any], process: Numbers, invoke: Flags, *, once: Flags) -> Numbers:
+    """The positions of rows, given in order, that break the pairing: a completion that nothing open asked for; an invocation while that very operation is open (where ``once``)."""
+    order = np.lexsort((np.arange(len(key)), process, key))
+    key, process, invoke, once = key[order], process[order], invoke[order], once[order]
+    new = np.ones(len(key), dtype=bool)
+    new[1:] = (key[1:] != key[:-1]) | (process[1:] != process[:-1])
+    running = np.cumsum(np.where(invoke, 1, -1))
+    before = running - np.where(invoke, 1, -1)
+    open_ = running - before[new][np.cumsum(new) - 1]
+    return np.sort(order[(open_ < 0) | ((open_ > 1) & once)])
+
+
+def _unpaired_words(what: str, type_: str, process: int, again: bool) -> str:
+    if type_ == "invoke":
+        return f"{what} is invoked by process {process}, which has asked for it before and has no answer yet"
+    if again:
+        return f"{type_} of {what} by process {process} is a second completion"
+    return f"{type_} of {what} by process {process} completes what that process has not invoked"
+
+
+def of_key(rows: Rows, places: Places, key: int) -> tuple[int, str] | None:
+    """The index of the first row that has to lie where all of that key do, and what the key stands for."""
+    for n, place in enumerate(rows.place.tolist()):
+        _, queue, group = places.named[place]
+        producer = None if group is not None else max(0, int(rows.producer[np.array([n])][0]))
+        if key_of(queue, group, producer) == key:
+            words = (
+                f'group "{group}"' if group is not None else f"what producer {producer} sent without a group"
+            )
+            return int(rows.index[n]), f'{words} of queue "{queue}"'
+    return None
+
+
+def _keys(rows: Rows, places: Places) -> Iterator[int]:
+    """What must lie in one part. Without a group: all of a producer's; who has none counts as 0, as in the recorder's layout."""
+    here, grouped = marked(rows.place, len(places.named)), places.grouped()
+    for place in np.flatnonzero(here & grouped).tolist():
+        _, queue, group = places.named[place]
+        yield key_of(queue, group, None)
+    if np.any(here & ~grouped):
+        alone = np.flatnonzero(~grouped[rows.place])
+        producer = rows.producer[alone]
+        both = (rows.place[alone].astype(np.int64) << 32) + (
+            np.where(producer == NONE, 0, producer) & 0xFFFFFFFF
+        )
+        for one in pc.unique(pa.array(both)).to_pylist():
+            yield key_of(places.named[one >> 32][1], None, one & 0xFFFFFFFF)
+
+
+def key_of(queue: str | None, group: str | None, producer: int | None) -> int:
+    """A hash of what must lie in one part."""
+    return int.from_bytes(blake2b(repr((queue, group, producer)).encode(), digest_size=8).digest(), "little")
+
+
+# ------------------------------------------------------------------------------------------------------------- control
+
+
+def of_control(table: pa.Table, step: int) -> tuple[Look, list[Breakage]]:
+    """Look at the rows that carry no messages; and every breakage that is confined to what its rows are about."""
+    if not len(table):
+        return Look(), []
+    table = completed(table).unify_dictionaries().combine_chunks()
+    index = numbers_of(table, "index")
+    if np.any(index[1:] < index[:-1]):
+        table = table.take(pa.array(np.argsort(index, kind="stable")))
+        index = numbers_of(table, "index")
+    time = numbers_of(table, "time")
+    broken = _first(_of_control(table, index, time))
+    own = [] if broken is not None else list(_of_observers(table))
+    return _look(index, time, step, broken), own
+
+
+def _of_control(table: pa.Table, index: Numbers, time: Numbers) -> Iterator[Breakage | None]:
+    yield _of_order(index, time)
+    f, type_, process = texts_of(table, "f"), texts_of(table, "type"), numbers_of(table, "process")
+    yield from _of_words(index, f, type_)
+    queue = texts_of(table, "queue").codes
+    messages = _are(f, *_PAIRED, "deliver")
+    for n in np.flatnonzero(messages | (_are(f, "browse") & (queue >= 0)))[:1].tolist():
+        if queue[n] < 0:
+            yield _null(index, f, n, "queue")
+        else:
+            yield Breakage(int(index[n]), f"{_word(f, n)} of a message lies among the rows that carry none")
+    known = _are(f, *_IN_CONTROL, "disconnect")
+    for n in np.flatnonzero((process >= 0) & ~known)[:1].tolist():
+        yield Breakage(int(index[n]), f'f is "{_word(f, n)}": no client does that')
+    for n in np.flatnonzero((process < HARNESS) | (known & (process < 0)))[:1].tolist():
+        yield Breakage(int(index[n]), f"{_word(f, n)} of process {_number(process[n])}, which is no client")
+    for name, words in (
+        ("session", ("subscribe", "unsubscribe", "disconnect")),
+        ("transaction", ("begin", "commit", "abort")),
+    ):
+        for n in np.flatnonzero(_are(f, *words) & (numbers_of(table, name) == NONE))[:1].tolist():
+            yield _null(index, f, n, name)
+    for n in np.flatnonzero(_are(f, "disconnect") & (type_.codes != type_.code("info")))[:1].tolist():
+        yield Breakage(int(index[n]), f"disconnect is {_word(type_, n)}: it must be info")
+    for operation, column in _IN_CONTROL.items():
+        at = np.flatnonzero(_are(f, operation) & (process >= 0))
+        if not len(at):
+            continue
+        number = np.zeros(len(at), dtype=np.int64) if column is None else numbers_of(table, column)[at]
+        invoke = type_.codes[at] == type_.code("invoke")
+        wrong = _unpaired(number, process[at], invoke, once=np.ones(len(at), dtype=bool))
+        for n in wrong[:1].tolist():
+            again = (number == number[n]) & (process[at] == process[at[n]]) & ~invoke
+            what = operation if column is None else f"{operation} of {column} {int(number[n])}"
+            cause = _unpaired_words(what, _word(type_, at[n]), int(process[at[n]]), bool(np.any(again[:n])))
+            yield Breakage(int(index[at[n]]), cause, follows=True)
+
+
+_OBSERVED: Final[Mapping[tuple[int, str], tuple[Subject, tuple[str, ...]]]] = {
+    (MONITOR, "role"): ("roles", ("broker", "role", "time_low", "time_high")),
+    (MONITOR, "takeover"): ("roles", ("broker", "node_id", "time_low", "time_high")),
+    (MONITOR, "replication"): ("roles", ("broker", "value", "time_low", "time_high")),
+    (HARNESS, "phase"): ("phases", ("value",)),
+    (HARNESS, "restart"): ("phases", ()),
+    (HARNESS, "browse"): ("stores", ()),
+    (HARNESS, "view"): ("views", ("broker",)),
+}
+"""What observers write, what it is about, and what it must say."""
+_OF: Final[Mapping[int, Subject]] = {NEMESIS: "faults", MONITOR: "roles", HARNESS: "phases"}
+
+
+def _of_observers(table: pa.Table) -> Iterator[Breakage]:
+    """Every row of the monitor, the nemesis and the harness that is not what it must be. They are few."""
+    names = ["index", "process", "type", "f", "broker", "node_id", "role", "time_low", "time_high", "value"]
+    rows = table.filter(pc.less(table["process"], 0)).select(names).to_pylist()
+    faults: dict[tuple[str, str], str] = {}
+    for row in rows:
+        if row["process"] == NEMESIS:
+            cause = _of_fault(row, faults)
+            of: Subject = "faults"
+        else:
+            of, needed = _OBSERVED.get((row["process"], row["f"]), (_OF[row["process"]], None))
+            cause = _of_observer(row, needed)
+        if cause:
+            yield Breakage(row["index"], cause, of)
+
+
+def _of_observer(row: Mapping[str, Any], needed: Sequence[str] | None) -> str:
+    f, type_ = row["f"], row["type"]
+    who = "monitor" if row["process"] == MONITOR else "harness"
+    if needed is None:
+        return f'f is "{f}": the {who} records nothing of that name'
+    if type_ == "invoke" or (type_ != "info" and f not in ("browse", "view")):
+        return f"{f} of the {who} is {type_}: it has no invocation and must be info"
+    if f == "view" and type_ == "ok":
+        needed = (*needed, "value", "time_low", "time_high")
+    if f == "browse" and type_ == "ok":
+        needed = ("broker",)
+    null = [name for name in needed if row[name] is None]
+    if null:
+        return f"{null[0]} is null in a {f}"
+    if f == "view" and type_ == "ok":
+        told = _json(row["value"])
+        if told is None:
+            return f"value is not a JSON object: {row['value']!r:.60}"
+        missing = [name for name in ("kind", "key") if not isinstance(told.get(name), str)]
+        if missing:
+            return f'value has no text "{missing[0]}": {row["value"]!r:.60}'
+        if not isinstance(told.get("value"), str | None):
+            return f'"value" is neither a text nor null: {row["value"]!r:.60}'
+    return ""
+
+
+def _of_fault(row: Mapping[str, Any], known: dict[tuple[str, str], str]) -> str:
+    told = _json(row["value"])
+    if told is None:
+        return f"value is not a JSON object: {row['value']!r:.60}"
+    label, f, type_ = told.get("label"), row["f"], row["type"]
+    if not isinstance(label, str):
+        return f'value has no text "label": {row["value"]!r:.60}'
+    before = known.get((label, f))
+    known[label, f] = type_
+    if type_ == "invoke":
+        return "" if before is None else f"{f} of fault {label} is invoked again"
+    if before is None:
+        return f"{type_} of {f} of fault {label} completes what was not invoked"
+    return "" if before == "invoke" else f"{type_} of {f} of fault {label} is a second completion"
+
+
+def _json(text: str | None) -> Mapping[str, Any] | None:
+    try:
+        value = json.loads(text or "")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+# ----------------------------------------------------------------------------------------------------------- the whole
+
+
+def of_whole(
+    looks: Sequence[Look], ask: Spans, spread: Callable[[], Breakage | None] = lambda: None
+) -> Breakage | None:
+    """What breaks the form of all parts together, of which ``ask`` tells spans of the index; ``spread`` finds what lies in several and must not."""
+    broken = [look.broken for look in looks if look.broken is not None]
+    first = min(broken, key=lambda one: (one.follows, -1 if one.index is None else one.index), default=None)
+    if first is not None and not first.follows:
+        return first
+    rows = sum(look.rows for look in looks)
+    if not rows:
+        return None
+    index = np.concatenate([look.knots[0] for look in looks])
+    time = np.concatenate([look.knots[1] for look in looks])
+    order = np.argsort(index, kind="stable")
+    back = np.flatnonzero(np.diff(time[order]) < 0)
+    low, high = min(look.low for look in looks), max(look.high for look in looks)
+    sums = tuple(sum(look.sums[n] for look in looks) % 2**64 for n in range(3))
+    if (low, high) != (0, rows - 1) or sums != _power_sums(rows):
+        return _hole(rows, ask)
+    return spread() or first or (_back(index[order], time[order], int(back[0])) if len(back) else None)
+
+
+def _power_sums(rows: int) -> tuple[int, int, int]:
+    """Of 0 to rows - 1, modulo 2^64."""
+    first = rows * (rows - 1) // 2
+    return first % 2**64, (rows - 1) * rows * (2 * rows - 1) // 6 % 2**64, first * first % 2**64
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """How many rows there are in each of some equal spans of the index, and the sum of their indexes modulo 2^64."""
+
+    count: Numbers
+    total: npt.NDArray[np.uint64]
+
+
+def spans(index: Numbers, low: int, width: int, count: int) -> Span:
+    """Of indexes in order, in ``count`` spans of ``width`` from ``low`` on."""
+    edges = np.searchsorted(index, low + np.arange(count + 1, dtype=np.int64) * width)
+    running = np.concatenate(
+        [np.zeros(1, dtype=np.uint64), np.cumsum(index.view(np.uint64), dtype=np.uint64)]
+    )
+    return Span(np.diff(edges), np.diff(running[edges]))
+
+
+Spans = Callable[[int, int, int], Sequence[Span]]
+"""From where on, of what width, how many: what each part has in them."""
+_SPANS: Final = 4096
+
+
+def _hole(rows: int, ask: Spans) -> Breakage:
+    """The first index that is missing or doubled, found by asking for spans that become ever smaller; the history has so many rows, none of them below 0."""
+    low, width = 0, max(1, -(-FOREVER // _SPANS))
+    while True:
+        some = ask(low, width, _SPANS)
+        count = np.sum([span.count for span in some], axis=0)
+        total = np.sum([span.total for span in some], axis=0, dtype=np.uint64)
+        first = (low + np.arange(_SPANS, dtype=np.uint64) * np.uint64(width)).astype(np.uint64)
+        # Where the history ends is not known yet: everything from the last row on counts as there.
+        size = np.clip(rows - first.astype(np.int64), 0, width)
+        doubled = first.astype(np.int64) * size + size * (size - 1) // 2
+        wrong = np.flatnonzero((count != size) | (total != doubled.view(np.uint64)))
+        if not len(wrong):
+            return Breakage(None, "index is not dense: some are missing and as many are doubled")
+        n = int(wrong[0])
+        low += n * width
+        if width == 1:
+            if count[n]:
+                return Breakage(low, TWICE)
+            return Breakage(
+                low, "there is no row of this index: rows were cut out, or are in a file that is not here"
+            )
+        width = max(1, -(-width // _SPANS))
+
+
+def of_tables(messages: pa.Table, control: pa.Table) -> Breakage | None:
+    """A whole history, its rows with messages and the others; what is confined, too."""
+    step = step_of(len(messages) + len(control))
+    places = Places()
+    carried = of_part(from_table(messages, places), places, step, keys=False)
+    look, confined = of_control(control, step)
+    index = np.sort(
+        np.concatenate([numbers_of(some.combine_chunks(), "index") for some in (messages, control)])
+    )
+    whole = of_whole([carried, look], lambda low, width, count: [spans(index, low, width, count)])
+    return whole or next(iter(confined), None)
+
+
+def of_schema(schema: pa.Schema, required: Iterable[str]) -> str:
+    """What is wrong with the columns of a file; "" if nothing is. Texts may be plain or by dictionary."""
+    for name in required:
+        if name not in schema.names:
+            return f'it has no column "{name}"'
+    for expected in SCHEMA:
+        if expected.name in schema.names:
+            found = schema.field(expected.name).type
+            text = pa.types.is_dictionary(expected.type) or pa.types.is_string(expected.type)
+            plain = found.value_type if pa.types.is_dictionary(found) else found
+            right = (
+                pa.types.is_string(plain) or pa.types.is_large_string(plain)
+                if text
+                else found == expected.type
+            )
+            if not right:
+                return f'its column "{expected.name}" is {found}: it must be {"string" if text else expected.type}'
+    return ""

@@ -1,0 +1,90 @@
+"""The look at a history before it is judged: what each part was seen to be, put together, and the line that says where it is broken.
+
+What is looked for and why it costs little is in ``checkers.breakage``; here is who is asked. Parts are looked at in the same job as the rules, so that
+nothing is read twice; of a history that is broken no answer of a rule is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from checkers import breakage, part
+from checkers.breakage import Breakage, Look, Subject
+from checkers.rows import numbers_of
+from checkers.source import HistoryError, Source
+
+NOT_JUDGED: Final[Mapping[Subject, frozenset[str]]] = {
+    "roles": frozenset({"split-brain", "double-takeover", "zombie", "resurrected"}),
+    "faults": frozenset({"unavailable"}),
+    "phases": frozenset({"unavailable", "not-recovered"}),
+    "stores": frozenset({"lost", "stuck", "resurrected"}),
+    "views": frozenset({"diverged"}),
+}
+"""What takes the control rows of a subject to be told: as a finding, or as its excuse."""
+
+
+class Inspection:
+    """Of one history. ``confined``: control rows that spoil what is told of their subject and nothing else."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.step = breakage.step_of(source.rows)
+        self._control, self.confined = breakage.of_control(source.control, self.step)
+        if self._control.broken is not None and not self._control.broken.follows:
+            raise self.error(self._control.broken)
+
+    def error(self, broken: Breakage) -> HistoryError:
+        """The one line."""
+        return HistoryError(self.line(broken))
+
+    def line(self, broken: Breakage) -> str:
+        """File, row and cause."""
+        where = self._source.holding(broken.index)
+        return (
+            f"{where}: {broken.cause}"
+            if broken.index is None
+            else f"{where}: row {broken.index}: {broken.cause}"
+        )
+
+    def judged(self, looks: Mapping[int, Sequence[Look]]) -> None:
+        """Raises HistoryError for the first row of the parts, by number, that breaks the form, or if the parts together are no whole."""
+        every = [self._control, *(look for some in looks.values() for look in some)]
+        keys = {number: [look.keys for look in some] for number, some in looks.items()}
+        broken = breakage.of_whole(every, self._spans, lambda: self._spread(keys))
+        if broken is not None:
+            raise self.error(broken)
+
+    def _spans(self, low: int, width: int, count: int) -> list[breakage.Span]:
+        asked = self._source.ask(partial(part.spans, low=low, width=width, count=count))
+        control = np.sort(numbers_of(self._source.control, "index"))
+        return [
+            breakage.spans(control, low, width, count),
+            *(span for some in asked.values() for span in some),
+        ]
+
+    def _spread(self, keys: Mapping[int, Sequence[Any]]) -> Breakage | None:
+        """The first row of a group that lies in several parts."""
+        mine = {number: np.unique(np.concatenate(some)) for number, some in keys.items() if some}
+        if len(mine) < 2:
+            return None
+        found, counts = np.unique(np.concatenate(list(mine.values())), return_counts=True)
+        if not np.any(counts > 1):
+            return None
+        key = int(found[counts > 1][0])
+        several = [number for number, some in mine.items() if key in some]
+        named = self._source.ask(partial(part.keyed, key=key), several)
+        (index, words), (other, _), *_ = sorted(one for some in named.values() for one in some)
+        elsewhere = self._source.holding(other)
+        return Breakage(
+            index,
+            f"{words} is in {elsewhere}, too: all rows of a group, or of a producer without groups, must be in one file",
+        )
+
+
+def looks_of(given: Iterable[tuple[int, Mapping[str, Sequence[Any]]]]) -> dict[int, list[Look]]:
+    """What each part was seen to be, by its number."""
+    return {number: list(some.get(part.LOOK, ())) for number, some in given}

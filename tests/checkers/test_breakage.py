@@ -1,0 +1,401 @@
+"""What is no history is refused in one line that names file, row and cause, by both judges; what is one is judged."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from checker_rows import MS, Row, o, phase, table
+from damaged import correct
+
+from checkers import api, breakage
+from checkers.breakage import of_tables
+from checkers.source import with_messages
+from harness import partition
+from harness.history import to_batch
+from harness.interface import TestSpec
+from harness.simulate import simulate
+
+OPTIONS = api.CheckOptions(unavailable_bound_s=1000, recovery_bound_s=1000)
+
+
+def whole() -> list[Row]:
+    """A history in which something of everything happens, and nothing is wrong."""
+    rows: list[Row] = []
+
+    def add(process: int, type_: str, f: str, message: int | None = None, **columns: Any) -> None:
+        rows.append(o(len(rows), process, type_, f, message, **columns))
+
+    add(-3, "info", "phase", value="load")
+    add(-2, "info", "role", broker="a1", node_id="n", role="live", time_low=0, time_high=MS)
+    add(5, "invoke", "connect")
+    add(5, "ok", "connect", broker="a1", connection=1)
+    for session in (1, 2):
+        add(5, "invoke", "subscribe", session=session)
+        add(5, "ok", "subscribe", session=session, broker="a1")
+    told = '{"label": "kill-1", "nodes": ["a2"]}'
+    add(-1, "invoke", "kill", value=told)
+    for message in range(1, 41):
+        group = f"g{message % 5}"
+        place = {"group": group, "producer": 1, "sequence": (message - 1) // 5}
+        add(1, "invoke", "send", message, digest=message, **place)
+        add(1, "ok", "send", message, broker="a1", **place)
+        add(9, "ok", "deliver", message, session=1, broker="a1", redelivered=False, digest=message, **place)
+        add(6, "invoke", "ack", message, session=1, **place)
+        add(6, "ok", "ack", message, session=1, broker="a1", **place)
+    for message in range(41, 45):
+        alone = {"group": None, "producer": message, "sequence": 0}
+        add(1, "invoke", "send", message, digest=message, **alone)
+        add(1, "info", "send", message, **alone)
+    add(-1, "info", "kill", value='{"label": "kill-1", "bit": true}')
+    add(7, "invoke", "begin", transaction=1)
+    add(7, "ok", "begin", transaction=1, broker="a1")
+    add(7, "invoke", "commit", transaction=1)
+    add(7, "ok", "commit", transaction=1, broker="a1")
+    add(5, "invoke", "unsubscribe", session=1)
+    add(5, "ok", "unsubscribe", session=1, broker="a1")
+    add(9, "info", "disconnect", session=2, broker="a1")
+    for value in ("heal", "recovered", "drain", "browse"):
+        rows.append(phase(len(rows), value))
+    add(-3, "ok", "browse", broker="a1")
+    add(
+        -3,
+        "ok",
+        "view",
+        broker="a1",
+        time_low=2,
+        time_high=1,
+        value='{"kind": "members", "key": "n", "value": "a1"}',
+    )
+    rows.append(phase(len(rows), "end"))
+    return rows
+
+
+def store(directory: Path, rows: list[Row], parts: int = 4) -> Path:
+    """As the recorder lays it out."""
+    directory.mkdir(exist_ok=True)
+    partition.write(directory, table(rows).to_batches(), parts)
+    return directory
+
+
+def row(rows: list[Row], f: str, type_: str, nth: int = 0) -> Row:
+    return [r for r in rows if (r["f"], r["type"]) == (f, type_)][nth]
+
+
+def put(f_: str, type_: str, /, **columns: Any) -> Callable[[list[Row]], None]:
+    """Other values in one row."""
+
+    def edit(rows: list[Row]) -> None:
+        row(rows, f_, type_, -1).update(columns)
+
+    return edit
+
+
+def cut(low: int, high: int) -> Callable[[list[Row]], None]:
+    return lambda rows: rows.__delitem__(slice(low, high))
+
+
+def renumbered(
+    f: str, type_: str, edit: Callable[[Row, list[Row]], list[Row]]
+) -> Callable[[list[Row]], None]:
+    """One row replaced by others, and all indexes dense again."""
+
+    def change(rows: list[Row]) -> None:
+        one = row(rows, f, type_, 3)
+        at = rows.index(one)
+        rows[at : at + 1] = edit(one, rows)
+        times = sorted(r["time"] for r in rows)
+        for n, r in enumerate(rows):
+            r["index"], r["time"] = n, times[n]
+
+    return change
+
+
+def again(one: Row, rows: list[Row]) -> list[Row]:
+    return [one, dict(one)]
+
+
+def gone(one: Row, rows: list[Row]) -> list[Row]:
+    return []
+
+
+def shifted(by: int) -> Callable[[list[Row]], None]:
+    def edit(rows: list[Row]) -> None:
+        for r in rows:
+            r["index"] += by
+
+    return edit
+
+
+def everywhere(column: str, f: str | None = None) -> Callable[[list[Row]], None]:
+    def edit(rows: list[Row]) -> None:
+        for r in rows:
+            if f is None or r["f"] == f:
+                r.pop(column, None)
+
+    return edit
+
+
+BROKEN: dict[str, tuple[Callable[[list[Row]], None], str]] = {
+    "an index twice": (put("send", "ok", index=60), r"row 60: there are two rows of this index"),
+    "an index twice, in a part and in control": (put("view", "ok", index=60), r"row 60: there are two rows of this index"),
+    "a gap": (lambda rows: [r.update(index=r["index"] + 1) for r in rows[70:]] and None, r"row 70: there is no row of this index"),
+    "rows cut out": (cut(70, 90), r"row 70: there is no row of this index"),
+    "rows cut out at the beginning": (cut(0, 3), r"row 0: there is no row of this index"),
+    "an index that is negative": (put("send", "ok", index=-5), r"row -5: index is negative"),
+    "all indexes negative": (shifted(-1000), r"row -\d+: index is negative"),
+    "an index beyond 2^32": (shifted(2**32), r"index is beyond 4,294,967,294"),
+    "time that goes back": (put("ack", "ok", time=1), r"row \d+: time goes back to 1 ns"),
+    "time that goes back in control": (put("commit", "ok", time=1), r"control\.parquet: row \d+: time goes back to 1 ns"),
+    "time of control that goes on": (put("commit", "ok", time=10**15), r"time goes back"),
+    "an unknown type": (put("send", "ok", type="done"), r'type is "done": it must be invoke, ok, fail or info'),
+    "an unknown operation": (put("commit", "ok", f="committed"), r'f is "committed": no client does that'),
+    "an unknown operation with a message": (put("ack", "ok", f="acknowledge"), r'f is "acknowledge"'),
+    "a delivery that is invoked": (put("deliver", "ok", type="invoke"), r"deliver invoke is no operation"),
+    "a send of the monitor": (put("send", "ok", process=-2), r"send is of process -2"),
+    "a queue that is null everywhere": (everywhere("queue"), r"row \d+: queue is null in a (send|deliver)"),
+    "a queue that is null once": (put("ack", "ok", queue=None), r"control\.parquet: row \d+: queue is null in an ack"),
+    "a session that is null everywhere": (everywhere("session"), r"session is null in a"),
+    "a session that is null in deliveries": (everywhere("session", "deliver"), r"session is null in a deliver"),
+    "a session that is null in one disconnect": (put("disconnect", "info", session=None), r"session is null in a disconnect"),
+    "a message that is null in a send": (put("send", "ok", message=None), r"message is null in a send"),
+    "a transaction that is null": (put("commit", "ok", transaction=None), r"transaction is null in a commit"),
+    "two completions": (renumbered("ack", "ok", again), r"ok of ack of message \d+ by process 6 is a second completion"),
+    "a send completed twice": (renumbered("send", "ok", again), r"ok of send of message \d+ by process 1 is a second completion"),
+    "ok without invoke": (renumbered("send", "invoke", gone), r"ok of send of message \d+ by process 1 completes what that process has not invoked"),
+    "ok by another process": (renumbered("send", "ok", lambda one, _: [{**one, "process": 3}]), r"by process 3 completes what that process has not invoked"),
+    "an ack without invoke": (renumbered("ack", "invoke", gone), r"ok of ack of message \d+ by process 6 completes what"),
+    "an answer before its question": (renumbered("send", "invoke", lambda one, rows: [{**one, "type": "ok"}]), r"send of message"),
+    "an ack that is invoked while it is open": (renumbered("ack", "invoke", again), r"ack of message \d+ is invoked by process 6, which has asked for it before"),
+    "a commit without invoke": (lambda rows: _without(rows, "commit", "invoke"), r"ok of commit of transaction 1 by process 7 completes what"),
+    "a begin completed twice": (lambda rows: _doubled(rows, "begin", "ok"), r"ok of begin of transaction 1 by process 7 is a second completion"),
+    "a connect without invoke": (lambda rows: _without(rows, "connect", "invoke"), r"ok of connect by process 5 completes what"),
+    "a subscribe completed twice": (lambda rows: _doubled(rows, "subscribe", "ok"), r"ok of subscribe of session 2 by process 5 is a second"),
+    "an unsubscribe without invoke": (lambda rows: _without(rows, "unsubscribe", "invoke"), r"ok of unsubscribe of session 1"),
+    "a disconnect that is invoked": (put("disconnect", "info", type="invoke"), r"disconnect is invoke: it must be info"),
+    "a fault completed twice": (lambda rows: _doubled(rows, "kill", "info"), r"info of kill of fault kill-1 is a second completion"),
+    "a fault that was not invoked": (lambda rows: _without(rows, "kill", "invoke"), r"info of kill of fault kill-1 completes what was not invoked"),
+    "a fault without JSON": (put("kill", "info", value="kill-1"), r"value is not a JSON object: 'kill-1'"),
+    "a fault without a label": (put("kill", "info", value="{}"), r'value has no text "label"'),
+    "a view without JSON": (put("view", "ok", value='{"kind": '), r"value is not a JSON object"),
+    "a view of nothing": (put("view", "ok", value='{"kind": "members"}'), r'value has no text "key"'),
+    "a phase without a name": (put("phase", "info", value=None), r"value is null in a phase"),
+    "a role at no time": (put("role", "info", time_low=None), r"time_low is null in a role"),
+    "a row of the monitor that it does not write": (put("role", "info", f="mood"), r'f is "mood": the monitor records nothing of that name'),
+}  # fmt: skip
+
+
+def _without(rows: list[Row], f: str, type_: str) -> None:
+    at = rows.index(row(rows, f, type_))
+    del rows[at]
+    for n, r in enumerate(rows):
+        r["index"], r["time"] = n, n * MS
+
+
+def _doubled(rows: list[Row], f: str, type_: str) -> None:
+    at = rows.index(row(rows, f, type_, -1))
+    rows.insert(at, dict(rows[at]))
+    for n, r in enumerate(rows):
+        r["index"], r["time"] = n, n * MS
+
+
+def broken(case: str) -> list[Row]:
+    rows = [dict(r) for r in whole()]
+    BROKEN[case][0](rows)
+    return [{k: v for k, v in r.items() if v is not None} for r in rows]
+
+
+def refused(directory: Path, spark: Any = None) -> str:
+    with pytest.raises(api.HistoryError) as caught:
+        api.check(directory, OPTIONS, spark)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert str(directory) in text
+    return text
+
+
+def test_a_whole_history_is_judged(tmp_path):
+    verdict = api.check(store(tmp_path / "s", whole()), OPTIONS)
+    assert (verdict.valid, verdict.findings) == (True, ())
+
+
+@pytest.mark.parametrize("case", BROKEN)
+@pytest.mark.parametrize("parts", [1, 4])
+def test_what_is_broken_is_refused_in_one_line(tmp_path, case, parts):
+    text = refused(store(tmp_path / "s", broken(case), parts))
+    assert re.search(BROKEN[case][1], text), text
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_broken_is_refused_wherever_it_lies(tmp_path, case):
+    rows = table(broken(case))
+    half = len(rows) // 2
+    for name, some in (("a.parquet", rows.slice(half)), ("b.parquet", rows.slice(0, half))):
+        pq.write_table(some, tmp_path / name)
+    assert re.search(BROKEN[case][1].replace("control\\.", "[ab]."), refused(tmp_path))
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_history_in_one_table_is_looked_at_in_the_same_way(case):
+    rows = table(broken(case))
+    carried = with_messages(rows)
+    found = of_tables(rows.filter(carried), rows.filter(pc.invert(carried)))
+    assert found is not None
+    told = found.cause if found.index is None else f"row {found.index}: {found.cause}"
+    assert re.search(BROKEN[case][1].replace(r"control\.parquet: ", ""), told), told
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "case",
+    [
+        "an index twice",
+        "a gap",
+        "an index beyond 2^32",
+        "time that goes back",
+        "a session that is null in deliveries",
+        "two completions",
+        "a begin completed twice",
+    ],
+)
+def test_what_is_broken_is_refused_by_spark_too(spark, tmp_path, case):
+    laid_out = store(tmp_path / "s", broken(case))
+    assert re.search(BROKEN[case][1], refused(laid_out, spark))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "case", ["rows cut out", "two completions", "an index twice", "a queue that is null everywhere"]
+)
+def test_what_is_broken_is_refused_where_spark_moves_the_rows(spark, tmp_path, case):
+    pq.write_table(table(broken(case)), tmp_path / "a.parquet")
+    assert re.search(BROKEN[case][1], refused(tmp_path, spark))
+
+
+def _split(history: Path) -> None:
+    """The rows of one part in two."""
+    part = next(
+        file for file in sorted(history.glob("part-*")) if "g1" in pq.read_table(file)["group"].to_pylist()
+    )
+    rows = pq.read_table(part)
+    pq.write_table(rows.slice(len(rows) // 2), part)
+    pq.write_table(rows.slice(0, len(rows) // 2), history / "part-00009.parquet")
+
+
+def _split_alone(history: Path) -> None:
+    """What one producer sent without a group in two parts."""
+    for file in sorted(history.glob("part-*")):
+        rows = pq.read_table(file)
+        mine = pc.fill_null(pc.equal(rows["producer"], 42), False)
+        half = pc.and_(mine, pc.equal(rows["type"].cast(pa.string()), "invoke"))
+        if pc.any(half).as_py():
+            pq.write_table(rows.filter(pc.invert(half)), file)
+            pq.write_table(rows.filter(half), history / "part-00009.parquet")
+
+
+def _twice(history: Path) -> None:
+    first = min(history.glob("part-*"))
+    shutil.copy(first, history / "part-00009.parquet")
+
+
+def _as(column: str, type_: pa.DataType) -> Callable[[Path], None]:
+    def edit(history: Path) -> None:
+        first = min(history.glob("part-*"))
+        rows = pq.read_table(first)
+        at = rows.column_names.index(column)
+        pq.write_table(rows.set_column(at, column, pc.cast(rows[column], type_, safe=False)), first)
+
+    return edit
+
+
+def _control_in_a_part(history: Path) -> None:
+    first = min(history.glob("part-*"))
+    rows, control = pq.read_table(first), pq.read_table(history / "control.parquet")
+    pq.write_table(pa.concat_tables([rows, control.slice(0, 1)]), first)
+    pq.write_table(control.slice(1), history / "control.parquet")
+
+
+def _part_in_control(history: Path) -> None:
+    first = min(history.glob("part-*"))
+    rows, control = pq.read_table(first), pq.read_table(history / "control.parquet")
+    pq.write_table(pa.concat_tables([control, rows.slice(0, 1)]), history / "control.parquet")
+    pq.write_table(rows.slice(1), first)
+
+
+def _garbled(history: Path) -> None:
+    first = min(history.glob("part-*"))
+    data = bytearray(first.read_bytes())
+    data[4:400] = bytes(396)
+    first.write_bytes(data)
+
+
+SPREAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a group over two files": (_split, r'part-0000\d\.parquet: row \d+: group "g\d" of queue "q" is in .*part-00009\.parquet, too|part-00009.*is in .*part-0000\d'),
+    "a producer without groups over two files": (_split_alone, r'row \d+: what producer 42 sent without a group of queue "q" is in .*, too'),
+    "a part file twice": (_twice, r"part-0000\d\.parquet and .*part-00009\.parquet: row \d+: there are two rows of this index"),
+    "an index of texts": (_as("index", pa.string()), r'its column "index" is string: it must be int64'),
+    "times as floating point numbers": (_as("time", pa.float64()), r'its column "time" is double: it must be int64'),
+    "messages in half the width": (_as("message", pa.int32()), r'its column "message" is int32: it must be int64'),
+    "operations as numbers": (_as("process", pa.string()), r'its column "process" is string: it must be int32'),
+    "a control row in a part": (_control_in_a_part, r"part-0000\d\.parquet: row 0: phase info is no operation with a message"),
+    "a message in control": (_part_in_control, r"control\.parquet: row \d+: \w+ of a message lies among the rows that carry none"),
+    "a part that cannot be read": (_garbled, r"part-0000\d\.parquet.* can(not)? be read: "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SPREAD)
+def test_what_does_not_lie_as_it_must_is_refused(tmp_path, case):
+    history = store(tmp_path / "s", whole()) / "history"
+    SPREAD[case][0](history)
+    assert re.search(SPREAD[case][1], text := refused(tmp_path / "s")), text
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "case", ["a group over two files", "a part file twice", "a part that cannot be read"]
+)
+def test_what_does_not_lie_as_it_must_is_refused_by_spark_too(spark, tmp_path, case):
+    history = store(tmp_path / "s", whole()) / "history"
+    SPREAD[case][0](history)
+    assert re.search(SPREAD[case][1], text := refused(tmp_path / "s", spark)), text
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_histories_of_a_correct_broker_are_whole_and_so_is_each_prefix(seed):
+    rows = correct(seed, transactions=bool(seed % 2))
+    for end in (len(rows), len(rows) // 2, 3, 1):
+        assert of_rows(rows[:end]) is None, rows[:end]
+
+
+def of_rows(rows: list[Row]) -> breakage.Breakage | None:
+    whole = table(rows)
+    carried = with_messages(whole)
+    return of_tables(whole.filter(carried), whole.filter(pc.invert(carried)))
+
+
+@pytest.mark.parametrize(
+    ("policy", "nemeses"),
+    [
+        ("replication", ("partition", "kill", "pause")), ("shared-store", ("kill", "nfs-disconnect")), ("ha-database", ("kill", "database-disconnect")),
+        ("multi-instance", ("stop", "kill")), ("standalone", ("kill", "pause")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("workload", ["groups", "queue"])
+def test_what_the_harness_records_is_whole_wherever_it_is_killed(policy, nemeses, workload):
+    spec = TestSpec(
+        name="look", policy=policy, nemeses=nemeses, workload=workload, pairs=1, time_limit_s=4, recovery_bound_s=15, quiet_period_s=0.3,
+    )  # fmt: skip
+    recorded = simulate(spec, judge=False).recorded
+    whole = pa.Table.from_batches([to_batch(list(recorded))])
+    carried = with_messages(whole)
+    for end in (len(whole), *random.Random(policy).sample(range(len(whole)), 5)):
+        some, mine = whole.slice(0, end), carried.slice(0, end)
+        assert of_tables(some.filter(mine), some.filter(pc.invert(mine))) is None, end
