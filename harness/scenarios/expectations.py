@@ -208,6 +208,33 @@ class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
         return "" if fits else f"the slowest send took {slowest / 1e9:.1f} s"
 
 
+class Ends(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker ends by itself so long after a moment: neither sooner nor later. For one that no fault ends."""
+
+    broker: str
+    after: str
+    least_s: float = 0.0
+    most_s: float
+
+    def __str__(self) -> str:
+        return f"{self.broker} ends {self.least_s:g} to {self.most_s:g} s after {self.after}"
+
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
+        moment = seen.moments.get(self.after)
+        ends = (
+            row["time"]
+            for row in seen.control
+            if row["f"] == "role" and row["role"] == "stopped" and row["broker"] == self.broker
+        )
+        end = next((time for time in ends if moment is not None and time >= moment), None)
+        if moment is None or end is None:
+            return f"{self.broker}'s end after {self.after}: never"
+        took_s = (end - moment) / 1e9
+        fits = self.least_s <= took_s <= self.most_s
+        return "" if fits else f"{self.broker}'s end after {self.after}: {took_s:.1f} s"
+
+
 class AtStake(msgspec.Struct, frozen=True, kw_only=True):
     """A guard: when the fault came, at least so many messages that the broker had taken waited for a consumer. With nothing to lose nothing is shown, and the run is unknown."""
 

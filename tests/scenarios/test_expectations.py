@@ -9,6 +9,7 @@ from checkers.schema import COLUMNS, HARNESS, MONITOR, NEMESIS
 from harness.interface import Fault, Schedule, TestSpec
 from harness.scenarios.expectations import (
     AtStake,
+    Ends,
     Exactly,
     Moved,
     Reported,
@@ -180,6 +181,20 @@ def scenario(**fields):
         schedule=Schedule(faults=(Fault(kind="kill", start_s=1.0),)),
         **fields,
     )
+
+
+def stopped(broker, second):
+    return row(MONITOR, "info", "role", second, broker=broker, role="stopped")
+
+
+def test_a_broker_ends_by_itself_neither_sooner_nor_later():
+    run = seen([fault("nfs-stall-1", second=3), stopped("a2", 3), stopped("a1", 1), stopped("a1", 7)])
+    ends = Ends(broker="a1", after="nfs-stall-1", least_s=3, most_s=5)
+    assert ends.wrong(run) == ""
+    assert str(ends) == "a1 ends 3 to 5 s after nfs-stall-1"
+    assert Ends(broker="a1", after="nfs-stall-1", most_s=3).wrong(run) == "a1's end after nfs-stall-1: 4.0 s"
+    assert Ends(broker="a1", after="kill-1", most_s=9).wrong(run) == "a1's end after kill-1: never"
+    assert Ends(broker="b1", after="nfs-stall-1", most_s=9).wrong(run) == "b1's end after nfs-stall-1: never"
 
 
 def test_a_run_with_nothing_to_lose_is_unknown():
