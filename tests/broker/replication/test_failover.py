@@ -25,6 +25,41 @@ async def test_rp1_the_backup_has_what_a_killed_live_answered(cluster):
 
 
 @cluster_test()
+async def test_a_queue_that_was_deleted_is_on_no_backup(cluster):
+    """With what was in it, large bodies and pages too; what is sent to it later makes it anew."""
+    settings = {"address-settings.#.max-size-bytes": 40_000, "address-settings.#.page-size-bytes": 4096}
+    for node in cluster.nodes.values():
+        node.properties |= settings
+    await cluster.start_pair()
+    client = await cluster.client("a1")
+    await client.send("kept", "k")
+    for number in range(40):
+        await client.send("doomed", f"{number}:" + "x" * 3000)
+    await client.send("doomed", "large" * 50_000)
+    refused = await cluster["a1"].ask(command="delete", queue="doomed")
+    assert "41 messages" in refused["error"]
+    deleted = await cluster["a1"].ask(command="delete", queue="doomed", **{"remove-messages": True})
+    assert deleted["purged"] == 41
+    await cluster.kill("a1")
+    await until(lambda: cluster["a2"].is_role("live"), "a2 is live")
+    assert [queue["name"] for queue in (await cluster["a2"].ask(command="status"))["queues"]] == ["kept"]
+    assert await cluster["a2"].stored() == ["k"]
+    await until(
+        lambda: (
+            not [
+                path
+                for name in ("large-messages", "paging")
+                for path in cluster["a2"].data.rglob(f"{name}/*.*")
+            ]
+        ),
+        "no file of it is left",
+    )
+    client = await cluster.client("a2")
+    await client.send("doomed", "anew")
+    assert sorted(await cluster["a2"].stored()) == ["anew", "k"]
+
+
+@cluster_test()
 async def test_rp2_a_late_backup_gets_what_is_there_under_load(cluster):
     await cluster.start("a1")
     await until(lambda: cluster["a1"].is_role("live"), "a1 is live")
