@@ -28,6 +28,7 @@ class Evidence:
 
     ``control`` are operations of the harness and the monitor; ``clients`` all rows of clients at the moments of the anomaly. ``paired`` says that it
     takes the rows of its group before it; then ``partner`` says which message is the other one. ``alive``: it takes proof that its sessions lived on.
+    ``linked``: it takes what was answered before it on its connection.
     """
 
     control: tuple[str, ...] = ()
@@ -35,6 +36,7 @@ class Evidence:
     paired: bool = False
     partner: Partner = "none"
     alive: bool = False
+    linked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +136,7 @@ ANOMALIES: Final = (
         rule="A message whose acknowledgement was confirmed must never be delivered again, nor may one session get it twice for nothing.",
         words="{message} ({place}) was delivered again by {broker} to session {session} at {when}, after {previous}",
         follows_two_lives=True,
+        evidence=Evidence(alive=True, linked=True),
     ),
     Anomaly(
         name="redelivery",
@@ -147,12 +150,14 @@ ANOMALIES: Final = (
         rule="A broker that delivers a message again must mark it as redelivered.",
         words="{message} ({place}) was delivered again by {broker} to session {session} at {when} without the redelivered mark, after {previous}",
         breaks=ONCE,
+        evidence=Evidence(linked=True),
     ),
     Anomaly(
         name="count-fell",
         rule="A delivery that is certainly later must not be counted lower.",
         words="{message} ({place}) was delivered by {broker} to session {session} at {when} with the delivery count {count}, after {previous} with the count {earlier_count}",
         breaks=frozenset(),
+        evidence=Evidence(linked=True),
     ),
     Anomaly(
         name="late-delivery",

@@ -56,7 +56,7 @@ class Ends:
     """By (run, session) and by (run, transaction), indexes of rows.
 
     ``sessions`` has ``begun`` (first subscribe invocation), ``ended`` (first unsubscribe invocation or disconnect row), ``left`` (an
-    unsubscribe that was answered) and ``over`` (the answer to that, or the disconnect row: nothing may be delivered later).
+    unsubscribe that was answered), ``answered`` (the answer) and ``over`` (that, or the disconnect row: nothing may be delivered later).
 
     ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` (of a commit's ``fail``), ``end``, ``asked`` and ``back`` (first
     invocation of either, of commit, of abort).
@@ -105,6 +105,7 @@ def read(control: pa.Table) -> Ends:
         "begun": sessions.values["begun"],
         "ended": sessions.values["ended"],
         "left": np.where(in_order, asked_at, NONE),
+        "answered": np.where(in_order, -answered, NONE),
         "over": earliest(np.where(in_order, -answered, NONE), sessions.values["gone"]),
     }
     sessions = Keyed(sessions.numbers, sessions.keys, known)

@@ -28,16 +28,27 @@ class Range:
     high: int
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What was asked and answered in a session, or on a connection, before an index."""
+
+    session: int | None
+    connection: int | None
+    before: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which rows: of these messages, groups and indexes, at these moments; ``after``: answers to a session after an index."""
+    """Which rows: of these messages, groups and indexes, at these moments; ``after``: answers to a session, and what it got, after an index."""
 
     messages: frozenset[int] = frozenset()
     ranges: Sequence[Range] = ()
     indexes: frozenset[int] = frozenset()
     times: frozenset[int] = frozenset()
     after: Sequence[tuple[int, int]] = ()
-    after_rows: int = 60
+    links: Sequence[Link] = ()
+    few: int = 60
+    """So many of each session and link, the nearest."""
 
 
 def messages_rows(source: Source, wanted: Wanted) -> list[Row]:
@@ -77,15 +88,28 @@ def _mask(table: pa.Table, wanted: Wanted) -> pa.Array:
         here = pc.and_(_equal(table["queue"], span.queue), _equal(table["group"], span.group))
         within = pc.and_(pc.greater_equal(index, span.low), pc.less_equal(index, span.high))
         mask = pc.or_(mask, pc.and_(here, within))
+    f = table["f"].cast(pa.string())
     for session, low in wanted.after:
-        answers = pc.is_in(table["f"].cast(pa.string()), pa.array(["ack", "nack"]))
-        here = pc.and_(pc.fill_null(pc.equal(table["session"], session), False), pc.greater(index, low))
-        here = pc.and_(here, answers)
-        numbers = np.flatnonzero(np.asarray(here.combine_chunks()))[: wanted.after_rows]
-        few = np.zeros(len(table), dtype=bool)
-        few[numbers] = True
-        mask = pc.or_(mask, pa.chunked_array([pa.array(few)]))
+        mine = pc.is_in(f, pa.array(["ack", "nack", "deliver"]))
+        here = pc.and_(_is(table, "session", session), pc.greater(index, low))
+        mask = pc.or_(mask, _few(pc.and_(here, mine), slice(wanted.few)))
+    for link in wanted.links:
+        here = pc.or_(_is(table, "session", link.session), _is(table, "connection", link.connection))
+        here = pc.and_(pc.and_(here, pc.less(index, link.before)), pc.not_equal(f, "deliver"))
+        mask = pc.or_(mask, _few(here, slice(-wanted.few, None)))
     return mask
+
+
+def _few(here: pa.ChunkedArray, which: slice) -> pa.ChunkedArray:
+    few = np.zeros(len(here), dtype=bool)
+    few[np.flatnonzero(np.asarray(here.combine_chunks()))[which]] = True
+    return pa.chunked_array([pa.array(few)])
+
+
+def _is(table: pa.Table, column: str, value: int | None) -> pa.ChunkedArray:
+    if value is None or column not in table.column_names:
+        return pa.chunked_array([pa.array(np.zeros(len(table), dtype=bool))])
+    return pc.fill_null(pc.equal(table[column], value), False)
 
 
 def _equal(column: pa.ChunkedArray, value: str | None) -> pa.ChunkedArray:

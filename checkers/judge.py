@@ -23,6 +23,7 @@ from checkers import (
     delivery,
     ends,
     facts,
+    links,
     part,
     roles,
     sessions,
@@ -242,19 +243,12 @@ def examine(bench: Bench) -> Case | None:
             [
                 *(delivered.found for delivered in given["delivery"]),
                 *given["order"],
-                *(held.found for held in given["sessions"]),
+                *_sessions(bench, question, answers),
             ],
             examples,
         ),
         examples,
     )
-    open_ = [
-        n for n, answer in answers.items() if any(held.open for held in answer.given.get("sessions", ()))
-    ]
-    if open_:
-        conflicts = bench.attempt("sessions", lambda: _conflicts(source, question, open_))
-        for found in (conflicts or {}).values():
-            case.add(found, examples)
     case.answers = roles.merged([*given["roles"], roles.answered(*_control(source), case.windows)])
     case.add_instances(roles.zombies(case.windows, case.answers), examples)
     pauses = bench.attempt("pauses", lambda: _pauses(source, question, given["availability"]))
@@ -373,13 +367,25 @@ def _delivery(bench: Bench, question: Question, given: list[part.Delivered]) -> 
     return bench.attempt("delivery", ask) or []
 
 
-def _conflicts(
-    source: Source, question: Question, open_: Sequence[int]
-) -> dict[int, Mapping[int, Mapping[str, Found]]]:
-    """Proofs from everywhere, then once more the parts in which holds may conflict."""
-    gathered = [proof for some in source.ask(part.proofs).values() for proof in some]
-    proven = sessions.proven(gathered, question.ends.sessions)
-    return source.ask(partial(part.conflicts, question=question, proven=proven), open_)
+def _sessions(
+    bench: Bench, question: Question, answers: Mapping[int, Answer]
+) -> list[Mapping[int, Mapping[str, Found]]]:
+    """What concerns sessions; parts where it is open are asked once more with what all parts know together."""
+    held = {n: answer.given.get("sessions", []) for n, answer in answers.items()}
+    open_ = [n for n, some in held.items() if any(one.open for one in some)]
+    source = bench.source
+
+    def ask() -> dict[int, Mapping[int, Mapping[str, Found]]]:
+        spans = links.Spans.of(links.joined_wanted([one.wanted for some in held.values() for one in some]))
+        control, _ = _control(source)
+        gathered = [pair for some in source.ask(partial(part.proofs, spans=spans)).values() for pair in some]
+        answered = links.joined([links.questions(control, spans), *(some for _, some in gathered)])
+        proven = sessions.proven([proofs for proofs, _ in gathered], question.ends.sessions)
+        known = links.Known(proven, links.Links(answered))
+        return source.ask(partial(part.conflicts, question=question, known=known), open_)
+
+    asked = (bench.attempt("sessions", ask) or {}) if open_ else {}
+    return [asked.get(n, one.found) for n, some in held.items() for one in some]
 
 
 def _pauses(source: Source, question: Question, given: Sequence[Any]) -> list[availability.Pause]:

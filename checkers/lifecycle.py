@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from checkers.ends import Ends, Keyed
+from checkers.ends import Ends
+from checkers.links import Known, Wanted
 from checkers.rows import (
     ACK_INVOKE,
     ACK_OK,
@@ -37,7 +38,14 @@ from checkers.rows import (
     lowest,
     marked,
 )
-from checkers.running import count_before, highest_before, lowest_after, lowest_before, segments
+from checkers.running import (
+    count_before,
+    highest_before,
+    lowest_after,
+    lowest_before,
+    segments,
+)
+from checkers.verdict import Promises
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -86,6 +94,9 @@ class Deliveries:
     ``late``         its session was over before
     ``fell``         its delivery count is lower than that of one that was certainly sent before
     ``settled``      two sessions settled its message, and the second of them had it before the first had done so
+    ``sent``         the first send of its message
+    ``open``         it was excused (it may have been under way), which what other parts know may refute; ``connection`` and ``since`` (the first
+                     row of its message) say what to ask for
     """
 
     place: npt.NDArray[np.int32]
@@ -104,6 +115,17 @@ class Deliveries:
     late: Flags
     fell: Flags
     settled: Flags
+    sent: Numbers
+    open: Flags
+    connection: Numbers
+    since: Numbers
+
+    def wanted(self, runs: Numbers) -> Wanted:
+        """What must be known of those that are open."""
+        at = np.flatnonzero(self.open)
+        return Wanted(
+            runs[self.place[at]], self.session[at], self.connection[at], self.since[at], self.index[at]
+        )
 
 
 def joined(tables: Sequence[Table]) -> Table:
@@ -114,8 +136,10 @@ def joined(tables: Sequence[Table]) -> Table:
     return kind(*(concatenate([getattr(t, column.name) for t in tables]) for column in fields(kind)))
 
 
-def lives_and_deliveries(rows: Rows, ends: Ends, offset: int = 0) -> tuple[Lives, Deliveries]:
-    """Both tables of whole messages. ``offset`` is how many lives came before, where a part is read in slices."""
+def lives_and_deliveries(
+    rows: Rows, ends: Ends, offset: int = 0, promises: Promises | None = None, known: Known | None = None
+) -> tuple[Lives, Deliveries]:
+    """Both tables of whole messages. ``offset`` is how many lives came before, where a part is read in slices; ``known`` what all parts know together."""
     size = rows.messages
     sends, delivers = rows.of(SEND_INVOKE), rows.of(DELIVER)
     sent_ids, delivered_ids = rows.id[sends], rows.id[delivers]
@@ -142,7 +166,7 @@ def lives_and_deliveries(rows: Rows, ends: Ends, offset: int = 0) -> tuple[Lives
         sequence=as_sent(rows, rows.sequence, sends), stored=marked(rows.id[stores], size),
         recovered=(sent != NONE) & (delivered != NONE) & (send_ok == NONE) & ~failed,
     )  # fmt: skip
-    return lives, _deliveries(rows, lives, ends, delivers, offset)
+    return lives, _deliveries(rows, lives, _Asked(ends, promises or Promises(), known, offset), delivers)
 
 
 def as_sent(rows: Rows, column: Column, sends: Numbers) -> Numbers:
@@ -152,7 +176,17 @@ def as_sent(rows: Rows, column: Column, sends: Numbers) -> Numbers:
     return (first if once else highest)(ids, column[sends], rows.messages)
 
 
-def _deliveries(rows: Rows, lives: Lives, ends: Ends, delivers: Numbers, offset: int) -> Deliveries:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the rules about deliveries must know beside the rows."""
+
+    ends: Ends
+    promises: Promises
+    known: Known | None
+    offset: int
+
+
+def _deliveries(rows: Rows, lives: Lives, asking: _Asked, delivers: Numbers) -> Deliveries:
     """Every delivery; those of involved messages from their rows, all others from one row and one answer."""
     size = rows.messages
     answers = rows.of(ACK_INVOKE, NACK_INVOKE)
@@ -172,18 +206,25 @@ def _deliveries(rows: Rows, lives: Lives, ends: Ends, delivers: Numbers, offset:
     )
     no = np.zeros(len(single), dtype=bool)
     alone = _table(
-        rows, lives, ends.sessions, single, offset,
-        release=np.where(released, rows.index[answer], FOREVER),
-        fresh=~no, again=no, duplicate=no, unflagged=no, fell=no, settled=no,
+        rows, lives, asking, single, release=np.where(released, rows.index[answer], FOREVER), since=rows.index[single],
+        fresh=~no, again=no, duplicate=no, unflagged=no, fell=no, settled=no, open=no,
     )  # fmt: skip
     if not involved.any():
         return alone
-    return joined([alone, _in_detail(rows, lives, ends, involved, offset)])
+    return joined([alone, _in_detail(rows, lives, asking, involved)])
 
 
 def _table(
-    rows: Rows, lives: Lives, sessions: Keyed, at: Numbers, offset: int, *, release: Numbers, **columns: Flags
+    rows: Rows,
+    lives: Lives,
+    asking: _Asked,
+    at: Numbers,
+    *,
+    release: Numbers,
+    since: Numbers,
+    **columns: Flags,
 ) -> Deliveries:
+    sessions = asking.ends.sessions
     ended = sessions.find("ended", rows.run[at], rows.session[at])
     ids = rows.id[at].astype(np.int64)
     late = (ended != NONE) & (ended < rows.index[at])
@@ -191,19 +232,36 @@ def _table(
     over = sessions.find("over", rows.run[after], rows.session[after])
     late[late] = (over != NONE) & (over < rows.index[after])
     return Deliveries(
-        place=rows.place[at], life=ids + offset, message=rows.message[at], index=rows.index[at], session=rows.session[at],
+        place=rows.place[at], life=ids + asking.offset, message=rows.message[at], index=rows.index[at], session=rows.session[at],
         release=np.minimum(release, np.where(ended == NONE, FOREVER, ended)),
-        producer=rows.producer[at], sequence=rows.sequence[at], certain=lives.ok[ids] != NONE, late=late, **columns,
+        producer=rows.producer[at], sequence=rows.sequence[at], certain=lives.ok[ids] != NONE, late=late,
+        sent=lives.sent[ids], connection=rows.connection[at], since=since, **columns,
     )  # fmt: skip
 
 
-def _in_detail(rows: Rows, lives: Lives, ends: Ends, involved: Flags, offset: int) -> Deliveries:
+@dataclass(frozen=True, slots=True)
+class _Verdicts:
+    """Of each row in detail what is wrong with its delivery."""
+
+    twice: Flags
+    unflagged: Flags
+    fell: Flags
+
+    def differ(self, other: _Verdicts) -> Flags:
+        """Where two of them are not the same."""
+        result: Flags = (self.twice != other.twice) | (self.unflagged != other.unflagged)
+        result |= self.fell != other.fell
+        return result
+
+
+def _in_detail(rows: Rows, lives: Lives, asking: _Asked, involved: Flags) -> Deliveries:
     """The deliveries of the involved messages, with what was known of each message before.
 
     ``previous``: its last delivery in this session. ``excuse``: the last nack or rollback in this session. ``settled``: since when an ack
-    of it was certain. ``answered``: when an ack in this session was, next. ``underway``: it may have been
-    sent before it was settled, to a session that the client found dead later or had asked to leave.
+    of it was certain. ``taken``: an ack of it in this session was answered ``ok`` later, which a broker that refuses stale ones would not have done.
+    ``underway``: it may have been sent before it was settled, to a session that the client found dead later or had asked to leave.
     """
+    ends = asking.ends
     at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE)
     at = at[involved[rows.id[at]] & (rows.session[at] != NONE) & (rows.message[at] != NONE)]
     order = at[np.lexsort((rows.index[at], rows.session[at], rows.id[at]))]
@@ -221,15 +279,17 @@ def _in_detail(rows: Rows, lives: Lives, ends: Ends, involved: Flags, offset: in
     one = segments(ids, session)
     release = lowest_after(one, releasing)
     excuse = highest_before(one, excusing)
-    answered = lowest_after(one, np.where(kind == ACK_OK, index, NONE))
     previous = highest_before(one, np.where(delivering, index, NONE))
+    taken = np.zeros(len(order), dtype=bool)
+    if asking.promises.refuses_stale_acks:
+        taken = lowest_after(one, np.where(kind == ACK_OK, index, NONE)) != NONE
 
     by_message = np.lexsort((index, ids))
     whole = segments(ids[by_message])
-    earlier = np.empty(len(order), dtype=np.int64)
+    earlier, settled, since = (np.empty(len(order), dtype=np.int64) for _ in range(3))
     earlier[by_message] = count_before(whole, delivering[by_message])
-    settled = np.empty(len(order), dtype=np.int64)
     settled[by_message] = lowest_before(whole, settling[by_message])
+    since[by_message] = lowest_before(whole, index[by_message])
 
     ended = ends.sessions.find("ended", run, session)
     reconnected = (ended != NONE) & (ended > previous) & (ended < index)
@@ -237,24 +297,44 @@ def _in_detail(rows: Rows, lives: Lives, ends: Ends, involved: Flags, offset: in
     again = earlier > 0
     begun = ends.sessions.find("begun", run, session)
     left = ends.sessions.find("left", run, session)
+    answered = ends.sessions.find("answered", run, session)
     lost = (ended != NONE) & ((ended < index) | (left == NONE))
-    underway = (begun != NONE) & (begun < settled) & lost & (answered == NONE)
-    twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
-    unflagged = again & ~twice & _unflagged(rows, order, by_message, previous, begun)
+    lost &= (answered == NONE) | (answered > lives.sent[ids])
+
+    def judged(possible: Numbers, alive: Numbers) -> _Verdicts:
+        """By the earliest at which each can have been sent, and the latest at which its session was certainly alive."""
+        underway = (begun != NONE) & (possible < settled) & (alive < settled) & lost & ~taken
+        twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
+        twice &= again
+        unflagged = again & ~twice & _unflagged(rows, order, by_message, previous, begun, possible)
+        return _Verdicts(twice, unflagged, _fell(rows, order, possible))
+
+    nothing = np.full(len(order), NONE, dtype=np.int64)
+    if asking.known is None:
+        found = judged(begun, nothing)
+        worst = judged(np.maximum(begun, index), np.full(len(order), FOREVER))
+        opened = delivering & worst.differ(found)
+    else:
+        links = nothing
+        if asking.promises.answers_in_order:
+            links = asking.known.links.before(run, session, rows.connection[order], index)
+        found = judged(np.maximum(begun, links), asking.known.proven.find("proven", run, session))
+        opened = np.zeros(len(order), dtype=bool)
     here = np.flatnonzero(delivering)
     return _table(
-        rows, lives, ends.sessions, order[here], offset,
-        release=np.where(release[here] == NONE, FOREVER, release[here]),
-        fresh=previous[here] == NONE, again=again[here], duplicate=(again & twice)[here], unflagged=unflagged[here],
-        fell=_fell(rows, order, begun)[here], settled=_settled_twice(rows, order, settling)[here],
+        rows, lives, asking, order[here], release=np.where(release[here] == NONE, FOREVER, release[here]), since=since[here],
+        fresh=previous[here] == NONE, again=again[here], duplicate=found.twice[here], unflagged=found.unflagged[here],
+        fell=found.fell[here], settled=_settled_twice(rows, order, settling)[here], open=opened[here],
     )  # fmt: skip
 
 
-def _unflagged(rows: Rows, order: Numbers, by_message: Numbers, previous: Numbers, begun: Numbers) -> Flags:
+def _unflagged(
+    rows: Rows, order: Numbers, by_message: Numbers, previous: Numbers, begun: Numbers, possible: Numbers
+) -> Flags:
     """Deliveries that lack a mark they must have had, if they are the second of their message or a later one.
 
-    What is read last may have been sent first, in a session that began before the others were read or with the delivery count 1. But only one delivery
-    of a message is the first, and a count that is not lower than another's says that it is not.
+    What is read last may have been sent first: it can have been (``possible``) before the others were read, or has the delivery count 1. But only one
+    delivery of a message is the first, and a count that is not lower than another's says that it is not.
     """
     delivering = rows.kind[order] == DELIVER
     index, count = rows.index[order], rows.delivery_count[order]
@@ -265,7 +345,7 @@ def _unflagged(rows: Rows, order: Numbers, by_message: Numbers, previous: Number
     sent_before[by_message] = lowest_before(whole, np.where(delivering, index, NONE)[by_message])
     fewer[by_message] = lowest_before(whole, np.where(delivering, count, NONE)[by_message])
     told[by_message] = count_before(whole, (delivering & (count == NONE))[by_message])
-    since = (previous != NONE) | ((begun != NONE) & (sent_before < begun))
+    since = (previous != NONE) | (sent_before < possible)
     unknown = (begun == NONE) & ((count != 1) | (told > 0))
     result: Flags = bare & (
         (another > 0) | since | unknown | ((count != NONE) & (fewer != NONE) & (fewer <= count))
@@ -273,16 +353,16 @@ def _unflagged(rows: Rows, order: Numbers, by_message: Numbers, previous: Number
     return result
 
 
-def _fell(rows: Rows, order: Numbers, begun: Numbers) -> Flags:
-    """Deliveries with a lower count than one before in their session, or than one that was read before their session was asked for."""
+def _fell(rows: Rows, order: Numbers, possible: Numbers) -> Flags:
+    """Deliveries with a lower count than one before in their session, or than one that was read before they can have been sent."""
     delivering = rows.kind[order] == DELIVER
     index, count = rows.index[order], np.where(delivering, rows.delivery_count[order], NONE)
     if not (count != NONE).any():
         return np.zeros(len(order), dtype=bool)
     here = highest_before(segments(rows.id[order], rows.session[order]), count)
-    asked = np.flatnonzero(begun != NONE)
+    asked = np.flatnonzero(possible != NONE)
     ids = np.concatenate([rows.id[order], rows.id[order[asked]]])
-    at = np.concatenate([index, np.minimum(begun, index)[asked]])
+    at = np.concatenate([index, np.minimum(possible, index)[asked]])
     values = np.concatenate([count, np.full(len(asked), NONE, dtype=np.int64)])
     by_message = np.lexsort((at, ids))
     before = np.empty(len(ids), dtype=np.int64)

@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkers import availability, breakage, delivery, order, roles, sessions, statistics
-from checkers.ends import Ends, Keyed
+from checkers import availability, breakage, delivery, links, order, roles, sessions, statistics
+from checkers.ends import Ends
 from checkers.instance import Found, Tally
 from checkers.lifecycle import Deliveries, Lives, joined, lives_and_deliveries
 from checkers.rows import FOR_MESSAGES, NONE, READ, Numbers, Place, Places, Rows, from_table, numbers_of
@@ -75,10 +75,14 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the family "sessions" found; ``open``: holds may conflict, which only proofs from all parts can decide."""
+    """What the family "sessions" found; ``open``: holds may conflict, or what was excused may be refuted, which only proofs from all parts can decide.
+
+    ``wanted`` are the deliveries that were excused.
+    """
 
     found: Mapping[int, Mapping[str, Found]]
     open: bool
+    wanted: links.Wanted
 
 
 RowFamily = Callable[[Rows, Places, Question], Any]
@@ -117,13 +121,19 @@ def _order(messages: Messages, question: Question) -> Mapping[int, Mapping[str, 
 
 
 def _sessions(messages: Messages, question: Question) -> Held:
+    deliveries, places = messages.deliveries, messages.places
+    refused = question.promises.refuses_stale_acks
+    found = sessions.conflicts(deliveries, places, question.ends, None, stale_acks_refused=refused)
+    wanted = deliveries.wanted(places.runs())
+    return Held(_of_sessions(messages, question).found, bool(found.any()) or len(wanted.run) > 0, wanted)
+
+
+def _of_sessions(messages: Messages, question: Question) -> Tally:
+    """What is found without proofs from all parts."""
     tally = Tally(messages.places, question.examples)
     sessions.find(messages.deliveries, tally)
     sessions.find_backwards(messages.deliveries, messages.places.grouped(), tally)
-    refused = question.promises.refuses_stale_acks
-    found = sessions.conflicts(messages.deliveries, messages.places, None, stale_acks_refused=refused)
-    open_ = bool(found.any())
-    return Held(tally.found, open_)
+    return tally
 
 
 GROUP_FAMILIES: Final[Mapping[str, GroupFamily]] = {
@@ -168,7 +178,7 @@ def answer(
             _attempt(name, question.limit_s, given, failed, partial(row_family, columns, places, question))
         if groups:
             before = sum(len(some.place) for some in lives)
-            some, others = lives_and_deliveries(columns, question.ends, before)
+            some, others = lives_and_deliveries(columns, question.ends, before, question.promises)
             lives.append(some)
             deliveries.append(others)
             if "delivery" in groups:
@@ -232,9 +242,10 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[0] if text else ''}"
 
 
-def proofs(part: Part) -> list[sessions.Proofs]:
-    """What proves sessions alive, of each slice."""
-    return [sessions.proofs(from_table(table, Places())) for table in part.slices(FOR_MESSAGES)]
+def proofs(part: Part, spans: links.Spans) -> list[tuple[sessions.Proofs, links.Questions]]:
+    """What proves sessions alive, and what was answered in some spans, of each slice."""
+    tables = (from_table(table, Places()) for table in part.slices(READ))
+    return [(sessions.proofs(rows), links.questions(rows, spans)) for rows in tables]
 
 
 def sends(part: Part, stray: delivery.Stray) -> delivery.Stray:
@@ -244,18 +255,24 @@ def sends(part: Part, stray: delivery.Stray) -> delivery.Stray:
     )
 
 
-def conflicts(part: Part, question: Question, proven: Keyed) -> Mapping[int, Mapping[str, Found]]:
-    """Holds that conflict, now that it is known how long each session certainly lived."""
+def conflicts(part: Part, question: Question, known: links.Known) -> Mapping[int, Mapping[str, Found]]:
+    """All that concerns sessions, now that it is known how long each certainly lived and what had been answered when."""
     places = Places()
+    lives: list[Lives] = []
     deliveries: list[Deliveries] = []
     before = 0
     for table in part.slices(FOR_MESSAGES):
-        some, others = lives_and_deliveries(from_table(table, places), question.ends, before)
+        columns = from_table(table, places)
+        some, others = lives_and_deliveries(columns, question.ends, before, question.promises, known)
         before += len(some.place)
+        lives.append(some)
         deliveries.append(others)
-    tally = Tally(places, question.examples)
+    messages = Messages(joined(lives), joined(deliveries), places)
+    tally = _of_sessions(messages, question)
     refused = question.promises.refuses_stale_acks
-    sessions.conflicts(joined(deliveries), places, tally, proven, stale_acks_refused=refused)
+    sessions.conflicts(
+        messages.deliveries, places, question.ends, tally, known.proven, stale_acks_refused=refused
+    )
     return tally.found
 
 

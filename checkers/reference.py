@@ -35,7 +35,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
     messages = _all(history)
     found = [
         *fates(history, messages, options),
-        *again(history, messages),
+        *again(history, messages, options),
         *_order(history),
         *_sessions(history, options),
         *split_brains(history.rows),
@@ -64,6 +64,11 @@ class History:
                     self._of[what, r[what]].append(r)
         self._proven: dict[int, int] = {}
         self._over: dict[int, int | None] = {}
+        self._answered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+        for asked, answer in _answered(rows):
+            for what in ("session", "connection"):
+                if answer.get(what) is not None:
+                    self._answered[what, answer[what]].append((asked["index"], answer["index"]))
 
     def looked_everywhere(self) -> bool:
         """The drain ended (the browse began), the history ended, and no broker's stores stayed closed."""
@@ -93,11 +98,24 @@ class History:
         rows = self._of["session", session]
         return next((r["index"] for r in rows if r["f"] == "subscribe" and r["type"] == "invoke"), None)
 
-    def left(self, session: int) -> bool:
-        """Whether it was ended in order: an unsubscribe that was answered."""
+    def left(self, session: int) -> int | None:
+        """Index of the answer to its unsubscribe, if it was ended in order."""
         rows = self._of["session", session]
         asked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
-        return asked is not None and any(_is(r, "unsubscribe", "ok") and r["index"] > asked for r in rows)
+        if asked is None:
+            return None
+        answers = (r["index"] for r in rows if _is(r, "unsubscribe", "ok") and r["index"] > asked)
+        return max(answers, default=None)
+
+    def possible(self, d: Row, options: CheckOptions) -> int | None:
+        """The index after which a delivery was certainly sent: its session was asked for, or something on its connection that was answered before it was read."""
+        known = [self.session_begin(d["session"])]
+        if options.broker.answers_in_order:
+            ours = [*self._answered["session", d["session"]]]
+            if d.get("connection") is not None:
+                ours += self._answered["connection", d["connection"]]
+            known += [asked for asked, answered in ours if answered < d["index"]]
+        return max((index for index in known if index is not None), default=None)
 
     def session_end(self, session: int) -> int | None:
         """Index of the row with which a session ended for its client."""
@@ -116,7 +134,7 @@ class History:
         )
 
     def proven(self, session: int) -> int:
-        """Up to which index the broker certainly had this session: the latest question in it that was answered."""
+        """Up to which index the broker certainly had this session: the latest question in it that was answered, or send of what it got."""
         if session not in self._proven:
             self._proven[session] = self._prove(session)
         return self._proven[session]
@@ -132,10 +150,31 @@ class History:
                 questions.setdefault(what, r["index"])
             elif r["type"] == "ok" and what in questions:
                 best = max(best, questions[what])
+        for r in self._of["session", session]:
+            if _is(r, "deliver", "ok") and r.get("queue") is not None and r.get("message") is not None:
+                sent = self.sent(r)
+                if sent is not None and sent < r["index"]:
+                    best = max(best, sent)
         return best
+
+    def sent(self, r: Row) -> int | None:
+        """Index of the first send of its message."""
+        mine = self.messages[r.get("queue"), r.get("group"), r.get("message")]
+        return next((s["index"] for s in mine if _is(s, "send", "invoke")), None)
 
 
 _DATA = ("send", "ack", "nack", "deliver", "browse")
+
+
+def _answered(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
+    """Every operation of a client that was answered ``ok``, as question and answer. A login has no connection to be asked on, a delivery no question."""
+    latest: dict[tuple[Any, ...], Row] = {}
+    for r in rows:
+        what = (r["process"], r["f"], r.get("queue"), r.get("group"), r.get("message"))
+        if r["process"] >= 0 and r["type"] == "invoke":
+            latest[what] = r
+        elif r["type"] == "ok" and r["f"] not in ("deliver", "connect") and what in latest:
+            yield latest[what], r
 
 
 def _is(r: Row, f: str, type_: str) -> bool:
@@ -228,15 +267,16 @@ class Hold:
                     asked = [history.ended(transaction, f, "invoke") for f in ("commit", "abort")]
                     ends += [index for index in asked if index is not None]
         self.end = min(ends)
+        sent, begun = history.sent(delivery), history.session_begin(self.session)
+        self.possible = max((at for at in (sent, begun) if at is not None and at < self.begin), default=None)
 
     def conflicts(self, other: Hold) -> bool:
-        """Both certain at one instant, in two sessions."""
-        return (
-            self.session != other.session
-            and max(self.begin, other.begin) < min(self.end, other.end)
-            and self.begin < self.end
-            and other.begin < other.end
-        )
+        """Both certain at one instant, in two sessions; ``other`` began before."""
+        if self.session == other.session:
+            return False
+        when_sent = self.possible is not None and other.begin < self.possible and self.begin < other.end
+        together = max(self.begin, other.begin) < min(self.end, other.end)
+        return when_sent or (together and self.begin < self.end and other.begin < other.end)
 
 
 def _answers(history: History, delivery: Row) -> list[Row]:
@@ -260,9 +300,9 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
         found: dict[str, int] = {}
         twice = settled_twice(history, Message(history, (queue, group, message), rows))
         for n, d in enumerate(deliveries):
-            if n and _is_duplicate(history, rows, deliveries[:n], d):
+            if n and _is_duplicate(history, rows, deliveries[:n], d, options):
                 found.setdefault("duplicate", d["index"])
-            elif n and unflagged(history, deliveries[:n], d):
+            elif n and unflagged(history, deliveries[:n], d, options):
                 found.setdefault("unflagged-redelivery", d["index"])
             settled = options.broker.refuses_stale_acks and d["index"] in twice
             if settled or any(mine[n].conflicts(earlier) for earlier in mine[:n]):
@@ -288,21 +328,34 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
         yield from (i for i in backwards if i.message in sent[queue, group])
 
 
-def _may_have_been_under_way(history: History, rows: list[Row], d: Row, settled: int) -> bool:
-    """Whether it may have been sent before an ack was certain (docs/decisions/0009).
+def _may_have_been_under_way(
+    history: History, rows: list[Row], d: Row, settled: int, options: CheckOptions
+) -> bool:
+    """Whether it may have been sent before an ack was certain (docs/decisions/0009), and nothing refutes that (docs/decisions/0020).
 
-    Its session was there before, the client found its connection dead afterwards (or had asked to leave before it read this), and the broker
-    took no ack of the message in it.
+    Its session was there before, the client found its connection dead afterwards (or had asked to leave before it read this). No: if something that was
+    answered before on its connection was asked after the ack was certain, if the session was alive after that, if it had left for certain before the
+    message was sent, or if the broker took an ack of it there.
     """
-    begun, over = history.session_begin(d["session"]), history.session_end(d["session"])
-    answered = any(
-        _is(r, "ack", "ok") and r.get("session") == d["session"] and r["index"] > d["index"] for r in rows
+    session = d["session"]
+    begun, over, left = history.session_begin(session), history.session_end(session), history.left(session)
+    possible, sent = history.possible(d, options), history.sent(d)
+    taken = any(_is(r, "ack", "ok") and r.get("session") == session and r["index"] > d["index"] for r in rows)
+    return (
+        begun is not None
+        and possible is not None
+        and possible < settled
+        and over is not None
+        and (over < d["index"] or left is None)
+        and not (left is not None and sent is not None and left < sent)
+        and history.proven(session) < settled
+        and not (options.broker.refuses_stale_acks and taken)
     )
-    lost = over is not None and (over < d["index"] or not history.left(d["session"]))
-    return begun is not None and begun < settled and lost and not answered
 
 
-def _is_duplicate(history: History, rows: list[Row], earlier: list[Row], d: Row) -> bool:
+def _is_duplicate(
+    history: History, rows: list[Row], earlier: list[Row], d: Row, options: CheckOptions
+) -> bool:
     for r in rows:
         if _is(r, "ack", "ok") and r.get("session") is not None and r["index"] < d["index"]:
             transaction = r.get("transaction")
@@ -310,7 +363,7 @@ def _is_duplicate(history: History, rows: list[Row], earlier: list[Row], d: Row)
             if (
                 settled is not None
                 and settled < d["index"]
-                and not _may_have_been_under_way(history, rows, d, settled)
+                and not _may_have_been_under_way(history, rows, d, settled, options)
             ):
                 return True
     in_session = [e["index"] for e in earlier if e["session"] == d["session"]]

@@ -266,7 +266,7 @@ def _may_be_dead(history: History, m: Message, options: CheckOptions) -> bool:
 # -------------------------------------------------------------------------------------------------- what came again
 
 
-def again(history: History, messages: Iterable[Message]) -> Iterator[Instance]:
+def again(history: History, messages: Iterable[Message], options: CheckOptions) -> Iterator[Instance]:
     """late-delivery and count-fell."""
     for m in messages:
         mine = [d for d in m.deliveries if d.get("session") is not None]
@@ -280,7 +280,7 @@ def again(history: History, messages: Iterable[Message]) -> Iterator[Instance]:
             and any(
                 e.get("delivery_count") is not None
                 and e["delivery_count"] > d["delivery_count"]
-                and _certainly_before(history, e, d)
+                and _certainly_before(history, e, d, options)
                 for e in mine[:n]
             )
         ]
@@ -293,23 +293,26 @@ def _is_late(history: History, d: Row) -> bool:
     return over is not None and over < d["index"]
 
 
-def _certainly_before(history: History, e: Row, d: Row) -> bool:
-    """Whether the broker sent ``e``, which was read first, before ``d``: in one session, or before the other session was asked for."""
-    begun = history.session_begin(d["session"])
-    return bool(e["session"] == d["session"] or (begun is not None and begun > e["index"]))
+def _certainly_before(history: History, e: Row, d: Row, options: CheckOptions) -> bool:
+    """Whether the broker sent ``e``, which was read first, before ``d``: in one session, or before the other can have been sent."""
+    possible = history.possible(d, options)
+    return bool(e["session"] == d["session"] or (possible is not None and possible > e["index"]))
 
 
-def unflagged(history: History, earlier: Sequence[Row], d: Row) -> bool:
+def unflagged(history: History, earlier: Sequence[Row], d: Row, options: CheckOptions) -> bool:
     """Whether ``d``, read after ``earlier``, lacks a mark that it must have had: what is read last may have been sent first, but only one delivery is the first."""
     return d.get("redelivered") is False and any(
-        e.get("redelivered") is False or not _may_have_been_sent_before(history, d, e) for e in earlier
+        e.get("redelivered") is False or not _may_have_been_sent_before(history, d, e, options)
+        for e in earlier
     )
 
 
-def _may_have_been_sent_before(history: History, d: Row, e: Row) -> bool:
+def _may_have_been_sent_before(history: History, d: Row, e: Row, options: CheckOptions) -> bool:
     """Whether ``d`` may be older than ``e``, which was read before it."""
     count, other = d.get("delivery_count"), e.get("delivery_count")
-    if _certainly_before(history, e, d) or (count is not None and other is not None and other <= count):
+    if _certainly_before(history, e, d, options) or (
+        count is not None and other is not None and other <= count
+    ):
         return False
     known = history.session_begin(d["session"]) is not None
     return known or (count == 1 and other is not None)

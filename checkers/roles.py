@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from checkers.instance import Instance
+from checkers.links import asked_at
 from checkers.rows import NONE, Flags, Numbers, Places, Rows
 from checkers.schema import MONITOR
 from checkers.spans import overlapping
@@ -242,7 +243,8 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
         return found
     asked = np.full(len(rows.index), -1, dtype=np.int64)
     at = np.unique(np.concatenate([here for _, here in slices]))
-    asked[at] = _asked(rows, at)
+    question = asked_at(rows, at)
+    asked[at] = np.where(question >= 0, rows.time[question], -1)
     for window, here in slices:
         late = here[asked[here] > window.begin]
         if window.stored:
@@ -283,26 +285,6 @@ def _stored(rows: Rows, at: Numbers) -> Flags:
         alone & ((f == rows.f.code("send")) | (f == rows.f.code("ack")))
     )
     return found
-
-
-def _asked(rows: Rows, answers: Numbers) -> Numbers:
-    """When each answered operation was invoked (ns), by who asked what about which message; -1 where no invocation is among the rows."""
-    about = np.zeros(rows.messages, dtype=bool)
-    about[rows.id[answers]] = True
-    invoked = (rows.type.codes == rows.type.code("invoke")) & (rows.process >= 0) & about[rows.id]
-    questions = np.flatnonzero(invoked)
-    both = np.concatenate([questions, answers])
-    keys = (rows.id[both], rows.f.codes[both], rows.process[both])
-    order = np.lexsort((both, *keys))
-    asking = order < len(questions)
-    before = np.maximum.accumulate(np.where(asking, np.arange(len(order)), -1))[~asking]
-    here = np.flatnonzero(~asking)
-    same = before >= 0
-    for key in keys:
-        same &= key[order[here]] == key[order[np.maximum(before, 0)]]
-    result = np.full(len(answers), -1, dtype=np.int64)
-    result[order[here] - len(questions)] = np.where(same, rows.time[both[order[np.maximum(before, 0)]]], -1)
-    return result
 
 
 def _answer(rows: Rows, places: Places, n: int) -> Answer:

@@ -56,8 +56,13 @@ def lowest_after(segment: Numbers, values: Numbers) -> Numbers:
     return lowest_before(turned, values[::-1])[::-1]
 
 
-def highest_and_whose_before(segment: Numbers, values: Numbers, owner: Numbers) -> tuple[Numbers, Numbers]:
-    """As ``highest_before``, and whose it is: of equal values, the first one's."""
+def highest_and_whose(
+    segment: Numbers, values: Numbers, owner: Numbers, at: Numbers
+) -> tuple[Numbers, Numbers]:
+    """Of the rows of a segment up to and with position ``at`` the highest value, and whose it is: of equal values, the first one's.
+
+    ``at`` has one position for each row, -1 or one of another segment where no row counts; there both are ``NONE``.
+    """
     size = len(values)
     if not size:
         return values, owner
@@ -67,13 +72,8 @@ def highest_and_whose_before(segment: Numbers, values: Numbers, owner: Numbers) 
     new[0] = True
     new[1:] = packed[1:] > running[:-1]
     holder = np.maximum.accumulate(np.where(new, np.arange(size), 0))
-    value = np.full(size, NONE, dtype=np.int64)
-    whose = np.full(size, NONE, dtype=np.int64)
-    before = running[:-1]
-    here = np.flatnonzero((before >> _BITS == segment[1:]) & (before & _MASK != 0))
-    value[here + 1] = (before[here] & _MASK) - 1
-    whose[here + 1] = owner[holder[here]]
-    return value, whose
+    known = (at >= 0) & (running[at] >> _BITS == segment) & (running[at] & _MASK != 0)
+    return np.where(known, (running[at] & _MASK) - 1, NONE), np.where(known, owner[holder[at]], NONE)
 
 
 def count_before(segment: Numbers, counts: Flags) -> Numbers:

@@ -3,7 +3,8 @@
 A session *holds* a delivery from its row until the first of: the invocation of its ack or nack (of the commit or abort, for an ack
 in a transaction), of the unsubscribe, or the disconnect row. The hold is *certain* only until the latest moment at which the session is
 proven alive at the broker: the invocation of an operation in it that later completed ``ok``. A partitioned client may hold
-deliveries of a session that its broker ended long ago; that is no anomaly. Two holds conflict if both are certain at one instant.
+deliveries of a session that its broker ended long ago; that is no anomaly. Two holds conflict if both are certain at one instant. A session was alive, too,
+when it got something that was sent only then: whatever is known of it afterwards, a broker that sends to it while another certainly holds errs.
 
 Why the running maximum is enough: let d be the first delivery that begins within an earlier certain hold of another session. If the
 hold that ends last among the earlier ones is of d's own session, that hold and the other session's overlap too, and the later
@@ -21,25 +22,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from checkers.ends import Keyed
+from checkers.ends import Ends, Keyed
 from checkers.instance import Tally
 from checkers.lifecycle import Deliveries
 from checkers.rows import (
     ACK_INVOKE,
     ACK_OK,
+    DELIVER,
     NACK_INVOKE,
     NACK_OK,
     NONE,
+    SEND_INVOKE,
     Flags,
     Numbers,
     Places,
     Rows,
+    first,
 )
-from checkers.running import highest_and_whose_before, highest_before, segments
+from checkers.running import highest_and_whose, highest_before, segments
 
 
 def find(deliveries: Deliveries, tally: Tally) -> None:
-    """The rules that ask nothing of other parts."""
+    """The rules about single deliveries: as far as is known, what may have been under way is excused."""
     _firsts("duplicate", deliveries, deliveries.duplicate, tally)
     _firsts("unflagged-redelivery", deliveries, deliveries.unflagged, tally)
     _firsts("late-delivery", deliveries, deliveries.late, tally)
@@ -67,6 +71,7 @@ def find_backwards(deliveries: Deliveries, grouped: Flags, tally: Tally) -> None
 def conflicts(
     deliveries: Deliveries,
     places: Places,
+    ends: Ends,
     tally: Tally | None,
     proven: Keyed | None = None,
     *,
@@ -78,21 +83,21 @@ def conflicts(
     superset of the places, and nothing to tell.
     """
     end = deliveries.release
+    runs = places.runs()[deliveries.place]
     if proven is not None:
-        runs = places.runs()[deliveries.place]
         end = np.minimum(end, proven.find("proven", runs, deliveries.session))
     until = np.where(end > deliveries.index, end, NONE)
     found = np.zeros(len(places.named), dtype=bool)
     again = np.flatnonzero(_among_several(deliveries))
     order = again[np.lexsort((deliveries.index[again], deliveries.life[again]))]
-    twice = order[_conflicting(deliveries, until, order, deliveries.life[order])]
+    twice = order[_conflicting(deliveries, ends, runs, until, order, deliveries.life[order])]
     if stale_acks_refused:
         twice = np.union1d(twice, np.flatnonzero(deliveries.settled))
     found[deliveries.place[twice]] = True
     grouped = places.grouped()
     held = np.flatnonzero(grouped[deliveries.place])
     order = held[np.lexsort((deliveries.index[held], deliveries.place[held]))]
-    split = order[_conflicting(deliveries, until, order, deliveries.place[order])]
+    split = order[_conflicting(deliveries, ends, runs, until, order, deliveries.place[order])]
     found[deliveries.place[split]] = True
     if tally is not None:
         marked = np.zeros(len(deliveries.index), dtype=bool)
@@ -111,13 +116,34 @@ def _among_several(deliveries: Deliveries) -> Flags:
     return several[deliveries.life]
 
 
-def _conflicting(deliveries: Deliveries, until: Numbers, order: Numbers, keys: npt.NDArray[Any]) -> Flags:
-    """Of the rows in ``order``: held, and begun within an earlier hold of another session."""
+def _conflicting(
+    deliveries: Deliveries, ends: Ends, runs: Numbers, until: Numbers, order: Numbers, keys: npt.NDArray[Any]
+) -> Flags:
+    """Of the rows in ``order``: begun within an earlier hold of another session, and held then for certain.
+
+    Held for certain: for a while after they were read; or at the moment at which they were sent, where the whole span in which that can have been lies
+    within the other hold.
+    """
     if not len(order):
         return np.zeros(0, dtype=bool)
-    value, whose = highest_and_whose_before(segments(keys), until[order], deliveries.session[order])
-    other = (value != NONE) & (value > deliveries.index[order]) & (whose != deliveries.session[order])
-    result: Flags = other & (until[order] != NONE)
+    index, session, segment = deliveries.index[order], deliveries.session[order], segments(keys)
+    before = np.arange(len(order)) - 1
+
+    def within(at: Numbers) -> Flags:
+        value, whose = highest_and_whose(segment, until[order], session, at)
+        result: Flags = (value != NONE) & (value > index) & (whose != session)
+        return result
+
+    result = within(before)
+    if not result.any():
+        return result
+    begun = ends.sessions.find("begun", runs[order], session)
+    sent = deliveries.sent[order]
+    earliest = np.maximum(np.where(begun < index, begun, NONE), np.where(sent < index, sent, NONE))
+    place = (segment << 33) | index
+    at = np.searchsorted(place, (segment << 33) | np.maximum(earliest, 0), "left") - 1
+    result &= until[order] != NONE
+    result |= (earliest != NONE) & within(at)
     return result
 
 
@@ -142,7 +168,7 @@ class Proofs:
 
 
 def proofs(rows: Rows) -> Proofs:
-    """By acks and nacks: of each (session, message) the first invocation, if any ``ok`` came after it."""
+    """By acks and nacks: of each (session, message) the first invocation, if any ``ok`` came after it; by deliveries: the send of what was delivered."""
     at = rows.of(ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK)
     at = at[rows.session[at] != NONE]
     nack = rows.kind[at] >= NACK_INVOKE
@@ -158,7 +184,21 @@ def proofs(rows: Rows) -> Proofs:
     first_of = np.flatnonzero(np.concatenate(([True], one[1:] != one[:-1]))) if size else at
     proven = np.flatnonzero((asked != NONE) & (answered > asked))
     who = at[first_of[proven]]
-    return Proofs(rows.run[who], rows.session[who], asked[proven])
+    sends, delivers = rows.of(SEND_INVOKE), rows.of(DELIVER)
+    sent = first(rows.id[sends], rows.index[sends], rows.messages)[rows.id[delivers]]
+    sound = (sent != NONE) & (sent < rows.index[delivers]) & (rows.session[delivers] != NONE)
+    sound &= rows.message[delivers] != NONE
+    delivers, sent = delivers[sound], sent[sound]
+    who = np.concatenate([who, delivers])
+    return _latest(rows.run[who], rows.session[who], np.concatenate([asked[proven], sent]))
+
+
+def _latest(run: Numbers, session: Numbers, asked: Numbers) -> Proofs:
+    """The latest of each session."""
+    order = np.lexsort((asked, session, run))
+    one = segments(run[order], session[order])
+    last = order[np.flatnonzero(np.concatenate((one[1:] != one[:-1], [True])))] if len(order) else order
+    return Proofs(run[last], session[last], asked[last])
 
 
 def proven(found: list[Proofs], left: Keyed) -> Keyed:

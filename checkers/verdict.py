@@ -22,6 +22,8 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     ``nack`` says what becomes of a message that a client refused; ``delivery_attempts`` after how many refusals (nacks, and acks that were rolled
     back) it is a dead letter (-1: never), and ``keeps_dead_letters`` whether a store keeps those. ``durable_acks``: an ack that was answered
     ``ok`` outlives every failure that a send outlives. ``refuses_stale_acks``: an ack of what that session does not hold is never answered ``ok``.
+    ``answers_in_order``: on one connection answers and deliveries arrive in the order in which the broker made them, so that what is read after an answer
+    was sent after the question.
     """
 
     nack: Literal["requeue", "dead-letter", "consume"] = "requeue"
@@ -29,6 +31,7 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
     keeps_dead_letters: bool = True
     durable_acks: bool = True
     refuses_stale_acks: bool = True
+    answers_in_order: bool = True
 
 
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):

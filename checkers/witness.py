@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from checkers import reference
 from checkers.anomaly import ANOMALIES, Evidence, named
-from checkers.fetch import Range, Wanted, control_rows, messages_rows
+from checkers.fetch import Link, Range, Wanted, control_rows, messages_rows
 from checkers.instance import Instance
 from checkers.source import Source
 from checkers.verdict import CheckOptions, Witness
@@ -70,10 +70,16 @@ def witnesses(
         r["session"] for r in near if r.get("session") is not None and r.get("message") in messages | partners
     }
     transactions = {r["transaction"] for r in near if r.get("transaction") is not None}
+    links = [link for i in instances if _evidence(i).linked for link in _links(i, near)]
     if sessions or transactions:
         wanted = pc.or_(_among(table["session"], sessions), _among(table["transaction"], transactions))
+        if links and "connection" in table.column_names:
+            connections = {link.connection for link in links if link.connection is not None}
+            wanted = pc.or_(wanted, _among(table["connection"], connections))
         control = _unique([*control, *control_rows(source, wanted)[:_PARTNER_ROWS]])
     proofs = _proofs(source, instances, by_instance, near)
+    if links:
+        proofs += messages_rows(source, Wanted(links=links))
     found = {}
     for instance in instances:
         context = _context(
@@ -187,7 +193,20 @@ def _proofs(
                 and (r.get("message") in mine or r["index"] == i.index)
             }
             wanted += [(session, i.index) for session in sorted(sessions)]
-    return messages_rows(source, Wanted(after=wanted[:8])) if wanted else []
+    if not wanted:
+        return []
+    rows = messages_rows(source, Wanted(after=wanted[:8]))
+    got = {r["message"] for r in rows if r["f"] == "deliver" and r.get("message") is not None}
+    return [*rows, *messages_rows(source, Wanted(messages=frozenset(got)))] if got else rows
+
+
+def _links(i: Instance, near: Sequence[Row]) -> list[Link]:
+    """The session and connection of the delivery that is accused."""
+    return [
+        Link(r.get("session"), r.get("connection"), i.index)
+        for r in near
+        if r["index"] == i.index and r["f"] == "deliver"
+    ]
 
 
 def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) -> list[Row]:
@@ -202,6 +221,12 @@ def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) 
     sessions = {r["session"] for r in near if r.get("session") is not None}
     transactions = {r["transaction"] for r in near if r.get("transaction") is not None}
     more = [r for r in _unique(rows) if r.get("session") in sessions or r.get("transaction") in transactions]
+    if _evidence(i).linked:
+        connections = {link.connection for link in _links(i, near)} - {None}
+        more += [r for r in _unique(rows) if r.get("connection") in connections]
+    if _evidence(i).alive:  # what a session got proves it alive by its send
+        got = {r["message"] for r in more if r["f"] == "deliver" and r.get("message") is not None}
+        more += [r for r in _unique(rows) if r["f"] == "send" and r.get("message") in got]
     chosen = sorted(_unique([*near, *more]), key=lambda r: r["index"])
     if len(chosen) <= _CONTEXT_ROWS:
         return chosen

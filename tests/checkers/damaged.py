@@ -109,11 +109,22 @@ def correct(seed: int, *, transactions: bool = False, complete: bool = True) -> 
             deliver(owner[group], m, group=group, producer=producer, sequence=number)
     if complete:
         rows += finished(len(rows))
+    if chance.random() < 0.7:
+        _connect(rows)
     at = 0
     for row in rows:
         at += chance.choice([MS, MS, 50 * MS, 900 * MS])
         row["time"] = at
     return rows
+
+
+def _connect(rows: list[Row]) -> None:
+    """Each client's connection, as it is numbered."""
+    for r in rows:
+        if r.get("session") is not None:
+            r["connection"] = 20 + r["session"]
+        elif r["f"] == "send":
+            r["connection"] = r["producer"]
 
 
 def _drop(rows: list[Row], chance: random.Random) -> None:
@@ -318,6 +329,57 @@ def _vanish(rows: list[Row], chance: random.Random) -> None:
         rows.insert(after, o(0, 175, "info", "disconnect", session=of.get("session"), broker="a1"))
 
 
+def _late_copy(rows: list[Row], chance: random.Random) -> None:
+    """A session that was there before gets what another has settled, reads it late, and is lost or left; or it works on, as one way or another shows."""
+    acked = [r for r in rows if r["f"] == "ack" and r["type"] == "ok" and r.get("message") is not None]
+    if not acked:
+        return
+    ack = chance.choice(acked)
+    mine = {"session": 88, "broker": "a1", "connection": chance.choice([88, 88, 21, None])}
+    told = {k: ack.get(k) for k in ("queue", "group", "message", "producer", "sequence")}
+    copy = o(0, 188, "ok", "deliver", **told, **mine, digest=ack["message"] * 7, redelivered=chance.choice([True, True, False]),
+             delivery_count=chance.choice([1, 2, 3, None]))  # fmt: skip
+    at = min(rows.index(ack) + chance.choice([0, 1, 1, 2]), len(rows))
+    other = {
+        **told,
+        "message": chance.choice([r.get("message") for r in rows if r.get("message") is not None]),
+    }
+    told["message"] = chance.choice([told["message"], told["message"], other["message"]])
+    answer = chance.choice(["ok", "ok", "info"])
+    after = chance.choice(
+        [
+            [],
+            [o(0, 188, "ok", "deliver", **other, **mine, redelivered=True, digest=other["message"] * 7)],
+            [o(0, 189, "invoke", f := chance.choice(["ack", "nack"]), **told, **mine), o(0, 189, answer, f, **told, **mine)],
+            [o(0, 189, "invoke", "unsubscribe", **mine), o(0, 189, answer, "unsubscribe", **mine)],
+            [o(0, 189, "invoke", "subscribe", **{**mine, "session": 87}), o(0, 189, answer, "subscribe", **{**mine, "session": 87})],
+        ]
+    )  # fmt: skip
+    places = sorted(chance.randrange(at, len(rows) + 1) for _ in after)
+    for place, row in reversed(list(zip(places, after, strict=True))):
+        rows.insert(place, row)
+    rows.insert(chance.randrange(at, len(rows) + 1), copy)
+    rows.insert(chance.randrange(at + 1), o(0, 188, "invoke", "subscribe", **mine))
+    if chance.random() < 0.8:
+        rows.append(o(0, 188, "info", "disconnect", **mine))
+
+
+def _reconnect(rows: list[Row], chance: random.Random) -> None:
+    """Two sessions on one connection, or one whose connection nobody wrote down."""
+    session, connection = chance.choice([1, 2, 3, 9]), chance.choice([21, 22, None])
+    for r in rows:
+        if r.get("session") == session:
+            r["connection"] = connection
+
+
+def _mute(rows: list[Row], chance: random.Random) -> None:
+    """One session's answers never come."""
+    session = chance.choice([1, 2, 3, 77])
+    for r in rows:
+        if r.get("session") == session and r["type"] == "ok" and r["f"] in ("ack", "nack", "unsubscribe"):
+            r["type"] = "info"
+
+
 def _closed(rows: list[Row], chance: random.Random) -> None:
     rows.append(o(0, -3, "info", "browse", broker="a1", error="silent"))
 
@@ -416,7 +478,7 @@ DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
         _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _succession, _view, _move, _quiet, _slow, _overlap,
-        _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _vanish,
+        _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _vanish, _late_copy, _reconnect, _mute,
     )
 }  # fmt: skip
 

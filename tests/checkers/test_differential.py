@@ -26,6 +26,7 @@ BROKERS = (
     Promises(delivery_attempts=1),
     Promises(nack="dead-letter", durable_acks=False),
     Promises(nack="consume", delivery_attempts=0, keeps_dead_letters=False, refuses_stale_acks=False),
+    Promises(answers_in_order=False),
 )
 EVERY_KIND = looked_for(OPTIONS)
 

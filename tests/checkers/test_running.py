@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from checkers.rows import NONE
 from checkers.running import (
     count_before,
-    highest_and_whose_before,
+    highest_and_whose,
     highest_before,
     lowest_after,
     lowest_before,
@@ -46,7 +46,7 @@ def test_extremes_of_earlier_and_later_rows_of_the_segment(rows):
     assert lowest_after(segment, values).tolist() == [
         min(around(rows, n, after=True), default=NONE) for n in range(len(rows))
     ]
-    value, whose = highest_and_whose_before(segment, values, owner)
+    value, whose = highest_and_whose(segment, values, owner, np.arange(len(rows)) - 1)
     assert value.tolist() == expected
     for n, (key, _, _) in enumerate(rows):
         owners = [o for k, v, o in rows[:n] if k == key and v == expected[n]]

@@ -1,0 +1,174 @@
+"""What one connection answered when: which refutes that a delivery was under way.
+
+What a client reads says when it was read, not when it was sent. But a broker that answers in order with its deliveries answers a question before
+whatever it sends later: a delivery that was read after an answer was sent after the question was asked. A session's own rows say which connection is
+meant; the column ``connection`` ties those of others to it. Where it is null, a session's own rows must do.
+
+Only a delivery that would be accused if it was no longer under way asks for this (``Wanted``), and only of the span in which an answer would refute it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from checkers.ends import Keyed
+from checkers.rows import FOREVER, NONE, Flags, Numbers, Rows, concatenate
+
+_BITS: Final = 33
+_NO_ANSWER: Final = ("deliver", "connect")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Deliveries that may have been under way: of which session and connection, asked about since ``low``, read at ``high``."""
+
+    run: Numbers
+    session: Numbers
+    connection: Numbers
+    low: Numbers
+    high: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """Operations that were answered ``ok``: indexes of question and answer, and on which session and connection."""
+
+    run: Numbers
+    session: Numbers
+    connection: Numbers
+    asked: Numbers
+    answered: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Within which indexes whose answers are asked for."""
+
+    sessions: Keyed
+    connections: Keyed
+
+    @classmethod
+    def of(cls, wanted: Wanted) -> Spans:
+        """The span of each session and connection that is wanted."""
+
+        def by(number: Numbers) -> Keyed:
+            every = number != NONE
+            return Keyed.of(
+                wanted.run[every], number[every],
+                {"low": (every[every], wanted.low[every]), "high": (every[every], -wanted.high[every])},
+            )  # fmt: skip
+
+        return cls(by(wanted.session), by(wanted.connection))
+
+    def have(self, run: Numbers, session: Numbers, connection: Numbers, index: Numbers) -> Flags:
+        """Which rows lie in the span of their session or connection."""
+        result = np.zeros(len(run), dtype=bool)
+        for known, number in ((self.sessions, session), (self.connections, connection)):
+            low, high = known.find("low", run, number), known.find("high", run, number)
+            result |= (low != NONE) & (index > low) & (index < -np.where(high == NONE, 0, high))
+        return result
+
+
+def joined(tables: Iterable[Questions]) -> Questions:
+    """One table of several."""
+    some = list(tables)
+    return Questions(*(concatenate([getattr(one, name) for one in some]) for name in Questions.__slots__))
+
+
+def joined_wanted(tables: Sequence[Wanted]) -> Wanted:
+    """One table of several."""
+    return Wanted(*(concatenate([getattr(one, name) for one in tables]) for name in Wanted.__slots__))
+
+
+def questions(rows: Rows, spans: Spans) -> Questions:
+    """Those that these rows have."""
+    codes = [rows.f.code(f) for f in _NO_ANSWER]
+    answers = (rows.process >= 0) & (rows.type.codes == rows.type.code("ok")) & ~np.isin(rows.f.codes, codes)
+    at = np.flatnonzero(answers)
+    run, session, connection = rows.run[at], rows.session[at], rows.connection[at]
+    here = spans.have(run, session, connection, rows.index[at])
+    at = at[here]
+    asked = asked_at(rows, at)
+    known = asked >= 0
+    return Questions(
+        run[here][known], session[here][known], connection[here][known], rows.index[asked[known]],
+        rows.index[at[known]],
+    )  # fmt: skip
+
+
+def asked_at(rows: Rows, answers: Numbers) -> Numbers:
+    """The position of the invocation of each answered operation, by who asked what about which message; -1 where it is not among the rows."""
+    about = np.zeros(rows.messages, dtype=bool)
+    about[rows.id[answers]] = True
+    invoked = (rows.type.codes == rows.type.code("invoke")) & (rows.process >= 0) & about[rows.id]
+    asking = np.flatnonzero(invoked)
+    both = np.concatenate([asking, answers])
+    keys = (rows.id[both], rows.f.codes[both], rows.process[both])
+    order = np.lexsort((both, *keys))
+    is_question = order < len(asking)
+    before = np.maximum.accumulate(np.where(is_question, np.arange(len(order)), -1))[~is_question]
+    here = np.flatnonzero(~is_question)
+    same = before >= 0
+    for key in keys:
+        same &= key[order[here]] == key[order[np.maximum(before, 0)]]
+    result = np.full(len(answers), -1, dtype=np.int64)
+    result[order[here] - len(asking)] = np.where(same, both[order[np.maximum(before, 0)]], -1)
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Latest:
+    """By (run, number) and the index of the answer: the latest question that had been answered."""
+
+    codes: Keyed
+    place: Numbers
+    asked: Numbers
+
+    @classmethod
+    def of(cls, some: Questions, number: Numbers) -> _Latest:
+        known = number != NONE
+        run, number, asked, answered = some.run[known], number[known], some.asked[known], some.answered[known]
+        keys = Keyed.of(run, number, {})
+        codes = Keyed(keys.numbers, keys.keys, {"code": np.arange(len(keys.keys))})
+        code = codes.find("code", run, number)
+        order = np.lexsort((answered, code))
+        code, asked, answered = code[order], asked[order], answered[order]
+        latest = np.maximum.accumulate((code << _BITS) | asked) & (2**_BITS - 1)
+        return cls(codes, (code << _BITS) | answered, latest)
+
+    def before(self, run: Numbers, number: Numbers, index: Numbers) -> Numbers:
+        """Of each row the latest question whose answer lies before ``index``; ``NONE`` where there is none."""
+        if not len(self.place):
+            return np.full(len(run), NONE, dtype=np.int64)
+        code = self.codes.find("code", run, number)
+        known = code != NONE
+        code = np.where(known, code, 0)
+        at = np.searchsorted(self.place, (code << _BITS) | np.clip(index, 0, FOREVER), "left") - 1
+        known &= (at >= 0) & (self.place[at] >> _BITS == code)
+        return np.where(known, self.asked[at], NONE)
+
+
+class Links:
+    """The answers of sessions and connections, to be asked by the index of a row."""
+
+    def __init__(self, some: Questions) -> None:
+        self._sessions = _Latest.of(some, some.session)
+        self._connections = _Latest.of(some, some.connection)
+
+    def before(self, run: Numbers, session: Numbers, connection: Numbers, index: Numbers) -> Numbers:
+        """The latest question on that connection, or in that session, that was answered before ``index``; ``NONE``: none."""
+        return np.maximum(
+            self._sessions.before(run, session, index), self._connections.before(run, connection, index)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was gathered from all parts: until when each session was certainly alive (``proven``), and what had been answered when."""
+
+    proven: Keyed
+    links: Links
