@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from checker_rows import Row, file_instances, lay_out, o
+from checker_rows import Row, dense, file_instances, lay_out, o
 from test_fates import joined, left
 from test_findings import OPTIONS, answer, deliver, gone, send, tidy
 
@@ -144,7 +144,7 @@ def test_both_implementations_say_so(tmp_path, case):
 def test_a_witness_shows_what_refutes_the_excuse(tmp_path, case):
     rows, promises, expected = ALL[case]
     options = msgspec.structs.replace(OPTIONS, broker=promises)
-    verdict = judge.judge(lay_out(tmp_path / "here", tidy(rows), slice_rows=10**6), options)
+    verdict = judge.judge(lay_out(tmp_path / "here", dense(tidy(rows)), slice_rows=10**6), options)
     assert {finding.name for finding in verdict.findings} == expected
     for finding in verdict.findings:
         shown = list(finding.witness.rows)
