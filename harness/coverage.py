@@ -110,6 +110,10 @@ _LINES: Final[Mapping[str, tuple[str, str]]] = {
         "a broker was silent for so long that another took over",
         r"ha-database: \S+ \(\S+\) has been silent for ",
     ),
+    "member/takeover-begun": (
+        "the database let a broker begin to take over another",
+        r"ha-database: the takeover of \S+ has begun$",
+    ),
     "member/too-late": ("a takeover was refused by the database", r"ha-database: not taken over: "),
     "member/taken-over": ("a broker was taken over by another", r"ha-database: \S+ is taken over with "),
     "member/not-renewed": ("a lease was not renewed at once", r"ha-database: the lease was not renewed: "),

@@ -16,7 +16,8 @@ from harness.interface import Environment, Schedule
 
 def needed(schedule: Schedule) -> bool:
     """Whether any fault waits for an event, or hits who an event names."""
-    return any(fault.after is not None or fault.target in nemesis.target.PARTS for fault in schedule.faults)
+    by_event = (*nemesis.target.PARTS, nemesis.target.RIVALS)
+    return any(fault.after is not None or fault.target in by_event for fault in schedule.faults)
 
 
 class Events:

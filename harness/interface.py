@@ -93,7 +93,7 @@ class Fault(
     ``start_s`` counts from the start of the load, or from an event: with ``after`` the fault begins so long after any broker has first said, under load, that this
     happened ("failover/taken": the events below). If that never comes the fault is not injected, and the run is unknown.
     ``duration_s`` None lasts to the end of the load (everything is healed then). ``target`` is a role ("live", "backup"), a part that a broker plays
-    by what was said last ("taker", "source"), a count ("one", "minority", "majority", "all") or names
+    by what was said last ("taker", "source", "claimant"; "rivals" are all other lives), a count ("one", "minority", "majority", "all") or names
     ("a1", "a1,b1"); roles and parts are resolved when the fault begins and the history says to what.
     """
 

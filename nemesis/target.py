@@ -26,13 +26,20 @@ _TARGETS: Final = {
 PARTS: Final = {
     "taker": (
         "the broker that takes over, or asks to",
-        ("vote/asked", "failover/taken", "lock/taken", "member/suspected"),
+        ("vote/asked", "failover/taken", "lock/taken", "member/takeover-begun"),
     ),
+    "claimant": ("the broker that is about to ask whether it may take over another", ("member/suspected",)),
     "source": ("the live that a backup copies its data from", ("sync/snapshot-sent",)),
 }
 """Part that a broker plays -> one line about it, and the events by which one is known to play it: the last that said any of them. TARGETS has them too."""
 
-TARGETS: Final = {**_TARGETS, **{part: what for part, (what, _) in PARTS.items()}}
+RIVALS: Final = "rivals"
+
+TARGETS: Final = {
+    **_TARGETS,
+    **{part: what for part, (what, _) in PARTS.items()},
+    RIVALS: "every live broker but the claimant",
+}
 """Target -> one line about it. Beside these: names of nodes, separated by commas."""
 
 _ROLES: Final = {"live": "live", "lives": "live", "backup": "backup", "backups": "backup"}
@@ -52,7 +59,7 @@ def validate_target(target: str, nodes: Sequence[NodePlan], pair: str | None = N
     """Raises UsageError for a target that is no word of TARGETS and no list of nodes, or that never hits anything."""
     here = [node for node in nodes if pair in (None, node.pair)]
     if target in TARGETS:
-        if target not in _ROLES and target not in PARTS and count_of(target, len(here)) < 1:
+        if target not in (*_ROLES, *PARTS, RIVALS) and count_of(target, len(here)) < 1:
             raise UsageError(f'target "{target}": {len(here)} nodes have no {target}')
         return
     known = [node.name for node in nodes]
@@ -83,6 +90,11 @@ def resolve_target(fault: Fault, default: str, situation: Situation) -> tuple[st
         if player is None or (here and player not in here):
             raise CannotBeginError(f"no broker{f' of pair {pair}' if pair else ''} is known as {target} now")
         return (player,)
+    if target == RIVALS:
+        found = [name for name in situation.having("live", pair) if name != situation.parts.get("claimant")]
+        if "claimant" not in situation.parts or not found:
+            raise CannotBeginError("no broker is known as claimant now, or no other is live")
+        return tuple(found)
     if target in TARGETS:
         chosen = set(situation.random.sample(here, count_of(target, len(here))))
         return tuple(name for name in here if name in chosen)

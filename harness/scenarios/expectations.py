@@ -8,6 +8,7 @@ Times are the schedule's: "kill-1" is the moment when the first fault, a kill, w
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from typing import Literal, Protocol
@@ -38,16 +39,21 @@ class Takeover(msgspec.Struct, frozen=True):
 
 
 class Takeovers(msgspec.Struct, frozen=True):
-    """Exactly these takeovers between the first fault and the healing, in this order; of none: that nobody takes over."""
+    """Exactly these takeovers between the first fault and the healing, in this order; of none: that nobody takes over.
+
+    With ``of`` only takeovers of that broker's data are looked at: a taker that dies is taken over as well, by whom and when is another matter.
+    """
 
     exactly: tuple[Takeover, ...] = ()
+    of: str | None = None
 
     def __str__(self) -> str:
-        return f"taken over: {', then '.join(map(str, self.exactly))}" if self.exactly else "no takeover"
+        told = f"taken over: {', then '.join(map(str, self.exactly))}" if self.exactly else "no takeover"
+        return f"{told}, once" if self.of and len(self.exactly) == 1 else told
 
     def wrong(self, seen: Seen) -> str:
         """As Expectation's."""
-        found = seen.successions()
+        found = [each for each in seen.successions() if self.of in (None, each[0])]
         fits = len(found) == len(self.exactly) and all(
             of == wanted.of and (by == wanted.by if wanted.by else by != of)
             for (of, by), wanted in zip(found, self.exactly, strict=True)
@@ -169,23 +175,58 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Says(msgspec.Struct, frozen=True):
-    """A line in the log of a broker that matches, at least once or exactly ``times``."""
+    """A line in the log of a broker (of any, if None) that matches, at least once or exactly ``times``."""
 
-    broker: str
+    broker: str | None
     pattern: str
     times: int | None = None
 
     def __str__(self) -> str:
         count = "" if self.times is None else " once" if self.times == 1 else f" {self.times} times"
-        return f'{self.broker} says{count} "{self.pattern}"'
+        return f'{self.broker or "some broker"} says{count} "{self.pattern}"'
 
     def wrong(self, seen: Seen) -> str:
         """As Expectation's."""
         sought = re.compile(self.pattern)
-        found = sum(sought.search(line) is not None for line in seen.logs.get(self.broker, ()))
+        logs = seen.logs.values() if self.broker is None else (seen.logs.get(self.broker, ()),)
+        found = sum(sought.search(line) is not None for lines in logs for line in lines)
         if found == self.times or (self.times is None and found):
             return ""
-        return f'{self.broker} said "{self.pattern}" {found} times'
+        return f'{self.broker or "some broker"} said "{self.pattern}" {found} times'
+
+
+class Before(msgspec.Struct, frozen=True):
+    """A line of one broker's log comes before one of another's; both are said. Their clocks must agree."""
+
+    broker: str
+    pattern: str
+    other: str
+    then: str
+
+    def __str__(self) -> str:
+        return f'{self.broker} says "{self.pattern}" before {self.other} says "{self.then}"'
+
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
+        first, second = seen.said(self.broker, self.pattern), seen.said(self.other, self.then)
+        if not first or not second:
+            missing = (self.other, self.then) if first else (self.broker, self.pattern)
+            return f'{missing[0]} never said "{missing[1]}"'
+        return "" if first <= second else f'{self.other} said "{self.then}" first'
+
+
+class GoesOn(msgspec.Struct, frozen=True):
+    """A broker's process does not end by itself, to be started again by the harness: what it becomes it becomes in one life of the process."""
+
+    broker: str
+
+    def __str__(self) -> str:
+        return f"{self.broker} is not started again"
+
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
+        restarted = any(row["f"] == "restart" and row["broker"] == self.broker for row in seen.control)
+        return f"{self.broker} had ended by itself and was started again" if restarted else ""
 
 
 class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,6 +274,86 @@ class Ends(msgspec.Struct, frozen=True, kw_only=True):
         took_s = (end - moment) / 1e9
         fits = self.least_s <= took_s <= self.most_s
         return "" if fits else f"{self.broker}'s end after {self.after}: {took_s:.1f} s"
+
+
+class Refuses(msgspec.Struct, frozen=True, kw_only=True):
+    """Whoever tries to connect to a broker from the first to the second moment of ``window`` is refused for a reason that matches, and somebody tries."""
+
+    broker: str
+    pattern: str
+    window: tuple[str, str]
+
+    def __str__(self) -> str:
+        return f'{self.broker} refuses who comes between {self.window[0]} and {self.window[1]} ("{self.pattern}")'
+
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
+        begin, end = seen.between(self.window)
+        sought = re.compile(self.pattern)
+        taken = refused = 0
+        for row, done in seen.connects():
+            if done is not None and done["broker"] == self.broker and begin <= row["time"] <= end:
+                taken += done["type"] == "ok"
+                refused += done["type"] == "fail" and sought.search(done["error"] or "") is not None
+        if taken:
+            return f"{self.broker} took in {taken} who came meanwhile"
+        return "" if refused else f"{self.broker} refused nobody"
+
+
+class Answers(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a broker (all together, if None) delivers, or answers a send or an acknowledgement, within ``window``, from ``after_s`` seconds behind its first moment on."""
+
+    window: tuple[str, str]
+    broker: str | None = None
+    after_s: float = 0.0
+    least: int = 0
+    most: int | None = None
+
+    def __str__(self) -> str:
+        bounds = [f"at least {self.least}"] if self.least else []
+        bounds += ["no" if self.most == 0 else f"at most {self.most}"] if self.most is not None else []
+        since = f"{self.after_s:g} s after {self.window[0]}" if self.after_s else self.window[0]
+        whose = f" of {self.broker}" if self.broker else ""
+        return f"{' and '.join(bounds)} answers and deliveries{whose} between {since} and {self.window[1]}"
+
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
+        begin, end = seen.between(self.window)
+        begin += self.after_s * 1e9
+        found = sum(
+            row["f"] in ("send", "ack", "nack", "deliver")
+            and row["type"] == "ok"
+            and self.broker in (None, row["broker"])
+            and begin <= row["time"] <= end
+            for row in seen.rows
+        )
+        if found >= self.least and (self.most is None or found <= self.most) and not math.isnan(begin):
+            return ""
+        return f"{found} answers and deliveries meanwhile"
+
+
+class Guard(Protocol):
+    """Something without which a run shows nothing. ``str`` of it is for the table."""
+
+    def lacking(self, seen: Seen) -> str:
+        """Nothing if it was there, else what there was instead."""
+        ...
+
+
+class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
+    """A guard: at least so many brokers say in their logs what matches. Of a race in which only one ran nothing is shown, and the run is unknown."""
+
+    least: int
+    pattern: str
+
+    def __str__(self) -> str:
+        return f'at least {self.least} brokers say "{self.pattern}"'
+
+    def lacking(self, seen: Seen) -> str:
+        """As Guard's."""
+        sought = re.compile(self.pattern)
+        found = sum(any(sought.search(line) for line in lines) for lines in seen.logs.values())
+        return "" if found >= self.least else f'{found} brokers said "{self.pattern}"'
 
 
 class AtStake(msgspec.Struct, frozen=True, kw_only=True):

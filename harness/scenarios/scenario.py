@@ -16,7 +16,7 @@ from checkers.anomaly import ANOMALIES
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness import spec as specs
 from harness.interface import Schedule, TestSpec
-from harness.scenarios.expectations import AtStake, Expectation
+from harness.scenarios.expectations import Expectation, Guard
 from harness.scenarios.refuter import Refuter
 from harness.scenarios.seen import Seen
 
@@ -125,7 +125,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[str, ...] = ()
     roles: Roles = Roles()
     besides: tuple[Expectation, ...] = ()
-    guards: tuple[AtStake, ...] = ()
+    guards: tuple[Guard, ...] = ()
     refuter: Refuter | None = None
 
     @property

@@ -7,6 +7,8 @@ reading them.
 from __future__ import annotations
 
 import functools
+import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -121,6 +123,11 @@ class Seen:
                 ]
         return lines
 
+    def said(self, broker: str, pattern: str) -> str:
+        """When a broker first said what matches, by its own clock, as its log has it (a time that sorts as text); "" if never."""
+        sought = re.compile(pattern)
+        return next((line.split(" ", 1)[0] for line in self.logs.get(broker, ()) if sought.search(line)), "")
+
     def instances(self, finding: str) -> list[Instance]:
         """Every instance of a finding: the verdict names only the first few."""
         return [each for each in self._instances if each.name == finding]
@@ -143,6 +150,11 @@ class Seen:
                 found.setdefault(row["value"], row["time"])
         return found
 
+    def between(self, window: tuple[str, str]) -> tuple[float, float]:
+        """The moments of a window (ns); not a number where it never began, endless where it never ended."""
+        begin, end = (self.moments.get(moment) for moment in window)
+        return math.nan if begin is None else begin, math.inf if end is None else end
+
     @property
     def began_ns(self) -> int | None:
         """When the first fault was asked for; None without faults."""
@@ -158,6 +170,10 @@ class Seen:
     def sent(self) -> Iterator[tuple[Row, Row | None]]:
         """Each send with its completion."""
         return self._operations("send")
+
+    def connects(self) -> Iterator[tuple[Row, Row | None]]:
+        """Each attempt to connect with its completion."""
+        return self._operations("connect")
 
     def _operations(self, f: str) -> Iterator[tuple[Row, Row | None]]:
         open_: dict[int, Row] = {}
@@ -198,10 +214,13 @@ class Seen:
         """Who took over whose data between the first fault and the healing, in order: ("a1", "a2") where a2 went on as the node that had begun with a1.
 
         Read from ``takeover`` rows, and from who was live as which node: a broker that is live with a node ID with which another was live last has
-        taken over, a master that returns as well.
+        taken over, a master that returns as well. Where the taker goes on as the node that it was (brokers that share a database), the victim that
+        comes again begins with nothing: that is no takeover.
         """
         first: dict[str, str] = {}
         last: dict[str, str] = {}
+        living_as: dict[str, str] = {}
+        absorbed: set[str] = set()
         found: list[tuple[str, str]] = []
         began, heal = self.began_ns, self.moments.get(HEAL)
         for row in self.control:
@@ -215,6 +234,13 @@ class Seen:
             first.setdefault(node, broker)
             before = last.get(node, broker)
             last[node] = broker
+            if row["f"] == "role":
+                living_as[broker] = node
+                if node in absorbed:
+                    absorbed.remove(node)
+                    continue
+            elif living_as.get(broker, node) != node:
+                absorbed.add(node)
             if before != broker and began is not None and row["time"] >= began:
                 found.append((first[node], broker))
         return found

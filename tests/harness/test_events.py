@@ -53,3 +53,4 @@ def test_the_events_of_every_part_exist():
 def test_logs_are_followed_only_where_a_fault_asks_for_it():
     assert not events.needed(Schedule(faults=(CRASH,)))
     assert events.needed(Schedule(faults=(Fault(kind="kill", start_s=1.0, target="source"),)))
+    assert events.needed(Schedule(faults=(Fault(kind="pause", start_s=1.0, target="rivals"),)))

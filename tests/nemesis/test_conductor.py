@@ -101,6 +101,20 @@ def test_a_part_that_nobody_plays_is_a_fault_without_effect():
     assert cluster.recorder.only("kill")[2] == "no broker of pair b is known as taker now"
 
 
+def test_rivals_of_a_claimant_are_all_other_lives_and_nobody_while_there_is_none():
+    cluster = Cluster()
+    cluster.context.events = Said(after_s=3, claimant="b1")
+    cluster.roles.update(a1="stopped", a2="live")
+    conduct(cluster, Fault(kind="pause", start_s=0, after="member/suspected", duration_s=1, target="rivals"))
+    at_s, value, _ = cluster.recorder.only("pause")
+    assert at_s == pytest.approx(3, abs=0.01)
+    assert value["nodes"] == ["a2", "c1"]
+    cluster = Cluster()
+    cluster.context.events = Said()
+    conduct(cluster, Fault(kind="pause", start_s=1, duration_s=1, target="rivals"))
+    assert cluster.recorder.only("pause")[2] == "no broker is known as claimant now, or no other is live"
+
+
 @pytest.mark.parametrize(
     ("kind", "shape", "primitive", "phrase"),
     [

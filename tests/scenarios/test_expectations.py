@@ -8,11 +8,16 @@ import pytest
 from checkers.schema import COLUMNS, HARNESS, MONITOR, NEMESIS
 from harness.interface import Fault, Schedule, TestSpec
 from harness.scenarios.expectations import (
+    Answers,
     AtStake,
+    Before,
     Ends,
     Exactly,
+    GoesOn,
     Moved,
+    Refuses,
     Reported,
+    SaidBy,
     Says,
     Shares,
     SlowestSend,
@@ -102,6 +107,22 @@ def test_a_takeover_told_by_its_taker_counts_and_the_victims_return_is_none():
     assert anyone.wrong(seen(back)) == "taken over: nothing"
 
 
+def test_a_victim_that_comes_again_beside_its_taker_has_nothing_and_has_taken_nothing_over():
+    members = [live("a1", "A"), live("b1", "B"), fault("pause-1"), taken("b1", "A"), live("a1", "A")]
+    assert seen(members, phase("heal")).successions() == [("a1", "b1")]
+    again = [*members, taken("b1", "A", 4)]
+    assert seen(again, phase("heal")).successions() == [("a1", "b1"), ("a1", "b1")]
+
+
+def test_takeovers_of_one_brokers_data_may_be_all_that_is_looked_at():
+    both = seen(
+        live("a1", "A"), live("b1", "B"), live("c1", "C"), fault("kill-1"), taken("c1", "B"), taken("c1", "A")
+    )
+    assert Takeovers((Takeover("a1"),), of="a1").wrong(both) == ""
+    assert Takeovers((Takeover("a1"),)).wrong(both) == "taken over: b1's data by c1, then a1's data by c1"
+    assert Takeovers((), of="b1").wrong(both) == "taken over: b1's data by c1"
+
+
 def test_one_takeover_more_is_one_too_many_and_what_comes_after_the_healing_counts_for_nothing():
     once = Takeovers((Takeover("a1", "a2"),))
     failback = [*KILLED[:-1], live("a1", "A"), phase("heal")]
@@ -156,6 +177,72 @@ def test_a_line_is_said_by_the_named_broker_as_often_as_it_must_be():
     assert Says("a1", "duplicate", 2).wrong(run) == 'a1 said "duplicate" 1 times'
     assert Says("a2", "node ID").wrong(run) == 'a2 said "node ID" 0 times'
     assert Says("b1", "anything").wrong(run)
+    assert Says(None, "duplicate", 2).wrong(run) == ""
+    assert Says(None, "duplicate", 1).wrong(run) == 'some broker said "duplicate" 2 times'
+
+
+def connect(broker, second, type_="ok", error=None):
+    return [row(3, "invoke", "connect", second), row(3, type_, "connect", second, broker=broker, error=error)]
+
+
+QUIET = [fault("quiesce-1", second=2), fault("heal:quiesce-1", second=5)]
+REFUSES = Refuses(broker="a1", pattern="quiescing", window=("quiesce-1", "heal:quiesce-1"))
+
+
+@pytest.mark.parametrize(
+    ("attempts", "wrong"),
+    [
+        ((connect("a1", 1), QUIET[0], connect("a1", 3, "fail", "a1 is quiescing"), QUIET[1], connect("a1", 6)), ""),
+        ((QUIET[0], connect("a1", 3, "fail", "a1 is quiescing"), connect("a1", 4), QUIET[1]), "a1 took in 1 who came meanwhile"),
+        ((QUIET[0], connect("a1", 3, "fail", "no answer"), connect("b1", 4), QUIET[1]), "a1 refused nobody"),
+        ((connect("a1", 3, "fail", "a1 is quiescing"),), "a1 refused nobody"),
+    ],
+)  # fmt: skip
+def test_who_comes_within_a_window_is_refused_for_the_reason_that_is_named(attempts, wrong):
+    assert REFUSES.wrong(seen(*attempts)) == wrong
+
+
+def test_answers_and_deliveries_within_a_window_are_counted():
+    window = ("quiesce-1", "heal:quiesce-1")
+    run = seen(
+        send(1, second=1),
+        QUIET[0],
+        deliver(1, second=3),
+        deliver(2, "b1", second=4),
+        QUIET[1],
+        ack(1, second=6),
+    )
+    none = Answers(broker="a1", window=window, after_s=1.5, most=0)
+    assert str(none) == "no answers and deliveries of a1 between 1.5 s after quiesce-1 and heal:quiesce-1"
+    assert none.wrong(run) == ""
+    assert Answers(broker="a1", window=window, most=0).wrong(run) == "1 answers and deliveries meanwhile"
+    assert Answers(window=window, least=2).wrong(run) == ""
+    assert Answers(window=window, least=3).wrong(run) == "2 answers and deliveries meanwhile"
+    assert Answers(window=("kill-1", "heal"), most=0).wrong(run) == "0 answers and deliveries meanwhile"
+
+
+def test_one_broker_says_a_line_before_another_does():
+    logs = {
+        "a1": ["2026-11-22T10:00:02.500Z ERROR a1 gone"],
+        "b1": ["2026-11-22T10:00:02.400Z INFO b1 taken"],
+    }
+    assert Before("b1", "taken", "a1", "gone").wrong(seen(logs=logs)) == ""
+    assert Before("a1", "gone", "b1", "taken").wrong(seen(logs=logs)) == 'b1 said "taken" first'
+    assert Before("a1", "dead", "b1", "taken").wrong(seen(logs=logs)) == 'a1 never said "dead"'
+    assert Before("a1", "gone", "b1", "begun").wrong(seen(logs=logs)) == 'b1 never said "begun"'
+
+
+def test_a_broker_that_had_to_be_started_again_did_not_go_on():
+    restarted = seen(fault("pause-1"), row(HARNESS, "info", "restart", broker="a1"))
+    assert GoesOn("a1").wrong(restarted) == "a1 had ended by itself and was started again"
+    assert GoesOn("b1").wrong(restarted) == ""
+
+
+def test_a_race_in_which_one_ran_shows_nothing():
+    guard = SaidBy(least=2, pattern="taking over")
+    assert guard.lacking(seen(logs={"a1": ["taking over"], "b1": ["taking over", "x"]})) == ""
+    alone = guard.lacking(seen(logs={"a1": ["taking over", "taking over"], "b1": []}))
+    assert alone == '1 brokers said "taking over"'
 
 
 def test_the_slowest_send_waits_for_the_bound_and_not_longer():

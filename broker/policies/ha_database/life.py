@@ -229,6 +229,7 @@ class Life:
         try:
             while True:
                 victim = await watch.next_victim()
+                _log.info("ha-database: the takeover of %s has begun", victim.broker_id)
                 await asyncio.sleep(self._section.takeover_wait / 1000)
                 await self._take_over(victim)
         except ReplacedError as error:

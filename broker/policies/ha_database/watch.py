@@ -55,6 +55,8 @@ class Watch:
         self._seen: dict[str, tuple[tuple[int, int], int]] = {}
         """Broker -> (epoch and heartbeat, how many looks have found them so)."""
         self._heard: dict[str, float] = {}
+        self._brokers: Mapping[str, BrokerRow] = {}
+        """All of them, as the last look has found them."""
 
     async def next_victim(self) -> BrokerRow:
         """Return when a takeover has begun that we must complete; its row as it is now. Raises ReplacedError."""
@@ -64,6 +66,7 @@ class Watch:
             try:
                 rows, owners = await self._registry.cluster()
                 self._on_rows(rows, owners)
+                self._brokers = {row.broker_id: row for row in rows}
                 blind = False
                 for row in rows:
                     if row.broker_id != self._registry.broker_id:
@@ -116,10 +119,15 @@ class Watch:
             return False
         if looks < self._section.monitor_threshold + 1:
             return False
-        # One that is being taken over does not speak for itself: its taker's silence is the database's to judge.
-        return row.state == TAKEOVER_STARTED or (
-            row.silence_ms > self._registry.expiration_ms and self.suspects(row.address)
-        )
+        if row.state == TAKEOVER_STARTED:
+            # One that is being taken over does not speak for itself: its taker does.
+            taker = self._brokers.get(row.taker)
+            return (
+                taker is None
+                or taker.epoch != row.taker_epoch
+                or taker.silence_ms > self._registry.expiration_ms
+            )
+        return row.silence_ms > self._registry.expiration_ms and self.suspects(row.address)
 
     def suspects(self, address: str) -> bool:
         """Is the broker with this cluster address silent on its link, or does it say that it does not serve?"""
