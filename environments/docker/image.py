@@ -30,11 +30,13 @@ from harness.interface import InfrastructureError
 BROKER_REQUIREMENTS: Final = (
     "click",
     "google-crc32c",
+    "h11",
     "msgspec",
     "psycopg",
     "psycopg-binary",
     "typing-extensions",
     "uvloop",
+    "wsproto",
 )
 """What ``broker/`` imports besides the standard library, and what that imports in turn; a test compares this with its import statements."""
 
