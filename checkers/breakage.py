@@ -70,6 +70,10 @@ class Breakage:
     of: Subject = ""
     follows: bool = False
 
+    def __str__(self) -> str:
+        """The row and the cause."""
+        return self.cause if self.index is None else f"row {self.index}: {self.cause}"
+
 
 @dataclass(frozen=True, slots=True)
 class Look:

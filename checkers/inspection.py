@@ -43,16 +43,13 @@ class Inspection:
 
     def line(self, broken: Breakage) -> str:
         """File, row and cause."""
-        where = self._source.holding(broken.index)
-        return (
-            f"{where}: {broken.cause}"
-            if broken.index is None
-            else f"{where}: row {broken.index}: {broken.cause}"
-        )
+        return f"{self._source.holding(broken.index)}: {broken}"
 
     def judged(self, looks: Mapping[int, Sequence[Look]]) -> None:
         """Raises HistoryError for the first row of the parts, by number, that breaks the form, or if the parts together are no whole."""
         every = [self._control, *(look for some in looks.values() for look in some)]
+        if sum(look.rows for look in every) < self._source.rows and not any(look.broken for look in every):
+            return  # some part was not looked at, because whoever was asked failed; that has been told
         keys = {number: [look.keys for look in some] for number, some in looks.items()}
         broken = breakage.of_whole(every, self._spans, lambda: self._spread(keys))
         if broken is not None:

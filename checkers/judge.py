@@ -34,6 +34,7 @@ from checkers import (
 )
 from checkers.anomaly import AT_END, rank
 from checkers.breakage import Subject
+from checkers.cause import in_a_line
 from checkers.decide import decide
 from checkers.facts import Facts
 from checkers.findings import Discoveries, compose, told
@@ -118,7 +119,7 @@ class Bench:
                 self.unknown.append(f"{name} did not end within {self.options.deadline_s:g} s")
         except BaseException as error:  # noqa: BLE001 - of the checker, whatever it is
             if not quietly:
-                self.unknown.append(f"{name} crashed: {part.first_line(error)}")
+                self.unknown.append(f"{name} crashed: {in_a_line(error)}")
         finally:
             self.seconds[name] = round(time.monotonic() - begun, 3)
         return None
@@ -211,13 +212,14 @@ def examine(bench: Bench) -> Case | None:
     case, unheard = _begin(bench)
     phases = {run: known.phases for run, known in case.known.items()}
     last_ns = {run: known.last_ns for run, known in case.known.items()}
+    waited = partial(availability.waiting, phases, last_ns, options.recovery_bound_s)
     question = Question(
         ends=control_ends,
         examples=options.examples,
         bound_ns=int(options.unavailable_bound_s * 1e9),
         windows=case.windows,
         limit_s=options.deadline_s,
-        since_ns=availability.waiting(phases, last_ns, options.recovery_bound_s),
+        since_ns=bench.attempt("phases", waited) or {},
         owners=stores.owners(case.known),
         promises=options.broker,
         look_step=0 if bench.inspection is None else bench.inspection.step,
@@ -249,7 +251,8 @@ def examine(bench: Bench) -> Case | None:
         ),
         examples,
     )
-    case.answers = roles.merged([*given["roles"], roles.answered(*_control(source), case.windows)])
+    in_control = bench.attempt("roles", lambda: roles.answered(*_control(source), case.windows))
+    case.answers = roles.merged([*given["roles"], in_control or {}])
     case.add_instances(roles.zombies(case.windows, case.answers), examples)
     pauses = bench.attempt("pauses", lambda: _pauses(source, question, given["availability"]))
     case.pauses = pauses or []
@@ -290,6 +293,9 @@ def _begin(bench: Bench) -> tuple[Case, frozenset[str]]:
     if known is None:
         known = {run: Facts(last_ns=last) for run, last in source.last_ns.items()}
         unheard.update(*NOT_JUDGED.values())
+    if any(one.of == "roles" for one in confined):
+        for some in known.values():
+            some.roles, some.takeovers, some.replication = [], [], []
     case = attempt("roles", lambda: _reigns(known), Case(known, {}, {}, []))
     case.divergences = attempt("views", lambda: _divergences(known), {})
     return case, frozenset(unheard)

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from checkers import availability, breakage, delivery, links, order, roles, sessions, statistics
+from checkers.cause import in_a_line
 from checkers.ends import Ends
 from checkers.instance import Found, Tally
 from checkers.lifecycle import Deliveries, Lives, joined, lives_and_deliveries
@@ -233,13 +234,7 @@ def _attempt(
     except _TooLongError:
         failed[name] = f"{name} did not end within {limit_s:g} s"
     except Exception as error:  # noqa: BLE001 - a family's crash is its own result and no other's
-        failed[name] = f"{name} crashed: {first_line(error)}"
-
-
-def first_line(error: BaseException) -> str:
-    """An error in one line."""
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0] if text else ''}"
+        failed[name] = f"{name} crashed: {in_a_line(error)}"
 
 
 def proofs(part: Part, spans: links.Spans) -> list[tuple[sessions.Proofs, links.Questions]]:

@@ -4,7 +4,7 @@ Why: a thousand simulated runs are a thousand questions of a second each, if eve
 data set they are one question. A run lies whole in its file, so nothing is exchanged: a task takes as many files as make a part worth
 asking, and the rules, which know of runs, answer for all of them.
 
-A file that cannot be read is told by its name and spoils no other. Files carry checksums of their pages; the first job reads every
+A file that cannot be read, or whose rows are no history, is told by its name and spoils no other. Files carry checksums of their pages; the first job reads every
 byte of them, so that what later jobs read is what was written.
 """
 
@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from checkers import findings
 from checkers.availability import Pause
+from checkers.breakage import of_schema, of_tables
 from checkers.decide import Decision, decide
 from checkers.facts import Facts
 from checkers.instance import Found
@@ -91,9 +92,14 @@ def _open(part: RunsPart) -> _Opening:
         if problem:
             damaged[file.run] = f"{file.path} is not the history of run {file.run}: {problem}"
             continue
+        messages = with_messages(table)
+        few = table.filter(pc.invert(messages))
+        broken = of_tables(table.filter(messages).drop_columns(RUN), few.drop_columns(RUN))
+        if broken is not None:
+            damaged[file.run] = f"{file.path}: {broken}"
+            continue
         last_ns[file.run] = pc.max(table["time"]).as_py() or 0
-        few = completed(table.filter(pc.invert(with_messages(table))), RUNS_SCHEMA)
-        tables.append(few.cast(RUNS_SCHEMA).replace_schema_metadata(None))
+        tables.append(completed(few, RUNS_SCHEMA).cast(RUNS_SCHEMA).replace_schema_metadata(None))
     control = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, control.schema, options=_COMPRESSION) as writer:
@@ -102,9 +108,9 @@ def _open(part: RunsPart) -> _Opening:
 
 
 def _problem(table: pa.Table, file: RunFile) -> str:
-    for name in (RUN, *OLDER.names):
-        if name not in table.column_names:
-            return f'it has no column "{name}"'
+    problem = of_schema(table.schema, (RUN, *OLDER.names))
+    if problem:
+        return problem
     strangers = set(pc.unique(table[RUN]).to_pylist()) - {file.run}
     if strangers:
         return f"it has rows of run {min(strangers)}"
@@ -112,7 +118,7 @@ def _problem(table: pa.Table, file: RunFile) -> str:
 
 
 class RunsSource(SparkSource):
-    """Runs in files of their own. ``damaged`` has, of each run whose file cannot be read, what is wrong with it; it is asked no more."""
+    """Runs in files of their own. ``damaged`` has, of each run whose file is no history, what is wrong with it; it is asked no more."""
 
     def __init__(self, spark: SparkSession, files: Sequence[RunFile]) -> None:
         self._parts = tuple(_parts(files))

@@ -10,7 +10,7 @@ away from the front never removes an excuse while what it excuses is still there
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -45,6 +45,13 @@ def witnesses(
     f = table["f"].cast(pa.string())
     own = pc.and_(pc.less(table["process"], 0), pc.is_in(f, pa.array(_CONTROL)))
     control = control_rows(source, own)
+    shown = pc.is_in(table["index"], pa.array([i.index for i in instances], pa.int64()))
+    asking = pc.is_in(
+        table["process"],
+        pc.unique(table["process"].filter(pc.and_(shown, pc.greater_equal(table["process"], 0)))),
+    )
+    if pc.any(asking).as_py():  # an answer in control, of one that carries no message: with what asked for it
+        control = _unique([*control, *_asked(control_rows(source, asking), instances)])
     messages = {i.message for i in instances if i.message is not None}
     paired = [i for i in instances if _evidence(i).paired]
     others = [i for i in instances if not _evidence(i).paired]
@@ -118,6 +125,19 @@ def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> l
         if size == 1:
             return kept
         size = max(1, size // 2)
+
+
+def _asked(rows: Sequence[Row], instances: Sequence[Instance]) -> Iterator[Row]:
+    """Of rows in order, those that show an instance, and the latest invocation of each before it."""
+    shown = {i.index for i in instances}
+    latest: dict[tuple[int, str], Row] = {}
+    for row in rows:
+        if row["type"] == "invoke":
+            latest[row["process"], row["f"]] = row
+        if row["index"] in shown:
+            yield row
+            if (row["process"], row["f"]) in latest:
+                yield latest[row["process"], row["f"]]
 
 
 def _unique(rows: Iterable[Row]) -> list[Row]:

@@ -33,7 +33,7 @@ WORDS = {
     INTERNAL: "failed to be judged",
 }
 
-_GRAVITY = (INVALID, INTERNAL, UNKNOWN, USAGE, INTERRUPTED, VALID)
+_GRAVITY = (INVALID, INTERNAL, USAGE, UNKNOWN, INTERRUPTED, VALID)
 
 
 def exit_status(valid: bool | None) -> int:
@@ -42,7 +42,7 @@ def exit_status(valid: bool | None) -> int:
 
 
 def gravest_status(statuses: list[int]) -> int:
-    """The status of a batch: 1 before 255 before 2."""
+    """The status of a batch: 1 before 255 before 254 before 2."""
     return min(statuses, key=_GRAVITY.index, default=VALID)
 
 
@@ -64,7 +64,7 @@ def judge(
         tell: is told where it is judged.
 
     Raises:
-        UsageError: no history there, or something that is none.
+        UsageError: no history there, or something that is none: the line names file, row and cause.
         InfrastructureError: no space, or no Java to run Spark on.
     """
     from checkers import api  # noqa: PLC0415 - imports Arrow, which most commands do without
@@ -94,7 +94,7 @@ def judge(
             tell(f"judging {rows:,} rows {where}")
         verdict = api.check(paths, options, spark() if big else None)
     except api.HistoryError as error:
-        raise UsageError(f"{store}: {error}") from error
+        raise UsageError(str(error)) from error
     except (NoJavaError, GatewayError) as error:
         raise InfrastructureError(str(error)) from error
     verdict = with_trouble(verdict, trouble_of(store))

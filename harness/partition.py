@@ -34,6 +34,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.schema import SCHEMA
+from harness.interface import UsageError
 
 DIRECTORY: Final = "history"
 CONTROL: Final = "control.parquet"
@@ -54,7 +55,11 @@ _DICTIONARY: Final = [name for name in SCHEMA.names if name not in _DELTA]
 Index = npt.NDArray[np.int64]
 
 
-class Marker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+VERSION: Final = 1
+"""Of the layout."""
+
+
+class Marker(msgspec.Struct, frozen=True, kw_only=True):
     """What ``_complete.json`` says: the rows of each file, so that a missing or foreign file is noticed."""
 
     version: int
@@ -83,10 +88,17 @@ def file_number(queue: str, group: str | None, producer: int | None, parts: int)
 
 
 def complete_files(store: Path) -> list[Path] | None:
-    """The Parquet files of a complete history; None if there is none (yet)."""
+    """The Parquet files of a complete history; None if there is none (yet). Raises UsageError for one of another version, and for files that are not of it."""
     directory = store / DIRECTORY
     try:
         marker = msgspec.json.decode((directory / MARKER).read_bytes(), type=Marker)
+        if marker.version != VERSION:
+            raise UsageError(
+                f"{directory / MARKER}: the history is of version {marker.version}, and this reads version {VERSION}"
+            )
+        strange = sorted(file.name for file in directory.glob("*.parquet") if file.name not in marker.files)
+        if strange:
+            raise UsageError(f"{directory / strange[0]} is not of this history: {MARKER} does not name it")
         files = [directory / name for name in marker.files]
         for file, rows in zip(files, marker.files.values(), strict=True):
             if pq.read_metadata(file).num_rows != rows:
@@ -132,7 +144,7 @@ def write(store: Path, batches: Iterable[pa.RecordBatch], parts: int) -> list[Pa
     files = {name: counts[name] for name in names if name in writers}
     for name in files:
         _sync(directory / name)
-    marker = Marker(version=1, rows=sum(files.values()), files=files)
+    marker = Marker(version=VERSION, rows=sum(files.values()), files=files)
     temporary = directory / f"{MARKER}.new"
     temporary.write_bytes(msgspec.json.format(msgspec.json.encode(marker), indent=1))
     _sync(temporary)

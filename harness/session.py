@@ -330,7 +330,7 @@ def check(
         tell=partial(print, file=talk),
     )
     statuses: list[int] = []
-    documents: list[dict[str, Any]] = []
+    documents: list[msgspec.Raw] = []
     for number, store in enumerate(runs):
         if number:
             print(file=talk)
@@ -354,8 +354,8 @@ def check(
 
 def _check_one(
     store: Path, judge: Callable[..., Verdict], changes: Mapping[str, Any], talk: TextIO
-) -> tuple[int, dict[str, Any]]:
-    """One run of a batch; what is wrong with it hides no other."""
+) -> tuple[int, msgspec.Raw]:
+    """One run of a batch: its exit status, and what is told of it as JSON; what is wrong with it hides no other."""
     given = {field: value for field, value in changes.items() if value is not None}
     try:
         spec = stores.load_spec(store)
@@ -364,21 +364,26 @@ def _check_one(
 
             spec = build({**given, "name": spec.name}, spec)
         verdict = judge(store, spec=spec if given else None)
+        status = judging.exit_status(verdict.valid)
+        document = _json(_document(spec, store, verdict, status, None))
     except UsageError as error:
         print(f"jepsen-run: {error}", file=sys.stderr)
-        return judging.USAGE, {"store": str(store), "error": str(error)}
+        return judging.USAGE, _json({"store": str(store), "error": str(error)})
     except InfrastructureError as error:
         print(f"jepsen-run: unknown: {error}", file=sys.stderr)
-        return judging.UNKNOWN, {"store": str(store), "error": str(error)}
+        return judging.UNKNOWN, _json({"store": str(store), "error": str(error)})
     except Exception as error:  # noqa: BLE001 - told as a bug of ours, and the others are still judged
         traceback.print_exc()
         print(f"jepsen-run: internal error while judging {store}; please report it", file=sys.stderr)
-        return judging.INTERNAL, {"store": str(store), "error": f"internal error: {error!r}"}
+        return judging.INTERNAL, _json({"store": str(store), "error": f"internal error: {error!r}"})
     if not given:
         reports.write(store)
     print(summary.text(spec, store, verdict, story=_story(store, verdict)), file=talk, flush=True)
-    status = judging.exit_status(verdict.valid)
-    return status, _document(spec, store, verdict, status, None)
+    return status, document
+
+
+def _json(document: dict[str, Any]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(document))
 
 
 def _story(store: Path, verdict: Verdict) -> str:

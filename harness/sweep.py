@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar
 
 import msgspec
 
+from checkers.cause import in_a_line
 from harness import judge as judging
 from harness import plain_judge, reproduction, sweep_runs, sweep_table
 from harness import store as stores
@@ -37,7 +38,6 @@ Result = TypeVar("Result")
 TABLE: Final = "table.json"
 WORST: Final = 10
 """Runs that are kept as reproductions, at the most."""
-_WORKER: Final = "Error from python worker:"
 UNKNOWN_TOLD: Final = 20
 TOLD_EVERY_S: Final = 10.0
 RUNS_A_TASK: Final = 8
@@ -203,17 +203,7 @@ def clusters_fault() -> Iterator[None]:
     except PythonException:
         raise
     except (Py4JError, PySparkException, ConnectionError) as error:
-        raise InfrastructureError(f"Spark could not end its job: {_cause(error)}") from error
-
-
-def _cause(error: BaseException) -> str:
-    """The line of a Java error that says most: its last cause, else its first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if _WORKER in lines[:-1]:
-        said = lines[lines.index(_WORKER) + 1]
-        return f"a worker's Python could not start ({said}): it needs this package, and PYSPARK_PYTHON names it where it has another path"
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return next(iter(causes[-1:] or lines), type(error).__name__)
+        raise InfrastructureError(f"Spark could not end its job: {in_a_line(error)}") from error
 
 
 def _spark(master: str | None) -> Any:
@@ -266,7 +256,7 @@ def _judge(request: Request, store: Path, talk: TextIO) -> tuple[Sweep, list[Run
         word: sum(one.ended == word for one in runs) for word in ("valid", "invalid", "unknown", "crashed")
     }
     sweep = Sweep(
-        exit_status=status(ended),
+        exit_status=status(ended, broken=len(damaged)),
         store=str(store),
         plan=plan,
         ended=ended,
@@ -281,12 +271,14 @@ def _judge(request: Request, store: Path, talk: TextIO) -> tuple[Sweep, list[Run
     return sweep, runs
 
 
-def status(ended: Mapping[str, int]) -> int:
-    """The gravest exit status, from how many runs ended how: a finding, a bug of ours, nothing decided."""
+def status(ended: Mapping[str, int], broken: int = 0) -> int:
+    """The gravest exit status, from how many runs ended how and of how many the file is no history: a finding, a bug of ours, a broken history, nothing decided."""
     if ended["invalid"]:
         return judging.INVALID
     if ended["crashed"]:
         return judging.INTERNAL
+    if broken:
+        return judging.USAGE
     return judging.VALID if ended["valid"] else judging.UNKNOWN
 
 

@@ -16,7 +16,7 @@ import pytest
 from checker_rows import MS, Row, o, phase, table
 from damaged import correct
 
-from checkers import api, breakage
+from checkers import api, breakage, judge, part, reference
 from checkers.breakage import of_tables
 from checkers.source import with_messages
 from harness import partition
@@ -249,7 +249,7 @@ def test_a_history_in_one_table_is_looked_at_in_the_same_way(case):
     carried = with_messages(rows)
     found = of_tables(rows.filter(carried), rows.filter(pc.invert(carried)))
     assert found is not None
-    told = found.cause if found.index is None else f"row {found.index}: {found.cause}"
+    told = str(found)
     assert re.search(BROKEN[case][1].replace(r"control\.parquet: ", ""), told), told
 
 
@@ -399,3 +399,97 @@ def test_what_the_harness_records_is_whole_wherever_it_is_killed(policy, nemeses
     for end in (len(whole), *random.Random(policy).sample(range(len(whole)), 5)):
         some, mine = whole.slice(0, end), carried.slice(0, end)
         assert of_tables(some.filter(mine), some.filter(pc.invert(mine))) is None, end
+
+
+def test_a_zombie_that_a_control_row_shows_has_its_rows_as_witness(tmp_path):
+    rows = whole()
+    at = row(rows, "unsubscribe", "invoke")["index"]
+    rows[at]["process"] = rows[at + 1]["process"] = 8
+    for name, role_ in (("a1", "backup"), ("a2", "live")):
+        rows.insert(at, o(0, -2, "info", "role", broker=name, node_id="n", role=role_))
+    for n, r in enumerate(rows):
+        r["index"], r["time"] = n, n * MS
+        if r["f"] == "role":
+            r["time_low"] = r["time_high"] = r["time"]
+    verdict = api.check(store(tmp_path / "s", rows), OPTIONS)
+    assert verdict.valid is False
+    (zombie,) = [finding for finding in verdict.findings if finding.name == "zombie"]
+    shown = list(zombie.witness.rows)
+    assert {(r["f"], r["type"]) for r in shown} >= {
+        ("unsubscribe", "invoke"),
+        ("unsubscribe", "ok"),
+        ("role", "info"),
+    }
+    assert "zombie" in {i.name for i in reference.find(shown, OPTIONS)}
+    assert "unsubscribe" in zombie.sentence
+
+
+LOST = {"group": "g1", "producer": 1, "sequence": 99}
+
+
+def lossy() -> list[Row]:
+    """The whole history, in which a message is lost, another delivered twice and a third altered."""
+    rows = whole()
+    at = row(rows, "begin", "invoke")["index"]
+    again = dict(row(rows, "deliver", "ok"))
+    altered = dict([r for r in rows if r["f"] == "deliver"][7], digest=1)
+    lost = [o(0, 1, "invoke", "send", 99, **LOST), o(0, 1, "ok", "send", 99, broker="a1", **LOST)]
+    rows[at:at] = [*lost, again, altered]
+    for n, r in enumerate(rows):
+        r["index"], r["time"] = n, n * MS
+    return rows
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "a fault completed twice", "a fault without JSON", "a view without JSON", "a view of nothing", "a phase without a name", "a role at no time",
+        "a row of the monitor that it does not write",
+    ],
+)  # fmt: skip
+def test_a_bad_row_of_control_hides_nothing_that_other_rows_prove(tmp_path, case):
+    rows = lossy()
+    BROKEN[case][0](rows)
+    rows = [{k: v for k, v in r.items() if v is not None} for r in rows]
+    found = {"lost", "duplicate", "corrupted"}
+    if case == "a phase without a name":  # it was the last: nobody knows that it was the end
+        found.remove("lost")
+    verdict = api.check(store(tmp_path / "s", rows), OPTIONS)
+    assert verdict.valid is False
+    assert found <= {finding.name for finding in verdict.findings}
+    assert any(
+        re.search(BROKEN[case][1], reason) and "cannot be judged" in reason for reason in verdict.reasons
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("roles", "reigns"), ("views", "read"), ("takeovers", "doubles"), ("availability", "waiting"), ("roles", "answered"), ("facts", "read"),
+    ],
+)  # fmt: skip
+def test_a_crash_in_what_control_rows_say_is_unknown_for_itself_alone(tmp_path, monkeypatch, module, name):
+    def crash(*_: object) -> None:
+        raise RuntimeError("our own bug")
+
+    monkeypatch.setattr(getattr(judge, module), name, crash)
+    verdict = api.check(store(tmp_path / "s", lossy()), OPTIONS)
+    assert verdict.valid is False
+    found = {finding.name for finding in verdict.findings}
+    assert {"duplicate", "corrupted"} <= found
+    assert "lost" in found or module == "facts"
+    assert any("crashed: RuntimeError: our own bug" in reason for reason in verdict.reasons)
+    monkeypatch.undo()
+    monkeypatch.setattr(getattr(judge, module), name, crash)
+    assert api.check(store(tmp_path / "t", whole()), OPTIONS).valid is None
+
+
+@pytest.mark.spark
+def test_a_crash_within_spark_says_what_was_raised(spark, tmp_path, monkeypatch):
+    def crash(*_: object, **__: object) -> None:
+        raise RuntimeError("our own bug,\nin two lines")
+
+    monkeypatch.setattr(part, "from_table", crash)
+    verdict = api.check(store(tmp_path / "s", whole()), OPTIONS, spark)
+    assert verdict.valid is None
+    assert any("RuntimeError: our own bug" in reason for reason in verdict.reasons), verdict.reasons

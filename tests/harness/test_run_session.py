@@ -19,6 +19,7 @@ from harness.interface import UsageError
 
 class NoSpark:
     stopped = False
+    wanted = False
 
     def result(self, timeout_s=None):
         return None
@@ -26,7 +27,7 @@ class NoSpark:
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch):
-    monkeypatch.setattr(api, "start_in_background", lambda master=None: NoSpark())
+    monkeypatch.setattr(api, "start_in_background", lambda master=None, **_: NoSpark())
     monkeypatch.setattr(api, "start", lambda master=None: None)
     monkeypatch.setattr(api, "stop", lambda **_: setattr(NoSpark, "stopped", True))
     NoSpark.stopped = False

@@ -4,6 +4,7 @@ import json
 import re
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -206,6 +207,28 @@ def test_a_damaged_history_is_told_by_name_and_spoils_no_other(swept, copy, caps
     assert str(path) in first["trouble"]
     assert f"Unknown  run 0: {first['trouble']}" in told
     assert others == table_of(store)["runs"][1:]
+
+
+def test_a_broken_history_is_told_by_row_and_spoils_no_other(swept, copy):
+    _, store = swept
+    path = file_of(copy, 0)
+    table = pq.read_table(path)
+    pq.write_table(pa.concat_tables([table.slice(0, 40), table.slice(50)]), path)
+    assert resume(copy) == judging.INVALID
+    first, *others = table_of(copy)["runs"]
+    assert first["ended"] == "unknown"
+    assert first["trouble"] == (
+        f"{path.resolve()}: row 40: there is no row of this index: rows were cut out, or are in a file that is not here"
+    )
+    assert others == table_of(store)["runs"][1:]
+
+
+def test_a_broken_history_is_graver_than_an_unknown_one():
+    ended = {"valid": 3, "invalid": 0, "unknown": 1, "crashed": 0}
+    assert sweep.status(ended) == judging.VALID
+    assert sweep.status(ended, broken=1) == judging.USAGE
+    assert sweep.status({**ended, "crashed": 1}, broken=1) == judging.INTERNAL
+    assert sweep.status({**ended, "invalid": 1}, broken=1) == judging.INVALID
 
 
 def test_a_history_of_another_run_is_not_taken_for_it(swept, copy):
