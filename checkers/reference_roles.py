@@ -139,6 +139,7 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
     """An operation answered ``ok`` by a broker, invoked after another was certainly live in its place, or had certainly taken it over."""
     all_reigns = reigns(rows)
     taken = takeovers(rows)
+    roles = [r for r in rows if r["process"] == MONITOR and r["f"] == "role"]
     latest: dict[tuple[Any, ...], Row] = {}
     for r in rows:
         if r["type"] == "invoke":
@@ -157,22 +158,59 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
             if not fallen or (back and r["time"] >= back[0]):
                 continue
             doubts = [doubt for doubt in _doubts(rows, r["broker"]) if doubt[1] > successor.begin]
-            if not any(low <= r["time"] and asked["time"] <= high for low, high in doubts):
+            doubtful = any(low <= r["time"] and asked["time"] <= high for low, high in doubts)
+            if not doubtful or _beside(rows, all_reigns, successor.node_id, asked, r):
                 yield Instance(
                     "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
                 )
                 break
         else:
-            if _fenced(rows, own, taken, asked, r):
+            fenced = _fenced(rows, all_reigns, taken, asked, r)
+            backed = _never_live(roles, all_reigns, asked, r)
+            if fenced or any(_beside(rows, all_reigns, node_id, asked, r) for node_id in backed):
                 yield Instance(
                     "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
                 )
 
 
-def _fenced(rows: Sequence[Row], own: Sequence[Reign], taken: Sequence[Row], asked: Row, r: Row) -> bool:
+def _beside(rows: Sequence[Row], all_reigns: Sequence[Reign], node_id: str, asked: Row, r: Row) -> bool:
+    """Whether another broker of that node ID was certainly live from the question to the answer."""
+    last = max(row["time"] for row in rows)
+    return any(
+        other.broker != r["broker"]
+        and other.node_id == node_id
+        and asked["time"] > other.begin
+        and r["time"] < (last if other.end is None else other.end)
+        for other in all_reigns
+    )
+
+
+def _never_live(roles: Sequence[Row], all_reigns: Sequence[Reign], asked: Row, r: Row) -> Iterator[str]:
+    """Under which node ID it was, but not live, from the question to the answer, if it had never been live before."""
+    own = [reign for reign in all_reigns if reign.broker == r["broker"]]
+    if own and r["time"] >= own[0].since:
+        return
+    told = [
+        s
+        for s in roles
+        if s.get("broker") == r["broker"] and s.get("node_id") is not None
+        if not own or s["index"] < own[0].index
+    ]
+    for n, s in enumerate(told):
+        if n and told[n - 1]["node_id"] == s["node_id"]:
+            continue
+        after = [t["time_low"] for t in told[n + 1 :] if t["node_id"] != s["node_id"]]
+        if asked["time"] > s["time_high"] and (not after or r["time"] < after[0]):
+            yield s["node_id"]
+
+
+def _fenced(
+    rows: Sequence[Row], all_reigns: Sequence[Reign], taken: Sequence[Row], asked: Row, r: Row
+) -> bool:
     """Whether a takeover with a higher number than its own was certain before it was asked to store something, and it cannot have begun a later life before it answered."""
     if r["f"] not in ("send", "ack", "commit") or (r["f"] != "commit" and r.get("transaction") is not None):
         return False
+    own = [reign for reign in all_reigns if reign.broker == r["broker"]]
     for n, reign in enumerate(own):
         if n + 1 < len(own) and r["time"] >= own[n + 1].since:
             continue
@@ -189,6 +227,7 @@ def _fenced(rows: Sequence[Row], own: Sequence[Reign], taken: Sequence[Row], ask
             if number <= reign.life or asked["time"] <= since:
                 continue
             doubts = [doubt for doubt in _doubts(rows, reign.broker) if doubt[1] > since]
-            if not any(low <= r["time"] and asked["time"] <= high for low, high in doubts):
+            doubtful = any(low <= r["time"] and asked["time"] <= high for low, high in doubts)
+            if not doubtful or _beside(rows, all_reigns, reign.node_id, asked, r):
                 return True
     return False

@@ -151,7 +151,10 @@ def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
 
 
 class Fall(NamedTuple):
-    """A broker that was live (row ``own``), was certainly replaced (row ``by``) before ``begin``, and cannot have been live again until ``end`` (ns)."""
+    """A broker that was live (row ``own``), was certainly replaced (row ``by``) before ``begin``, and cannot have been live again until ``end`` (ns).
+
+    Or one that was never live (row ``own`` says whose backup it was) beside one that certainly was (row ``by``) from ``begin`` to ``end``.
+    """
 
     broker: str
     begin: int
@@ -169,7 +172,8 @@ def fallen(
     """When which broker was certainly replaced, and by what that is known.
 
     Another was live in its place: under the node ID that it had last. A broker that lost its data and began anew is another node, and owes the old one nothing.
-    Nor does one that may have been live once more, for less time than lay between two looks at it.
+    Nor does one that may have been live once more, for less time than lay between two looks at it; but it cannot have been while another certainly was
+    live under that node ID.
 
     Or another had completed a takeover of that node under a higher number than its own life's: whatever node ID the taker is live with, and whichever row
     came first. Then it is the store that has fenced it, which an administrator may make it do in the middle of a life: nothing that has to be stored can
@@ -185,7 +189,8 @@ def fallen(
         previous[reign.broker] = reign
     indexes = {node_id: [reign.index for reign in some] for node_id, some in by_node.items()}
     fences = Fences(takeovers)
-    doubted = {broker: _Doubts(spans) for broker, spans in doubtful.items()}
+    doubted = {broker: _Spans(spans) for broker, spans in doubtful.items()}
+    beside = _Beside(found)
     times = []
     for own in found:
         again = back.get(own.index)
@@ -200,15 +205,72 @@ def fallen(
             if not some or (stored and successors and min(successors)[0] <= min(some)[0]):
                 continue
             begin, by = min(some)
-            for low, high in doubted[own.broker].within(begin, end) if own.broker in doubted else ():
-                if high > begin and low < end:
-                    times.append(Fall(own.broker, begin, low, own.index, by, stored))
-                    begin = high
-            times.append(Fall(own.broker, begin, end, own.index, by, stored))
+            some_doubts = doubted[own.broker].within(begin, end) if own.broker in doubted else ()
+            meanwhile = sorted((low, high) for low, high in some_doubts if high > begin and low < end)
+            certain = begin
+            for low, high in meanwhile:
+                times.append(Fall(own.broker, certain, low, own.index, by, stored))
+                certain = max(certain, high)
+            times.append(Fall(own.broker, certain, end, own.index, by, stored))
+            if meanwhile:
+                times += [
+                    Fall(own.broker, max(begin, other.begin), min(end, other.end), own.index, by, stored)
+                    for other in beside.within(own.node_id, own.broker, begin, end)
+                ]
     return [time for time in times if time.begin < time.end]
 
 
-class _Doubts:
+def never_live(roles: Sequence[Row], found: Sequence[Reign]) -> list[Fall]:
+    """When which broker that had not been live yet was certainly beside a live one of its node ID."""
+    first: dict[str, int] = {}
+    for reign in found:
+        first.setdefault(reign.broker, reign.since)
+    spans: dict[str, list[list[Any]]] = defaultdict(list)  # [node ID, begin, end, row]
+    live: set[str] = set()
+    for row in roles:
+        broker, node_id = row["broker"], row["node_id"]
+        if row["process"] != MONITOR or row["f"] != "role" or broker is None or broker in live:
+            continue
+        if row["role"] == "live" and node_id is not None:
+            live.add(broker)
+        elif node_id is not None:
+            mine = spans[broker]
+            if mine and mine[-1][0] != node_id:
+                mine[-1][2] = min(mine[-1][2], row["time_low"])
+            if not mine or mine[-1][0] != node_id:
+                mine.append([node_id, row["time_high"], first.get(broker, 2**62), row["index"]])
+    beside = _Beside(found)
+    times = [
+        Fall(broker, max(begin, other.begin), min(end, other.end), index, other.index, stored=False)
+        for broker, some in spans.items()
+        for node_id, begin, end, index in some
+        for other in beside.within(node_id, broker, begin, end)
+    ]
+    return [time for time in times if time.begin < time.end]
+
+
+class _Beside:
+    """The reigns under each node ID, to be found by time: who was live beside a broker."""
+
+    def __init__(self, found: Sequence[Reign]) -> None:
+        by_node: dict[str, dict[str, list[Reign]]] = defaultdict(lambda: defaultdict(list))
+        for reign in found:
+            by_node[reign.node_id][reign.broker].append(reign)
+        self._reigns = by_node
+        self._spans = {
+            (node_id, broker): _Spans([(reign.begin, reign.end) for reign in some])
+            for node_id, brokers in by_node.items()
+            for broker, some in brokers.items()
+        }
+
+    def within(self, node_id: str, broker: str, begin: int, end: int) -> Iterator[Reign]:
+        """The reigns of others under that node ID that may have a moment in common with this span, and perhaps some around them."""
+        for other, some in self._reigns.get(node_id, {}).items():
+            if other != broker:
+                yield from some[self._spans[node_id, other].about(begin, end)]
+
+
+class _Spans:
     """Spans of one broker in the order they were seen, to be found by time without looking at all."""
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
@@ -216,9 +278,13 @@ class _Doubts:
         self._ended = list(itertools.accumulate((high for _, high in spans), max))
         self._begins = list(itertools.accumulate((low for low, _ in reversed(spans)), min))[::-1]
 
+    def about(self, begin: int, end: int) -> slice:
+        """Where all lie that may have a moment in common with this span, and some others around them."""
+        return slice(bisect_right(self._ended, begin), bisect_left(self._begins, end))
+
     def within(self, begin: int, end: int) -> Sequence[tuple[int, int]]:
-        """All that may have a moment in common with this span, and some others around them."""
-        return self._spans[bisect_right(self._ended, begin) : bisect_left(self._begins, end)]
+        """Those that lie there."""
+        return self._spans[self.about(begin, end)]
 
 
 def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
@@ -321,9 +387,10 @@ def windows_of(
     takeovers: Sequence[Takeover] = (),
 ) -> list[Window]:
     """What must be looked up of one run: windows of the fallen first, then two for each overlap."""
+    falls = [*fallen(found, doubts(roles), takeovers), *never_live(roles, found)]
     fell = [
         Window(run, number, fall.broker, fall.begin, fall.end, own=fall.own, by=fall.by, stored=fall.stored)
-        for number, fall in enumerate(fallen(found, doubts(roles), takeovers))
+        for number, fall in enumerate(falls)
     ]
     beside = [
         Window(run, len(fell) + 2 * number + side, broker, overlap.begin, overlap.end, "send")

@@ -394,6 +394,32 @@ def _role(rows: list[Row], chance: random.Random) -> None:
     )  # fmt: skip
 
 
+def _silence(rows: list[Row], chance: random.Random) -> None:
+    """A broker falls silent, or was never live, beside another of its node ID that is or is not live throughout; then it is seen again."""
+    at = sorted(chance.randrange(len(rows)) for _ in range(4))
+    times = [rows[n]["time"] for n in at]
+    quiet, other = chance.sample(["a1", "a2", "b1"], 2)
+    told = [
+        (quiet, chance.choice(["live", "backup"]), "n", times[0]),
+        (other, "live", chance.choice(["n", "n", "n", "o"]), times[1]),
+        (quiet, "unreachable", None, times[1]),
+        (other, chance.choice(["unreachable", "stopped"]), None, times[2]),
+        (other, "live", "n", times[2]),
+        (quiet, chance.choice(["backup", "backup", "live"]), chance.choice(["n", "o"]), times[3]),
+    ]
+    for broker, role, node_id, time in reversed(told):
+        if chance.random() < 0.8:
+            low = chance.choice([time, time - MS, times[0]])
+            place = next((n for n, r in enumerate(rows) if r["time"] >= time), len(rows))
+            rows.insert(
+                place,
+                o(0, -2, "info", "role", broker=broker, node_id=node_id, role=role, time=time, time_low=low, time_high=time),
+            )  # fmt: skip
+    for r in rows:
+        if r["process"] >= 0 and r.get("broker") is not None and chance.random() < 0.4:
+            r["broker"] = quiet
+
+
 def _succession(rows: list[Row], chance: random.Random) -> None:
     """Lives of some number, and perhaps takeovers, by one broker or two."""
     node_id, life = chance.choice(["n", "n", "o"]), chance.choice(["1", "2", "3", None])
@@ -477,7 +503,7 @@ def _strand(rows: list[Row], chance: random.Random) -> None:
 DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
-        _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _succession, _view, _move, _quiet, _slow, _overlap,
+        _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _succession, _silence, _view, _move, _quiet, _slow, _overlap,
         _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _vanish, _late_copy, _reconnect, _mute,
     )
 }  # fmt: skip

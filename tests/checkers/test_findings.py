@@ -230,6 +230,25 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a broker that certainly was not live again when it was asked and answered is a zombie": (
         [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *role(12, "a2", "stopped", 11, 12),
          *role(13, "a1", "voting", 12, 13), *role(15, "a1", "backup", 13, 15), *send(16, 1), *role(22, "a1", "voting", 21, 22)], {"zombie"}),
+    "a broker that falls silent beside a successor that is certainly live throughout is a zombie by what it answers meanwhile": (
+        [*role(1, "a1", "live", 0, 1), *role(4, "a1", "unreachable", 3, 4), *role(8, "a2", "live", 7, 8), *send(10, 1), *role(40, "a1", "backup", 3, 40),
+         *role(50, "a2", "stopped", 49, 50)], {"zombie"}),
+    "a broker that falls silent while its successor's reign was interrupted may have been live": (
+        [*role(1, "a1", "live", 0, 1), *role(4, "a1", "unreachable", 3, 4), *role(8, "a2", "live", 7, 8), send(10, 1)[0],
+         *role(11, "a2", "unreachable", 10, 11), *role(12, "a2", "live", 11, 12), *(dict(send(10, 1)[1], index=13, time=13 * MS) for _ in (1,)),
+         *role(40, "a1", "backup", 3, 40)], set()),
+    "a broker that falls silent beside a live of another node may have been live": (
+        [*role(1, "a1", "live", 0, 1), *role(4, "a1", "unreachable", 3, 4), *role(8, "a2", "live", 7, 8, node_id="m"), *send(10, 1),
+         *role(40, "a1", "backup", 3, 40)], set()),
+    "a backup that was never live and answers beside its live is a zombie": (
+        [*role(1, "a1", "live", 0, 1), *role(2, "a2", "backup", 1, 2), *send(10, 1, broker="a2"), phase(20, "load")], {"zombie"}),
+    "a backup that answers when its live may be gone may have been live": (
+        [*role(1, "a1", "live", 0, 1), *role(2, "a2", "backup", 1, 2), send(10, 1)[0], *role(12, "a1", "stopped", 10, 12),
+         send(12, 1, broker="a2")[1], phase(20, "load")], set()),
+    "a backup of another node owes nothing to this one": (
+        [*role(1, "a1", "live", 0, 1), *role(2, "a2", "backup", 1, 2, node_id="m"), *send(10, 1, broker="a2"), phase(20, "load")], set()),
+    "a broker that answers when it can have become live is no zombie": (
+        [*role(1, "a1", "live", 0, 1), *role(2, "a2", "backup", 1, 2), *send(10, 1, broker="a2"), *role(14, "a2", "live", 9, 14, node_id="m")], set()),
     "a live one that answers beside its successor until it is seen to end is a zombie": (
         [*role(1, "a1", "live", 0, 1), *role(8, "a2", "live", 7, 8), *send(10, 1), *role(14, "a1", "stopped", 9, 14)], {"split-brain", "zombie"}),
     "a broker that another has taken over under a higher number is a zombie, whatever its taker is called": (
