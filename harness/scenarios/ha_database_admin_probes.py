@@ -23,9 +23,11 @@ from harness.scenarios.ha_database_probes import (
     table_of,
 )
 from harness.scenarios.probe import Notes, Probe
+from harness.scenarios.refuter import Refuter, Replacement
 from harness.scenarios.stomp_client import StompClient
 
 _NEVER_MS: Final = 600_000
+_STEERING: Final = "broker/policies/ha_database/steering.py"
 
 
 async def _ha6(notes: Notes) -> None:
@@ -222,6 +224,17 @@ PROBES: Final = (
         source="SUN, Preventing or Forcing Takeover of a Broker",
         expected="nothing without a yes; all messages with the taker afterwards",
         take=_ha6,
+        refuter=Refuter(
+            without="a takeover by hand asks nothing, whatever runs",
+            fails="a broker that seems to run: its last access is told",
+            changes=(
+                Replacement(
+                    _STEERING,
+                    "if row.state in RUNNING and row.silence_ms < registry.expiration_ms and not force:",
+                    "if False:",
+                ),
+            ),
+        ),
     ),
     Probe(
         id="HA7-shutdown",
@@ -229,6 +242,17 @@ PROBES: Final = (
         source="SUN, Preventing or Forcing Takeover of a Broker",
         expected="QUIESCE_COMPLETE, then SHUTDOWN_COMPLETE with its messages",
         take=_ha7,
+        refuter=Refuter(
+            without="every shutdown leaves its messages to others",
+            fails="and nobody takes it over then either",
+            changes=(
+                Replacement(
+                    "broker/policies/ha_database/life.py",
+                    "SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE",
+                    "SHUTDOWN_FAILOVER",
+                ),
+            ),
+        ),
     ),
     Probe(
         id="HA9",
@@ -236,6 +260,11 @@ PROBES: Final = (
         source="SUN, Example 8-2",
         expected="as the example, in every state of it",
         take=_ha9,
+        refuter=Refuter(
+            without="the list names no taker",
+            fails="a takeover that has begun",
+            changes=(Replacement(_STEERING, '"taker": row.taker or None,', '"taker": None,'),),
+        ),
     ),
     Probe(
         id="HA10",
@@ -243,5 +272,16 @@ PROBES: Final = (
         source="SUN, Managing the HA Data Store",
         expected="each as documented; refused while a broker runs",
         take=_ha10,
+        refuter=Refuter(
+            without="no broker counts as running for the tool",
+            fails="brokers that run are not removed, nothing is restored over them and no lock taken from them",
+            changes=(
+                Replacement(
+                    "broker/database_tool/store.py",
+                    "AND state IN ({marks}) AND heartbeat >= clock_ms() - ?{one}",
+                    "AND state IN ({marks}) AND heartbeat >= clock_ms() + ?{one}",
+                ),
+            ),
+        ),
     ),
 )
