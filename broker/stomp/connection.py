@@ -4,7 +4,7 @@ Why a protocol and not streams: at tens of thousands of frames a second a task p
 the work. Everything written within one turn of the loop leaves in one write.
 
 Slow readers: above HIGH_WATER bytes not yet taken by the network, or gathered in one turn, the session is told to dispatch nothing; it
-may go on when the network has caught up.
+may go on when the network has caught up. Who asks for receipts and reads none is read no more himself when UNREAD_MAX bytes wait for him.
 
 Life signs: a connection from which nothing has come for its time to live is closed (``connection-ttl``, or what was agreed as heart-beats; without either the
 system's keepalive finds out who is gone). After a pause of this very process
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from broker.stomp.server import StompServer
 
 HIGH_WATER: Final = 256 * 1024
+UNREAD_MAX: Final = 4 * 1024 * 1024
 GRACE_S: Final = 0.05
 TICK_S: Final = 0.001
 """The shortest wait for a life sign: what rounding leaves of a time to live may be too small for any clock to pass."""
@@ -52,7 +53,7 @@ class Connection(asyncio.Protocol):
     """From accept to loss. ``number`` is unique within the engine's incarnation."""
 
     __slots__ = (
-        "_beat_s", "_beat_timer", "_blocked", "_flushing", "_front", "_heard", "_linger", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said", "_server",
+        "_beat_s", "_beat_timer", "_behind", "_blocked", "_flushing", "_front", "_heard", "_linger", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said", "_server",
         "_stranger", "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "address", "client", "closing",
         "host", "number", "session", "uploads",
     )  # fmt: skip
@@ -79,6 +80,7 @@ class Connection(asyncio.Protocol):
         self._streaming: asyncio.Task[None] | None = None
         self._reading = self._wanted = True
         self._blocked = False
+        self._behind = False
         self.closing = False
         self._heard = self._said = self._loop.time()
         self._ttl_s = server.acceptor.connect_timeout / 1000
@@ -134,6 +136,7 @@ class Connection(asyncio.Protocol):
         self._write_paused = False
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
+        self._balance_unread()
         self._may_deliver()
 
     # ---------------------------------------------------------------------------------------------- for the session
@@ -147,8 +150,10 @@ class Connection(asyncio.Protocol):
         if not self._flushing:
             self._flushing = True
             self._loop.call_soon(self._flush)
-        if self._out_bytes > HIGH_WATER and not self._write_paused:
-            self.session.pause()
+        if self._write_paused or self._out_bytes > HIGH_WATER:
+            if not self._write_paused:
+                self.session.pause()
+            self._balance_unread()
 
     def stream(self, head: bytes, body: Blob) -> None:
         """Send a frame whose body is in a file, in its turn; nothing is dispatched until it is out."""
@@ -224,7 +229,7 @@ class Connection(asyncio.Protocol):
         self._balance_reading()
 
     def _balance_reading(self) -> None:
-        reading = self._wanted and not self._blocked
+        reading = self._wanted and not self._blocked and not self._behind
         if reading is not self._reading and not self.closing:
             self._reading = reading
             if reading:
@@ -234,6 +239,13 @@ class Connection(asyncio.Protocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    def _balance_unread(self) -> None:
+        """Stop reading a client that leaves too much unread, until the network has caught up."""
+        behind = self._out_bytes + self._transport.get_write_buffer_size() > UNREAD_MAX
+        if behind is not self._behind and (behind or not self._write_paused):
+            self._behind = behind
+            self._balance_reading()
 
     def was_reset(self) -> bool:
         """Has the peer cut the connection while it was not read? Then it is over, and what had come on it is not taken.
@@ -345,6 +357,8 @@ class Connection(asyncio.Protocol):
             self._out_bytes = 0
             if throttled:
                 self._may_deliver()
+            if self._behind:
+                self._balance_unread()
 
     def _before_a_stream(self) -> list[bytes | Streamed]:
         """What goes out before the body of the first ``Streamed``, which begins to be sent; the rest stays."""

@@ -141,6 +141,10 @@ class WebSocket(asyncio.Transport):
         """What the network's transport knows."""
         return self._transport.get_extra_info(name, default)
 
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the network has not taken."""
+        return self._transport.get_write_buffer_size()
+
     def close(self) -> None:
         """Say good-bye, and close when all is out."""
         if self._protocol.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):

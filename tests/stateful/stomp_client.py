@@ -19,6 +19,9 @@ class Transport:
     def set_write_buffer_limits(self, high=None, low=None):
         pass
 
+    def get_write_buffer_size(self):
+        return 0
+
     def pause_reading(self):
         raise AssertionError("the queues of this test are never full")
 

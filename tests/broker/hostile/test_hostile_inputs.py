@@ -128,7 +128,7 @@ def _stomp(version):
                 b"SUBSCRIBE\nid:0\ndestination:/queue/hostile\nack:client\nprefetch-count:1\n\n\0"
             )
         )
-        message = (await reader.readuntil(b"\0")).decode()
+        message = (await reader.readuntil(b"\n\n")).decode()
         held = dict(line.partition(":")[::2] for line in message.split("\n"))
         name = "id:" + held["ack"] if version == "1.2" else "message-id:" + held["message-id"]
         answers = [

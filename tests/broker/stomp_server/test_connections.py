@@ -5,11 +5,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from brokers import BOUND_S, Brokerd, Raw, until
+from web import Web
+from wsproto.events import BytesMessage
 
 pytestmark = pytest.mark.cluster
 
@@ -225,6 +228,42 @@ def test_a_slow_reader_gets_no_more_than_its_connection_takes(brokerd):
     slow.close()
     for _ in range(199):
         quick.message()
+
+
+@pytest.mark.parametrize("way", ["plain", "by WebSocket", "behind a large body"])
+def test_who_asks_for_receipts_and_reads_none_is_read_no_more_until_he_does(shared, queue, way):
+    raw = Web(shared.port) if way == "by WebSocket" else Raw(shared.port)
+    network = raw.network if way == "by WebSocket" else raw.socket
+    if way == "behind a large body":
+        raw.publish("x" * 8_000_000, queue)
+        raw.subscribe(queue, "client")
+        raw.socket.recv(1, socket.MSG_PEEK)  # it has begun
+    asked = 1000
+    wire = b""
+    for number in range(asked):
+        frame = f"BEGIN\ntransaction:{number}\nreceipt:{number:07}{'x' * 8000}\n\n\0ABORT\ntransaction:{number}\n\n\0"
+        wire += raw.protocol.send(BytesMessage(frame.encode())) if way == "by WebSocket" else frame.encode()
+    wire *= 4 if way == "plain" else 3
+    before = _resident(shared)
+    sent = 0
+    network.settimeout(1)
+    with pytest.raises(TimeoutError):
+        while sent < len(wire):
+            sent += network.send(wire[sent : sent + 65536])
+    assert _resident(shared) - before < 16 * 1024 * 1024
+    network.settimeout(BOUND_S)
+    rest = threading.Thread(target=network.sendall, args=(wire[sent:],))
+    rest.start()
+    if way == "behind a large body":
+        raw.message()
+    for number in range(asked * (4 if way == "plain" else 3)):
+        assert raw.read("RECEIPT")[0]["receipt-id"].startswith(f"{number % asked:07}x")
+    rest.join()
+    raw.close()
+
+
+def _resident(broker):
+    return int(Path(f"/proc/{broker.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 # ---- the daemon

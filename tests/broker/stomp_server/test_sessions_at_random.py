@@ -38,6 +38,9 @@ class Transport:
     def set_write_buffer_limits(self, high):
         pass
 
+    def get_write_buffer_size(self):
+        return 0
+
     def write(self, data):
         if not self.vanished:
             assert not self.closed, "written after the end"

@@ -7,6 +7,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
@@ -32,7 +33,7 @@ public class Spring {
         final ReactorNettyTcpStompClient client = new ReactorNettyTcpStompClient("127.0.0.1", port);
         final BlockingQueue<Message> inbox = new LinkedBlockingQueue<>();
         StompSession session;
-        StompHeaders connected;
+        final CompletableFuture<StompHeaders> connected = new CompletableFuture<>();
 
         Session(long heartBeatMs) throws Exception {
             client.setMessageConverter(new SimpleMessageConverter());
@@ -46,7 +47,7 @@ public class Spring {
             session.setAutoReceipt(true);
         }
 
-        @Override public void afterConnected(StompSession session, StompHeaders headers) { connected = headers; }
+        @Override public void afterConnected(StompSession session, StompHeaders headers) { connected.complete(headers); }
 
         @Override public void handleFrame(StompHeaders headers, Object body) { fail("ERROR: " + headers); }
 
@@ -125,7 +126,7 @@ public class Spring {
         port = Integer.parseInt(arguments[0]);
         scheduler.initialize();
         Session one = new Session(0);
-        System.out.println("version " + one.connected.getFirst("version"));
+        System.out.println("version " + one.connected.get(BOUND_S, TimeUnit.SECONDS).getFirst("version"));
 
         one.send("/queue/spring-receipts", "0", "1", "2");
         passed("receipts", "/queue/spring-receipts", "0", "1", "2");
