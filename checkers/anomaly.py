@@ -68,6 +68,9 @@ class Anomaly:
     evidence: Evidence = Evidence()
 
 
+DEADLY: Final = ("kill", "destroy", "stop", "power-loss")
+"""Faults that end processes."""
+
 _OF_ORDER: Final = "{message} ({place}, producer {producer}, number {number})"
 
 ANOMALIES: Final = (
@@ -190,10 +193,10 @@ ANOMALIES: Final = (
     Anomaly(
         name="reordered-realtime",
         rule="What was certainly sent before another message of its group was begun must be delivered before it.",
-        words="{message} ({place}) was sent for certain at {sent_at}, before {earlier_message} was, yet was first delivered after it, at {when}",
+        words="{message} ({place}) was {stored}, before {earlier_message} was sent, yet was first delivered after it, at {when}",
         ordered=True,
         follows_two_lives=True,
-        evidence=Evidence(paired=True, partner="sent-later"),
+        evidence=Evidence(control=("role", "restart", *DEADLY), paired=True, partner="sent-later"),
     ),
     Anomaly(
         name="reordered-session",

@@ -46,6 +46,8 @@ class Facts:
     takeovers: list[Row] = field(default_factory=list)
     views: list[Row] = field(default_factory=list)
     faults: list[Row] = field(default_factory=list)
+    restarts: list[Row] = field(default_factory=list)
+    """Brokers that had ended by themselves, before they were started again."""
     closed: list[Row] = field(default_factory=list)
     """Brokers whose stores could not be read."""
     readings: list[Row] = field(default_factory=list)
@@ -158,6 +160,8 @@ def _note(facts: Facts, row: Row) -> None:
         facts.faults.append(row)
     elif row["process"] == HARNESS and row["f"] == "phase":
         facts.phases.append(row)
+    elif row["process"] == HARNESS and row["f"] == "restart" and row.get("broker") is not None:
+        facts.restarts.append(row)
     elif row["process"] == HARNESS and row["f"] == "view":
         facts.views.append(row)
     elif row["f"] == "browse" and row["type"] in ("info", "fail") and row["message"] is None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from checkers import (
     availability,
+    deaths,
     delivery,
     ends,
     facts,
@@ -221,6 +222,7 @@ def examine(bench: Bench) -> Case | None:
         limit_s=options.deadline_s,
         since_ns=bench.attempt("phases", waited) or {},
         owners=stores.owners(case.known),
+        deaths=deaths.read(case.known),
         promises=options.broker,
         look_step=0 if bench.inspection is None else bench.inspection.step,
         look_keys=source.laid_out,

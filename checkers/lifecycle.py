@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from checkers.deaths import Deaths, sealed
 from checkers.ends import Ends
 from checkers.links import Known, Wanted
 from checkers.rows import (
@@ -65,6 +66,7 @@ class Lives:
     ``producer``, ``sequence``   as sent
     ``stored``       some store still held it at the end
     ``recovered``    delivered though its send ended unknown
+    ``sealed``       of those, since when it must have been stored: the process that took it was seen to be gone
     """
 
     place: npt.NDArray[np.int32]
@@ -78,6 +80,7 @@ class Lives:
     sequence: Numbers
     stored: Flags
     recovered: Flags
+    sealed: Numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,12 @@ def joined(tables: Sequence[Table]) -> Table:
 
 
 def lives_and_deliveries(
-    rows: Rows, ends: Ends, offset: int = 0, promises: Promises | None = None, known: Known | None = None
+    rows: Rows,
+    ends: Ends,
+    offset: int = 0,
+    promises: Promises | None = None,
+    known: Known | None = None,
+    deaths: Deaths | None = None,
 ) -> tuple[Lives, Deliveries]:
     """Both tables of whole messages. ``offset`` is how many lives came before, where a part is read in slices; ``known`` what all parts know together."""
     size = rows.messages
@@ -160,11 +168,12 @@ def lives_and_deliveries(
     delivered = first(delivered_ids, rows.index[delivers], size)
     deliveries = counted(delivered_ids, size)
     message = rows.message[rows.first_row]
+    recovered = (sent != NONE) & (delivered != NONE) & (send_ok == NONE) & ~failed
     lives = Lives(
         place=rows.place[rows.first_row], message=message, sent=sent, ok=ok, aborted=aborted, delivered=delivered,
         deliveries=deliveries, producer=as_sent(rows, rows.producer, sends),
         sequence=as_sent(rows, rows.sequence, sends), stored=marked(rows.id[stores], size),
-        recovered=(sent != NONE) & (delivered != NONE) & (send_ok == NONE) & ~failed,
+        recovered=recovered, sealed=sealed(rows, recovered, deaths or Deaths()),
     )  # fmt: skip
     return lives, _deliveries(rows, lives, _Asked(ends, promises or Promises(), known, offset), delivers)
 

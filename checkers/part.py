@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from checkers import availability, breakage, delivery, links, order, roles, sessions, statistics
 from checkers.cause import in_a_line
+from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.instance import Found, Tally
 from checkers.lifecycle import Deliveries, Lives, joined, lives_and_deliveries
@@ -42,6 +43,7 @@ class Question:
     owners: Owners = field(default_factory=Owners)
     promises: Promises = field(default_factory=Promises)
     elsewhere: delivery.Elsewhere | None = None
+    deaths: Deaths = field(default_factory=Deaths)
     look_step: int = 0
     """Before the rules, look at the rows, of which one in so many is a knot (``checkers.breakage``); 0: they have been looked at."""
     look_keys: bool = False
@@ -179,7 +181,9 @@ def answer(
             _attempt(name, question.limit_s, given, failed, partial(row_family, columns, places, question))
         if groups:
             before = sum(len(some.place) for some in lives)
-            some, others = lives_and_deliveries(columns, question.ends, before, question.promises)
+            some, others = lives_and_deliveries(
+                columns, question.ends, before, question.promises, deaths=question.deaths
+            )
             lives.append(some)
             deliveries.append(others)
             if "delivery" in groups:

@@ -16,7 +16,7 @@ from typing import Any
 from checkers.anomaly import looked_for
 from checkers.instance import Instance
 from checkers.reference_liveness import liveness
-from checkers.reference_messages import again, fates, settled_twice, unflagged
+from checkers.reference_messages import again, fates, sealed, settled_twice, unflagged
 from checkers.reference_roles import divergences, double_takeovers, split_brains, zombies
 from checkers.schema import HARNESS
 from checkers.verdict import CheckOptions
@@ -53,6 +53,7 @@ class History:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = rows
+        self.control = [r for r in rows if r["process"] < 0]
         self.data = [r for r in rows if r["f"] in _DATA and r.get("queue") is not None]
         self.messages: dict[Key, list[Row]] = defaultdict(list)
         for r in self.data:
@@ -237,11 +238,12 @@ def _order(history: History) -> Iterator[Instance]:
         sequences: dict[int | None, int] = {}
         for late in sorted(messages, key=lambda m: int(m.deliveries[0]["index"])):
             at = late.deliveries[0]["index"]
-            if late.ok is not None:
-                if late.sequence is not None and sequences.get(late.producer, late.sequence) > late.sequence:
-                    yield late.instance("reordered", at)
-                if late.ok < latest_send:
-                    yield late.instance("reordered-realtime", at)
+            highest = None if late.sequence is None else sequences.get(late.producer, late.sequence)
+            if late.ok is not None and highest is not None and highest > late.sequence:
+                yield late.instance("reordered", at)
+            stored = late.ok if late.ok is not None else sealed(history, late)
+            if stored is not None and stored < latest_send:
+                yield late.instance("reordered-realtime", at)
             latest_send = max(latest_send, late.sends[0]["index"])
             if late.sequence is not None:
                 sequences[late.producer] = max(sequences.get(late.producer, late.sequence), late.sequence)

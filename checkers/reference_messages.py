@@ -6,12 +6,13 @@ transactions ended, who holds which store and how often it was read. Nothing her
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
-from checkers.schema import HARNESS, MONITOR
+from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -331,3 +332,44 @@ def settled_twice(history: History, m: Message) -> set[int]:
             found.append((at, row, max(got)))
     found.sort()
     return {max(got, found[0][2]) for _, _, got in found[1:] if got < found[0][0]}
+
+
+# ------------------------------------------------------------------------------------------- what must have been stored
+
+
+def sealed(history: History, m: Message) -> int | None:
+    """Of a message of unknown outcome the row since when it must have been stored: the process that took its only send was seen to be gone."""
+    ends = [r for r in m.rows if r["f"] == "send" and r["type"] in ("ok", "fail")]
+    taken = [r.get("broker") for r in m.rows if _is(r, "send", "info")]
+    if ends or not taken or taken[0] is None or len(m.sends) != 1 or m.transaction is not None:
+        return None
+    given = m.deliveries[0].get("broker")
+    if given is None or not (
+        given == taken[0] or _node_id(history, given) == _node_id(history, taken[0]) is not None
+    ):
+        return None
+    deaths = [
+        r["index"] for r in history.control if r["index"] > m.sends[0]["index"] and _saw_gone(r, taken[0])
+    ]
+    return min(deaths, default=None)
+
+
+def _node_id(history: History, broker: str) -> str | None:
+    told = [
+        r["node_id"]
+        for r in history.control
+        if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == broker
+        if r.get("node_id") is not None
+    ]
+    return told[-1] if told else None
+
+
+def _saw_gone(r: Row, broker: str) -> bool:
+    """Whether that row of the monitor, the harness or the nemesis saw that broker's process gone."""
+    if r["process"] == NEMESIS:
+        value = json.loads(r.get("value") or "{}")
+        return r["type"] != "invoke" and (value.get("observed") or {}).get(broker) == "gone"
+    if r.get("broker") != broker:
+        return False
+    stopped = r["process"] == MONITOR and r["f"] == "role" and r.get("role") == "stopped"
+    return stopped or (r["process"] == HARNESS and r["f"] == "restart")

@@ -27,12 +27,13 @@ FOREVER: Final = 2**32 - 1
 """Above every index: an index must stay below 2^32, so that two of them and a session fit into one number."""
 
 (
-    SEND_INVOKE, SEND_OK, SEND_FAIL, DELIVER, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE, NACK_OK, NACK_FAIL, BROWSE,
-) = range(1, 12)  # fmt: skip
+    SEND_INVOKE, SEND_OK, SEND_FAIL, DELIVER, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE, NACK_OK, NACK_FAIL, SEND_INFO, BROWSE,
+) = range(1, 13)  # fmt: skip
 _KINDS: Final = {
     ("send", "invoke"): SEND_INVOKE,
     ("send", "ok"): SEND_OK,
     ("send", "fail"): SEND_FAIL,
+    ("send", "info"): SEND_INFO,
     ("deliver", "ok"): DELIVER,
     ("ack", "invoke"): ACK_INVOKE,
     ("ack", "ok"): ACK_OK,

@@ -164,14 +164,14 @@ def _partner(i: Instance, rows: Sequence[Row]) -> set[int]:
             for r in here
             if r.get("message") == i.message and r["f"] == "send" and r["type"] == "ok"
         ]
-        later = {
-            r["message"]
-            for r in here
-            if r["f"] == "send" and r["type"] == "invoke" and r["index"] > max(ok, default=i.index)
-        }
-        return {r["message"] for r in before if r["message"] in later and ok} and {
-            next(r["message"] for r in reversed(before) if r["message"] in later)
-        }
+        sends = {r["message"]: r["index"] for r in here if r["f"] == "send" and r["type"] == "invoke"}
+        if not ok:  # its taker was seen to be gone some time before the latest of them was sent
+            latest = max(
+                (r["message"] for r in before if r["message"] in sends), key=sends.__getitem__, default=None
+            )
+            return set() if latest is None else {latest}
+        later = [r["message"] for r in before if sends.get(r["message"], -1) > max(ok)]
+        return set(later[-1:])
     if partner in ("higher-number", "higher-number-in-session"):
         overtakers = [
             r["message"]

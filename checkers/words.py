@@ -168,6 +168,13 @@ class _Fields:
     def sent_at(self) -> str:
         return seconds(self._row("send", "ok").get("time"))
 
+    def stored(self) -> str:
+        """How it is known that a broker had it."""
+        if self._row("send", "ok"):
+            return f"sent for certain at {self.sent_at()}"
+        taker = self._row("send", "info").get("broker", "a broker")
+        return f"taken by {taker}, whose process was seen to be gone"
+
     def kept_by(self) -> str:
         return str(self._row("browse", "ok").get("broker", "a broker"))
 

@@ -394,6 +394,35 @@ def _role(rows: list[Row], chance: random.Random) -> None:
     )  # fmt: skip
 
 
+def _die(rows: list[Row], chance: random.Random) -> None:
+    """A send of unknown outcome, whose message comes late; some process is seen to be gone, perhaps the one that took it."""
+    delivered = [r for r in rows if r["f"] == "deliver" and r.get("message") is not None]
+    if not delivered:
+        return
+    of = chance.choice(delivered)
+    for r in rows:
+        if r["f"] == "send" and r["type"] != "invoke" and r["message"] == of["message"]:
+            r["type"] = "info"
+    at = next((n for n, r in enumerate(rows) if r["f"] == "send" and r["message"] == of["message"]), 0)
+    broker = chance.choice(["a1", "a1", "a1", "a2"])
+    value = json.dumps(
+        {"label": "k", "observed": {broker: chance.choice(["gone", "gone", "running"])}, "bit": True}
+    )
+    saw = chance.choice(
+        [
+            o(0, -2, "info", "role", broker=broker, role="stopped", time_low=0, time_high=rows[at]["time"]),
+            o(0, -3, "info", "restart", broker=broker),
+            o(0, -1, chance.choice(["info", "info", "invoke"]), "kill", value=value),
+        ]
+    )
+    rows.insert(chance.choice([at, at + 1, min(at + 2, len(rows)), len(rows)]), saw)
+    if chance.random() < 0.7:
+        rows.remove(of)
+        rows.insert(chance.randrange(min(at, len(rows)), len(rows) + 1), of)
+    if chance.random() < 0.2:
+        of["broker"] = "a2"
+
+
 def _silence(rows: list[Row], chance: random.Random) -> None:
     """A broker falls silent, or was never live, beside another of its node ID that is or is not live throughout; then it is seen again."""
     at = sorted(chance.randrange(len(rows)) for _ in range(4))
@@ -503,7 +532,7 @@ def _strand(rows: list[Row], chance: random.Random) -> None:
 DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
-        _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _succession, _silence, _view, _move, _quiet, _slow, _overlap,
+        _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _succession, _silence, _die, _view, _move, _quiet, _slow, _overlap,
         _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _vanish, _late_copy, _reconnect, _mute,
     )
 }  # fmt: skip

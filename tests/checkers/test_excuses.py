@@ -5,11 +5,13 @@ The names of the cases are what they prove; columns and reference must both say 
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 from checker_rows import Row, dense, file_instances, lay_out, o
 from test_fates import joined, left
-from test_findings import OPTIONS, answer, deliver, gone, send, tidy
+from test_findings import OPTIONS, answer, deliver, end, gone, role, send, tidy
 
 from checkers import judge, reference
 from checkers.verdict import Promises
@@ -22,6 +24,23 @@ def copied(at: int, message: int = 1, session: int = 2, **columns: object) -> li
 # Session 2 was there before message 1 was settled in session 1 (row 7), reads a copy of it at row 20, and is lost at row 40.
 SETTLED = [*joined(0, 2), *send(1, 1), *deliver(5, 1), *answer(6, 1)]
 LOST = [*SETTLED, *copied(20), *gone(40, 2)]
+
+
+def killed(at: int, broker: str, phrase: str = "gone") -> list[Row]:
+    """What a fault was seen to do to a process."""
+    return [
+        o(
+            at,
+            -1,
+            "info",
+            "kill",
+            value=json.dumps({"label": "x", "observed": {broker: phrase}, "bit": phrase == "gone"}),
+        )
+    ]
+
+
+LATE = [*deliver(30, 2, producer=2), *deliver(31, 1)]
+"""Message 1 comes after message 2, in a session that was not lost."""
 
 
 def on(connection: int | None, *rows: list[Row]) -> list[Row]:
@@ -118,6 +137,33 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "that its connection lived proves nothing about a session": (
         on(7, [*send(0, 1), *deliver(2, 1, 2), *send(3, 2), *deliver(5, 2), *joined(6, 3),
                o(8, 13, "ok", "subscribe", session=3, broker="a1")]), set()),
+    # --------------------------------------------------------------------------------------------------- a late send
+    "a send of unknown outcome may be late": ([*send(0, 1, "info"), *send(10, 2, producer=2), *LATE], set()),
+    "a send whose taker was seen to be gone before the next was begun is late no more": (
+        [*send(0, 1, "info"), *killed(5, "a1"), *send(10, 2, producer=2), *LATE], {"reordered-realtime"}),
+    "so it is where the monitor saw the process gone": (
+        [*send(0, 1, "info"), *role(5, "a1", "stopped", 4, 5), *send(10, 2, producer=2), *LATE], {"reordered-realtime"}),
+    "so it is where the harness started it again": (
+        [*send(0, 1, "info"), o(5, -3, "info", "restart", broker="a1"), *send(10, 2, producer=2), *LATE], {"reordered-realtime"}),
+    "a process that was seen to be gone after the next send was begun may have stored it before or after": (
+        [*send(0, 1, "info"), send(4, 2, producer=2)[0], *killed(5, "a1"), send(10, 2, producer=2)[1], *LATE], set()),
+    "another process that was seen to be gone says nothing": (
+        [*send(0, 1, "info"), *killed(5, "a2"), *send(10, 2, producer=2), *LATE], set()),
+    "a process that was seen to run on says nothing": (
+        [*send(0, 1, "info"), *killed(5, "a1", "running"), *send(10, 2, producer=2), *LATE], set()),
+    "a process that was gone before the send was another one": (
+        [*killed(0, "a1"), *send(1, 1, "info"), *send(10, 2, producer=2), *LATE], set()),
+    "what nobody knows who took may be late": (
+        [*send(0, 1, "info", broker=None), *killed(5, "a1"), *send(10, 2, producer=2), *LATE], set()),
+    "what was sent again may be late": (
+        [*send(0, 1, "info"), *killed(5, "a1"), *send(6, 1, "info"), *send(10, 2, producer=2), *LATE], set()),
+    "what another broker delivers may have been forwarded, and late": (
+        [*send(0, 1, "info"), *killed(5, "a1"), *send(10, 2, producer=2), *deliver(30, 2, producer=2), *deliver(31, 1, broker="b1")], set()),
+    "what the backup of its taker delivers was not forwarded": (
+        [*role(0, "a1", "live", 0, 0), *role(1, "a2", "backup", 0, 1), *send(2, 1, "info"), *role(5, "a1", "stopped", 4, 5), *role(8, "a2", "live", 7, 8),
+         *send(10, 2, producer=2, broker="a2"), *deliver(30, 2, producer=2, broker="a2"), *deliver(31, 1, broker="a2")], {"reordered-realtime"}),
+    "what was sent in a transaction of unknown end may be late": (
+        [*send(0, 1, "info", transaction=5), *end(2, "commit", 5, "info"), *killed(5, "a1"), *send(10, 2, producer=2), *LATE], set()),
 }  # fmt: skip
 
 BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
