@@ -249,31 +249,32 @@ class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
         return "" if fits else f"the slowest send took {slowest / 1e9:.1f} s"
 
 
-class Ends(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker ends by itself so long after a moment: neither sooner nor later. For one that no fault ends."""
+class Becomes(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker is first seen in a role so long after a moment, neither sooner nor later. "stopped" is for one that no fault ends: it ended itself."""
 
     broker: str
+    role: Literal["live", "stopped"]
     after: str
     least_s: float = 0.0
     most_s: float
 
     def __str__(self) -> str:
-        return f"{self.broker} ends {self.least_s:g} to {self.most_s:g} s after {self.after}"
+        return f"{self.broker} {self.role} {self.least_s:g} to {self.most_s:g} s after {self.after}"
 
     def wrong(self, seen: Seen) -> str:
         """As Expectation's."""
         moment = seen.moments.get(self.after)
-        ends = (
+        times = (
             row["time"]
             for row in seen.control
-            if row["f"] == "role" and row["role"] == "stopped" and row["broker"] == self.broker
+            if row["f"] == "role" and row["role"] == self.role and row["broker"] == self.broker
         )
-        end = next((time for time in ends if moment is not None and time >= moment), None)
-        if moment is None or end is None:
-            return f"{self.broker}'s end after {self.after}: never"
-        took_s = (end - moment) / 1e9
+        first = next((time for time in times if moment is not None and time >= moment), None)
+        if moment is None or first is None:
+            return f"{self.broker} {self.role} after {self.after}: never"
+        took_s = (first - moment) / 1e9
         fits = self.least_s <= took_s <= self.most_s
-        return "" if fits else f"{self.broker}'s end after {self.after}: {took_s:.1f} s"
+        return "" if fits else f"{self.broker} {self.role} after {self.after}: {took_s:.1f} s"
 
 
 class Refuses(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from typing import Any, Final
 from harness.interface import Fault, Schedule, TestSpec
 from harness.scenarios.expectations import (
     AtStake,
-    Ends,
+    Becomes,
     Expectation,
     Moved,
     Reported,
@@ -44,6 +44,12 @@ WAITS_FOR_EVER: Final = Replacement(
     "deadline_s = self._loop.time() + 3600.0",
 )
 """A live whose store is silent waits for it, however long its lock is."""
+NEVER_IN_DOUBT: Final = Replacement(
+    _LEASE,
+    "if not self._lost and self.age_s < self._expiration_s / 2:\n            return",
+    "if not self._lost:\n            return",
+)
+"""A live believes in its lock until it is told otherwise, however long ago it was confirmed."""
 _WRITES_AGAIN: Final = Replacement(
     "broker/storage/log.py",
     "        await file.sync()\n        segment = batch.segment\n",
@@ -51,7 +57,7 @@ _WRITES_AGAIN: Final = Replacement(
 )
 _TRIES_AGAIN: Final = Refuter(
     without="a live whose store reports an error goes on, and tries again",
-    fails="a1's end after",
+    fails="a1 stopped after",
     changes=(
         _WRITES_AGAIN,
         Replacement(
@@ -63,25 +69,30 @@ _TRIES_AGAIN: Final = Refuter(
 )
 
 
-def takes_over_without(what: str, code: str, path: str = _DIRECTORY) -> Refuter:
-    """``code`` takes ``what`` out of ``recovered.records`` when a life begins that is not the store's first."""
-    begun = "    return Inherited(life, node_id, journal, recovered)\n"
-    changed = f"    if life > 1:\n        {code}\n{begun}"
+def takes_over_without(what: str, code: str, *, database: bool = False) -> Refuter:
+    """A broker that begins a life which is not the store's first lacks something: ``code`` takes it out of ``recovered.records``."""
+    path, made, indent = (
+        ("broker/policies/shared_store/database.py", "Recovered(records)", " " * 8)
+        if database
+        else (_DIRECTORY, "recovered", " " * 4)
+    )
+    begun = f"{indent}return Inherited(life, node_id, journal, "
+    changed = f"{indent}recovered = {made}\n{indent}if life > 1:\n{indent}    {code}\n{begun}recovered)\n"
     return Refuter(
         without=f"a broker that takes over {what}",
         fails="found lost",
-        changes=(Replacement(path, begun, changed),),
+        changes=(Replacement(path, f"{begun}{made})\n", changed),),
     )
 
 
 FORGETS: Final = ("begins with an empty store", "recovered.records.clear()")
 FORGETS_LARGE: Final = (
     "lacks the large messages",
-    "from broker.core.message import HEAD, IS_LARGE, MESSAGE\n\n        recovered.records[:] = [r for r in recovered.records if r.kind != MESSAGE or not HEAD.unpack_from(r.data)[1] & IS_LARGE]",
+    "from broker.core.message import HEAD, IS_LARGE, MESSAGE; recovered.records[:] = [r for r in recovered.records if r.kind != MESSAGE or not HEAD.unpack_from(r.data)[1] & IS_LARGE]",
 )
 FORGETS_PAGES: Final = (
     "has nothing of what is on pages",
-    "from broker.core.message import CONSUMED, COUNTED, PAGE\n\n        recovered.records[:] = [r for r in recovered.records if r.kind not in (CONSUMED, COUNTED, PAGE)]",
+    "from broker.core.message import CONSUMED, COUNTED, PAGE; recovered.records[:] = [r for r in recovered.records if r.kind not in (CONSUMED, COUNTED, PAGE)]",
 )
 
 
@@ -393,7 +404,7 @@ SCENARIOS: Final = (
             **_lease(12.0),
         ),
         schedule=_faults(_fault("nfs-stall", 3.0)),
-        besides=(*TAKEN, Ends(broker="a1", after="nfs-stall-1", most_s=2.9)),
+        besides=(*TAKEN, Becomes(broker="a1", role="stopped", after="nfs-stall-1", most_s=2.9)),
         guards=(AtStake(least=20, at="nfs-stall-1", broker="a1"),),
         refuter=_TRIES_AGAIN,
     ),
@@ -431,11 +442,14 @@ SCENARIOS: Final = (
             slave__allow_failback=False,
         ),
         schedule=_faults(_fault("nfs-disconnect", 7.0)),
-        besides=(*TAKEN, Ends(broker="a1", after="nfs-disconnect-1", least_s=3.0, most_s=5.5)),
+        besides=(
+            *TAKEN,
+            Becomes(broker="a1", role="stopped", after="nfs-disconnect-1", least_s=3.0, most_s=5.5),
+        ),
         guards=(AtStake(least=20, at="nfs-disconnect-1", broker="a1"),),
         refuter=Refuter(
             without="a live whose store is silent waits for its mount, whatever lock-expiration is",
-            fails="a1's end after",
+            fails="a1 stopped after",
             changes=(WAITS_FOR_EVER,),
         ),
     ),
@@ -452,7 +466,10 @@ SCENARIOS: Final = (
         ),
         schedule=_faults(_fault("nfs-disconnect")),
         roles=Roles(never_live=("a2",)),
-        besides=(Takeovers(), Ends(broker="a1", after="nfs-disconnect-1", least_s=299.0, most_s=310.0)),
+        besides=(
+            Takeovers(),
+            Becomes(broker="a1", role="stopped", after="nfs-disconnect-1", least_s=299.0, most_s=310.0),
+        ),
         refuter=_TRIES_AGAIN,
     ),
     Scenario(
@@ -484,11 +501,11 @@ SCENARIOS: Final = (
         source="AMQ 17.3.2.1; ARTEMIS-2421",
         spec=_spec("ss9-server", hold_s=0.2, slave__allow_failback=False),
         schedule=_faults(_fault("nfs-stall", 6.0)),
-        besides=(*TAKEN, Ends(broker="a1", after="nfs-stall-1", least_s=3.0, most_s=5.5)),
+        besides=(*TAKEN, Becomes(broker="a1", role="stopped", after="nfs-stall-1", least_s=3.0, most_s=5.5)),
         guards=(AtStake(least=20, at="nfs-stall-1", broker="a1"),),
         refuter=Refuter(
             without="a live whose store is silent waits for it, whatever lock-expiration is",
-            fails="a1's end after",
+            fails="a1 stopped after",
             changes=(WAITS_FOR_EVER,),
         ),
     ),

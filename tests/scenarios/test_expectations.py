@@ -10,8 +10,8 @@ from harness.interface import Fault, Schedule, TestSpec
 from harness.scenarios.expectations import (
     Answers,
     AtStake,
+    Becomes,
     Before,
-    Ends,
     Exactly,
     GoesOn,
     Moved,
@@ -274,14 +274,20 @@ def stopped(broker, second):
     return row(MONITOR, "info", "role", second, broker=broker, role="stopped")
 
 
-def test_a_broker_ends_by_itself_neither_sooner_nor_later():
+def test_a_broker_becomes_something_neither_sooner_nor_later():
     run = seen([fault("nfs-stall-1", second=3), stopped("a2", 3), stopped("a1", 1), stopped("a1", 7)])
-    ends = Ends(broker="a1", after="nfs-stall-1", least_s=3, most_s=5)
-    assert ends.wrong(run) == ""
-    assert str(ends) == "a1 ends 3 to 5 s after nfs-stall-1"
-    assert Ends(broker="a1", after="nfs-stall-1", most_s=3).wrong(run) == "a1's end after nfs-stall-1: 4.0 s"
-    assert Ends(broker="a1", after="kill-1", most_s=9).wrong(run) == "a1's end after kill-1: never"
-    assert Ends(broker="b1", after="nfs-stall-1", most_s=9).wrong(run) == "b1's end after nfs-stall-1: never"
+
+    def ends(broker="a1", after="nfs-stall-1", least_s=0.0, most_s=9.0):
+        return Becomes(broker=broker, role="stopped", after=after, least_s=least_s, most_s=most_s)
+
+    assert ends(least_s=3, most_s=5).wrong(run) == ""
+    assert str(ends(least_s=3, most_s=5)) == "a1 stopped 3 to 5 s after nfs-stall-1"
+    assert ends(most_s=3).wrong(run) == "a1 stopped after nfs-stall-1: 4.0 s"
+    assert ends(least_s=5).wrong(run) == "a1 stopped after nfs-stall-1: 4.0 s"
+    assert ends(after="kill-1").wrong(run) == "a1 stopped after kill-1: never"
+    assert ends("b1").wrong(run) == "b1 stopped after nfs-stall-1: never"
+    lives = Becomes(broker="a1", role="live", after="nfs-stall-1", most_s=9)
+    assert lives.wrong(run) == "a1 live after nfs-stall-1: never"
 
 
 def test_a_run_with_nothing_to_lose_is_unknown():
