@@ -8,11 +8,18 @@ from __future__ import annotations
 from typing import Any, Final
 
 from harness.interface import Fault, Schedule, TestSpec
+from harness.scenarios.expectations import AtStake, Becomes, Reported, Says, Takeovers
+from harness.scenarios.refuter import Refuter, Replacement
 from harness.scenarios.scenario import Roles, Scenario
+from harness.scenarios.shared_store import AT_STAKE, FORGETS, TAKEN, WAITS_FOR_EVER, takes_over_without
+
+_POLICY: Final = "broker/policies/multi_instance/policy.py"
+_STORE: Final = "broker/policies/multi_instance/store.py"
+_STEERING: Final = "broker/policies/multi_instance/steering.py"
 
 
-def _spec(name: str, seconds: float = 11.0) -> TestSpec:
-    """One queue manager, a1 started first and a2 beside it."""
+def _spec(name: str, seconds: float = 11.0, unavailable_bound_s: float = 20.0) -> TestSpec:
+    """One queue manager, a1 started first and a2 beside it; consumers are slow, so messages wait in it."""
     return TestSpec(
         name=name,
         policy="multi-instance",
@@ -23,12 +30,15 @@ def _spec(name: str, seconds: float = 11.0) -> TestSpec:
         consumers=3,
         groups=4,
         recovery_bound_s=30.0,
+        unavailable_bound_s=unavailable_bound_s,
+        hold_s=0.2,
+        prefetch=2,
     )
 
 
-def _fault(kind: str, seconds: float, target: str, **options: Any) -> Schedule:
+def _fault(kind: str, duration_s: float | None, target: str, **options: Any) -> Schedule:
     return Schedule(
-        faults=(Fault(kind=kind, start_s=3.0, duration_s=seconds, target=target, options=options),)
+        faults=(Fault(kind=kind, start_s=3.0, duration_s=duration_s, target=target, options=options),)
     )
 
 
@@ -38,8 +48,14 @@ SCENARIOS: Final = (
         claim="the standby instance takes over as soon as the lock of the active one is released, and replays its logs",
         source="WMQ",
         spec=_spec("mi1", 8.0),
-        schedule=_fault("kill", 3.0, "a1"),
-        roles=Roles(live=("a2",), never_live=("a1",)),
+        schedule=_fault("kill", None, "a1"),
+        besides=(
+            *TAKEN,
+            Becomes(broker="a2", role="live", after="kill-1", most_s=3.0),
+            Says("a2", "log replay for queue manager 'QMA' complete: [1-9]"),
+        ),
+        guards=AT_STAKE,
+        refuter=takes_over_without(*FORGETS),
     ),
     Scenario(
         id="MI2",
@@ -47,16 +63,38 @@ SCENARIOS: Final = (
         source="WMQ",
         spec=_spec("mi2"),
         schedule=_fault("nfs-disconnect", 7.0, "a1"),
-        roles=Roles(live=("a2",), ended=("a1",)),
+        besides=(
+            *TAKEN,
+            Becomes(broker="a1", role="stopped", after="nfs-disconnect-1", least_s=3.0, most_s=5.5),
+        ),
+        guards=(AtStake(least=20, at="nfs-disconnect-1", broker="a1"),),
+        refuter=Refuter(
+            without="an active instance whose file system is silent waits for it, whatever lock-expiration is",
+            fails="a1 stopped after",
+            changes=(WAITS_FOR_EVER,),
+        ),
     ),
     Scenario(
         id="MI5-i",
         claim="endmqm -i on the active instance ends both instances",
         source="WMQ",
         # Time enough for both to be started again on a busy machine.
-        spec=_spec("mi5-i", 15.0),
+        spec=_spec("mi5-i", 15.0, unavailable_bound_s=2.0),
         schedule=_fault("stop", 3.0, "a1", failover=False),
         roles=Roles(ended=("a2",)),
+        besides=(
+            Becomes(broker="a2", role="stopped", after="stop-1", most_s=2.5),
+            Reported("unavailable"),
+            Says("a2", "standby queue manager instance 'QMA' ended"),
+        ),
+        guards=(AtStake(least=20, at="stop-1", broker="a1"),),
+        refuter=Refuter(
+            without="an active instance that ends leaves its place to the standby one, whatever it was told",
+            fails="a2 did not end itself",
+            changes=(
+                Replacement(_STORE, 'self.ends if state == PAUSED else "switched-over"', '"switched-over"'),
+            ),
+        ),
     ),
     Scenario(
         id="MI5-x",
@@ -64,7 +102,26 @@ SCENARIOS: Final = (
         source="WMQ",
         spec=_spec("mi5-x"),
         schedule=_fault("stop", 3.0, "a2"),
-        roles=Roles(never_live=("a2",)),
+        roles=Roles(never_live=("a2",), stay=("a1",)),
+        besides=(Takeovers(), Says("a2", "standby queue manager instance 'QMA' ended")),
+        refuter=Refuter(
+            without="the active instance ends with its standby one",
+            fails="a1 ended itself",
+            changes=(
+                Replacement(
+                    _POLICY,
+                    "            role.failover_on_shutdown = self.failover_on_shutdown\n",
+                    "            role.failover_on_shutdown = self.failover_on_shutdown\n"
+                    "            met = []\n\n"
+                    "            def changed():\n"
+                    "                linked = list(self.membership.linked())\n"
+                    "                met.extend(linked)\n"
+                    "                if met and not linked:\n"
+                    "                    stopping.set()\n\n"
+                    "            self.membership.on_change.append(changed)\n",
+                ),
+            ),
+        ),
     ),
     Scenario(
         id="MI5-is",
@@ -72,6 +129,19 @@ SCENARIOS: Final = (
         source="WMQ",
         spec=_spec("mi5-is"),
         schedule=_fault("switch-over", 4.0, "a1"),
-        roles=Roles(live=("a2",), never_live=("a1",)),
+        roles=Roles(never_live=("a1",)),
+        besides=(*TAKEN, Says("a1", "queue manager 'QMA' ended, permitting switchover")),
+        guards=(AtStake(least=20, at="switch-over-1", broker="a1"),),
+        refuter=Refuter(
+            without="an active instance that ends is the end of both, whatever it was told",
+            fails="taken over: nothing",
+            changes=(
+                Replacement(
+                    _STEERING,
+                    "policy.request_stop(failover=switch_over)",
+                    "policy.request_stop(failover=False)",
+                ),
+            ),
+        ),
     ),
 )
