@@ -22,6 +22,7 @@ from broker.filesystem_check.results import Result
 from harness.interface import Fault, InfrastructureError, Schedule, TestSpec
 from harness.scenarios.bench import Bench, Process
 from harness.scenarios.probe import Notes, Probe
+from harness.scenarios.refuter import Refuter, Replacement
 
 _SOURCE: Final = "WMQ"
 _PASSED: Final = "The tests on the directory completed successfully."
@@ -150,6 +151,17 @@ PROBES: Final = (
         source=_SOURCE,
         expected="a good mount passes, on a mount without locks the failing test is named",
         take=_mi3,
+        refuter=Refuter(
+            without="two hosts that both get a lock at the same time pass the check",
+            fails="locks that each host has for itself",
+            changes=(
+                Replacement(
+                    "broker/filesystem_check/concurrent.py",
+                    "                    if taken:\n",
+                    "                    if False:\n",
+                ),
+            ),
+        ),
     ),
     Probe(
         id="MI6",
@@ -157,6 +169,17 @@ PROBES: Final = (
         source=_SOURCE,
         expected="an instance with other ids ends with a clear error before any damage",
         take=_mi6,
+        refuter=Refuter(
+            without="an instance does not look whose the data are",
+            fails="the second host has another uid",
+            changes=(
+                Replacement(
+                    "broker/policies/multi_instance/candidate.py",
+                    "if owner is not None and owner != ours:",
+                    "if False:",
+                ),
+            ),
+        ),
         place="in the simulation",
     ),
 )

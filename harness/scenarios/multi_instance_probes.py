@@ -12,6 +12,7 @@ from typing import Final
 from broker import admin_client
 from harness.scenarios.bench import Bench, Broker, Process, Said
 from harness.scenarios.probe import Notes, Probe
+from harness.scenarios.refuter import Refuter, Replacement
 
 _SOURCE: Final = "WMQ"
 _MESSAGES: Final = 3
@@ -54,13 +55,33 @@ class Host:
         self.process = await self.broker.start()
 
     async def becomes(self, status: str) -> None:
-        """Return when ``dspmq`` here says so. Raises StepMissedError."""
+        """Return when ``dspmq`` here says so. Raises StepMissedError, at once if the instance ends instead."""
 
-        async def said() -> bool:
+        async def said() -> str:
+            assert self.process is not None
+            if not self.process.running:
+                return f"ended with {await self.process.wait()}"
             shown = await self.broker.status()
-            return shown is not None and shown["status"] == status
+            return status if shown is not None and shown["status"] == status else ""
 
-        await self.bench.until(f"{self.name} becomes {status!r}", status, said)
+        step = f"{self.name} becomes {status!r}"
+        found = await self.bench.until(step, status, said)
+        if found != status:
+            self.bench.notes.require(step, status, found)
+
+    async def place(self) -> int | str:
+        """What comes of the instance that was started last: its exit status, or the status that ``dspmq`` shows of one that found a place."""
+
+        async def found() -> list[int | str]:
+            assert self.process is not None
+            if not self.process.running:
+                return [await self.process.wait()]
+            shown = await self.broker.status()
+            if shown is None or shown["status"] not in ("Running", "Running as standby"):
+                return []
+            return [str(shown["status"])]
+
+        return (await self.bench.until(f"{self.name} finds its place", "a place or none", found))[0]
 
     async def dspmq(self, *options: str) -> list[str]:
         """``dspmq`` on this host, whether an instance runs here or not."""
@@ -133,7 +154,7 @@ async def _mi4(notes: Notes) -> None:
             await one.dspmq("-x", "-o", "standby"),
         )
         await two.strmqm()
-        notes.compare("a second instance then has no place", 43, await two.ended())
+        notes.require("a second instance then has no place", 43, await two.place())
         notes.compare(
             "and is told so",
             [
@@ -149,7 +170,7 @@ async def _mi4(notes: Notes) -> None:
         await one.strmqm()
         await one.becomes("Running")
         await two.strmqm(permitted=False)
-        notes.compare("beside strmqm -x, a second without -x", 31, await two.ended())
+        notes.require("beside strmqm -x, a second without -x", 31, await two.place())
         await two.strmqm()
         await two.becomes("Running as standby")
         shown = [
@@ -162,7 +183,7 @@ async def _mi4(notes: Notes) -> None:
                 f"with -x it stands by, seen from {host.name}", shown, await host.dspmq("-x", "-o", "standby")
             )
         await three.strmqm()
-        notes.compare("a third instance", 47, await three.ended())
+        notes.require("a third instance", 47, await three.place())
         notes.compare(
             "is told who stands by",
             ["queue manager 'QM1' already has the maximum number of standby instances, which is 1: two"],
@@ -244,6 +265,17 @@ PROBES: Final = (
         source=_SOURCE,
         expected="its log and status tell how many messages were there and how long it took",
         take=_mi1,
+        refuter=Refuter(
+            without="the replay counts all records for messages",
+            fails="its status says how much",
+            changes=(
+                Replacement(
+                    "broker/policies/multi_instance/store.py",
+                    "sum(record.kind == MESSAGE for record in records)",
+                    "len(records)",
+                ),
+            ),
+        ),
     ),
     Probe(
         id="MI4",
@@ -251,6 +283,17 @@ PROBES: Final = (
         source=_SOURCE,
         expected="each start order ends as documented, and each host shows the same instances",
         take=_mi4,
+        refuter=Refuter(
+            without="an instance stands by whether the active one permits it or not",
+            fails="a second instance then has no place",
+            changes=(
+                Replacement(
+                    "broker/policies/multi_instance/candidate.py",
+                    "if not active.permit_standby:",
+                    "if False:",
+                ),
+            ),
+        ),
     ),
     Probe(
         id="MI5-end",
@@ -258,5 +301,16 @@ PROBES: Final = (
         source=_SOURCE,
         expected="each does so, and is refused where it makes no sense",
         take=_mi5,
+        refuter=Refuter(
+            without="endmqm -is ends both instances, as endmqm -i does",
+            fails="two becomes 'Running'",
+            changes=(
+                Replacement(
+                    "broker/policies/multi_instance/steering.py",
+                    "policy.request_stop(failover=switch_over)",
+                    "policy.request_stop(failover=False)",
+                ),
+            ),
+        ),
     ),
 )
