@@ -32,16 +32,15 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
     """What brokers must be seen to become from the first fault on, besides the verdict: an anomaly says nothing of who took over, or did not.
 
     ``live`` become live, ``never_live`` do not, before everything is healed at the end; ``ended`` stop without having been told or killed
-    (a live that lost its vote); ``stay`` do not.
+    (a live that lost its vote).
     """
 
     live: tuple[str, ...] = ()
     never_live: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
-    stay: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.live or self.never_live or self.ended or self.stay)
+        return bool(self.live or self.never_live or self.ended)
 
     def __str__(self) -> str:
         parts = [
@@ -50,7 +49,6 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
                 (self.live, "becomes live", "become live"),
                 (self.never_live, "never live", "never live"),
                 (self.ended, "ends itself", "end themselves"),
-                (self.stay, "stays", "stay"),
             )
             if names
         ]
@@ -62,8 +60,7 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
         missing = [f"{name} did not become live" for name in self.live if name not in live]
         surplus = [f"{name} became live" for name in self.never_live if name in live]
         stayed = [f"{name} did not end itself" for name in self.ended if name not in ended]
-        gone = [f"{name} ended itself" for name in self.stay if name in ended]
-        return "; ".join([*missing, *surplus, *stayed, *gone])
+        return "; ".join([*missing, *surplus, *stayed])
 
 
 def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
