@@ -83,7 +83,7 @@ def test_on_processes_faults_are_taken_away_and_nothing_else(kept, tmp_path, cap
     from checkers import api
 
     monkeypatch.setattr(session, "execute", execute)
-    monkeypatch.setattr(api, "start_in_background", lambda *_: None)
+    monkeypatch.setattr(api, "start_in_background", lambda **_: None)
     known = reproduction.load(kept)
     sound = Schedule(
         faults=tuple(
