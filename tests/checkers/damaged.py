@@ -405,17 +405,20 @@ def _die(rows: list[Row], chance: random.Random) -> None:
             r["type"] = "info"
     at = next((n for n, r in enumerate(rows) if r["f"] == "send" and r["message"] == of["message"]), 0)
     broker = chance.choice(["a1", "a1", "a1", "a2"])
-    value = json.dumps(
-        {"label": "k", "observed": {broker: chance.choice(["gone", "gone", "running"])}, "bit": True}
-    )
+    label = {"label": f"k{chance.randrange(10**9)}"}
+    told = label | {"observed": {broker: chance.choice(["gone", "gone", "running"])}, "bit": True}
     saw = chance.choice(
         [
-            o(0, -2, "info", "role", broker=broker, role="stopped", time_low=0, time_high=rows[at]["time"]),
-            o(0, -3, "info", "restart", broker=broker),
-            o(0, -1, chance.choice(["info", "info", "invoke"]), "kill", value=value),
+            [o(0, -2, "info", "role", broker=broker, role="stopped", time_low=0, time_high=rows[at]["time"])],
+            [o(0, -3, "info", "restart", broker=broker)],
+            [
+                o(0, -1, "invoke", "kill", value=json.dumps(label)),
+                o(0, -1, "info", "kill", value=json.dumps(told)),
+            ],
         ]
     )
-    rows.insert(chance.choice([at, at + 1, min(at + 2, len(rows)), len(rows)]), saw)
+    place = chance.choice([at, at + 1, min(at + 2, len(rows)), len(rows)])
+    rows[place:place] = saw
     if chance.random() < 0.7:
         rows.remove(of)
         rows.insert(chance.randrange(min(at, len(rows)), len(rows) + 1), of)
