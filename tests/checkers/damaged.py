@@ -190,7 +190,10 @@ def _nack(rows: list[Row], chance: random.Random) -> None:
 def _store(rows: list[Row], chance: random.Random) -> None:
     sent = [r for r in rows if r["f"] == "send"]
     if sent:
-        rows.append(_kept(chance.choice(sent), chance))
+        kept = _kept(chance.choice(sent), chance)
+        if chance.random() < 0.1:
+            kept["message"] += 1000  # that nobody sent
+        rows.append(kept)
 
 
 def _kept(sent: Row, chance: random.Random) -> Row:

@@ -1,0 +1,39 @@
+"""Every case in which something is found: the rows of its witness alone show it again, and none of them can be spared."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from checker_rows import dense, lay_out
+from test_fates import ALL as FATES
+from test_findings import CASES, OPTIONS, tidy
+
+from checkers import judge, reference
+from checkers.anomaly import looked_for
+from checkers.verdict import Promises
+
+ALL = {
+    **{name: (rows, Promises(), expected) for name, (rows, expected) in CASES.items()},
+    **FATES,
+}
+FOUND = [name for name, (_, _, expected) in ALL.items() if expected]
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_a_witness_alone_shows_its_finding_again(tmp_path, case):
+    rows, promises, expected = ALL[case]
+    options = msgspec.structs.replace(OPTIONS, broker=promises)
+    rows = dense(tidy(rows))
+    whole = set(reference.find(rows, options))
+    verdict = judge.judge(lay_out(tmp_path / "here", rows, slice_rows=10**6), options)
+    assert {finding.name for finding in verdict.findings} == expected
+    for finding in verdict.findings:
+        shown = list(finding.witness.rows)
+        wanted = {i for i in reference.find(shown, options) if i.name == finding.name} & whole
+        assert finding.details["examples"][0]["index"] in {i.index for i in wanted}
+        for n in range(len(shown)):
+            assert not wanted <= set(reference.find(shown[:n] + shown[n + 1 :], options)), shown[n]
+
+
+def test_every_kind_is_among_them():
+    assert set().union(*(ALL[case][2] for case in FOUND)) == set(looked_for(OPTIONS))
