@@ -161,10 +161,13 @@ class Gateway:
 
     def errors(self) -> list[str]:
         """What Spark logged as an error so far, one line each, without its place in the code; empty where nothing was, or the log is gone."""
+        return [match.group(1).strip() for match in _ERROR.finditer(self.log())]
+
+    def log(self) -> str:
+        """All that Spark logged so far; empty where the log is gone."""
         with contextlib.suppress(OSError):
-            text = self._log.read_text(encoding="utf-8", errors="replace")
-            return [match.group(1).strip() for match in _ERROR.finditer(text)]
-        return []
+            return self._log.read_text(encoding="utf-8", errors="replace")
+        return ""
 
     def _last_words(self) -> str:
         with contextlib.suppress(OSError):

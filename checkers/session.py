@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from checkers import java
+from checkers import executors, java
 from checkers.gateway import Gateway
 from checkers.java import GatewayError
 
@@ -29,6 +29,8 @@ _HEAP_MAX_MB: Final = 5 * 1024
 _HEAP_MIN_MB: Final = 1024
 _HEAP_SHARE: Final = 0.35  # of the machine's memory: the cluster under test runs on it too
 _EXECUTORS_S: Final = 60.0
+_TRIES: Final = 5
+"""Executors that end before one lives: after so many, none will."""
 _POLL_S: Final = 0.05
 _STARTING: Final = "Error initializing SparkContext."  # Spark logs this of every error there
 
@@ -72,9 +74,9 @@ def start(master: str | None = None, *, hurried: bool = False) -> SparkSession:
                 conf=_configuration(master, _gateway.directory)
             ).getOrCreate()
             if master is not None and _elsewhere(master):
-                _wait_for_executors(session, master)
+                _wait_for_executors(session, master, _gateway)
         except Py4JError as error:
-            words = _words(error, _gateway)  # asks the JVM, so before it ends
+            words = _words(error, _gateway, master or "")  # asks the JVM, so before it ends
             stop()
             raise GatewayError(f"Spark did not start at {master or 'local[*]'}: {words}") from None
         except BaseException:
@@ -88,21 +90,30 @@ def _elsewhere(master: str | None) -> bool:
     return master is not None and re.fullmatch(r"local(\[.*\])?", master) is None
 
 
-def _wait_for_executors(session: SparkSession, master: str) -> None:
+def _wait_for_executors(session: SparkSession, master: str, gateway: Gateway) -> None:
     """Raises GatewayError: Spark itself would wait for ever, and say nothing."""
     give_up = time.monotonic() + _EXECUTORS_S
     context = session.sparkContext._jsc.sc()  # noqa: SLF001 - no public way to ask
     while context.getExecutorMemoryStatus().size() < 2:  # the driver counts as one
+        if executors.ended(gateway.log()) >= _TRIES:
+            raise GatewayError(
+                f"Spark at {master} gave no executor: they end at once: {executors.last_words(master, gateway.log())}"
+            )
         if time.monotonic() > give_up:
+            said = executors.last_words(master, gateway.log())
             raise GatewayError(
                 f"Spark at {master} gave no executor within {_EXECUTORS_S:.0f} s: it needs a worker with a free core and "
                 f"{os.environ.get('SPARK_EXECUTOR_MEMORY', '1g')} of memory (SPARK_EXECUTOR_MEMORY) that can connect to this machine (SPARK_LOCAL_IP)"
+                + (f"; the last one ended: {said}" if said is not None else "")
             )
         time.sleep(_POLL_S)
 
 
-def _words(error: Py4JError, gateway: Gateway) -> str:
-    """Why Spark did not start, in one line: what it logged says more than the exception that follows from it, if it logged anything."""
+def _words(error: Py4JError, gateway: Gateway, master: str) -> str:
+    """Why Spark did not start, in one line: what its executors said, else what it logged, which says more than the exception that follows from it."""
+    ended = executors.last_words(master, gateway.log())
+    if ended is not None:
+        return f"its executors ended: {ended}"
     logged = [line for line in gateway.errors() if line != _STARTING]
     try:
         return logged[-1] if logged else str(error.java_exception.getMessage()).splitlines()[0]

@@ -1,0 +1,87 @@
+"""Why the executors of a Spark cluster ended, in their own words.
+
+Why: the driver hears of a failed executor that its command exited with code 1, and says of it "Ignoring error". What was wrong (a Java that is too old, no memory, a driver that cannot be
+reached) stands in the executor's standard error, on the machine of its worker. The master's page tells where the worker's page is, and that has the executor's log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import urllib.parse
+import urllib.request
+from typing import Any, Final
+
+_ADDED: Final = re.compile(r"Executor added: (?P<app>\S+)/(?P<number>\d+) on (?P<worker>\S+)")
+_ENDED: Final = re.compile(
+    r"Executor updated: (?P<app>\S+)/(?P<number>\d+) is now (?:FAILED|LOST|EXITED|KILLED)(?: \((?P<words>.*)\))?$",
+    re.MULTILINE,
+)
+_MASTER: Final = re.compile(r"spark://(?P<host>\[[^\]]+\]|[^:,]+)")
+_TELLING: Final = re.compile(
+    r"error|exception|fail|insufficient|cannot|could not|unable|unsupported|not found|no such|denied",
+    re.IGNORECASE,
+)
+_NOT_TELLING: Final = re.compile(
+    r"^\s+at |^\s*\.\.\. \d+ more|error report file|^# /|A fatal (exception|error) has"
+)
+_PAGE_PORT: Final = "8080"
+_PATIENCE_S: Final = 3.0
+_LOG_BYTES: Final = 16_384
+
+
+def ended(log: str) -> int:
+    """How many have."""
+    return len(_ENDED.findall(log))
+
+
+def last_words(master: str, log: str) -> str | None:
+    """Of the executor that ended last; None if none has. ``log`` is the driver's."""
+    over = list(_ENDED.finditer(log))
+    if not over:
+        return None
+    one = over[-1]
+    told = (one["words"] or "it did not say why").strip()
+    added = [
+        match for match in _ADDED.finditer(log) if match.group("app", "number") == one.group("app", "number")
+    ]
+    worker = added[-1]["worker"] if added else ""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        said = telling(_log_of(master, worker, one["app"], one["number"]))
+        if said:
+            return f"{said} ({told})"
+    return f"{told}; its log is on {worker or 'the machine of its worker'}"
+
+
+def telling(text: str) -> str:
+    """The last line of a log that says what was wrong; its last line, if none does."""
+    lines = [line for line in text.splitlines() if line.strip() and not _NOT_TELLING.search(line)]
+    return next(
+        (line.strip() for line in reversed(lines) if _TELLING.search(line)),
+        lines[-1].strip() if lines else "",
+    )
+
+
+def _log_of(master: str, worker: str, app: str, number: str) -> str:
+    """An executor's standard error; raises OSError, ValueError or KeyError where a page cannot be read."""
+    match = _MASTER.match(master)
+    if match is None:
+        raise ValueError(master)
+    port = os.environ.get("SPARK_MASTER_WEBUI_PORT", _PAGE_PORT)
+    state: dict[str, Any] = json.loads(_page(f"http://{match['host']}:{port}/json/"))
+    (address,) = [one["webuiaddress"] for one in state["workers"] if one["id"] == worker]
+    query = urllib.parse.urlencode(
+        {"appId": app, "executorId": number, "logType": "stderr", "byteLength": _LOG_BYTES}
+    )
+    return _page(f"{address}/log/?{query}").partition("\n")[2]
+
+
+def _page(url: str) -> str:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(
+        url, timeout=_PATIENCE_S
+    ) as answer:  # "http" alone: the address is a master's or of its workers
+        text: str = answer.read().decode(errors="replace")
+    return text
