@@ -50,6 +50,8 @@ class Anomaly:
     promised, else it is an info. ``excusable``: a warning where the faults in force explain it. ``allowed``: guarantees under which it is
     no finding at all.
 
+    ``columns`` are those that tell of it: where a history does not have them it is not judged.
+
     ``at_end``: it says what became of a message in the end, so it cannot be told before everything was drained and every store read.
     ``follows_two_lives``: it is to be expected once two brokers serve one queue from two journals.
     """
@@ -66,6 +68,7 @@ class Anomaly:
     at_end: bool = False
     follows_two_lives: bool = False
     evidence: Evidence = Evidence()
+    columns: tuple[str, ...] = ()
 
 
 DEADLY: Final = ("kill", "destroy", "stop", "power-loss")
@@ -76,12 +79,14 @@ _OF_ORDER: Final = "{message} ({place}, producer {producer}, number {number})"
 ANOMALIES: Final = (
     Anomaly(
         name="split-brain",
+        columns=("broker", "node_id", "role", "time_low", "time_high"),
         rule="Under one node ID at most one broker may be live at any moment.",
         words="{split_brain}",
         evidence=Evidence(control=("role", "phase")),
     ),
     Anomaly(
         name="double-takeover",
+        columns=("broker", "node_id", "role", "time_low", "time_high", "value"),
         rule="The data of a broker may be taken over by one other at a time, and by a second only when the first has let go of them.",
         words="{double_takeover}",
         follows_two_lives=True,
@@ -89,11 +94,13 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="phantom",
+        columns=("session",),
         rule="Nothing may be delivered, stored or acknowledged that nobody has sent; no session may settle what it never got.",
         words="{message} ({place}) {seen}, {unheard_of}",
     ),
     Anomaly(
         name="corrupted",
+        columns=("digest", "producer", "sequence", "group"),
         rule="What is delivered or stored must be what was sent, in the queue and group to which it was sent.",
         words="{message} ({place}) {seen} {otherwise}",
         words_without_message="{unreadable} ({place})",
@@ -105,11 +112,13 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="read-uncommitted",
+        columns=("transaction",),
         rule="What was sent in a transaction may not be delivered before its commit is asked for.",
         words="{message} ({place}) {seen} although nobody had asked for the commit of its transaction by then",
     ),
     Anomaly(
         name="lost",
+        columns=("value",),
         rule="A message whose send was acknowledged must be delivered until it is acknowledged, or be in a store when everything has been healed and drained.",
         words="{message} ({place}), sent at {when} and acknowledged by {sent_by} at {sent_at}, {fate} and is in no store: "
         "the {position} of its group is missing{alone}",
@@ -120,6 +129,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="stuck",
+        columns=("broker", "value"),
         rule="A message whose send was acknowledged must come to a consumer that acknowledges it once everything has been healed and drained.",
         words="{message} ({place}), sent at {when}, {fate}; {kept_by} still holds it in its {kept_in} store",
         breaks=LOSSLESS,
@@ -129,6 +139,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="resurrected",
+        columns=("broker", "node_id", "role", "value", "session"),
         rule="A message whose acknowledgement was confirmed must be in no store any more, and no message in more than one.",
         words="{message} ({place}) {seen} {undead}",
         follows_two_lives=True,
@@ -136,6 +147,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="duplicate",
+        columns=("session",),
         rule="A message whose acknowledgement was confirmed must never be delivered again, nor may one session get it twice for nothing.",
         words="{message} ({place}) was delivered again by {broker} to session {session} at {when}, after {previous}",
         follows_two_lives=True,
@@ -150,6 +162,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="unflagged-redelivery",
+        columns=("session", "redelivered"),
         rule="A broker that delivers a message again must mark it as redelivered.",
         words="{message} ({place}) was delivered again by {broker} to session {session} at {when} without the redelivered mark, after {previous}",
         breaks=ONCE,
@@ -157,6 +170,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="count-fell",
+        columns=("session", "delivery_count"),
         rule="A delivery that is certainly later must not be counted lower.",
         words="{message} ({place}) was delivered by {broker} to session {session} at {when} with the delivery count {count}, after {previous} with the count {earlier_count}",
         breaks=frozenset(),
@@ -164,12 +178,14 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="late-delivery",
+        columns=("session",),
         rule="Nothing may be delivered to a session whose end was confirmed.",
         words="{message} ({place}) {seen}, which had ended before",
         breaks=frozenset(),
     ),
     Anomaly(
         name="double-delivery",
+        columns=("session",),
         rule="A message may be in the hands of one session at a time.",
         words="{message} ({place}) was held by two sessions at once: {previous}, and session {session} at {broker} got it at {when}{both_settled}",
         follows_two_lives=True,
@@ -177,6 +193,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="group-split",
+        columns=("group", "session"),
         rule="All messages of a group belong to one session at a time.",
         words="{place} was held by two sessions at once: {previous} and had not let go when session {session} at {broker} got {message_here} at {when}",
         follows_two_lives=True,
@@ -184,6 +201,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="reordered",
+        columns=("group", "producer", "sequence"),
         rule="The messages of one producer in one group must arrive in the order in which they were sent.",
         words=f"{_OF_ORDER} was first delivered at {{when}}, after number {{earlier_number}} of the same producer ({{earlier_message}})",
         ordered=True,
@@ -192,6 +210,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="reordered-realtime",
+        columns=("group",),
         rule="What was certainly sent before another message of its group was begun must be delivered before it.",
         words="{message} ({place}) was {stored}, before {earlier_message} was sent, yet was first delivered after it, at {when}",
         ordered=True,
@@ -200,6 +219,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="reordered-session",
+        columns=("group", "session", "producer", "sequence"),
         rule="Within one session the messages of one producer in a group must not go backwards.",
         words=f"session {{session}} at {{broker}} got {_OF_ORDER} at {{when}}, after number {{earlier_number}} of the same producer",
         ordered=True,
@@ -208,6 +228,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="zombie",
+        columns=("broker", "node_id", "role", "time_low", "time_high"),
         rule="A broker that has been replaced must not answer any more.",
         words="{key} acknowledged {answered} at {when}, asked after {fenced}",
         follows_two_lives=True,
@@ -215,6 +236,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="diverged",
+        columns=("broker", "time_low", "time_high", "value"),
         rule="When the cluster has recovered and had the recovery bound to agree, its brokers must take the same for true.",
         words="{diverged}",
         follows_two_lives=True,
@@ -222,6 +244,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="not-recovered",
+        columns=("value",),
         rule="When everything has been healed, operations must succeed again within the recovery bound.",
         words="after everything was healed and the recovery bound had passed, operations still did not succeed (seen at {when})",
         evidence=Evidence(control=("phase",)),

@@ -54,6 +54,8 @@ _IN_CONTROL: Final = {
 }  # fmt: skip
 """The paired operations of clients that carry no message, and what tells two of one process apart."""
 
+_NONE: Final[frozenset[str]] = frozenset()
+
 _DELIVERED, _KEPT = 2 * len(_PAIRED) + 1, 2 * len(_PAIRED) + 2
 """What a row of a part is: 2 n + 1 an invocation of the n-th paired operation, 2 n + 2 its completion, or one of these; 0 is nothing of a part."""
 
@@ -102,9 +104,9 @@ def step_of(rows: int) -> int:
 # --------------------------------------------------------------------------------------------------------------- parts
 
 
-def of_part(rows: Rows, places: Places, step: int, *, keys: bool) -> Look:
-    """Look at the rows of a part that carry messages; ``keys``: it has to hold whole groups."""
-    broken = _first(_of_messages(rows))
+def of_part(rows: Rows, places: Places, step: int, *, keys: bool, lacking: frozenset[str] = _NONE) -> Look:
+    """Look at the rows of a part that carry messages; ``keys``: it has to hold whole groups; ``lacking`` are columns that the history does not have."""
+    broken = _first(_of_messages(rows, lacking))
     wanted = keys and (broken is None or broken.follows)
     hashes = np.fromiter(_keys(rows, places), dtype=np.uint64) if wanted else None
     return _look(rows.index, rows.time, step, broken, hashes)
@@ -139,7 +141,7 @@ def _first(found: Iterable[Breakage | None]) -> Breakage | None:
     return follows
 
 
-def _of_messages(rows: Rows) -> Iterator[Breakage | None]:
+def _of_messages(rows: Rows, lacking: frozenset[str]) -> Iterator[Breakage | None]:
     yield _of_order(rows.index, rows.time)
     yield from _of_words(rows.index, rows.f, rows.type)
     what = _what(rows.f, rows.type)
@@ -155,7 +157,7 @@ def _of_messages(rows: Rows) -> Iterator[Breakage | None]:
         strange,
         lambda n: f"{_word(rows.f, n)} is of process {_number(rows.process[n])}: {_whose(kept[n])}",
     )
-    if not rows.session.complete:
+    if "session" not in lacking and not rows.session.complete:
         at = np.flatnonzero((what > 2) & (what != _KEPT))
         missing = at[rows.session[at] == NONE]
         if len(missing):
@@ -338,7 +340,7 @@ def key_of(queue: str | None, group: str | None, producer: int | None) -> int:
 # ------------------------------------------------------------------------------------------------------------- control
 
 
-def of_control(table: pa.Table, step: int) -> tuple[Look, list[Breakage]]:
+def of_control(table: pa.Table, step: int, lacking: frozenset[str] = _NONE) -> tuple[Look, list[Breakage]]:
     """Look at the rows that carry no messages; and every breakage that is confined to what its rows are about."""
     if not len(table):
         return Look(), []
@@ -348,12 +350,14 @@ def of_control(table: pa.Table, step: int) -> tuple[Look, list[Breakage]]:
         table = table.take(pa.array(np.argsort(index, kind="stable")))
         index = numbers_of(table, "index")
     time = numbers_of(table, "time")
-    broken = _first(_of_control(table, index, time))
-    own = [] if broken is not None else list(_of_observers(table))
+    broken = _first(_of_control(table, index, time, lacking))
+    own = [] if broken is not None else list(_of_observers(table, lacking))
     return _look(index, time, step, broken), own
 
 
-def _of_control(table: pa.Table, index: Numbers, time: Numbers) -> Iterator[Breakage | None]:
+def _of_control(
+    table: pa.Table, index: Numbers, time: Numbers, lacking: frozenset[str]
+) -> Iterator[Breakage | None]:
     yield _of_order(index, time)
     f, type_, process = texts_of(table, "f"), texts_of(table, "type"), numbers_of(table, "process")
     yield from _of_words(index, f, type_)
@@ -373,13 +377,14 @@ def _of_control(table: pa.Table, index: Numbers, time: Numbers) -> Iterator[Brea
         ("session", ("subscribe", "unsubscribe", "disconnect")),
         ("transaction", ("begin", "commit", "abort")),
     ):
-        for n in np.flatnonzero(_are(f, *words) & (numbers_of(table, name) == NONE))[:1].tolist():
+        null = _are(f, *words) & (numbers_of(table, name) == NONE)
+        for n in np.flatnonzero(null)[: name not in lacking].tolist():
             yield _null(index, f, n, name)
     for n in np.flatnonzero(_are(f, "disconnect") & (type_.codes != type_.code("info")))[:1].tolist():
         yield Breakage(int(index[n]), f"disconnect is {_word(type_, n)}: it must be info")
     for operation, column in _IN_CONTROL.items():
         at = np.flatnonzero(_are(f, operation) & (process >= 0))
-        if not len(at):
+        if not len(at) or column in lacking:
             continue
         number = np.zeros(len(at), dtype=np.int64) if column is None else numbers_of(table, column)[at]
         invoke = type_.codes[at] == type_.code("invoke")
@@ -404,23 +409,23 @@ _OBSERVED: Final[Mapping[tuple[int, str], tuple[Subject, tuple[str, ...]]]] = {
 _OF: Final[Mapping[int, Subject]] = {NEMESIS: "faults", MONITOR: "roles", HARNESS: "phases"}
 
 
-def _of_observers(table: pa.Table) -> Iterator[Breakage]:
+def _of_observers(table: pa.Table, lacking: frozenset[str]) -> Iterator[Breakage]:
     """Every row of the monitor, the nemesis and the harness that is not what it must be. They are few."""
     names = ["index", "process", "type", "f", "broker", "node_id", "role", "time_low", "time_high", "value"]
     rows = table.filter(pc.less(table["process"], 0)).select(names).to_pylist()
     faults: dict[tuple[str, str], str] = {}
     for row in rows:
         if row["process"] == NEMESIS:
-            cause = _of_fault(row, faults)
+            cause = "" if "value" in lacking else _of_fault(row, faults)
             of: Subject = "faults"
         else:
             of, needed = _OBSERVED.get((row["process"], row["f"]), (_OF[row["process"]], None))
-            cause = _of_observer(row, needed)
+            cause = _of_observer(row, needed, lacking)
         if cause:
             yield Breakage(row["index"], cause, of)
 
 
-def _of_observer(row: Mapping[str, Any], needed: Sequence[str] | None) -> str:
+def _of_observer(row: Mapping[str, Any], needed: Sequence[str] | None, lacking: frozenset[str]) -> str:
     f, type_ = row["f"], row["type"]
     who = "monitor" if row["process"] == MONITOR else "harness"
     if needed is None:
@@ -431,10 +436,10 @@ def _of_observer(row: Mapping[str, Any], needed: Sequence[str] | None) -> str:
         needed = (*needed, "value", "time_low", "time_high")
     if f == "browse" and type_ == "ok":
         needed = ("broker",)
-    null = [name for name in needed if row[name] is None]
+    null = [name for name in needed if row[name] is None and name not in lacking]
     if null:
         return f"{null[0]} is null in a {f}"
-    if f == "view" and type_ == "ok":
+    if f == "view" and type_ == "ok" and "value" not in lacking:
         told = _json(row["value"])
         if told is None:
             return f"value is not a JSON object: {row['value']!r:.60}"

@@ -72,7 +72,7 @@ def plain(table: pa.Table) -> list[Row]:
 
 def _of_part(part: Part, wanted: Wanted) -> list[Row]:
     found: list[Row] = []
-    for table in part.slices(COLUMNS):
+    for table in map(completed, part.slices(COLUMNS)):
         found += plain(table.filter(_mask(table, wanted)))
     return sorted(found, key=lambda row: row["index"])[:ROWS_MAX]
 

@@ -33,7 +33,7 @@ class Inspection:
     def __init__(self, source: Source) -> None:
         self._source = source
         self.step = breakage.step_of(source.rows)
-        self._control, self.confined = breakage.of_control(source.control, self.step)
+        self._control, self.confined = breakage.of_control(source.control, self.step, source.lacking)
         if self._control.broken is not None and not self._control.broken.follows:
             raise self.error(self._control.broken)
 

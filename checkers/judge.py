@@ -33,7 +33,7 @@ from checkers import (
     takeovers,
     views,
 )
-from checkers.anomaly import AT_END, rank
+from checkers.anomaly import ANOMALIES, AT_END, rank
 from checkers.breakage import Subject
 from checkers.cause import in_a_line
 from checkers.decide import decide
@@ -193,10 +193,14 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
         text = f"{' and '.join(sorted(AT_END, key=rank))} cannot be decided, because {decision.undecided}"
         decision = replace(decision, undecided=f"{text}: so far {what}" if what else text)
     grave = [f"{finding.name}: {finding.sentence}" for finding in findings if finding.severity == "grave"]
+    untold = _untold(source)
+    left = [
+        f"{', '.join(sorted(untold, key=rank))}: not judged, the history has no {', '.join(sorted(source.lacking))}"
+    ]
     values: dict[str, Any] = {name: getattr(figures, name) for name in figures.__struct_fields__}
     return Verdict(
         valid=decision.valid,
-        reasons=(*grave, *decision.reasons),
+        reasons=(*grave, *decision.reasons, *(left if untold else ())),
         findings=tuple(findings),
         statistics=Statistics(**{**values, "seconds": dict(bench.seconds)}),
         guarantee=options.guarantee,
@@ -226,6 +230,7 @@ def examine(bench: Bench) -> Case | None:
         promises=options.broker,
         look_step=0 if bench.inspection is None else bench.inspection.step,
         look_keys=source.laid_out,
+        look_lacking=source.lacking,
     )
     answers = _ask(bench, question)
     if bench.inspection is not None and not any(part.LOOK in answer.failed for answer in answers.values()):
@@ -272,11 +277,19 @@ def examine(bench: Bench) -> Case | None:
     return case
 
 
+def _untold(source: Source) -> dict[str, list[str]]:
+    """By anomaly, the columns that would tell of it and that the history does not have."""
+    lacking = {
+        anomaly.name: [name for name in anomaly.columns if name in source.lacking] for anomaly in ANOMALIES
+    }
+    return {name: columns for name, columns in lacking.items() if columns}
+
+
 def _begin(bench: Bench) -> tuple[Case, frozenset[str]]:
     """What the control rows say, and so what must be asked of the others; and what cannot be told, because some of them say nothing sensible."""
     source = bench.source
     confined = [] if bench.inspection is None else bench.inspection.confined
-    unheard: set[str] = set()
+    unheard: set[str] = set(_untold(source))
     for broken in {one.of: one for one in reversed(confined)}.values():
         assert bench.inspection is not None
         unheard |= NOT_JUDGED[broken.of]

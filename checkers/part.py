@@ -48,6 +48,8 @@ class Question:
     """Before the rules, look at the rows, of which one in so many is a knot (``checkers.breakage``); 0: they have been looked at."""
     look_keys: bool = False
     """Parts have to hold whole groups."""
+    look_lacking: frozenset[str] = frozenset()
+    """Columns that the history does not have."""
 
     @property
     def of_messages(self) -> delivery.Asked:
@@ -173,7 +175,14 @@ def answer(
     for table in _tables(part, READ if rows or question.look_step else FOR_MESSAGES, given):
         columns = from_table(table, places)
         if question.look_step:
-            looking = partial(breakage.of_part, columns, places, question.look_step, keys=question.look_keys)
+            looking = partial(
+                breakage.of_part,
+                columns,
+                places,
+                question.look_step,
+                keys=question.look_keys,
+                lacking=question.look_lacking,
+            )
             _attempt(LOOK, question.limit_s, given, failed, looking)
             if any(look.broken for look in given.get(LOOK, ())):
                 return Answer(given, failed)

@@ -53,6 +53,26 @@ history. ``sequence`` counts a producer's sends within one group (or within the 
 ``connection`` numbers the connections of clients to brokers, one number for each that came about, unique in the history: a process outlives its
 connections, and what a broker answers in order it answers in the order of one connection. It is on the ``ok`` of a connect and on every row of a client
 that happened over one; null where nothing was connected, and in histories of before. ``subscription`` is the name of a durable subscription.
+
+What a history must be before it is judged
+    columns       of the types below; texts plain or by dictionary. ``connection`` and ``subscription`` may be missing. A history that was made by others may lack
+                  more, if each of its files says so: the key-value metadata ``jepsen-run-columns`` of the Parquet file names the columns that it has, with commas
+                  between. Those of ``ALWAYS`` it must have. What takes others to be told is not judged, and the verdict says so
+    index         every number from 0 to the number of rows minus 1, once. What a killed harness leaves ends early, and is a history; rows cut out of the middle
+                  are missed. Below 2^32 - 1
+    time          never goes back from one index to the next
+    words         ``type`` and ``f`` are those above; what the processes below 0 write is theirs alone, and what clients write is theirs
+    not null      index, time, process, type, f; queue and message of a send; queue and session of ack, nack and deliver; session of subscribe, unsubscribe and
+                  disconnect; transaction of begin, commit and abort; broker, role, time_low and time_high of a role; broker, node_id and both times of a takeover;
+                  broker, value and both times of a replication; value of a phase; broker, value and both times of a view that is ``ok``; broker of a browse that is
+                  ``ok`` and has no queue. ``message`` is null in deliver, browse, ack and nack of a body that could not be read
+    JSON          in the value of a fault's rows (an object with a text "label") and of a view (an object with texts "kind" and "key", and "value", a text or null)
+    pairs         one invocation and at most one completion after it, by the same process, for send, ack and nack (of a message), subscribe and unsubscribe (of a
+                  session), begin, commit and abort (of a transaction) and connect; a fault's by its label. All others have no invocation
+    files         ``part-NNNNN.parquet`` have the rows of send, ack, nack, deliver and browse that name a queue, all of one queue and group in one file, and those without a group
+                  all of one queue and producer (none counts as 0); ``control.parquet`` has the others. Files of other names may have any rows
+What breaks this is no finding about a broker: one line names file, row and cause, the exit status is 254, and the other runs of a batch are judged. A row of the
+monitor, the nemesis or the harness that says nothing sensible leaves unjudged what such rows tell of; findings that other rows prove stand, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -106,9 +126,16 @@ ADDED: Final = ("connection", "subscription")
 OLDER: Final = pa.schema([field for field in SCHEMA if field.name not in ADDED])
 
 
+ALWAYS: Final = ("index", "time", "process", "type", "f", "queue", "message")
+"""Columns without which there is nothing to judge."""
+
+DECLARED: Final = b"jepsen-run-columns"
+"""Where a file of another's making says which columns it has."""
+
+
 def completed(table: pa.Table, schema: pa.Schema = SCHEMA) -> pa.Table:
-    """The columns of a schema in its order; what an older history lacks is null. Others that the table lacks are a KeyError."""
+    """The columns of a schema in its order; what the table lacks, as whoever opened it has found it may, is null."""
     for field in schema:
-        if field.name in ADDED and field.name not in table.column_names:
+        if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))
     return table.select(schema.names)

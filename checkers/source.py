@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.breakage import of_schema
-from checkers.schema import OLDER, SCHEMA, completed
+from checkers.schema import ALWAYS, DECLARED, OLDER, SCHEMA, completed
 
 CONTROL: Final = "control.parquet"
 SLICE_ROWS: Final = 4_000_000
@@ -126,6 +126,11 @@ class Source(ABC):
         self.last_ns = last_ns
         self.rows = rows
 
+    @property
+    def lacking(self) -> frozenset[str]:
+        """Columns that the history says it does not have."""
+        return frozenset() if self.files is None else self.files.lacking
+
     def holding(self, index: int | None) -> str:
         """The files that have a row of that index, for a message; all together where there is none."""
         return "the history" if self.files is None else self.files.holding(index)
@@ -147,12 +152,16 @@ class Files:
     """The files of one history, and how many rows each has. ``laid_out``: as the recorder does, whole groups in parts, the rest in one file."""
 
     rows: Mapping[Path, int]
+    lacking: frozenset[str] = frozenset()
+    """Columns that some of them say they do not have."""
 
     @classmethod
     def of(cls, paths: Path | Sequence[Path]) -> Files:
         """In a store directory, in its ``history/``, or the given Parquet files; raises HistoryError."""
         files = _files([paths] if isinstance(paths, Path) else list(paths))
-        return cls({file: _rows(file) for file in files})
+        opened_ = {file: _looked_at(file) for file in files}
+        lacking = frozenset[str]().union(*(lacking for _, lacking in opened_.values()))
+        return cls({file: rows for file, (rows, _) in opened_.items()}, lacking)
 
     @property
     def laid_out(self) -> bool:
@@ -240,15 +249,19 @@ def _files(given: Sequence[Path]) -> list[Path]:
     return list(dict.fromkeys(files))
 
 
-def _rows(file: Path) -> int:
+def _looked_at(file: Path) -> tuple[int, frozenset[str]]:
+    """How many rows it has, and which columns it says it has not."""
     try:
         metadata = pq.read_metadata(file)
-        wrong = of_schema(pq.read_schema(file), OLDER.names)
+        schema = pq.read_schema(file)
     except (OSError, pa.ArrowException) as error:
         raise HistoryError(f"{file} is not a Parquet file that can be read: {_line(error)}") from None
+    declared = (metadata.metadata or {}).get(DECLARED)
+    has = OLDER.names if declared is None else [*ALWAYS, *declared.decode(errors="replace").split(",")]
+    wrong = of_schema(schema, has)
     if wrong:
         raise HistoryError(f"{file} is not a history: {wrong}")
-    return int(metadata.num_rows)
+    return int(metadata.num_rows), frozenset(OLDER.names) - set(has)
 
 
 def _read(file: Path) -> pa.Table:

@@ -489,7 +489,42 @@ def test_a_crash_within_spark_says_what_was_raised(spark, tmp_path, monkeypatch)
     def crash(*_: object, **__: object) -> None:
         raise RuntimeError("our own bug,\nin two lines")
 
-    monkeypatch.setattr(part, "from_table", crash)
+    monkeypatch.setattr(part, "answer", crash)
     verdict = api.check(store(tmp_path / "s", whole()), OPTIONS, spark)
     assert verdict.valid is None
     assert any("RuntimeError: our own bug" in reason for reason in verdict.reasons), verdict.reasons
+
+
+def imported(directory: Path, rows: list[Row], *without: str, declared: bool = True) -> Path:
+    """A history that others have made: without some columns, which it says."""
+    history = store(directory, rows, 2) / "history"
+    for file in history.glob("*.parquet"):
+        some = pq.read_table(file).drop_columns(list(without))
+        names = ",".join(some.column_names)
+        pq.write_table(some.replace_schema_metadata({"jepsen-run-columns": names} if declared else {}), file)
+    return directory
+
+
+def test_a_history_that_says_which_columns_it_has_is_judged_by_those(tmp_path):
+    without = ("session", "digest", "node_id", "role", "time_low", "time_high", "delivery_count")
+    rows = [r for r in lossy() if r["f"] not in ("role", "view")]
+    for n, r in enumerate(rows):
+        r["index"], r["time"] = n, n * MS
+    verdict = api.check(imported(tmp_path / "s", rows, *without), OPTIONS)
+    assert {finding.name for finding in verdict.findings} == {"lost"}
+    (told,) = [reason for reason in verdict.reasons if "not judged" in reason]
+    assert told.startswith("split-brain, double-takeover, phantom, corrupted, ")
+    assert told.endswith(
+        "not judged, the history has no delivery_count, digest, node_id, role, session, time_high, time_low"
+    )
+    fine = [r for r in whole() if r["f"] not in ("role", "view")]
+    for n, r in enumerate(fine):
+        r["index"], r["time"] = n, n * MS
+    verdict = api.check(imported(tmp_path / "t", fine, *without), OPTIONS)
+    assert (verdict.valid, len(verdict.reasons)) == (True, 1)
+
+
+def test_columns_that_are_missing_and_not_said_to_be_are_missed(tmp_path):
+    assert 'it has no column "digest"' in refused(imported(tmp_path / "s", whole(), "digest", declared=False))
+    broken_ = imported(tmp_path / "t", whole(), "message")
+    assert 'it has no column "message"' in refused(broken_)
