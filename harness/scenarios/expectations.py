@@ -277,6 +277,20 @@ class Becomes(msgspec.Struct, frozen=True, kw_only=True):
         return "" if fits else f"{self.broker} {self.role} after {self.after}: {took_s:.1f} s"
 
 
+class Happens(msgspec.Struct, frozen=True):
+    """An event comes that a fault waits for. Without this a run whose fault waited in vain is unknown; where the event is what the row promises, it has failed."""
+
+    event: str
+
+    def __str__(self) -> str:
+        return f"{self.event} comes"
+
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
+        words = f"{self.event} never came"
+        return words if any(words in reason for reason in seen.reasons) else ""
+
+
 class Refuses(msgspec.Struct, frozen=True, kw_only=True):
     """Whoever tries to connect to a broker from the first to the second moment of ``window`` is refused for a reason that matches, and somebody tries."""
 

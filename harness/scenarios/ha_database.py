@@ -14,6 +14,7 @@ from harness.scenarios.expectations import (
     Before,
     Expectation,
     GoesOn,
+    Happens,
     Moved,
     Refuses,
     SaidBy,
@@ -166,7 +167,7 @@ SCENARIOS: Final = (
             _fault("database-stall", 5.6, 0.6, None),
             _after("member/suspected", "pause", 0.0, 0.7, "rivals"),
         ),
-        besides=_TAKEN,
+        besides=(Happens("member/suspected"), *_TAKEN),
         guards=(
             *_at_stake("kill-1"),
             SaidBy(least=2, pattern="a1 .* has been silent for .*: taking over"),
@@ -241,6 +242,7 @@ SCENARIOS: Final = (
         ),
         besides=(
             Takeovers((Takeover("a1"),), of="a1"),
+            Happens("member/takeover-begun"),
             Says(None, "the takeover of a1 has begun", 2),
             Moved(least=10, of="a1"),
         ),

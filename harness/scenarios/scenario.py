@@ -16,7 +16,7 @@ from checkers.anomaly import ANOMALIES
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from harness import spec as specs
 from harness.interface import Schedule, TestSpec
-from harness.scenarios.expectations import Expectation, Guard
+from harness.scenarios.expectations import Expectation, Guard, Happens
 from harness.scenarios.refuter import Refuter
 from harness.scenarios.seen import Seen
 
@@ -148,6 +148,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     def judge(self, seen: Seen) -> Judgement:
         """What was not as expected of a run."""
         if seen.valid is None:
+            promised = (each for each in self.besides if isinstance(each, Happens))
+            missed = [Failure(str(each), words) for each in promised if (words := each.wrong(seen))]
+            if missed:
+                return Judgement(tuple(missed))
             why = "; ".join(seen.reasons[:3])
             return Judgement(undecided=f"the run ended unknown{f': {why}' if why else ''}")
         findings = self._wrong_findings(seen.grave)

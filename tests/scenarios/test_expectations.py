@@ -14,6 +14,7 @@ from harness.scenarios.expectations import (
     Before,
     Exactly,
     GoesOn,
+    Happens,
     Moved,
     Refuses,
     Reported,
@@ -236,6 +237,18 @@ def test_a_broker_that_had_to_be_started_again_did_not_go_on():
     restarted = seen(fault("pause-1"), row(HARNESS, "info", "restart", broker="a1"))
     assert GoesOn("a1").wrong(restarted) == "a1 had ended by itself and was started again"
     assert GoesOn("b1").wrong(restarted) == ""
+
+
+def test_an_event_that_never_came_refutes_the_row_that_promises_it_and_leaves_others_undecided():
+    missed = Seen(valid=None, rows=[], reasons=["kill-2 was not injected: member/takeover-begun never came"])
+    promised = scenario(besides=(Happens("member/takeover-begun"), Takeovers()))
+    assert promised.judge(missed).failures == (
+        Failure("member/takeover-begun comes", "member/takeover-begun never came"),
+    )
+    for other in (scenario(), scenario(besides=(Happens("member/suspected"), Takeovers()))):
+        assert other.judge(missed).undecided.startswith("the run ended unknown: kill-2 was not injected")
+    broken = Seen(valid=None, rows=[], reasons=["the drain did not end"])
+    assert promised.judge(broken).undecided == "the run ended unknown: the drain did not end"
 
 
 def test_a_race_in_which_one_ran_shows_nothing():
