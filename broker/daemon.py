@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from broker import config as configuration
-from broker import tls
+from broker import open_files, tls
 from broker.admin import AdminServer
 from broker.admin_secret import exposed, secret_of
 from broker.config import BrokerConfig
@@ -175,7 +175,8 @@ async def _serve_as_process(config: BrokerConfig) -> int:
     if config.database_store is not None:
         database = partial(open_database, config.database_store, config.path, os.environ)
     try:
-        return await serve(config, real_seams(config.resolved_hosts()), volume, stopping, database=database)
+        seams = real_seams(config.resolved_hosts(), connections=open_files.for_clients())
+        return await serve(config, seams, volume, stopping, database=database)
     finally:
         await volume.close()
 

@@ -23,13 +23,14 @@ class Seams:
     ``wall_clock`` gives seconds since the epoch and is for what people read (log lines, message timestamps), never
     for measuring. ``hosts`` maps announced addresses ("a1:61616") to where *this* node reaches them, as /etc/hosts
     would; each node has its own. ``entropy`` gives bytes that nobody can foresee, for what others must not guess; without it they come from
-    ``random``, which a simulation can repeat and who has seen enough of it can foretell.
+    ``random``, which a simulation can repeat and who has seen enough of it can foretell. ``connections`` is how many clients may have together.
     """
 
     random: random.Random
     wall_clock: Callable[[], float]
     hosts: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     entropy: Callable[[int], bytes] | None = None
+    connections: int | None = None
 
     def nonce(self) -> bytes:
         """Bytes for one handshake."""
@@ -51,11 +52,16 @@ class Seams:
         return host, int(port)
 
 
-def real_seams(hosts: Mapping[str, tuple[str, int]] | None = None, seed: int | str | None = None) -> Seams:
+def real_seams(
+    hosts: Mapping[str, tuple[str, int]] | None = None,
+    seed: int | str | None = None,
+    connections: int | None = None,
+) -> Seams:
     """The seams of a broker in the real world; ``seed`` None takes chance from the operating system."""
     return Seams(
         random=random.Random(seed),
         wall_clock=time.time,
         hosts=dict(hosts or {}),
         entropy=os.urandom if seed is None else None,
+        connections=connections,
     )

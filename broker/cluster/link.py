@@ -381,6 +381,11 @@ class Link(asyncio.Protocol):
         self.send(m.Refusal(reason))
         self.close(reason)
 
+    def give_way(self, why: str) -> None:
+        """End one that has not proved who it is, for another."""
+        self._warn(f"cluster: connection from {self.peer} closed: {why}")
+        self.abort(why)
+
     def _broken(self, what: str) -> None:
         text = f"cluster: connection with {self.peer} closed: {what}"
         if self.is_open:

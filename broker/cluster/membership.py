@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -29,6 +29,9 @@ from broker.storage.volume import Volume
 from broker.tls import Layer
 
 _log = logging.getLogger(__name__)
+
+STRANGERS_MAX: Final = 64
+"""Connections that have not proved who they are; beyond it the oldest gives way."""
 
 Handler = Callable[[Link, Any], None]
 
@@ -77,6 +80,7 @@ class Membership:
         self._peers: dict[str, Peer] = {}
         self._accepted: dict[Link, None] = {}
         self._probed: dict[Link, None] = {}
+        self._unproved: list[Link] = []
         self._listener: asyncio.Server | None = None
         self._warned: set[tuple[str, int, int]] = set()
         self._stopped = False
@@ -109,7 +113,11 @@ class Membership:
             self._dial(address)
 
     def _take_in(self) -> asyncio.Protocol:
+        self._unproved = [one for one in self._unproved if not (one.is_open or one.closed)]
+        if len(self._unproved) >= STRANGERS_MAX:
+            self._unproved.pop(0).give_way(f"more than {STRANGERS_MAX} connections without a proof")
         link = Link(self.terms, None, on_open=self._accept)
+        self._unproved.append(link)
         tls = self.terms.tls
         return link if tls is None else tls.accepting(link, self.terms.strangers, "cluster")
 

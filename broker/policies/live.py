@@ -42,7 +42,7 @@ class Live:
         self.journal = journal
         self.gate = gate or DurabilityGate(journal.synced)
         self.engine = Engine(journal, recovered, self.gate, EngineSettings.of(config, node_id), seams, router)
-        self.server = StompServer(config, self.engine)
+        self.server = StompServer(config, self.engine, seams.connections)
         self._disk = DiskWatch(
             journal.space,
             self.engine.memory,

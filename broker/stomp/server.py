@@ -26,8 +26,9 @@ class StompServer:
     A clean stop is ``quiesce``, then ``Engine.stop``, which lets the last receipts leave, then ``stop``.
     """
 
-    def __init__(self, config: BrokerConfig, engine: Engine) -> None:
+    def __init__(self, config: BrokerConfig, engine: Engine, connections_max: int | None = None) -> None:
         self.acceptor = config.acceptor
+        self._connections_max = connections_max
         self._tls = Layer.of(config.acceptor, config, "acceptor")
         self.name = config.broker.name
         self.engine = engine
@@ -101,18 +102,22 @@ class StompServer:
             connection.abort()
 
     def met(self, connection: Connection) -> None:
-        """A client has connected. If too many have not logged in, the one that has had the most time is cut: most likely it never will."""
+        """A client has connected. If too many have not logged in, or too many are here, the stranger that has had the most time is cut: most likely it never will."""
         self.connections[connection] = None
         self.strangers[connection] = None
-        bound = self.acceptor.max_connecting
+        bound, most = self.acceptor.max_connecting, self._connections_max
         if len(self.strangers) > bound:
-            oldest = next(iter(self.strangers))
-            del self.strangers[oldest]
-            self.warnings.tell(
-                oldest.host,
-                f"more than {bound} connections have not logged in (acceptor.max-connecting): cut the oldest, {oldest.address}",
+            self._cut_oldest(f"more than {bound} connections have not logged in (acceptor.max-connecting)")
+        elif most is not None and len(self.connections) > most:
+            self._cut_oldest(
+                f"more than {most} connections, all that the limit on open files leaves (ulimit -n)"
             )
-            oldest.abort()
+
+    def _cut_oldest(self, why: str) -> None:
+        oldest = next(iter(self.strangers))
+        del self.strangers[oldest]
+        self.warnings.tell(oldest.host, f"{why}: cut the oldest that has not logged in, {oldest.address}")
+        oldest.abort()
 
     def recognise(self, connection: Connection, login: str, client_id: str) -> None:
         """A client that names itself has logged in: its last connection, if there is one, is over, and nothing of it is taken any more."""

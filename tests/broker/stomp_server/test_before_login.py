@@ -1,5 +1,11 @@
 """What those who have not logged in may cost, and may write into the log."""
 
+import functools
+import resource
+import socket
+import subprocess
+from pathlib import Path
+
 import pytest
 from brokers import Raw, until
 
@@ -63,6 +69,37 @@ def test_bad_sessions_leave_a_few_lines_and_nothing_unprintable(brokerd):
     until(
         lambda: any("more warnings like these" in line for line in broker.lines), "the line that counts them"
     )
+
+
+def test_strangers_never_take_the_last_open_file(brokerd, monkeypatch):
+    files = 256
+    limited = functools.partial(
+        subprocess.Popen, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+    )
+    monkeypatch.setattr(subprocess, "Popen", limited)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        cluster = one.getsockname()[1]
+    broker = brokerd(
+        **{"cluster.port": cluster, "cluster.host": "127.0.0.1", "cluster.cluster-password": "p",
+           "cluster.connector": "a1:1", "cluster.stomp-connector": "a1:2"}
+    )  # fmt: skip
+    client = Raw(broker.port)
+    strangers = [
+        socket.create_connection(("127.0.0.1", port)) for port in (broker.port, cluster) for _ in range(files)
+    ]
+    client.publish("m")
+    client.publish("x" * 400_000)
+    another = Raw(broker.port)
+    another.publish("m")
+    assert len(list(Path(f"/proc/{broker.process.pid}/fd").iterdir())) < files - 40
+    for why in (
+        "more than 128 connections, all that the limit on open files leaves",
+        "more than 64 connections without a proof",
+    ):
+        assert any(why in line for line in broker.lines)
+    for one in strangers:
+        one.close()
 
 
 # ---- who may come in where no users are set
