@@ -1,18 +1,19 @@
 """Liveness: unavailable and not-recovered.
 
-A window of unavailability begins with the first question after an ``ok`` and ends with the next ``ok``, or with the last row of its key
-when none came. Keys are each operation, each client (a producer), and each broker; a question to a broker is a completion that
-names it and is not ``ok``, since an invocation does not know where it will arrive.
+A window of unavailability begins with the first question after an ``ok`` and ends with the last completion that is not ``ok`` before the next: longer than
+the bound, and with at least three questions in it. Keys are each operation, each operation in each queue and in each group, each client (a producer) and each
+broker by its sends; a question to a broker is a completion that names it and is not ``ok``, since an invocation does not know where it will arrive.
 
 Why time slots: one key's rows are spread over all parts, and sorting a history by time to see pauses would cost more than all other
 rules. A pause longer than the bound lies between the last ``ok`` of one slot and the first of another, so the extremes of each slot (a
-fraction of the bound) suffice to find it; only a pause that was found is looked at row by row.
+fraction of the bound) suffice to find it; only a pause that was found is looked at row by row. A group lies whole in one part and may be one of
+very many: those in which anything was not ``ok`` are looked at row by row, at once.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -20,9 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.instance import Instance
-from checkers.rows import Flags, Numbers, Rows
+from checkers.rows import NONE, Flags, Numbers, Place, Places, Rows, highest, lowest
+from checkers.running import segments
 
 OPERATIONS: Final = ("send", "ack", "nack")
+ATTEMPTS: Final = 3
+BREADTH: Final = ("operation", "broker", "queue", "client", "group")
+"""What a key begins with, the broadest first."""
 FAR: Final = np.iinfo(np.int64).max
 
 Key = tuple[int, str]
@@ -31,13 +36,14 @@ Key = tuple[int, str]
 
 @dataclass(frozen=True, order=True, slots=True)
 class Pause:
-    """A window of unavailability: ``key`` says of what; the question that began it, and its end (ns)."""
+    """A window of unavailability: ``key`` says of what; the question that began it, its end (ns), and the rows that show it."""
 
     run: int
     key: str
     index: int
     begin: int
     end: int
+    rows: tuple[int, ...] = ()
 
     def instance(self) -> Instance:
         """The finding; its row is the unanswered question."""
@@ -67,10 +73,10 @@ class Gap(NamedTuple):
     end: int
 
 
-def slots(rows: Rows, bound_ns: int) -> dict[Key, Slots]:
-    """Of every key in these rows. A slot is as long as the bound: what is longer begins in one and ends in another."""
+def slots(rows: Rows, places: Places, bound_ns: int) -> dict[Key, Slots]:
+    """Of every key in these rows but groups. A slot is as long as the bound: what is longer begins in one and ends in another."""
     found: dict[Key, Slots] = {}
-    for family in _families(rows):
+    for family in _families(rows, places):
         found |= _slots(rows, family, bound_ns)
     return found
 
@@ -83,16 +89,22 @@ class _Family(NamedTuple):
     key: Numbers
     ok: Flags
     asking: Flags
+    failed: Flags
 
 
-def _families(rows: Rows) -> Iterator[_Family]:
-    """By operation, and the sends by producer and by broker."""
-    invoke, ok = rows.type.code("invoke"), rows.type.code("ok")
+def _operations(rows: Rows) -> Numbers:
+    """Of each row the number of its operation; -1 for others, and for what no client did."""
     operations = np.full(len(rows.f.values) + 1, -1, dtype=np.int64)
     for number, name in enumerate(OPERATIONS):
         if name in rows.f.values:
             operations[rows.f.code(name)] = number
-    operation = operations[rows.f.codes]
+    return np.where(rows.process >= 0, operations[rows.f.codes], -1)
+
+
+def _families(rows: Rows, places: Places) -> Iterator[_Family]:
+    """By operation, each by queue, and the sends by producer and by broker."""
+    invoke, ok = rows.type.code("invoke"), rows.type.code("ok")
+    operation = _operations(rows)
 
     def family(at: Numbers, code: Numbers, name: Callable[[int], str], *, of_broker: bool = False) -> _Family:
         known = code >= 0
@@ -101,15 +113,32 @@ def _families(rows: Rows) -> Iterator[_Family]:
         key = rows.run[at] * width + code
         types = rows.type.codes[at]
         names = {k: (k // width, name(k % width)) for k in _distinct(key)}
-        asking = (types != invoke) & (types != ok) if of_broker else types == invoke
-        return _Family(names, at, key, types == ok, asking)
+        failed = (types != invoke) & (types != ok)
+        return _Family(names, at, key, types == ok, failed if of_broker else types == invoke, failed)
 
-    clients = np.flatnonzero((operation >= 0) & (rows.process >= 0))
+    clients = np.flatnonzero(operation >= 0)
     yield family(clients, operation[clients], lambda code: f"operation {OPERATIONS[code]}")
+    queues = list(dict.fromkeys(queue for _, queue, _ in places.named))
+    number = {queue: n for n, queue in enumerate(queues)}
+    queue = np.array([number[queue] for _, queue, _ in places.named], dtype=np.int64)[rows.place[clients]]
+    yield family(
+        clients, queue * len(OPERATIONS) + operation[clients],
+        lambda code: of_queue(queues[code // len(OPERATIONS)], OPERATIONS[code % len(OPERATIONS)]),
+    )  # fmt: skip
     sends = clients[operation[clients] == OPERATIONS.index("send")]
     yield family(sends, rows.producer[sends], lambda code: f"client producer {code}")
     brokers = rows.broker.codes[sends].astype(np.int64)
     yield family(sends, brokers, lambda code: f"broker {rows.broker.values[code]}", of_broker=True)
+
+
+def of_queue(queue: str | None, operation: str) -> str:
+    """The key of an operation in a queue."""
+    return f'queue "{queue}", {operation}'
+
+
+def of_group(queue: str | None, group: str, operation: str) -> str:
+    """The key of an operation in a group."""
+    return f'group "{group}" of queue "{queue}", {operation}'
 
 
 def _distinct(numbers: Numbers) -> list[int]:
@@ -145,11 +174,11 @@ def _slots(rows: Rows, family: _Family, bound_ns: int) -> dict[Key, Slots]:
     lows = np.column_stack([_of(column, p[there], FAR) for p in firsts for column in (rows.index, rows.time)])
     highs = np.column_stack([_of(column, p[there], -1) for p in lasts for column in (rows.index, rows.time)])
     key, number = used[there] // size, used[there] % size + low
-    return {
-        name: Slots(number[mine], lows[mine], highs[mine])
-        for code, name in family.names.items()
-        for mine in [np.flatnonzero(key == code)]
-    }
+    found = {}
+    for code, name in family.names.items():
+        mine = slice(*np.searchsorted(key, (code, code + 1)).tolist())
+        found[name] = Slots(number[mine], lows[mine], highs[mine])
+    return found
 
 
 def _position(cell: Numbers, at: Numbers, where: Flags, cells: int, *, first: bool) -> Numbers:
@@ -182,7 +211,7 @@ def _merged(some: Sequence[Slots]) -> Slots:
 
 
 def gaps(whole: Mapping[Key, Slots], bound_ns: int) -> list[Gap]:
-    """Where no ``ok`` came for longer than the bound; the first question in it is still to be found (``first_questions``)."""
+    """Where no ``ok`` came for longer than the bound; what was asked in it is still to be found (``questions``)."""
     return [gap for key, mine in whole.items() for gap in _gaps(key, mine, bound_ns)]
 
 
@@ -200,37 +229,121 @@ def _gaps(key: Key, mine: Slots, bound_ns: int) -> Iterator[Gap]:
         yield Gap(*key, int(after[-1]), int(last.max()) + 1, int(end.max()))
 
 
-def first_questions(rows: Rows, wanted: Sequence[Gap]) -> dict[int, tuple[int, int]]:
-    """Of each gap, by its number, the first question in it (row and ns) that these rows have."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What some rows have in a gap, as (row, ns): the first few questions, and the last completion that is not ``ok``."""
+
+    questions: Sequence[tuple[int, int]]
+    failed: tuple[int, int] | None
+
+
+def questions(rows: Rows, places: Places, wanted: Sequence[Gap]) -> dict[int, Asked]:
+    """Of each gap, by its number, what these rows have."""
     by_key: dict[Key, list[int]] = defaultdict(list)
     for number, gap in enumerate(wanted):
         by_key[gap.run, gap.key].append(number)
     found = {}
-    for family in _families(rows):
-        for code, key in family.names.items():
-            for number in by_key.get(key, ()):
+    for family in _families(rows, places):
+        codes = [(code, key) for code, key in family.names.items() if key in by_key]
+        if not codes:
+            continue
+        order = np.argsort(family.key, kind="stable")
+        keys, at = family.key[order], family.at[order]
+        asking, failed = family.asking[order], family.failed[order]
+        for code, key in codes:
+            low, high = np.searchsorted(keys, (code, code + 1)).tolist()
+            index = rows.index[at[low:high]]
+            for number in by_key[key]:
                 gap = wanted[number]
-                questions = family.at[(family.key == code) & family.asking]
-                index = rows.index[questions]
-                here = questions[(index > gap.after) & (index < gap.before)]
-                if len(here):
-                    found[number] = int(rows.index[here[0]]), int(rows.time[here[0]])
+                first = low + int(np.searchsorted(index, gap.after, "right"))
+                last = low + int(np.searchsorted(index, gap.before, "left"))
+                some = at[first:last]
+                few = some[np.flatnonzero(asking[first:last])[:ATTEMPTS]]
+                bad = some[np.flatnonzero(failed[first:last])[-1:]]
+                if len(few) or len(bad):
+                    here = [(int(rows.index[n]), int(rows.time[n])) for n in (*few, *bad)]
+                    found[number] = Asked(here[: len(few)], here[-1] if len(bad) else None)
     return found
 
 
-def begun(
-    wanted: Sequence[Gap], parts: Iterable[Mapping[int, tuple[int, int]]], bound_ns: int
-) -> list[Pause]:
-    """The pauses, each with its first question in all parts; gaps that began with too late a question go."""
-    first: dict[int, tuple[int, int]] = {}
+def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, Asked]], bound_ns: int) -> list[Pause]:
+    """The pauses, each from its first question in all parts to its last failure; gaps in which too little was asked, or for too short a time, go."""
+    whole: dict[int, list[Asked]] = defaultdict(list)
     for part in parts:
-        for number, question in part.items():
-            first[number] = min(first.get(number, question), question)
+        for number, some in part.items():
+            whole[number].append(some)
     found = []
-    for number, (index, time) in first.items():
+    for number, some_parts in whole.items():
         gap = wanted[number]
-        if gap.end - time > bound_ns:
-            found.append(Pause(gap.run, gap.key, index, time, gap.end))
+        asked = sorted(question for one in some_parts for question in one.questions)[:ATTEMPTS]
+        failed = max((one.failed for one in some_parts if one.failed is not None), default=None)
+        if failed is None or len(asked) < ATTEMPTS or asked[-1][0] > failed[0]:
+            continue
+        (index, begin), (last, end) = asked[0], failed
+        if end - begin > bound_ns:
+            rows = dict.fromkeys([*(row for row, _ in asked), last])
+            found.append(Pause(gap.run, gap.key, index, begin, end, tuple(rows)))
+    return sorted(found)
+
+
+def troubled(rows: Rows, places: Places) -> frozenset[Place]:
+    """The groups in which an operation was not ``ok``."""
+    types = rows.type.codes
+    failed = (_operations(rows) >= 0) & (types != rows.type.code("invoke")) & (types != rows.type.code("ok"))
+    return frozenset(
+        place for place in map(places.named.__getitem__, _distinct(rows.place[failed].astype(np.int64)))
+        if place[2] is not None
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Operations in some groups, one row each: which group and operation (``key``), and whether it asks or is ``ok``; else it failed."""
+
+    key: Numbers
+    index: Numbers
+    time: Numbers
+    asking: Flags
+    ok: Flags
+
+
+def attempts(rows: Rows, places: Places, of: Container[Place]) -> Attempts:
+    """Those of these rows."""
+    wanted = np.array([place in of for place in places.named], dtype=bool)
+    operation = _operations(rows)
+    at = np.flatnonzero((operation >= 0) & wanted[rows.place])
+    types = rows.type.codes[at]
+    return Attempts(
+        rows.place[at].astype(np.int64) * len(OPERATIONS) + operation[at], rows.index[at], rows.time[at],
+        types == rows.type.code("invoke"), types == rows.type.code("ok"),
+    )  # fmt: skip
+
+
+def in_groups(slices: Sequence[Attempts], places: Places, bound_ns: int) -> list[Pause]:
+    """The pauses of groups, of whose rows none lies elsewhere."""
+    key, index, time, asking, ok = (
+        np.concatenate([getattr(some, name) for some in slices]) for name in Attempts.__slots__
+    )
+    order = np.lexsort((index, key))
+    key, index, time, asking, ok = (some[order] for some in (key, index, time, asking, ok))
+    failed = ~asking & ~ok
+    after = np.concatenate(([False], ok[:-1])) if len(ok) else ok
+    one = segments(key, np.cumsum(after))  # from after one ok to the next
+    at = np.arange(len(key))
+    first = lowest(one[asking], at[asking], len(key))
+    last = highest(one[failed], at[failed], len(key))
+    asked = np.concatenate(([0], np.cumsum(asking)))
+    found = []
+    for n in np.flatnonzero((first != NONE) & (last != NONE) & (last > first)).tolist():
+        low, high = int(first[n]), int(last[n])
+        if time[high] - time[low] > bound_ns and asked[high + 1] - asked[low] >= ATTEMPTS:
+            few = at[low:high][asking[low:high]][:ATTEMPTS]
+            place, operation = divmod(int(key[low]), len(OPERATIONS))
+            run, queue, group = places.named[place]
+            assert group is not None
+            rows = (*index[few].tolist(), int(index[high]))
+            name = of_group(queue, group, OPERATIONS[operation])
+            found.append(Pause(run, name, int(index[low]), int(time[low]), int(time[high]), rows))
     return sorted(found)
 
 

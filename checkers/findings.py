@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from checkers import roles, takeovers, views, words
 from checkers.anomaly import looked_for, named
-from checkers.availability import Pause
+from checkers.availability import BREADTH, Pause
 from checkers.decide import Decision, excused
 from checkers.delivery import REDELIVERED
 from checkers.facts import Facts, FaultSpan
@@ -62,12 +62,13 @@ def compose(
     if pauses:
         kinds["unavailable"] = Found(len(pauses), tuple(pause.instance() for pause in pauses))
     ends = {pause.instance(): pause.end for pause in pauses}
+    shows = {pause.instance(): pause.rows for pause in pauses}
     # A reign may last to the end.
     ends |= {overlap.instance(0): known.last_ns for overlap in discoveries.overlaps}
     ends |= {double.instance(0): known.last_ns for double in discoveries.doubles}
     shown: dict[Instance, Witness] = {}
     if source is not None and kinds:
-        shown = witnesses(source, [some.first[0] for some in kinds.values()], options, ends)
+        shown = witnesses(source, [some.first[0] for some in kinds.values()], options, ends, shows)
     findings = []
     for name, some in kinds.items():
         first = some.first[0]
@@ -240,4 +241,9 @@ def _touches(span: FaultSpan, pause: Pause) -> bool:
 
 
 def _gravest_first(pauses: Sequence[Pause], spans: Sequence[FaultSpan], options: CheckOptions) -> list[Pause]:
-    return sorted(pauses, key=lambda pause: (excused(pause, spans, options), pause))
+    """Those that no fault explains first, and of these the broadest."""
+    breadth = {name: number for number, name in enumerate(BREADTH)}
+    return sorted(
+        pauses,
+        key=lambda pause: (excused(pause, spans, options), breadth[pause.key.split(" ")[0]], pause),
+    )

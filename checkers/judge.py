@@ -261,7 +261,9 @@ def examine(bench: Bench) -> Case | None:
     in_control = bench.attempt("roles", lambda: roles.answered(*_control(source), case.windows))
     case.answers = roles.merged([*given["roles"], in_control or {}])
     case.add_instances(roles.zombies(case.windows, case.answers), examples)
-    pauses = bench.attempt("pauses", lambda: _pauses(source, question, given["availability"]))
+    pauses = bench.attempt(
+        "pauses", lambda: _pauses(source, question, given["availability"], given["groups"])
+    )
     case.pauses = pauses or []
     case.add_instances([pause.instance() for pause in case.pauses], examples)
     case.add_instances(availability.not_recovered(phases, given["recovery"]), examples)
@@ -409,10 +411,15 @@ def _sessions(
     return [asked.get(n, one.found) for n, some in held.items() for one in some]
 
 
-def _pauses(source: Source, question: Question, given: Sequence[Any]) -> list[availability.Pause]:
+def _pauses(
+    source: Source, question: Question, given: Sequence[Any], troubled: Sequence[frozenset[Place]]
+) -> list[availability.Pause]:
     bound_ns = question.bound_ns
     gaps = availability.gaps(availability.merged(given), bound_ns)
-    if not gaps:
+    groups = frozenset().union(*troubled)
+    if not gaps and not groups:
         return []
-    asked = source.ask(partial(part.questions, wanted=gaps))
-    return availability.begun(gaps, [one for some in asked.values() for one in some], bound_ns)
+    asking = partial(part.questions, wanted=gaps, troubled=groups, bound_ns=bound_ns)
+    asked = source.ask(asking).values()
+    found = availability.begun(gaps, [one for some in asked for one in some.of_gaps], bound_ns)
+    return sorted([*found, *(pause for some in asked for pause in some.of_groups)])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -148,7 +148,8 @@ GROUP_FAMILIES: Final[Mapping[str, GroupFamily]] = {
 }
 ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
     "statistics": lambda rows, _, __: statistics.figures(rows),
-    "availability": lambda rows, _, question: availability.slots(rows, question.bound_ns),
+    "availability": lambda rows, places, question: availability.slots(rows, places, question.bound_ns),
+    "groups": lambda rows, places, _: availability.troubled(rows, places),
     "recovery": lambda rows, _, question: availability.late(rows, question.since_ns),
     "roles": lambda rows, places, question: roles.answered(rows, places, question.windows),
 }
@@ -284,9 +285,25 @@ def conflicts(part: Part, question: Question, known: links.Known) -> Mapping[int
     return tally.found
 
 
-def questions(part: Part, wanted: Sequence[availability.Gap]) -> list[Mapping[int, tuple[int, int]]]:
-    """The first question in each gap, of each slice."""
-    return [availability.first_questions(from_table(table, Places()), wanted) for table in part.slices(READ)]
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What one part knows of windows of unavailability: of those that may be, slice by slice; and those of its groups."""
+
+    of_gaps: Sequence[Mapping[int, availability.Asked]]
+    of_groups: Sequence[availability.Pause]
+
+
+def questions(
+    part: Part, wanted: Sequence[availability.Gap], troubled: Container[Place], bound_ns: int
+) -> Asked:
+    """What was asked in each gap and in each group that had trouble."""
+    places = Places()
+    of_gaps, of_groups = [], []
+    for table in part.slices(READ):
+        rows = from_table(table, places)
+        of_gaps.append(availability.questions(rows, places, wanted))
+        of_groups.append(availability.attempts(rows, places, troubled))
+    return Asked(of_gaps, availability.in_groups(of_groups, places, bound_ns) if of_groups else ())
 
 
 def spans(part: Part, low: int, width: int, count: int) -> list[breakage.Span]:

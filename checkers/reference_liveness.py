@@ -33,6 +33,10 @@ def liveness(rows: Sequence[Row], options: CheckOptions) -> Iterator[Instance]:
 
 def _keys(r: Row) -> Iterator[str]:
     yield f"operation {r['f']}"
+    if r.get("queue") is not None:
+        yield f'queue "{r["queue"]}", {r["f"]}'
+        if r.get("group") is not None:
+            yield f'group "{r["group"]}" of queue "{r["queue"]}", {r["f"]}'
     if r["f"] == "send" and r.get("producer") is not None:
         yield f"client producer {r['producer']}"
     if r["f"] == "send" and r.get("broker") is not None:
@@ -40,28 +44,41 @@ def _keys(r: Row) -> Iterator[str]:
 
 
 def unavailabilities(rows: Sequence[Row], options: CheckOptions) -> Iterator[Unavailability]:
-    """From the first question after an ``ok`` to the next ``ok`` or the last row of the key: longer than the bound.
+    """From the first question after an ``ok`` to the last completion before the next that is not: longer than the bound, and three questions at least.
 
     For a broker the questions are the completions that name it and are not ``ok``: an invocation does not know its broker.
     """
     bound_ns = int(options.unavailable_bound_s * 1e9)
     by_key: dict[str, list[Row]] = defaultdict(list)
     for r in rows:
-        if r["f"] in _OPERATIONS and r["process"] >= 0:
+        if r["f"] in _OPERATIONS and r["process"] >= 0 and r.get("queue") is not None:
             for key in _keys(r):
                 by_key[key].append(r)
     for key, mine in by_key.items():
-        asks = ("fail", "info") if key.startswith("broker") else ("invoke",)
-        begun: Row | None = None
+        windows: list[list[Row]] = [[]]
         for r in mine:
-            if r["type"] in asks and begun is None:
-                begun = r
             if r["type"] == "ok":
-                if begun is not None and r["time"] - begun["time"] > bound_ns:
-                    yield Unavailability(key, begun["index"], begun["time"], r["time"])
-                begun = None
-        if begun is not None and mine[-1]["time"] - begun["time"] > bound_ns:
-            yield Unavailability(key, begun["index"], begun["time"], mine[-1]["time"])
+                windows.append([])
+            else:
+                windows[-1].append(r)
+        for window in windows:
+            found = _window(key, window, bound_ns)
+            if found is not None:
+                yield found
+
+
+def _window(key: str, rows: Sequence[Row], bound_ns: int) -> Unavailability | None:
+    """What lies between two ``ok``, or before the first, or after the last."""
+    asks = ("fail", "info") if key.startswith("broker") else ("invoke",)
+    questions = [r for r in rows if r["type"] in asks]
+    failed = [r for r in rows if r["type"] in ("fail", "info")]
+    if not questions or not failed:
+        return None
+    begin, end = questions[0], failed[-1]
+    attempts = [r for r in questions if r["index"] <= end["index"]]
+    if len(attempts) < 3 or end["time"] - begin["time"] <= bound_ns:
+        return None
+    return Unavailability(key, begin["index"], begin["time"], end["time"])
 
 
 def _not_recovered(rows: Sequence[Row], bound_ns: int) -> Iterator[Instance]:

@@ -32,11 +32,15 @@ _CONTROL: Final = sorted({f for anomaly in ANOMALIES for f in anomaly.evidence.c
 
 
 def witnesses(
-    source: Source, instances: Sequence[Instance], options: CheckOptions, ends_ns: Mapping[Instance, int]
+    source: Source,
+    instances: Sequence[Instance],
+    options: CheckOptions,
+    ends_ns: Mapping[Instance, int],
+    shows: Mapping[Instance, Sequence[int]],
 ) -> dict[Instance, Witness]:
     """A witness for each instance; a few short jobs whatever their number.
 
-    ``ends_ns`` says when each window of unavailability ended. A partner farther away than ``_REACH`` rows is not looked for: such a
+    ``shows`` has the rows that are known to show some of them, ``ends_ns`` says when each window of unavailability ended. A partner farther away than ``_REACH`` rows is not looked for: such a
     witness has the row that completes the anomaly and the rows of its message only.
     """
     if not instances:
@@ -60,7 +64,7 @@ def witnesses(
         Wanted(
             messages=frozenset(messages),
             ranges=[Range(i.queue, i.group, i.index - _REACH, i.index) for i in paired],
-            indexes=frozenset(i.index for i in others),
+            indexes=frozenset(index for i in others for index in (i.index, *shows.get(i, ()))),
             times=frozenset(ends_ns[i] for i in others if i in ends_ns),
         ),
     )

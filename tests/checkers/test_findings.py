@@ -308,8 +308,8 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*view(5, "a1", "a1 a1:1", 1, 5), *view(6, "a1", "a2 a2:1", 2, 6)], set()),
     "a broker that could not be asked has not diverged": (
         [*view(5, "a1", "a1 a1:1", 1, 5), o(6, -3, "info", "view", broker="b1", error="silent")], set()),
-    "a question unanswered for longer than the bound is unavailability": (
-        [*send(0, 1), send(2, 2)[0], *(dict(r, time=20 * S) for r in send(3, 3))], {"unavailable"}),
+    "questions unanswered for longer than the bound are unavailability": (
+        [*send(0, 1), *(dict(r, time=n * S) for n in (2, 9, 16) for r in send(n, n, "info"))], {"unavailable"}),
     "a pause in which nobody asked is none": (
         [*send(0, 1), *(dict(r, time=r["time"] + 30 * S) for r in send(2, 2))], set()),
     "the harness saying so is not-recovered": ([phase(5, "heal"), phase(9, "not-recovered")], {"not-recovered"}),

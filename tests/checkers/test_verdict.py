@@ -80,7 +80,7 @@ SHOWN = [
     "a demoted broker that answers what was asked later is a zombie",
     "a broker that another has taken over under a higher number is a zombie, whatever its taker is called",
     "brokers that say different things of one node, again and again, have diverged",
-    "a question unanswered for longer than the bound is unavailability",
+    "questions unanswered for longer than the bound are unavailability",
     "operations that still fail after heal and bound are not-recovered",
     "what a dead consumer held, and no store has, is lost after delivery",
     "what a dead consumer held and a store has is stuck",
@@ -307,7 +307,7 @@ def test_a_family_past_its_deadline_is_unknown_for_itself_alone(spark, tmp_path,
 
 
 def test_unavailability_during_a_fault_is_reported_and_excused(spark, tmp_path):
-    rows, _ = CASES["a question unanswered for longer than the bound is unavailability"]
+    rows, _ = CASES["questions unanswered for longer than the bound are unavailability"]
     value = '{"label": "x", "bit": true}'
     fault = [
         o(1, -1, "invoke", "kill", value=value),
