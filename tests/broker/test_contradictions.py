@@ -23,6 +23,9 @@ CONTRADICTIONS = [
     ({"acceptor.host": "0.0.0.0"}, "acceptor.host is 0.0.0.0, and acceptor.users is empty"),
     ({"acceptor.host": "10.0.0.7", **TLS}, "acceptor.host is 10.0.0.7, and acceptor.users is empty"),
     ({"broker.security-enabled": False, **USERS}, "broker.security-enabled is false"),
+    ({"cluster.cluster-password": None}, "cluster.cluster-password is missing: make one with openssl rand -hex 24"),
+    ({"cluster.cluster-password": "CHANGE ME!!"}, "cluster.cluster-password is missing (the default of the documents is none)"),
+    ({"cluster": None, "admin.host": "0.0.0.0"}, "admin.host is 0.0.0.0: who can connect could stop the broker, so it wants a secret"),
     ({"acceptor.users.guest": ""}, "acceptor.users.guest has an empty passcode"),
     ({**USERS, "acceptor.roles.guest": ["guest"]}, "acceptor.roles.guest has the name of a user"),
     ({"admin.secret": "s", "admin.secret-file": "f"}, "admin.secret and admin.secret-file are two secrets"),
@@ -78,6 +81,7 @@ CONTRADICTIONS = [
 
 TOGETHER = [
     {"acceptor.host": "0.0.0.0", **USERS},
+    {"cluster": None, "admin.host": "0.0.0.0", "admin.secret": "s"},
     {"acceptor.host": "0.0.0.0", "broker.security-enabled": False},
     {"acceptor.host": "0.0.0.0", **TLS, "acceptor.need-client-auth": True, "acceptor.trust-store-path": "t"},
     {"acceptor.port": 0, "admin.port": 0, "cluster.port": 0},

@@ -3,12 +3,16 @@
 import asyncio
 import contextlib
 import random
+import re
 import ssl
+import subprocess
+import tomllib
+from pathlib import Path
 
 import pytest
 from authority import Authority
 
-from broker import config
+from broker import config, tls
 from broker.cluster import messages as m
 from broker.cluster.link import Link, LinkError, RefusedError, Terms, connect
 from broker.daemon import serve
@@ -348,3 +352,14 @@ def test_tls_1_2_is_the_oldest(version, tmp_path):
             return True
 
     assert asyncio.run(scenario()) is (version == ssl.TLSVersion.TLSv1_2)
+
+
+def test_the_certificates_that_the_manual_makes_are_taken(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "security.md").read_text()
+    commands = re.search(r"```console\n(openssl req.*?)```", page, re.DOTALL)[1]
+    subprocess.run(["bash", "-euc", commands], cwd=tmp_path, check=True, capture_output=True, timeout=60)
+    given = tomllib.loads(re.search(r"```toml\n(.*?)```", page, re.DOTALL)[1])
+    table = {**BASE, **{name: {**BASE.get(name, {}), **section} for name, section in given.items()}}
+    made = config.validate(table, str(tmp_path / "broker.toml"))
+    tls.check(made)
+    assert Layer.of(made.cluster, made, "cluster") is not None
