@@ -136,7 +136,7 @@ def of_queue(queue: str | None, operation: str) -> str:
     return f'queue "{queue}", {operation}'
 
 
-def of_group(queue: str | None, group: str, operation: str) -> str:
+def of_group(queue: str | None, group: str | None, operation: str) -> str:
     """The key of an operation in a group."""
     return f'group "{group}" of queue "{queue}", {operation}'
 
@@ -340,7 +340,6 @@ def in_groups(slices: Sequence[Attempts], places: Places, bound_ns: int) -> list
             few = at[low:high][asking[low:high]][:ATTEMPTS]
             place, operation = divmod(int(key[low]), len(OPERATIONS))
             run, queue, group = places.named[place]
-            assert group is not None
             rows = (*index[few].tolist(), int(index[high]))
             name = of_group(queue, group, OPERATIONS[operation])
             found.append(Pause(run, name, int(index[low]), int(time[low]), int(time[high]), rows))

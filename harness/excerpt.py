@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.anomaly import AT_END
+from checkers.availability import of_group, of_queue
 from checkers.schema import COLUMNS, HARNESS, MONITOR
 from checkers.verdict import Finding
 from harness import partition
@@ -194,8 +195,12 @@ def _messages(finding: Finding) -> list[int]:
 
 
 def _of_key(rows: Iterable[Row], key: object) -> list[Row]:
-    """The operations that a window of unavailability is about: ``operation send``, ``client producer 3`` or ``broker a1``."""
+    """The operations that a window of unavailability is about: those of its key in ``checkers.availability``."""
     words = str(key or "").split(" ")
+    if words[0] == "queue":
+        return [row for row in rows if of_queue(row.get("queue"), row["f"]) == key]
+    if words[0] == "group":
+        return [row for row in rows if of_group(row.get("queue"), row.get("group"), row["f"]) == key]
     if words[0] == "operation":
         return [row for row in rows if row["f"] == words[1]]
     if words[0] == "client":

@@ -325,6 +325,8 @@ def _unavailable(of: Clauses) -> list[str]:
         "operation": f"no {rest} of any client succeeded",
         "client": f"nothing that {rest} sent was acknowledged",
         "broker": f"{rest} acknowledged no send",
+        "queue": f"nothing succeeded in queue {rest}",
+        "group": f"nothing succeeded in group {rest}",
     }
     told = [
         f"For {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to {of.standing.seconds(end)}, {nothing.get(kind, f'nothing succeeded ({key})')}{of.force(begin)}."

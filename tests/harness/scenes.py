@@ -325,11 +325,12 @@ def unavailable():
     scene.role(2.1, "a1", "stopped")
     scene.send(2.5, 2, None, outcome="fail", takes_s=0, error="not connected", process=101)
     scene.send(12.0, 3, None, outcome="fail", takes_s=0, error="not connected", process=101)
+    scene.send(24.0, 5, None, outcome="fail", takes_s=0, error="not connected", process=101)
     scene.heal(30.0, kind="kill")
     scene.role(30.5, "a1", "live")
     scene.send(31.0, 4, process=101)
     found = scene.finding(
-        "unavailable", severity="warning", begin_ns=3_000_000_000, end_ns=31_510_000_000, excused=True
+        "unavailable", severity="warning", begin_ns=3_000_000_000, end_ns=24_500_000_000, excused=True
     )
     read = scene.excerpt(found)
     rows = [row for row in scene.rows if row["f"] == "send" and row["index"] > 6]

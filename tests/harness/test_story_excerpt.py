@@ -127,7 +127,8 @@ def test_of_a_time_without_success_only_what_lies_near_its_ends_is_read(tmp_path
         for row in read.rows
         if row["type"] == "fail" and row["index"] not in finding.witness.indexes
     }
-    assert failed >= {10, 11, 12, 209}
+    assert failed >= {10, 11, 12}
+    assert max(row["message"] for row in finding.witness.rows) == 209
     assert len(failed) <= 6
     assert [row["message"] for row in read.rows if row["type"] == "ok"] == [600]
     assert {row["f"] for row in read.rows} == {"send"}
