@@ -220,7 +220,8 @@ def _what(f: Texts, type_: Texts) -> npt.NDArray[np.int8]:
                 table[i, j] = 2 * _PAIRED.index(operation) + (1 if outcome == "invoke" else 2)
             elif outcome == "ok":
                 table[i, j] = {"deliver": _DELIVERED, "browse": _KEPT}.get(operation, 0)
-    return table[f.codes, type_.codes]
+    found: npt.NDArray[np.int8] = table.ravel().take(f.codes * np.int32(table.shape[1]) + type_.codes)
+    return found
 
 
 def _are(f: Texts, *words: str) -> Flags:
@@ -256,6 +257,8 @@ def _pairs(rows: Rows, asked: Numbers, done: Numbers) -> Breakage | None:
 
     Almost every message is sent and acknowledged once: then two tables by message say it. Only those that were not are sorted.
     """
+    if not len(asked) and not len(done):
+        return None
     ids, answered = rows.id[asked], rows.id[done]
     question, answer = np.full((2, rows.messages), -1, dtype=np.int32)
     question[ids] = asked
@@ -318,7 +321,10 @@ def of_key(rows: Rows, places: Places, key: int) -> tuple[int, str] | None:
 
 def _keys(rows: Rows, places: Places) -> Iterator[int]:
     """What must lie in one part. Without a group: all of a producer's; who has none counts as 0, as in the recorder's layout."""
-    here, grouped = marked(rows.place, len(places.named)), places.grouped()
+    of_messages = rows.place[
+        rows.first_row
+    ]  # every row is of a message, if only of the one that could not be read
+    here, grouped = marked(of_messages, len(places.named)), places.grouped()
     for place in np.flatnonzero(here & grouped).tolist():
         _, queue, group = places.named[place]
         yield key_of(queue, group, None)
