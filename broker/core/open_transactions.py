@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import Final, NamedTuple, Protocol
 
 from broker.core.memory import Memory
 from broker.core.transactions import Transaction
 
 LARGEST_TOLD: Final = 5
+TOLD_EVERY_S: Final = 1.0
+"""Who holds what is told no more often: clients that are refused may come again at once, and looking for the largest takes its time."""
+UNDONE_TOLD: Final = 20
+"""Of those that time out together, so many have a line each."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +62,7 @@ class OpenTransactions:
         self._open: dict[Transaction, _Holding] = {}
         self._closed: dict[Transaction, None] = {}  # a commit that waits for its turn
         self._timer: asyncio.TimerHandle | None = None
+        self._told_at = -math.inf
 
     def __len__(self) -> int:
         return len(self._open) + len(self._closed)
@@ -70,7 +76,10 @@ class OpenTransactions:
             text = f"open transactions of all clients hold {self.size} bytes, and may hold {bounds.size} (broker.max-transactions-percent)"
         else:
             return ""
-        _log.warning("%s; the largest: %s", text, self._largest())
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at >= TOLD_EVERY_S:
+            self._told_at = now
+            _log.warning("%s; the largest: %s", text, self._largest())
         return f"{text}: try again later"
 
     def begin(self, owner: Owner, name: str, transaction: Transaction) -> None:
@@ -112,15 +121,20 @@ class OpenTransactions:
     def _scan(self) -> None:
         self._timer = None
         too_old = asyncio.get_running_loop().time() - self.bounds.timeout_s
+        undone = 0
         for transaction, holding in list(self._open.items()):
             if holding.begun > too_old:
                 break  # they stand in the order in which they were begun
-            _log.warning(
-                "undone after %g s (broker.transaction-timeout): %s",
-                self.bounds.timeout_s,
-                self._told(transaction),
-            )
+            undone += 1
+            if undone <= UNDONE_TOLD:
+                _log.warning(
+                    "undone after %g s (broker.transaction-timeout): %s",
+                    self.bounds.timeout_s,
+                    self._told(transaction),
+                )
             holding.owner.timed_out(holding.name, transaction)
+        if undone > UNDONE_TOLD:
+            _log.warning("undone with them: %d more transactions", undone - UNDONE_TOLD)
         self._arm()
 
     def _largest(self) -> str:

@@ -350,6 +350,21 @@ def test_a_damaged_journal_is_one_line_with_file_and_offset(brokerd):
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o644])
+def test_passcodes_that_others_can_read_are_warned_of(brokerd, mode):
+    broker = brokerd()
+    broker.stop()
+    broker.lines.clear()
+    broker.path.chmod(mode)
+    broker.start()
+    warned = [
+        line
+        for line in broker.lines
+        if f"others can read {broker.path} (mode 644), and acceptor.users in it: chmod 600" in line
+    ]
+    assert len(warned) == (mode == 0o644)
+
+
 def test_log_lines_have_time_level_and_name(brokerd):
     import re
 

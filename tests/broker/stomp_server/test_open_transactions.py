@@ -75,6 +75,28 @@ def test_the_number_of_open_transactions_is_bounded(brokerd, bound):
     Raw(broker.port).send("BEGIN", transaction="t", receipt="r")
 
 
+def test_neither_refusals_nor_time_outs_fill_the_log(brokerd):
+    broker = brokerd(
+        **{
+            "broker.max-transactions": 200,
+            "broker.transaction-timeout": 5000,
+            "broker.transaction-timeout-scan-period": 5000,
+        }
+    )
+    holder = Raw(broker.port)
+    for n in range(200):
+        holder.send("BEGIN", transaction=str(n), receipt=str(n))
+    for n in range(200):
+        holder.receipt(str(n))
+    for _ in range(50):
+        refused = Raw(broker.port)
+        refused.send("BEGIN", transaction="t")
+        assert "try again later" in refused.error()
+    until(lambda: any("undone with them: " in line for line in broker.lines), "all are undone")
+    assert sum("the largest: transaction" in line for line in broker.lines) < 10
+    assert sum("undone after 5 s" in line for line in broker.lines) <= 40  # in one scan, or two
+
+
 def test_a_transaction_is_no_place_for_a_long_name(brokerd):
     raw = Raw(brokerd().port)
     raw.send("BEGIN", transaction="x" * 256)
