@@ -59,10 +59,10 @@ class DatabasePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The one database of a test, in which nodes keep their messages, as planned.
 
     ``type`` "" is what the place has of its own: a simulated server in the simulation, PostgreSQL in docker, on processes of one machine a file of SQLite, or
-    PostgreSQL where a fault is to hit it. "given" is a server of the person's own: no environment makes or breaks it.
+    PostgreSQL where a fault is to hit it; "server" is any but a file. "given" is a server of the person's own: no environment makes or breaks it.
     """
 
-    type: Literal["", "postgresql", "sqlite", "given"] = ""
+    type: Literal["", "postgresql", "server", "sqlite", "given"] = ""
 
 
 DATABASE: Final = "database:5432"

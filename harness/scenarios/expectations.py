@@ -154,6 +154,7 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         count = f"at least {self.least}" if self.most is None else f"{self.least} to {self.most}"
+        count = "no" if self.most == 0 else count
         source = f" that {self.of} took" if self.of else ""
         return f"{count} messages{source} delivered by {self.by or 'another broker'}"
 

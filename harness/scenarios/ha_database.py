@@ -46,9 +46,13 @@ def _spec(
     large_message_share: float = 0.0,
     rate: float = 25.0,
     properties: dict[str, Any] | None = None,
+    server: bool = False,
     **every: Any,
 ) -> TestSpec:
-    """Consumers are slower than producers, so that a broker that fails has messages; ``rate`` is of each broker's producers, ``every`` are properties of every broker's policy, with underscores."""
+    """Consumers are slower than producers, so that a broker that fails has messages; ``rate`` is of each broker's producers, ``every`` are properties of every broker's policy, with underscores.
+
+    ``server``: on no file of SQLite. A process that is stopped within a commit keeps it locked, and all brokers wait for it.
+    """
     mine = {_HA + key.replace("_", "-"): value for key, value in every.items()} | (properties or {})
     return TestSpec(
         name=name,
@@ -63,7 +67,10 @@ def _spec(
         prefetch=3,
         recovery_bound_s=30.0,
         large_message_share=large_message_share,
-        properties={"*": mine} if mine else {},
+        properties={
+            **({"*": mine} if mine else {}),
+            **({"database": {"type": "server"}} if server else {}),
+        },
     )
 
 
@@ -189,7 +196,7 @@ SCENARIOS: Final = (
         id="HA4",
         claim="false suspicion: a healthy broker that stood still is taken over, and does not serve what it had when it goes on",
         source=_PROPERTIES,
-        spec=_spec("ha4"),
+        spec=_spec("ha4", server=True),
         schedule=_faults(_fault("pause", 3.0, 6.0)),
         roles=Roles(live=("a1",)),
         besides=(*_TAKEN, GoesOn("a1")),
@@ -216,7 +223,7 @@ SCENARIOS: Final = (
         id="HA4-patient",
         claim="the same with a longer lock-expiration: the broker that stood still is not suspected, and goes on with what it has",
         source=_PROPERTIES,
-        spec=_spec("ha4-patient", properties={"database-store.lock-expiration": 20_000}),
+        spec=_spec("ha4-patient", server=True, properties={"database-store.lock-expiration": 20_000}),
         schedule=_faults(_fault("pause", 3.0, 5.0)),
         besides=(Takeovers(), Moved(least=0, most=0, of="a1")),
         guards=_at_stake("pause-1"),
@@ -340,7 +347,7 @@ SCENARIOS: Final = (
         id="HA6-forced-paused",
         claim="the same with a broker that stands still: what it had goes on elsewhere only once it has dropped it",
         source=_PREVENTING,
-        spec=_spec("ha6-forced-paused"),
+        spec=_spec("ha6-forced-paused", server=True),
         schedule=_faults(_fault("pause", 3.0, 0.9), _fault("takeover", 3.1, 2.0, taker="b1")),
         roles=Roles(live=("a1",)),
         besides=(

@@ -19,8 +19,9 @@ from nemesis.database import DatabaseKind
 NAME: Final = "database"
 
 TYPE: Final = "type"
-TYPES: Final = ("postgresql", "sqlite")
-"""What a person may ask for; without a word the place chooses."""
+SERVER: Final = "server"
+TYPES: Final = ("postgresql", SERVER, "sqlite")
+"""What a person may ask for; without a word the place chooses. "server" is no file, whatever the place has: the simulated world's own, else PostgreSQL."""
 
 URL: Final = "database-store.url"
 
@@ -33,7 +34,7 @@ def plan(spec: TestSpec) -> DatabasePlan:
             raise UsageError(f"--set {NAME}:{key}: unknown property: {near(key, (TYPE,))}")
     chosen = given.get(TYPE, "")
     if TYPE in given and chosen not in TYPES:
-        raise UsageError(f"--set {NAME}:{TYPE}={chosen}: it must be {' or '.join(TYPES)}")
+        raise UsageError(f"--set {NAME}:{TYPE}={chosen}: it must be {', '.join(TYPES[:-1])} or {TYPES[-1]}")
     urls = [str(properties[URL]) for name, properties in spec.properties.items() if URL in properties]
     if not urls:
         return DatabasePlan(type=chosen)
@@ -45,11 +46,11 @@ def plan(spec: TestSpec) -> DatabasePlan:
 
 
 def with_server(nodes: Sequence[NodePlan], schedule: Schedule) -> tuple[NodePlan, ...]:
-    """The nodes with a server for a database wherever a fault of the schedule is to hit one and the person left its type open: a file cannot be stopped."""
+    """The nodes with a server for a database where one is asked for, or where a fault of the schedule is to hit it and the person left its type open: a file cannot be stopped."""
     hit = any(isinstance(nemesis.registry.get(fault.kind), DatabaseKind) for fault in schedule.faults)
     return tuple(
         msgspec.structs.replace(node, database=DatabasePlan(type="postgresql"))
-        if hit and node.database is not None and not node.database.type
+        if node.database is not None and (node.database.type == SERVER or (hit and not node.database.type))
         else node
         for node in nodes
     )

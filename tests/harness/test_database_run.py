@@ -77,6 +77,15 @@ def test_a_fault_of_the_database_brings_a_server_where_the_person_left_its_kind_
     assert {node.database.type for node in nodes} == {""}
 
 
+def test_a_server_may_be_asked_for_whatever_the_place_has():
+    """A broker that is stopped within a commit keeps a file of SQLite locked: rows that pause brokers need a server, in a simulated world too."""
+    asked = {"database": {"type": "server"}}
+    assert {n.database.type for n in _composed("local", "HA11-stall", properties=asked).nodes} == {
+        "postgresql"
+    }
+    assert _composed("simulation", "HA11-stall", properties=asked).environment.virtual
+
+
 @pytest.mark.parametrize(
     ("environment", "properties", "words"),
     [
@@ -90,7 +99,11 @@ def test_a_fault_of_the_database_brings_a_server_where_the_person_left_its_kind_
             {"*": {"database-store.url": "postgresql://db/x"}},
             "is a server of yours, which is not broken",
         ),
-        ("local", {"database": {"type": "oracle"}}, "database:type=oracle: it must be postgresql or sqlite"),
+        (
+            "local",
+            {"database": {"type": "oracle"}},
+            "database:type=oracle: it must be postgresql, server or sqlite",
+        ),
         ("local", {"database": {"typ": "sqlite"}}, 'database:typ: unknown property: did you mean "type"?'),
         (
             "simulation",
