@@ -99,6 +99,9 @@ class TablePart:
         yield self.table.select([*present, *(["run"] if "run" in self.table.column_names else [])])
 
 
+_NULLABLE: Final = pa.schema([field.with_nullable(True) for field in SCHEMA])
+"""What is null and must not be is told of, so it has to be read."""
+
 TEXTS: Final = [field.name for field in SCHEMA if pa.types.is_dictionary(field.type)]
 """The columns that are read as codes and what they stand for."""
 
@@ -188,7 +191,7 @@ class Files:
 
     def everything(self) -> pa.Table:
         """All rows of all files."""
-        return pa.concat_tables([_read(file).cast(SCHEMA) for file in self.rows])
+        return pa.concat_tables([_read(file).cast(_NULLABLE) for file in self.rows])
 
     def last_ns(self) -> int:
         """The time of the last row."""
