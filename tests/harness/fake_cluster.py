@@ -127,6 +127,7 @@ class FakeWorkload:
         number = 0
         process, consumer = context.recorder.next_process(), context.recorder.next_process()
         session = {"queue": "q0", "session": 1, "broker": "a1"}
+        context.recorder.event(consumer, "invoke", "subscribe", **session)
         context.recorder.event(consumer, "ok", "subscribe", **session)
         while not context.stopping.is_set():
             if self.misbehave is not None:
@@ -154,6 +155,7 @@ class FakeWorkload:
                 number += 1
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(context.stopping.wait(), 0.01)
+        context.recorder.event(consumer, "invoke", "unsubscribe", **session)
         context.recorder.event(consumer, "ok", "unsubscribe", **session)
 
     async def drain(self, context):
