@@ -160,7 +160,7 @@ SCENARIOS: Final = (
         guards=(AtStake(least=20, at="pause-1", broker="a1"),),
         refuter=Refuter(
             without="what a live writes does not name the epoch of its lock",
-            fails="split-brain",
+            fails="zombie",
             changes=(
                 Replacement(
                     _LOCKS,
