@@ -37,9 +37,15 @@ def _spec(
     operation_timeout_s: float = 5.0,
     *,
     failback: bool = True,
+    server: bool = False,
 ) -> TestSpec:
-    """One live and its backup on one store, and slow consumers: messages wait in the store. Without ``failback`` a live that has ended itself gets nothing back when it is started again."""
+    """One live and its backup on one store, and slow consumers: messages wait in the store. Without ``failback`` a live that has ended itself gets nothing back when it is started again.
+
+    ``server``: on no file of SQLite. A process that is stopped within a commit keeps it locked, and its backup waits for it.
+    """
     properties: dict[str, dict[str, object]] = {"store": {"type": "database"}}
+    if server:
+        properties["database"] = {"type": "server"}
     if not failback:
         properties["*"] = {"ha-policy.shared-store.slave.allow-failback": False}
     return TestSpec(
@@ -153,7 +159,7 @@ SCENARIOS: Final = (
         claim="a live that stood still for longer than lock-expiration, and goes on, is fenced",
         source=f"{_SOURCE}; ARTEMIS-2421",
         # Patient clients: who waits for the live that stands still is there when it goes on.
-        spec=_spec("ss3-pause", operation_timeout_s=20.0, failback=False),
+        spec=_spec("ss3-pause", operation_timeout_s=20.0, failback=False, server=True),
         schedule=_fault("pause", 6.0),
         roles=Roles(ended=("a1",)),
         besides=TAKEN,
