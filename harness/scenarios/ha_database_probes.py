@@ -172,7 +172,6 @@ async def _ha8(notes: Notes) -> None:
     async with Bench(notes) as bench:
         first = member(bench, "a1")
         second = member(bench, "b1", cluster={"static-connectors": ["127.0.0.1:1"]})
-        twin = member(bench, "twin", broker_id="a1")
         await first.start()
         await first.live()
         listed = await first.ctl("members")
@@ -197,8 +196,22 @@ async def _ha8(notes: Notes) -> None:
                 for line in started.output.splitlines()
             ),
         )
+
+
+async def _ha8_id(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        first, twin = member(bench, "a1"), member(bench, "twin", broker_id="a1")
+        await started(first)
         refused = await twin.start()
-        notes.compare("a broker whose id is in use ends", 1, await refused.wait())
+
+        async def decided() -> str:
+            if not refused.running:
+                return "ends"
+            status = await twin.status()
+            return "serves" if status is not None and status["role"] == "live" else ""
+
+        notes.require("a broker whose id is in use", "ends", await bench.until("the second", "ends", decided))
+        notes.compare("with exit status", 1, await refused.wait())
         lines = [line for line in refused.output.splitlines() if " ERROR " in line]
         notes.compare(
             "and says so in one line, with who has the id",
@@ -233,9 +246,9 @@ PROBES: Final = (
     ),
     Probe(
         id="HA8",
-        claim="brokers register themselves under unique ids; a list of brokers is ignored with a warning",
+        claim="brokers register themselves; a list of brokers is ignored with a warning",
         source=SOURCE,
-        expected="a second broker with an id in use ends with one line that names the first; the first goes on",
+        expected="each is in the list of all without having been in one of anybody's",
         take=_ha8,
         refuter=Refuter(
             without="nothing is said of a list of brokers that is ignored",
@@ -245,6 +258,24 @@ PROBES: Final = (
                     "broker/policies/ha_database/policy.py",
                     "if config.cluster.static_connectors:",
                     "if False:",
+                ),
+            ),
+        ),
+    ),
+    Probe(
+        id="HA8-id",
+        claim="every broker of a cluster has an id of its own: a second one with the same is refused",
+        source=SOURCE,
+        expected="it ends with one line that names the first; the first goes on",
+        take=_ha8_id,
+        refuter=Refuter(
+            without="who registers takes the id from whoever has it",
+            fails="a broker whose id is in use",
+            changes=(
+                Replacement(
+                    "broker/storage/database/registry.py",
+                    'f" AND (address = ? OR state NOT IN',
+                    'f" AND (1 = 1 OR address = ? OR state NOT IN',
                 ),
             ),
         ),
