@@ -250,6 +250,13 @@ ANOMALIES: Final = (
         evidence=Evidence(control=("phase",)),
     ),
     Anomaly(
+        name="starved",
+        rule="A consumer that holds nothing must get what waits for it within the bound.",
+        words="{key} got none of what waited for it from {begin} to {end} with {faults} in force: {message} ({place}) waited all the time",
+        excusable=True,
+        evidence=Evidence(control=("role",)),
+    ),
+    Anomaly(
         name="unavailable",
         rule="Without a fault that explains it, operations must succeed within the bound.",
         words="{key}: nothing succeeded from {begin} to {end} with {faults} in force",

@@ -6,7 +6,7 @@ over true.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,7 +67,7 @@ def decide(
     known: Facts,
     options: CheckOptions,
     *,
-    pauses: Sequence[Window] = (),
+    windows: Mapping[str, Sequence[Window]] | None = None,
     unknown: Collection[str] = (),
 ) -> Decision:
     """Decide one history.
@@ -76,16 +76,23 @@ def decide(
         names: what was found.
         known: what the harness, the monitor and the nemesis wrote down, and the census of all rows.
         options: what was promised; ``expect_faults`` if the schedule had any.
-        pauses: the windows of unavailability among what was found.
+        windows: of what was found and may be explained by faults, by name, when it was so.
         unknown: why rules failed, one sentence each.
     """
     undecided = known.undecided()
-    explained = bool(pauses) and all(excused(pause, known.spans(), options) for pause in pauses)
+    spans = known.spans()
+    explained = {
+        name
+        for name, some in (windows or {}).items()
+        if some and all(excused(one, spans, options) for one in some)
+    }
     hidden = AT_END if undecided is not None else frozenset()
     found = set(names)
     return Decision(
         severities={
-            name: severity(name, options, excused=explained) for name in sorted(found) if name not in hidden
+            name: severity(name, options, excused=name in explained)
+            for name in sorted(found)
+            if name not in hidden
         },
         hidden=frozenset(found & hidden),
         undecided=undecided,

@@ -9,10 +9,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers import roles, takeovers, views, words
+from checkers import roles, starved, takeovers, views, words
 from checkers.anomaly import looked_for, named
 from checkers.availability import BREADTH, Pause
-from checkers.decide import Decision, excused
+from checkers.decide import Decision, Window, excused
 from checkers.delivery import REDELIVERED
 from checkers.facts import Facts, FaultSpan
 from checkers.fetch import Wanted, messages_rows
@@ -40,6 +40,7 @@ class Discoveries:
     answers: roles.Answered
     pauses: Sequence[Pause]
     kept: Mapping[Place, tuple[int, int]]
+    hungers: Sequence[starved.Hunger] = ()
     doubles: Sequence[takeovers.Double] = ()
     divergences: Sequence[views.Divergence] = ()
 
@@ -62,7 +63,8 @@ def compose(
     if pauses:
         kinds["unavailable"] = Found(len(pauses), tuple(pause.instance() for pause in pauses))
     ends = {pause.instance(): pause.end for pause in pauses}
-    shows = {pause.instance(): pause.rows for pause in pauses}
+    shows: dict[Instance, Sequence[int]] = {pause.instance(): pause.rows for pause in pauses}
+    shows |= {hunger.instance(): (hunger.after, hunger.ok) for hunger in discoveries.hungers}
     # A reign may last to the end.
     ends |= {overlap.instance(0): known.last_ns for overlap in discoveries.overlaps}
     ends |= {double.instance(0): known.last_ns for double in discoveries.doubles}
@@ -114,14 +116,20 @@ def _details(
     if name == "zombie":
         details |= _fenced(some.first[0], discoveries, known)
     if name == "unavailable":
-        pause = pauses[0]
-        spans = [span for span in known.spans() if _touches(span, pause)]
-        details |= {
-            "begin_ns": pause.begin, "end_ns": pause.end,
-            "faults": ", ".join(dict.fromkeys(span.kind for span in spans)),
-            "excused": all(excused(p, known.spans(), options) for p in pauses),
-        }  # fmt: skip
+        details |= _window(pauses, known, options)
+    if name == starved.NAME:
+        details |= _window(discoveries.hungers, known, options)
     return details
+
+
+def _window(windows: Sequence[Window], known: Facts, options: CheckOptions) -> dict[str, Any]:
+    """When the first of them was, which faults were in force, and whether they explain all of them."""
+    window, spans = windows[0], known.spans()
+    return {
+        "begin_ns": window.begin, "end_ns": window.end,
+        "faults": ", ".join(dict.fromkeys(span.kind for span in spans if _touches(span, window))),
+        "excused": all(excused(one, spans, options) for one in windows),
+    }  # fmt: skip
 
 
 def _positions(
@@ -236,7 +244,7 @@ def _rows(discoveries: Discoveries, window: roles.Window) -> Sequence[roles.Answ
     return () if some is None else some.rows
 
 
-def _touches(span: FaultSpan, pause: Pause) -> bool:
+def _touches(span: FaultSpan, pause: Window) -> bool:
     return span.begin < pause.end and (span.end is None or span.end > pause.begin)
 
 

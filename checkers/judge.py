@@ -28,6 +28,7 @@ from checkers import (
     part,
     roles,
     sessions,
+    starved,
     statistics,
     stores,
     takeovers,
@@ -36,7 +37,7 @@ from checkers import (
 from checkers.anomaly import ANOMALIES, AT_END, rank
 from checkers.breakage import Subject
 from checkers.cause import in_a_line
-from checkers.decide import decide
+from checkers.decide import Window, decide
 from checkers.facts import Facts
 from checkers.findings import Discoveries, compose, told
 from checkers.inspection import NOT_JUDGED, Inspection, looks_of
@@ -139,6 +140,7 @@ class Case:
     found: dict[int, dict[str, Found]] = field(default_factory=dict)
     kept: dict[Place, tuple[int, int]] = field(default_factory=dict)
     pauses: list[availability.Pause] = field(default_factory=list)
+    hungers: list[starved.Hunger] = field(default_factory=list)
     answers: roles.Answered = field(default_factory=dict)
     figures: statistics.Figures | None = None
 
@@ -173,7 +175,8 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     known = case.known.get(0, Facts())
     found = case.found.get(0, {})
     kinds = told(found, options)
-    decision = decide(kinds, known, options, pauses=case.pauses, unknown=bench.unknown)
+    windows: dict[str, Sequence[Window]] = {"unavailable": case.pauses, starved.NAME: case.hungers}
+    decision = decide(kinds, known, options, windows=windows, unknown=bench.unknown)
     if inspection.confined and decision.valid is not False:
         raise inspection.error(inspection.confined[0])
     figures = Statistics(rows=source.rows)
@@ -182,7 +185,7 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     figures = statistics.with_counts(figures, found)
     discoveries = Discoveries(
         found=kinds, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
-        pauses=case.pauses, kept=case.kept, doubles=case.doubles.get(0, []), divergences=case.divergences.get(0, []),
+        pauses=case.pauses, hungers=case.hungers, kept=case.kept, doubles=case.doubles.get(0, []), divergences=case.divergences.get(0, []),
     )  # fmt: skip
     findings = bench.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
     if findings is None:  # what was found stands, witness or not
@@ -266,6 +269,8 @@ def examine(bench: Bench) -> Case | None:
     )
     case.pauses = pauses or []
     case.add_instances([pause.instance() for pause in case.pauses], examples)
+    case.hungers = bench.attempt("starved", lambda: _hungers(source, question, given["starved"])) or []
+    case.add_instances([hunger.instance() for hunger in case.hungers], examples)
     case.add_instances(availability.not_recovered(phases, given["recovery"]), examples)
     case.figures = statistics.merged(given["statistics"])
     for (run, f, type_), count in case.figures.census.items():
@@ -423,3 +428,13 @@ def _pauses(
     asked = source.ask(asking).values()
     found = availability.begun(gaps, [one for some in asked for one in some.of_gaps], bound_ns)
     return sorted([*found, *(pause for some in asked for pause in some.of_groups)])
+
+
+def _hungers(source: Source, question: Question, given: Sequence[starved.Activity]) -> list[starved.Hunger]:
+    control, places = _control(source)
+    known = [*given, starved.activity(control, question.bound_ns)]
+    wanted = starved.idle(known, control, places, question.ends, question.bound_ns)
+    if not wanted:
+        return []
+    asked = source.ask(partial(part.served, wanted=wanted, question=question))
+    return starved.hungers(wanted, list(asked.values()))

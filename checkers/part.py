@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from checkers import availability, breakage, delivery, links, order, roles, sessions, statistics
+from checkers import availability, breakage, delivery, links, order, roles, sessions, starved, statistics
 from checkers.cause import in_a_line
 from checkers.deaths import Deaths
 from checkers.ends import Ends
@@ -150,6 +150,7 @@ ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
     "statistics": lambda rows, _, __: statistics.figures(rows),
     "availability": lambda rows, places, question: availability.slots(rows, places, question.bound_ns),
     "groups": lambda rows, places, _: availability.troubled(rows, places),
+    "starved": lambda rows, _, question: starved.activity(rows, question.bound_ns),
     "recovery": lambda rows, _, question: availability.late(rows, question.since_ns),
     "roles": lambda rows, places, question: roles.answered(rows, places, question.windows),
 }
@@ -319,3 +320,12 @@ def keyed(part: Part, key: int) -> list[tuple[int, str]]:
     places = Places()
     found = [breakage.of_key(from_table(table, places), places, key) for table in part.slices(READ)]
     return sorted(one for one in found if one is not None)[:1]
+
+
+def served(part: Part, wanted: Sequence[starved.Idle], question: Question) -> list[starved.Served]:
+    """What was held, and what waited, in each idle time."""
+    places = Places()
+    serving = starved.Serving(places, wanted, question.ends, question.deaths, question.bound_ns)
+    for table in part.slices(READ):
+        serving.add(from_table(table, places))
+    return serving.served()

@@ -42,7 +42,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
         *double_takeovers(history.rows),
         *zombies(history.rows),
         *divergences(history.rows),
-        *liveness(history.rows, options),
+        *liveness(history, options),
         *_redelivered(history, options),
     ]
     return sorted(set(found), key=lambda i: (i.name, i.index, i.queue or "", i.group or "", i.message or 0))
@@ -70,6 +70,10 @@ class History:
             for what in ("session", "connection"):
                 if answer.get(what) is not None:
                     self._answered[what, answer[what]].append((asked["index"], answer["index"]))
+
+    def all_messages(self) -> list[Message]:
+        """Those that are named."""
+        return _all(self)
 
     def looked_everywhere(self) -> bool:
         """The drain ended (the browse began), the history ended, and no broker's stores stayed closed."""

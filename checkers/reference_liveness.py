@@ -1,14 +1,19 @@
-"""Unavailable and not-recovered straight from their definitions; see ``checkers.reference``."""
+"""Unavailable, starved and not-recovered straight from their definitions; see ``checkers.reference``."""
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
+from checkers.reference_messages import of_one_node, session_over
 from checkers.verdict import CheckOptions
+
+if TYPE_CHECKING:
+    from checkers.reference import History, Message
 
 Row = Mapping[str, Any]
 _OPERATIONS = ("send", "ack", "nack")
@@ -24,10 +29,25 @@ class Unavailability:
     end: int
 
 
-def liveness(rows: Sequence[Row], options: CheckOptions) -> Iterator[Instance]:
-    """Both liveness rules."""
+@dataclass(frozen=True, slots=True)
+class Hunger:
+    """A session held nothing and got nothing, and a message waited for it: since row ``ok`` until row ``index``, that is from ``begin`` to ``end`` (ns)."""
+
+    session: int
+    message: Message
+    ok: int
+    index: int
+    begin: int
+    end: int
+
+
+def liveness(history: History, options: CheckOptions) -> Iterator[Instance]:
+    """The liveness rules."""
+    rows = history.rows
     for one in unavailabilities(rows, options):
         yield Instance("unavailable", None, None, None, one.index, one.key)
+    for hunger in hungers(history, options):
+        yield hunger.message.instance("starved", hunger.index, f"session {hunger.session}")
     yield from _not_recovered(rows, int(options.recovery_bound_s * 1e9))
 
 
@@ -79,6 +99,86 @@ def _window(key: str, rows: Sequence[Row], bound_ns: int) -> Unavailability | No
     if len(attempts) < 3 or end["time"] - begin["time"] <= bound_ns:
         return None
     return Unavailability(key, begin["index"], begin["time"], end["time"])
+
+
+def hungers(history: History, options: CheckOptions) -> Iterator[Hunger]:
+    """Each time for longer than the bound between two rows of a session that held nothing, while a message in its reach waited."""
+    bound_ns = int(options.unavailable_bound_s * 1e9)
+    by_session: dict[int, list[Row]] = defaultdict(list)
+    for r in history.rows:
+        if r["process"] >= 0 and r.get("session") is not None and _is_active(r):
+            by_session[r["session"]].append(r)
+    messages: list[Message] | None = None
+    for session, mine in by_session.items():
+        joined = next((r for r in mine if r["f"] == "subscribe"), None)
+        if joined is None or joined.get("queue") is None or joined.get("broker") is None:
+            continue
+        ended = history.session_end(session)
+        for after, before in itertools.pairwise(mine):
+            if before["time"] - after["time"] <= bound_ns or after["index"] < joined["index"]:
+                continue
+            if (ended is not None and ended <= after["index"]) or _held(mine, after) != 0:
+                continue
+            messages = history.all_messages() if messages is None else messages
+            waiting = [
+                (ok, m)
+                for m in messages
+                for ok in [_waits(history, m, joined, before)]
+                if ok is not None and before["time"] - max(ok["time"], after["time"]) > bound_ns
+                if m.group is None or not _is_anothers(history, m, session, after, before)
+            ]
+            if waiting:
+                ok, m = min(waiting, key=lambda one: int(one[0]["index"]))
+                begin = max(ok["time"], after["time"])
+                yield Hunger(session, m, ok["index"], before["index"], begin, before["time"])
+
+
+def _is_active(r: Row) -> bool:
+    return (
+        r["f"] in ("deliver", "ack", "nack", "disconnect")
+        or (r["f"] == "unsubscribe" and r["type"] == "invoke")
+        or (r["f"] == "subscribe" and r["type"] == "ok")
+    )
+
+
+def _held(mine: Sequence[Row], after: Row) -> int:
+    """How many deliveries of the session had not been answered."""
+    known = [r for r in mine if r["index"] <= after["index"] and r.get("queue") is not None]
+    got = sum(r["f"] == "deliver" and r["type"] == "ok" for r in known)
+    done = [
+        r for r in known if r["f"] in ("ack", "nack") and r["type"] == "ok" and r.get("transaction") is None
+    ]
+    return int(got) - len(done)
+
+
+def _waits(history: History, m: Message, joined: Row, before: Row) -> Row | None:
+    """The ``ok`` of a message that waited, until that row at least, where the session was."""
+    ok = next((r for r in m.rows if r["f"] == "send" and r["type"] == "ok"), None)
+    kept = [r for r in m.stored if r.get("value") == "main"]
+    last = m.deliveries[:1] or kept[:1]
+    if m.queue != joined["queue"] or m.transaction is not None or ok is None or not last:
+        return None
+    if m.deliveries and m.deliveries[0]["index"] < before["index"]:
+        return None
+    brokers = [ok.get("broker"), last[0].get("broker"), joined["broker"]]
+    near = None not in brokers and all(of_one_node(history, brokers[0], broker) for broker in brokers[1:])
+    return ok if near else None
+
+
+def _is_anothers(history: History, m: Message, session: int, after: Row, before: Row) -> bool:
+    """Whether another session that was there meanwhile had got any of its group."""
+    first: dict[int, int] = {}
+    for (queue, group, _), rows in history.messages.items():
+        if (queue, group) == (m.queue, m.group):
+            for r in rows:
+                if r["f"] == "deliver" and r["type"] == "ok" and r.get("session") is not None:
+                    first[r["session"]] = min(r["index"], first.get(r["session"], r["index"]))
+    for other, since in first.items():
+        over = session_over(history, other)
+        there = over is None or max(over, since) > after["index"]
+        if other != session and since < before["index"] and there:
+            return True
+    return False
 
 
 def _not_recovered(rows: Sequence[Row], bound_ns: int) -> Iterator[Instance]:

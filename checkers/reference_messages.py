@@ -344,14 +344,17 @@ def sealed(history: History, m: Message) -> int | None:
     if ends or not taken or taken[0] is None or len(m.sends) != 1 or m.transaction is not None:
         return None
     given = m.deliveries[0].get("broker")
-    if given is None or not (
-        given == taken[0] or _node_id(history, given) == _node_id(history, taken[0]) is not None
-    ):
+    if given is None or not of_one_node(history, given, taken[0]):
         return None
     deaths = [
         r["index"] for r in history.control if r["index"] > m.sends[0]["index"] and _saw_gone(r, taken[0])
     ]
     return min(deaths, default=None)
+
+
+def of_one_node(history: History, one: str, other: str) -> bool:
+    """Whether nothing has to be forwarded from one broker to the other: they are the same, or told one node ID last."""
+    return one == other or _node_id(history, one) == _node_id(history, other) is not None
 
 
 def _node_id(history: History, broker: str) -> str | None:

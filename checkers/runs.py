@@ -23,13 +23,14 @@ from pyspark.sql import SparkSession
 from checkers import findings
 from checkers.availability import Pause
 from checkers.breakage import of_schema, of_tables
-from checkers.decide import Decision, decide
+from checkers.decide import Decision, Window, decide
 from checkers.facts import Facts
 from checkers.instance import Found
 from checkers.judge import Bench, Case, examine
 from checkers.schema import OLDER, SCHEMA, completed
 from checkers.source import Part, Result, opened, with_messages
 from checkers.spark_source import SparkSource, on_tasks
+from checkers.starved import NAME, Hunger
 from checkers.verdict import CheckOptions
 
 RUN: Final = "run"
@@ -189,14 +190,18 @@ def judge_runs(
     case = examine(bench) or Case({}, {}, {}, [])
     expecting = frozenset(expecting_faults)
     pauses: dict[int, list[Pause]] = defaultdict(list)
+    hungers: dict[int, list[Hunger]] = defaultdict(list)
     for pause in case.pauses:
         pauses[pause.run].append(pause)
+    for hunger in case.hungers:
+        hungers[hunger.run].append(hunger)
     judged = {}
     for run in sorted(source.last_ns):
         known = case.known.get(run, Facts())
         promised = msgspec.structs.replace(options, expect_faults=run in expecting)
         found = findings.told(case.found.get(run, {}), options)
-        decision = decide(found, known, promised, pauses=pauses[run], unknown=bench.unknown)
+        windows: dict[str, Sequence[Window]] = {"unavailable": pauses[run], NAME: hungers[run]}
+        decision = decide(found, known, promised, windows=windows, unknown=bench.unknown)
         judged[run] = Judged(
             found={name: found[name] for name in decision.severities},
             decision=decision,

@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.decide import decide
+from checkers.decide import Window, decide
 from checkers.facts import gather
 from checkers.instance import Instance
-from checkers.reference import find
-from checkers.reference_liveness import unavailabilities
+from checkers.reference import History, find
+from checkers.reference_liveness import hungers, unavailabilities
+from checkers.starved import NAME
 from checkers.verdict import CheckOptions
 from harness.interface import Schedule, TestSpec
 from harness.systems.registry import for_policy
@@ -47,6 +48,10 @@ def judge(rows: Sequence[Row], spec: TestSpec, schedule: Schedule) -> Judged:
     options = options_of(spec, schedule)
     findings = tuple(find(rows, options))
     names = {found.name for found in findings}
-    pauses = list(unavailabilities(rows, options)) if "unavailable" in names else []
-    decision = decide(names, gather(rows), options, pauses=pauses)
+    windows: dict[str, Sequence[Window]] = {}
+    if "unavailable" in names:
+        windows["unavailable"] = list(unavailabilities(rows, options))
+    if NAME in names:
+        windows[NAME] = list(hungers(History(rows), options))
+    decision = decide(names, gather(rows), options, windows=windows)
     return Judged(findings, decision.grave, next(iter(decision.reasons), None))

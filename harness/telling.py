@@ -341,6 +341,23 @@ def _unavailable(of: Clauses) -> list[str]:
     return told
 
 
+def _starved(of: Clauses) -> list[str]:
+    details = of.story.finding.details
+    begin, end = details.get("begin_ns"), details.get("end_ns")
+    if begin is None or end is None:
+        return [of.story.finding.sentence]
+    told = [
+        of.sent(of.message),
+        f"{capital(str(of.example.get('key', 'a session')))} held nothing, and got nothing for {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to {of.standing.seconds(end)}{of.force(begin)}.",
+    ]
+    told.append(of.between(begin, end, "Meanwhile"))
+    got = of.rows("deliver", "ok", of.message)
+    told.append(f"Only then {of.delivered(got[0])}." if got else "")
+    if details.get("excused"):
+        told.append("The faults, with the recovery bound after each, explain it.")
+    return told
+
+
 def _not_recovered(of: Clauses) -> list[str]:
     healed = next(iter(of.shown("phase", value="heal")), None)
     said = of.completing()
@@ -395,5 +412,6 @@ _TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
     "zombie": succession.zombie,
     "diverged": succession.diverged,
     "unavailable": _unavailable,
+    "starved": _starved,
     "not-recovered": _not_recovered,
 }

@@ -397,6 +397,35 @@ def _role(rows: list[Row], chance: random.Random) -> None:
     )  # fmt: skip
 
 
+def _starve(rows: list[Row], chance: random.Random) -> None:
+    """A session that is confirmed and gets nothing for a while; what waits for it comes late, or stays in a store."""
+    delivered = [r for r in rows if r["f"] == "deliver" and r.get("message") is not None]
+    sent = [r for r in rows if r["f"] == "send" and r["type"] == "ok"]
+    if not delivered or not sent:
+        return
+    of = chance.choice(delivered)
+    session = chance.choice([of["session"], of["session"], 66])
+    at = chance.randrange(len(rows))
+    mine = {"session": session, "queue": "q", "broker": chance.choice(["a1", "a1", "a1", "a2"])}
+    rows.insert(at, o(0, 166, "ok", "subscribe", **mine))
+    if chance.random() < 0.6:  # nobody else ever got any of it
+        group = of.get("group")
+        others = [r for r in rows if r["f"] == "deliver" and r.get("group") == group and r is not of]
+        rows[:] = [r for r in rows if not any(r is other for other in others)]
+    if chance.random() < 0.5 and of in rows:
+        rows.remove(of)
+        rows.insert(chance.randrange(min(at, len(rows)), len(rows) + 1), of)
+    late = chance.randrange(len(rows))
+    for r in rows[late:]:
+        r["time"] += 5_000 * MS
+    if chance.random() < 0.5:
+        rows.append(
+            {**of, "session": session, "time": rows[-1]["time"], "message": chance.choice(sent)["message"]}
+        )
+    else:
+        rows.append(o(0, 166, "invoke", "unsubscribe", session=session, time=rows[-1]["time"]))
+
+
 def _die(rows: list[Row], chance: random.Random) -> None:
     """A send of unknown outcome, whose message comes late; some process is seen to be gone, perhaps the one that took it."""
     delivered = [r for r in rows if r["f"] == "deliver" and r.get("message") is not None]
@@ -538,7 +567,7 @@ def _strand(rows: list[Row], chance: random.Random) -> None:
 DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
-        _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _succession, _silence, _die, _view, _move, _quiet, _slow, _overlap,
+        _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _succession, _silence, _die, _starve, _view, _move, _quiet, _slow, _overlap,
         _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _vanish, _late_copy, _reconnect, _mute,
     )
 }  # fmt: skip

@@ -99,7 +99,9 @@ def test_a_pause_is_excused_by_the_faults_that_explain_it():
     assert excused(pause, [FaultSpan("kill", "k", bit=True, begin=15 * S, end=20 * S)], OPTIONS)
     assert not excused(pause, [FaultSpan("kill", "k", bit=True, begin=0, end=5 * S)], OPTIONS)
     known = gather(whole([*SENT, *finished(10)]))
-    assert decide({"unavailable"}, known, OPTIONS, pauses=[pause]).severities == {"unavailable": "grave"}
+    assert decide({"unavailable"}, known, OPTIONS, windows={"unavailable": [pause]}).severities == {
+        "unavailable": "grave"
+    }
 
 
 def test_whoever_judges_decides_alike(tmp_path):

@@ -308,6 +308,10 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*view(5, "a1", "a1 a1:1", 1, 5), *view(6, "a1", "a2 a2:1", 2, 6)], set()),
     "a broker that could not be asked has not diverged": (
         [*view(5, "a1", "a1 a1:1", 1, 5), o(6, -3, "info", "view", broker="b1", error="silent")], set()),
+    "a consumer that holds nothing and gets what waits for it only after the bound is starved": (
+        [o(0, 11, "invoke", "subscribe", session=1, queue="q"), o(1, 11, "ok", "subscribe", session=1, queue="q", broker="a1"), *send(2, 1), dict(deliver(5, 1)[0], time=20 * S)], {"starved"}),
+    "a consumer that gets it within the bound is not": (
+        [o(0, 11, "invoke", "subscribe", session=1, queue="q"), o(1, 11, "ok", "subscribe", session=1, queue="q", broker="a1"), *send(2, 1), dict(deliver(5, 1)[0], time=9 * S)], set()),
     "questions unanswered for longer than the bound are unavailability": (
         [*send(0, 1), *(dict(r, time=n * S) for n in (2, 9, 16) for r in send(n, n, "info"))], {"unavailable"}),
     "a pause in which nobody asked is none": (

@@ -6,8 +6,8 @@ The names of the cases are what they prove; columns and reference must both say 
 from __future__ import annotations
 
 import pytest
-from checker_rows import Row, S, dense, file_instances, lay_out
-from test_findings import OPTIONS, answer, send, tidy
+from checker_rows import Row, S, dense, file_instances, lay_out, o
+from test_findings import OPTIONS, answer, deliver, gone, send, tidy
 
 from checkers import judge, reference
 
@@ -53,6 +53,101 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         {"operation ack", 'queue "q", ack'}),
     "questions that nobody answers and that do not end are no failure yet": (in_order(GROUP[::2], WELL), set()),
 }  # fmt: skip
+
+
+def subscribed(time_s: float, session: int, queue: str = "q", broker: str = "a1") -> list[Row]:
+    told = {"session": session, "queue": queue, "broker": broker}
+    process = 10 + session
+    return at(
+        time_s,
+        [
+            o(900 + session, process, "invoke", "subscribe", **told),
+            o(950 + session, process, "ok", "subscribe", **told),
+        ],
+    )
+
+
+def left(time_s: float, session: int) -> list[Row]:
+    return at(time_s, [o(990 + session, 10 + session, "invoke", "unsubscribe", session=session)])
+
+
+def sent(time_s: float, message: int, outcome: str = "ok", **columns: object) -> list[Row]:
+    return at(time_s, send(600 + 2 * message, message, outcome, **columns))
+
+
+def got(time_s: float, message: int, session: int = 1, **columns: object) -> list[Row]:
+    return at(time_s, deliver(700 + message, message, session, **columns))
+
+
+def settled(time_s: float, message: int, session: int = 1, outcome: str = "ok") -> list[Row]:
+    return at(time_s, answer(800 + 2 * message, message, session, outcome))
+
+
+HUNGRY = [subscribed(0, 1), sent(1, 1)]
+STARVED: dict[str, tuple[list[Row], set[str]]] = {
+    "a consumer that gets what waited for it a minute later": (in_order(*HUNGRY, got(61, 1)), {"session 1"}),
+    "a consumer that gets it soon": (in_order(*HUNGRY, got(9, 1)), set()),
+    "a consumer that leaves without it, and another gets it": (in_order(*HUNGRY, left(60, 1), got(61, 1, 2)), {"session 1"}),
+    "a consumer that leaves without it, and it is in a store": (
+        in_order(*HUNGRY, left(60, 1), at(62, [o(0, -3, "ok", "browse", 1, broker="a1", value="main")])), {"session 1"}),
+    "a consumer that leaves without what is nowhere: it is lost, and nobody was starved": (in_order(*HUNGRY, left(60, 1)), set()),
+    "what another broker had, which forwarded it": (in_order(*HUNGRY, got(61, 1, broker="b1")), set()),
+    "what another broker took": (in_order(subscribed(0, 1), sent(1, 1, broker="b1"), got(61, 1)), set()),
+    "what may not have been sent": (in_order(subscribed(0, 1), sent(1, 1, "info"), got(61, 1)), set()),
+    "another queue": (in_order(subscribed(0, 1, queue="r"), sent(1, 1), left(60, 1), got(61, 1, 2)), set()),
+    "a consumer that holds something": (
+        in_order(subscribed(0, 1), sent(1, 1), got(1, 1), sent(2, 2), got(61, 2)), set()),
+    "a consumer whose ack was not answered may hold something": (
+        in_order(subscribed(0, 1), sent(1, 1), got(1, 1), settled(1.5, 1, outcome="info"), sent(2, 2), got(61, 2)), set()),
+    "a consumer that had settled all it got": (
+        in_order(subscribed(0, 1), sent(1, 1), got(1, 1), settled(1.5, 1), sent(2, 2), got(61, 2)), {"session 1"}),
+    "a consumer whose subscription was not confirmed": (in_order(subscribed(0, 1)[:1], sent(1, 1), got(61, 1)), set()),
+    "a group that another consumer has": (
+        in_order(subscribed(0, 1), sent(1, 1), got(1, 1, 2), sent(2, 2), left(60, 1), got(61, 2, 2)), set()),
+    "a group that another had until it left": (
+        in_order(subscribed(0, 1), sent(1, 1), got(1, 1, 2), settled(1.1, 1, 2), at(1.2, gone(5, 2)), subscribed(1.5, 3), sent(2, 2), left(60, 3),
+                 got(61, 2, 1)), {"session 3"}),
+    "messages without a group that another consumer has, too": (
+        in_order(subscribed(0, 1), sent(1, 1, group=None), got(1, 1, 2, group=None), sent(2, 2, group=None), left(60, 1),
+                 got(61, 2, 2, group=None)), {"session 1"}),
+    "messages that come one after the other, none of which waits for long": (
+        in_order(subscribed(0, 1), *(sent(5 * n + 1, n, group=None) + got(5 * n + 2, n, 2, group=None) for n in range(12)), left(60, 1)), set()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STARVED)
+def test_both_implementations_say_who_was_starved(tmp_path, case):
+    rows, expected = STARVED[case]
+    rows = tidy(rows)
+    found = set(reference.find(rows, OPTIONS))
+    assert {i.key for i in found if i.name == "starved"} == expected
+    assert file_instances(tmp_path / "whole", rows, OPTIONS) == found
+    assert file_instances(tmp_path / "sliced", rows, OPTIONS, slice_rows=3) == found
+
+
+def test_a_starved_consumer_is_told_with_what_waited_for_it(tmp_path):
+    rows = dense(tidy(in_order(*HUNGRY, got(61, 1))))
+    verdict = judge.judge(lay_out(tmp_path / "here", rows, slice_rows=10**6), OPTIONS)
+    (finding,) = (finding for finding in verdict.findings if finding.name == "starved")
+    assert finding.severity == "grave"
+    assert finding.sentence.startswith(
+        "session 1 got none of what waited for it from 1.000 s to 61.000 s with no fault"
+    )
+    shown = list(finding.witness.rows)
+    assert {"subscribe", "send", "deliver"} == {row["f"] for row in shown}
+    assert "starved" in {i.name for i in reference.find(shown, OPTIONS)}
+
+
+def test_faults_explain_why_a_consumer_was_starved(tmp_path):
+    value = '{"label": "x", "bit": true}'
+    faults = [o(0, -1, type_, f, value=value) for f, type_ in (("kill", "invoke"), ("kill", "info"))]
+    healed = [
+        o(0, -1, type_, f, value=value) for f, type_ in (("heal:kill", "invoke"), ("heal:kill", "info"))
+    ]
+    rows = dense(tidy(in_order(*HUNGRY, at(2, faults), at(50, healed), got(61, 1))))
+    verdict = judge.judge(lay_out(tmp_path / "here", rows, slice_rows=10**6), OPTIONS)
+    (finding,) = (finding for finding in verdict.findings if finding.name == "starved")
+    assert finding.severity == "warning"
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -81,6 +81,7 @@ SHOWN = [
     "a broker that another has taken over under a higher number is a zombie, whatever its taker is called",
     "brokers that say different things of one node, again and again, have diverged",
     "questions unanswered for longer than the bound are unavailability",
+    "a consumer that holds nothing and gets what waits for it only after the bound is starved",
     "operations that still fail after heal and bound are not-recovered",
     "what a dead consumer held, and no store has, is lost after delivery",
     "what a dead consumer held and a store has is stuck",

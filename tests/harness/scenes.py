@@ -337,6 +337,14 @@ def unavailable():
     return story.compose(found, type(read)(rows=rows, control=read.control))
 
 
+def starved():
+    scene = Scene()
+    scene.add(0.5, 201, "ok", "subscribe", queue="q", session=1, broker="a1")
+    scene.send(1.0, 1)
+    scene.deliver(31.0, 1, 1)
+    return scene.story("starved", begin_ns=ns(1.01), end_ns=ns(31.0))
+
+
 def not_recovered():
     scene = Scene()
     scene.fault(2.0, kind="power-loss", nodes=["a1"])
@@ -378,5 +386,6 @@ SCENES = {
     "taken_twice": taken_twice,
     "diverged": diverged,
     "unavailable": unavailable,
+    "starved": starved,
     "not_recovered": not_recovered,
 }

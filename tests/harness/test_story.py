@@ -480,6 +480,19 @@ EXPECTED = {
             "Without a fault that explains it, operations must succeed within the bound.",
         ],
     ),
+    "starved": Told(
+        steps=[
+            "*0.50 ok subscribe q",
+            "*1.00 send p1#1",
+            "*31.00 deliver p1#1",
+        ],
+        words=[
+            "Producer 1 sent p1#1 (message 1, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            "Session 1 held nothing, and got nothing for 29.990 s, from 1.010 s to 31.000 s.",
+            "Only then a1 delivered p1#1 to session 1 at 31.000 s.",
+            "A consumer that holds nothing must get what waits for it within the bound.",
+        ],
+    ),
     "not_recovered": Told(
         steps=[
             " 2.00 power-loss of a1",

@@ -1,0 +1,336 @@
+"""Consumers that got nothing while messages waited for them: starved.
+
+A session is idle from one of its rows to the next if it holds nothing then: all that it got has been answered. A message waits from the ``ok`` of its send
+to its first delivery (or to the end, in a main store). It is in the session's reach if it was taken and given (or kept) by brokers of the node ID of
+the session's own, so that nothing had to be forwarded, and if nobody else may own its group: no other session that was there meanwhile had got any of it.
+A session is starved that was idle for longer than the bound while one message waited, in its reach, all the time.
+
+Why in two steps: who was idle so long is known from the extremes of few slots of time (as in ``checkers.availability``), and in most runs nobody was.
+Only then the messages that waited so long are looked for, and whether anything was held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from checkers.deaths import Deaths
+from checkers.ends import Ends
+from checkers.instance import Instance
+from checkers.rows import (
+    ACK_OK,
+    BROWSE,
+    DELIVER,
+    FOREVER,
+    NACK_OK,
+    NONE,
+    SEND_INVOKE,
+    SEND_OK,
+    Flags,
+    Numbers,
+    Places,
+    Rows,
+    concatenate,
+    first,
+    last,
+)
+from checkers.running import segments
+
+NAME = "starved"
+_BITS = 33
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The first and the last row of a session in each slot of time: one row for each, in no order."""
+
+    run: Numbers
+    session: Numbers
+    first: Numbers
+    first_ns: Numbers
+    last: Numbers
+    last_ns: Numbers
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Idle:
+    """A session had no row between two, one at ``begin`` (row ``after``) and one at ``end`` (row ``before``), in ns; ``node`` stands for its broker."""
+
+    run: int
+    session: int
+    queue: str | None
+    broker: str
+    after: int
+    begin: int
+    before: int
+    end: int
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Hunger:
+    """A session was starved of a message from ``begin`` to ``end`` (ns); ``ok`` and ``index`` are the rows from which on it waited and that ended it."""
+
+    run: int
+    index: int
+    session: int
+    queue: str | None
+    group: str | None
+    message: int
+    ok: int
+    begin: int
+    end: int
+    after: int
+
+    def instance(self) -> Instance:
+        """The finding; its row is the session's next."""
+        return Instance(
+            NAME, self.queue, self.group, self.message, self.index, f"session {self.session}", self.run
+        )
+
+
+class Served(NamedTuple):
+    """What some rows know of an idle time: how many more deliveries than answers came before it, and the first message that waited through it."""
+
+    held: int
+    waiting: tuple[int, int, str | None, int] | None
+    """Row and time (ns) of its ``ok``, its group, its id."""
+
+
+def activity(rows: Rows, bound_ns: int) -> Activity:
+    """Of the sessions in these rows."""
+    f, type_ = rows.f, rows.type
+    anyway = np.isin(f.codes, [f.code(name) for name in ("deliver", "ack", "nack", "disconnect")])
+    asked = (f.codes == f.code("unsubscribe")) & (type_.codes == type_.code("invoke"))
+    joined = (f.codes == f.code("subscribe")) & (type_.codes == type_.code("ok"))
+    at = np.flatnonzero((anyway | asked | joined) & (rows.process >= 0))
+    session = rows.session[at]
+    at, session = at[session != NONE], session[session != NONE]
+    if not len(at):
+        return Activity(*[np.zeros(0, dtype=np.int64)] * len(Activity.__slots__))
+    slot = rows.time[at] // bound_ns
+    start = int(slot.min())
+    size, width = int(slot.max()) - start + 1, int(session.max()) + 1
+    cell = (rows.run[at] * width + session) * size + (slot - start)
+    cells = int(cell.max()) + 1
+    if cells > max(1 << 20, 4 * len(at)):  # few of many: number those that occur
+        used, cell = np.unique(cell, return_inverse=True)
+        cells = len(used)
+    low, high = first(cell, at, cells), last(cell, at, cells)
+    low, high = low[low != NONE], high[high != NONE]
+    return Activity(
+        rows.run[low], rows.session[low], rows.index[low], rows.time[low], rows.index[high], rows.time[high]
+    )  # fmt: skip
+
+
+def idle(known: Iterable[Activity], control: Rows, places: Places, ends: Ends, bound_ns: int) -> list[Idle]:
+    """Who had nothing to do for longer than the bound, after its subscription was confirmed and before it ended."""
+    some = list(known)
+    run, session, low, low_ns, high, high_ns = (
+        concatenate([getattr(one, name) for one in some]) for name in Activity.__slots__
+    )
+    order = np.lexsort((low, session, run))
+    run, session, low, low_ns, high, high_ns = (
+        column[order] for column in (run, session, low, low_ns, high, high_ns)
+    )
+    joined = (control.f.codes == control.f.code("subscribe")) & (
+        control.type.codes == control.type.code("ok")
+    )
+    at = np.flatnonzero(joined & (control.process >= 0))
+    whose = control.session[at]
+    first_of: dict[tuple[int, int], int] = {}
+    for n, key in zip(at.tolist(), zip(control.run[at].tolist(), whose.tolist(), strict=True), strict=True):
+        first_of.setdefault(key, n)
+    same = (run[1:] == run[:-1]) & (session[1:] == session[:-1])
+    pauses = np.flatnonzero(same & (low_ns[1:] - high_ns[:-1] > bound_ns))
+    ended = ends.sessions.find("ended", run[pauses], session[pauses])
+    found = []
+    for n, end in zip(pauses.tolist(), ended.tolist(), strict=True):
+        row = first_of.get((int(run[n]), int(session[n])))
+        if row is None or control.index[row] > high[n] or (end != NONE and end <= high[n]):
+            continue
+        code = control.broker.codes[row]
+        queue = places.named[control.place[row]][1]
+        if code >= 0 and queue is not None:
+            found.append(
+                Idle(
+                    int(run[n]), int(session[n]), queue, control.broker.values[code], int(high[n]), int(high_ns[n]),
+                    int(low[n + 1]), int(low_ns[n + 1]),
+                )
+            )  # fmt: skip
+    return sorted(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """Messages of known whereabouts that waited for longer than the bound: who took them (a place in ``brokers``) when, and until which row they waited."""
+
+    brokers: Sequence[str]
+    place: Numbers
+    message: Numbers
+    taker: Numbers
+    ok: Numbers
+    ok_ns: Numbers
+    until: Numbers
+
+
+class Serving:
+    """What one part knows of each idle time; ``add`` every slice of it first."""
+
+    def __init__(
+        self, places: Places, wanted: Sequence[Idle], ends: Ends, deaths: Deaths, bound_ns: int
+    ) -> None:
+        self._places, self._wanted, self._ends, self._deaths = places, wanted, ends, deaths
+        self._bound_ns = bound_ns
+        self._run, self._session, self._after, self._before, self._begin, self._end = (
+            np.array([getattr(one, name) for one in wanted], dtype=np.int64)
+            for name in ("run", "session", "after", "before", "begin", "end")
+        )
+        self._held = np.zeros(len(wanted), dtype=np.int64)
+        self._got: dict[int, dict[int, int]] = {}
+        self._waiting: list[_Waiting] = []
+
+    def add(self, rows: Rows) -> None:
+        """One slice, of whole messages."""
+        if not self._wanted:
+            return
+        whose = self._run, self._session, self._after
+        self._held += _up_to(rows, rows.of(DELIVER), *whose)
+        answers = rows.of(ACK_OK, NACK_OK)
+        self._held -= _up_to(rows, answers[rows.transaction[answers] == NONE], *whose)
+        _who(rows, self._places, self._got)
+        self._waiting.append(_waiting(rows, self._deaths, self._bound_ns))
+
+    def served(self) -> list[Served]:
+        """In the order of ``wanted``."""
+        best: list[tuple[int, int, str | None, int] | None] = [None] * len(self._wanted)
+        for some in self._waiting:
+            for place, taker in sorted(set(zip(some.place.tolist(), some.taker.tolist(), strict=True))):
+                here = np.flatnonzero((some.place == place) & (some.taker == taker))
+                self._look(some, here, place, some.brokers[taker], best)
+        return [Served(int(held), found) for held, found in zip(self._held, best, strict=True)]
+
+    def _look(
+        self, some: _Waiting, here: Numbers, place: int, broker: str,
+        best: list[tuple[int, int, str | None, int] | None],
+    ) -> None:  # fmt: skip
+        """Of each idle time the first of these messages, all of one place and taker, that waited through it."""
+        run, queue, group = self._places.named[place]
+        near = [
+            n
+            for n, one in enumerate(self._wanted)
+            if one.run == run and one.queue == queue and self._deaths.of_one_node(run, broker, one.broker)
+        ]
+        if not near:
+            return
+        mine = np.array(near)
+        here = here[np.argsort(some.ok[here], kind="stable")]
+        longest = np.maximum.accumulate(some.until[here])
+        at = np.searchsorted(longest, self._before[mine], "left")
+        m = here[np.minimum(at, len(here) - 1)]
+        known = (at < len(here)) & (
+            self._end[mine] - np.maximum(some.ok_ns[m], self._begin[mine]) > self._bound_ns
+        )
+        if group is not None:
+            known &= _free(
+                self._got.get(place, {}), run, self._ends, self._session[mine], self._after[mine], self._before[mine]
+            )  # fmt: skip
+        for n, which in zip(mine[known].tolist(), m[known].tolist(), strict=True):
+            found = (int(some.ok[which]), int(some.ok_ns[which]), group, int(some.message[which]))
+            known_best = best[n]
+            if known_best is None or found[0] < known_best[0]:
+                best[n] = found
+
+
+def _up_to(rows: Rows, at: Numbers, runs: Numbers, sessions: Numbers, after: Numbers) -> Numbers:
+    """How many of these rows each session has up to and with its row ``after``."""
+    session = rows.session[at]
+    at, session = at[session != NONE], session[session != NONE]
+    numbers, which = np.unique(
+        np.stack([np.concatenate([rows.run[at], runs]), np.concatenate([session, sessions])]), axis=1, return_inverse=True
+    )  # fmt: skip
+    del numbers
+    which = which.ravel().astype(np.int64)
+    place = np.sort((which[: len(at)] << _BITS) | rows.index[at])
+    mine = which[len(at) :]
+    return np.searchsorted(place, (mine << _BITS) | after, "right") - np.searchsorted(place, mine << _BITS)
+
+
+def _who(rows: Rows, places: Places, got: dict[int, dict[int, int]]) -> None:
+    """Add which sessions got any of each group, and when first."""
+    at = rows.of(DELIVER)
+    at = at[(rows.session[at] != NONE) & places.grouped()[rows.place[at]]]
+    session = rows.session[at]
+    order = np.lexsort((rows.index[at], session, rows.place[at]))
+    at, session = at[order], session[order]
+    one = segments(rows.place[at], session)
+    new = np.flatnonzero(np.concatenate(([True], one[1:] != one[:-1]))) if len(one) else one
+    for n in new.tolist():
+        mine = got.setdefault(int(rows.place[at[n]]), {})
+        index = int(rows.index[at[n]])
+        mine[int(session[n])] = min(index, mine.get(int(session[n]), index))
+
+
+def _free(
+    got: Mapping[int, int], run: int, ends: Ends, sessions: Numbers, after: Numbers, before: Numbers
+) -> Flags:
+    """Of each idle time whether no other session that was there had got any of the group."""
+    whose = np.array(list(got), dtype=np.int64)
+    since = np.array(list(got.values()), dtype=np.int64)
+    over = ends.sessions.find("over", np.full(len(whose), run, dtype=np.int64), whose)
+    over = np.maximum(np.where(over == NONE, FOREVER, over), since)
+    there = np.searchsorted(np.sort(since), before, "left") - np.searchsorted(np.sort(over), after, "right")
+    own = np.array([got.get(session, FOREVER) for session in sessions.tolist()], dtype=np.int64)
+    result: Flags = there == (own < before)
+    return result
+
+
+def _waiting(rows: Rows, deaths: Deaths, bound_ns: int) -> _Waiting:
+    size = rows.messages
+    sends, oks, delivers, stores = rows.of(SEND_INVOKE), rows.of(SEND_OK), rows.of(DELIVER), rows.of(BROWSE)
+    stores = stores[rows.value.codes[stores] == rows.value.code("main")]
+    codes = rows.broker.codes.astype(np.int64)
+    alone = np.ones(size, dtype=bool)
+    alone[rows.id[sends[rows.transaction[sends] != NONE]]] = False
+    ok, ok_ns = (first(rows.id[oks], column[oks], size) for column in (rows.index, rows.time))
+    taker = first(rows.id[oks], codes[oks], size)
+    given, given_ns = (first(rows.id[delivers], column[delivers], size) for column in (rows.index, rows.time))
+    giver = np.where(
+        given == NONE, first(rows.id[stores], codes[stores], size), first(rows.id[delivers], codes[delivers], size)
+    )  # fmt: skip
+    until = np.where(given == NONE, FOREVER, given)
+    where = alone & (ok != NONE) & (taker >= 0) & (giver >= 0) & (rows.message[rows.first_row] != NONE)
+    at = np.flatnonzero(where & ((given == NONE) | (given_ns - ok_ns > bound_ns)))
+    pairs = np.column_stack([rows.run[rows.first_row[at]], taker[at], giver[at]])
+    kinds, which = np.unique(pairs, axis=0, return_inverse=True)
+    near = np.array(
+        [
+            deaths.of_one_node(run, rows.broker.values[one], rows.broker.values[other])
+            for run, one, other in kinds.tolist()
+        ],
+        dtype=bool,
+    )
+    at = at[near[which.ravel()]] if len(at) else at
+    place = rows.place[rows.first_row[at]].astype(np.int64)
+    return _Waiting(
+        rows.broker.values, place, rows.message[rows.first_row[at]], taker[at], ok[at], ok_ns[at], until[at]
+    )
+
+
+def hungers(wanted: Sequence[Idle], parts: Sequence[Sequence[Served]]) -> list[Hunger]:
+    """Who held nothing, and what waited for it, by what all parts know."""
+    found = []
+    for n, one in enumerate(wanted):
+        some = [part[n] for part in parts]
+        waiting = min((s.waiting for s in some if s.waiting is not None), default=None)
+        if waiting is not None and sum(s.held for s in some) == 0:
+            ok, ok_ns, group, message = waiting
+            found.append(
+                Hunger(
+                    one.run, one.before, one.session, one.queue, group, message, ok, max(one.begin, ok_ns), one.end,
+                    one.after,
+                )
+            )  # fmt: skip
+    return sorted(found, key=lambda hunger: (hunger.run, hunger.index))
