@@ -306,6 +306,23 @@ def test_clients_speak_stomp_over_tls_with_bodies_larger_than_any_buffer(tmp_pat
     asyncio.run(scenario())
 
 
+def test_of_too_many_handshakes_the_oldest_gives_way(tmp_path):
+    authority = Authority(tmp_path)
+
+    async def scenario():
+        async with broker(**{"key-store-path": str(authority.store("broker"))}) as port:
+            idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(256)]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context(authority))
+            writer.write(CONNECT)
+            assert (await said(reader)).startswith(b"CONNECTED\n")
+            async with asyncio.timeout(5):
+                assert await idle[0][0].read() == b""
+            for _, one in [*idle, (reader, writer)]:
+                one.close()
+
+    asyncio.run(scenario())
+
+
 def test_with_need_client_auth_only_clients_with_a_certificate_come_in(tmp_path, caplog):
     authority, foreign = Authority(tmp_path), Authority(tmp_path, "foreign")
     stores = {"key-store-path": str(authority.store("broker")), "trust-store-path": str(authority.trust)}
