@@ -251,6 +251,7 @@ ANOMALIES: Final = (
     ),
     Anomaly(
         name="starved",
+        columns=("session", "broker"),
         rule="A consumer that holds nothing must get what waits for it within the bound.",
         words="{key} got none of what waited for it from {begin} to {end} with {faults} in force: {message} ({place}) waited all the time",
         excusable=True,

@@ -559,8 +559,13 @@ def _hole(rows: int, ask: Spans) -> Breakage:
         width = max(1, -(-width // _SPANS))
 
 
-def of_tables(messages: pa.Table, control: pa.Table) -> Breakage | None:
-    """A whole history, its rows with messages and the others; what is confined, too."""
+def by_subject(confined: Iterable[Breakage]) -> list[Breakage]:
+    """The first of each."""
+    return list({one.of: one for one in reversed(list(confined))}.values())[::-1]
+
+
+def of_tables(messages: pa.Table, control: pa.Table) -> tuple[Breakage | None, list[Breakage]]:
+    """Of a whole history, its rows with messages and the others: what breaks its form, and what is confined."""
     step = step_of(len(messages) + len(control))
     places = Places()
     carried = of_part(from_table(messages, places), places, step, keys=False)
@@ -569,7 +574,7 @@ def of_tables(messages: pa.Table, control: pa.Table) -> Breakage | None:
         np.concatenate([numbers_of(some.combine_chunks(), "index") for some in (messages, control)])
     )
     whole = of_whole([carried, look], lambda low, width, count: [spans(index, low, width, count)])
-    return whole or next(iter(confined), None)
+    return whole, confined
 
 
 def of_schema(schema: pa.Schema, required: Iterable[str]) -> str:

@@ -97,6 +97,13 @@ class Facts:
                 windows.append((here["time_high"], None if after is None else after["time_low"]))
         return [(begin, end) for begin, end in windows if end is None or end > begin]
 
+    def forget(self, subject: str) -> None:
+        """Rows of a subject of which one says nothing sensible: nothing is claimed by the others."""
+        if subject == "roles":
+            self.roles, self.takeovers, self.replication = [], [], []
+        elif subject == "views":
+            self.views = []
+
     def count(self, f: str, type_: str) -> int:
         """Rows of that operation and type."""
         return self.census.get(f, {}).get(type_, 0)

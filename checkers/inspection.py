@@ -7,19 +7,21 @@ nothing is read twice; of a history that is broken no answer of a rule is used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
 from checkers import breakage, part
+from checkers.anomaly import rank
 from checkers.breakage import Breakage, Look, Subject
 from checkers.rows import numbers_of
 from checkers.source import HistoryError, Source
 
 NOT_JUDGED: Final[Mapping[Subject, frozenset[str]]] = {
-    "roles": frozenset({"split-brain", "double-takeover", "zombie", "resurrected"}),
-    "faults": frozenset({"unavailable"}),
+    "roles": frozenset({"split-brain", "double-takeover", "zombie", "resurrected", "starved"}),
+    "faults": frozenset({"unavailable", "starved"}),
     "phases": frozenset({"unavailable", "not-recovered"}),
     "stores": frozenset({"lost", "stuck", "resurrected"}),
     "views": frozenset({"diverged"}),
@@ -27,21 +29,29 @@ NOT_JUDGED: Final[Mapping[Subject, frozenset[str]]] = {
 """What takes the control rows of a subject to be told: as a finding, or as its excuse."""
 
 
+@dataclass(frozen=True, slots=True)
+class Confined:
+    """A control row that spoils what is told of its subject and nothing else; ``line`` names file, row and cause."""
+
+    of: Subject
+    line: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(sorted(NOT_JUDGED[self.of], key=rank))} cannot be judged: {self.line}"
+
+
 class Inspection:
-    """Of one history. ``confined``: control rows that spoil what is told of their subject and nothing else."""
+    """Of one history. ``confined`` has the first such row of each subject."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self.step = breakage.step_of(source.rows)
-        self._control, self.confined = breakage.of_control(source.control, self.step, source.lacking)
+        self._control, confined = breakage.of_control(source.control, self.step, source.lacking)
+        self.confined = [Confined(one.of, self._line(one)) for one in breakage.by_subject(confined)]
         if self._control.broken is not None and not self._control.broken.follows:
-            raise self.error(self._control.broken)
+            raise HistoryError(self._line(self._control.broken))
 
-    def error(self, broken: Breakage) -> HistoryError:
-        """The one line."""
-        return HistoryError(self.line(broken))
-
-    def line(self, broken: Breakage) -> str:
+    def _line(self, broken: Breakage) -> str:
         """File, row and cause."""
         return f"{self._source.holding(broken.index)}: {broken}"
 
@@ -53,7 +63,7 @@ class Inspection:
         keys = {number: [look.keys for look in some] for number, some in looks.items()}
         broken = breakage.of_whole(every, self._spans, lambda: self._spread(keys))
         if broken is not None:
-            raise self.error(broken)
+            raise HistoryError(self._line(broken))
 
     def _spans(self, low: int, width: int, count: int) -> list[breakage.Span]:
         asked = self._source.ask(partial(part.spans, low=low, width=width, count=count))

@@ -40,7 +40,7 @@ from checkers.cause import in_a_line
 from checkers.decide import Window, decide
 from checkers.facts import Facts
 from checkers.findings import Discoveries, compose, told
-from checkers.inspection import NOT_JUDGED, Inspection, looks_of
+from checkers.inspection import NOT_JUDGED, Confined, Inspection, looks_of
 from checkers.instance import Found, Instance, merged
 from checkers.part import Answer, Question
 from checkers.rows import READ, Place, Places, Rows, from_table
@@ -87,13 +87,14 @@ def rows_of(paths: Path | Sequence[Path]) -> int:
 
 @dataclass(slots=True)
 class Bench:
-    """One judging: whom it asks, what could not be judged and why, and how long each step took. ``inspection``: of a history that has not been looked at."""
+    """One judging: whom it asks, what could not be judged and why, and how long each step took. ``inspection``: of a history that has not been looked at; ``confined``: what was seen of each run."""
 
     source: Source
     options: CheckOptions
     row_families: Mapping[str, part.RowFamily] = field(default_factory=lambda: dict(part.ROW_FAMILIES))
     group_families: Mapping[str, part.GroupFamily] = field(default_factory=lambda: dict(part.GROUP_FAMILIES))
     inspection: Inspection | None = None
+    confined: Mapping[int, Sequence[Confined]] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -165,7 +166,7 @@ class Case:
 def judge(source: Source, options: CheckOptions) -> Verdict:
     """As ``check``, for a history that is open already."""
     inspection = Inspection(source)
-    bench = Bench(source, options, inspection=inspection)
+    bench = Bench(source, options, inspection=inspection, confined={0: inspection.confined})
     case = examine(bench)
     if case is None:
         return Verdict(
@@ -175,10 +176,11 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     known = case.known.get(0, Facts())
     found = case.found.get(0, {})
     kinds = told(found, options)
+    bench.unknown += map(str, inspection.confined)
     windows: dict[str, Sequence[Window]] = {"unavailable": case.pauses, starved.NAME: case.hungers}
     decision = decide(kinds, known, options, windows=windows, unknown=bench.unknown)
     if inspection.confined and decision.valid is not False:
-        raise inspection.error(inspection.confined[0])
+        raise HistoryError(inspection.confined[0].line)
     figures = Statistics(rows=source.rows)
     if case.figures is not None:
         figures = statistics.read(source.rows, case.figures, known)
@@ -275,12 +277,10 @@ def examine(bench: Bench) -> Case | None:
     case.figures = statistics.merged(given["statistics"])
     for (run, f, type_), count in case.figures.census.items():
         facts.add_census(case.known[run], f, type_, count)
-    case.found = {
-        run: {name: found for name, found in some.items() if name not in unheard}
-        for run, some in case.found.items()
-    }
-    if "unavailable" in unheard:
-        case.pauses = []
+    for run, some in case.found.items():
+        case.found[run] = {name: found for name, found in some.items() if name not in unheard[run]}
+    case.pauses = [pause for pause in case.pauses if "unavailable" not in unheard[pause.run]]
+    case.hungers = [hunger for hunger in case.hungers if starved.NAME not in unheard[hunger.run]]
     return case
 
 
@@ -292,35 +292,28 @@ def _untold(source: Source) -> dict[str, list[str]]:
     return {name: columns for name, columns in lacking.items() if columns}
 
 
-def _begin(bench: Bench) -> tuple[Case, frozenset[str]]:
-    """What the control rows say, and so what must be asked of the others; and what cannot be told, because some of them say nothing sensible."""
+def _begin(bench: Bench) -> tuple[Case, dict[int, set[str]]]:
+    """What the control rows say, and so what must be asked of the others; and by run what cannot be told, because some of them say nothing sensible."""
     source = bench.source
-    confined = [] if bench.inspection is None else bench.inspection.confined
-    unheard: set[str] = set(_untold(source))
-    for broken in {one.of: one for one in reversed(confined)}.values():
-        assert bench.inspection is not None
-        unheard |= NOT_JUDGED[broken.of]
-        names = ", ".join(sorted(NOT_JUDGED[broken.of], key=rank))
-        bench.unknown.append(f"{names} cannot be judged: {bench.inspection.line(broken)}")
+    untold = set(_untold(source))
 
     def attempt(subject: Subject, work: Callable[[], Result], otherwise: Result) -> Result:
-        if any(one.of == subject for one in confined):
-            return otherwise
         result = bench.attempt(subject, work)
         if result is None:
-            unheard.update(NOT_JUDGED[subject])
+            untold.update(NOT_JUDGED[subject])
         return otherwise if result is None else result
 
     known = bench.attempt("facts", lambda: facts.read(source.control, source.last_ns))
     if known is None:
         known = {run: Facts(last_ns=last) for run, last in source.last_ns.items()}
-        unheard.update(*NOT_JUDGED.values())
-    if any(one.of == "roles" for one in confined):
-        for some in known.values():
-            some.roles, some.takeovers, some.replication = [], [], []
+        untold.update(*NOT_JUDGED.values())
+    for run, confined in bench.confined.items():
+        for one in confined:
+            known[run].forget(one.of)
     case = attempt("roles", lambda: _reigns(known), Case(known, {}, {}, []))
     case.divergences = attempt("views", lambda: _divergences(known), {})
-    return case, frozenset(unheard)
+    spoilt = {run: [NOT_JUDGED[one.of] for one in some] for run, some in bench.confined.items()}
+    return case, {run: untold.union(*spoilt.get(run, ())) for run in known}
 
 
 def _reigns(known: Mapping[int, Facts]) -> Case:

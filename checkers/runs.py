@@ -22,9 +22,10 @@ from pyspark.sql import SparkSession
 
 from checkers import findings
 from checkers.availability import Pause
-from checkers.breakage import of_schema, of_tables
+from checkers.breakage import by_subject, of_schema, of_tables
 from checkers.decide import Decision, Window, decide
 from checkers.facts import Facts
+from checkers.inspection import Confined
 from checkers.instance import Found
 from checkers.judge import Bench, Case, examine
 from checkers.schema import OLDER, SCHEMA, completed
@@ -79,10 +80,12 @@ class _Opening:
     control: bytes
     last_ns: Mapping[int, int]
     damaged: Mapping[int, str]
+    confined: Mapping[int, Sequence[Confined]]
 
 
 def _open(part: RunsPart) -> _Opening:
     tables, last_ns, damaged = [RUNS_SCHEMA.empty_table()], {}, {}
+    confined: dict[int, list[Confined]] = {}
     for file in part.files:
         try:
             table = _read(file.path)
@@ -95,17 +98,18 @@ def _open(part: RunsPart) -> _Opening:
             continue
         messages = with_messages(table)
         few = table.filter(pc.invert(messages))
-        broken = of_tables(table.filter(messages).drop_columns(RUN), few.drop_columns(RUN))
+        broken, bad = of_tables(table.filter(messages).drop_columns(RUN), few.drop_columns(RUN))
         if broken is not None:
             damaged[file.run] = f"{file.path}: {broken}"
             continue
+        confined[file.run] = [Confined(one.of, f"{file.path}: {one}") for one in by_subject(bad)]
         last_ns[file.run] = pc.max(table["time"]).as_py() or 0
         tables.append(completed(few, RUNS_SCHEMA).cast(RUNS_SCHEMA).replace_schema_metadata(None))
     control = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, control.schema, options=_COMPRESSION) as writer:
         writer.write_table(control)
-    return _Opening(sink.getvalue().to_pybytes(), last_ns, damaged)
+    return _Opening(sink.getvalue().to_pybytes(), last_ns, damaged, confined)
 
 
 def _problem(table: pa.Table, file: RunFile) -> str:
@@ -126,10 +130,12 @@ class RunsSource(SparkSource):
         super().__init__(spark, RUNS_SCHEMA.empty_table(), {}, 0)
         openings = self._ask(_open)
         self.damaged: dict[int, str] = {}
+        self.confined: dict[int, Sequence[Confined]] = {}
         last_ns: dict[int, int] = {}
         for opening in openings.values():
             last_ns |= opening.last_ns
             self.damaged |= opening.damaged
+            self.confined |= opening.confined
         readable = [file for file in files if file.run not in self.damaged]
         self._parts = tuple(_parts(readable))
         self.last_ns = last_ns
@@ -186,7 +192,7 @@ def judge_runs(
     ``options`` are what all of them promised; ``expecting_faults`` are the runs whose schedule had any. No rule raises: what failed makes every
     run unknown in which nothing else was found.
     """
-    bench = Bench(source, options)
+    bench = Bench(source, options, confined=source.confined)
     case = examine(bench) or Case({}, {}, {}, [])
     expecting = frozenset(expecting_faults)
     pauses: dict[int, list[Pause]] = defaultdict(list)
@@ -201,7 +207,12 @@ def judge_runs(
         promised = msgspec.structs.replace(options, expect_faults=run in expecting)
         found = findings.told(case.found.get(run, {}), options)
         windows: dict[str, Sequence[Window]] = {"unavailable": pauses[run], NAME: hungers[run]}
-        decision = decide(found, known, promised, windows=windows, unknown=bench.unknown)
+        confined = source.confined.get(run, ())
+        unknown = [*bench.unknown, *map(str, confined)]
+        decision = decide(found, known, promised, windows=windows, unknown=unknown)
+        if confined and decision.valid is not False:
+            source.damaged[run] = confined[0].line
+            continue
         judged[run] = Judged(
             found={name: found[name] for name in decision.severities},
             decision=decision,

@@ -223,6 +223,24 @@ def test_a_broken_history_is_told_by_row_and_spoils_no_other(swept, copy):
     assert others == table_of(store)["runs"][1:]
 
 
+def test_a_bad_row_of_control_spoils_what_it_is_about_and_no_other_run(swept, copy):
+    _, store = swept
+    for number in range(2):
+        table = pq.read_table(file_of(copy, number))
+        values = table.to_pylist()
+        bad = next(row for row in values if row["process"] == -1)
+        bad["value"] = "no JSON"
+        pq.write_table(pa.Table.from_pylist(values, schema=table.schema), file_of(copy, number))
+    before, after = table_of(store)["runs"], (resume(copy), table_of(copy)["runs"])[1]
+    assert after[2:] == before[2:]
+    for was, now in zip(before[:2], after[:2], strict=True):
+        if was["ended"] == "invalid":
+            assert (now["ended"], now["grave"]) == ("invalid", was["grave"])
+        else:
+            assert now["ended"] == "unknown"
+            assert now["trouble"].endswith("value is not a JSON object: 'no JSON'")
+
+
 def test_a_broken_history_is_graver_than_an_unknown_one():
     ended = {"valid": 3, "invalid": 0, "unknown": 1, "crashed": 0}
     assert sweep.status(ended) == judging.VALID
