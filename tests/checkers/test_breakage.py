@@ -401,13 +401,12 @@ def of_rows(rows: list[Row]) -> breakage.Breakage | None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "nemeses"),
+    ("policy", "nemeses", "workload"),
     [
-        ("replication", ("partition", "kill", "pause")), ("shared-store", ("kill", "nfs-disconnect")), ("ha-database", ("kill", "database-disconnect")),
-        ("multi-instance", ("stop", "kill")), ("standalone", ("kill", "pause")),
+        ("replication", ("partition", "kill", "pause"), "groups"), ("shared-store", ("kill", "nfs-disconnect"), "queue"),
+        ("ha-database", ("kill", "database-disconnect"), "groups"), ("multi-instance", ("stop", "kill"), "queue"), ("standalone", ("kill", "pause"), "groups"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("workload", ["groups", "queue"])
 def test_what_the_harness_records_is_whole_wherever_it_is_killed(policy, nemeses, workload):
     spec = TestSpec(
         name="look", policy=policy, nemeses=nemeses, workload=workload, pairs=1, time_limit_s=4, recovery_bound_s=15, quiet_period_s=0.3,
