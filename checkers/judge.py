@@ -271,7 +271,10 @@ def examine(bench: Bench) -> Case | None:
     )
     case.pauses = pauses or []
     case.add_instances([pause.instance() for pause in case.pauses], examples)
-    case.hungers = bench.attempt("starved", lambda: _hungers(source, question, given["starved"])) or []
+    if starved.NAME in bench.row_families and not any(
+        starved.NAME in answer.failed for answer in answers.values()
+    ):
+        case.hungers = bench.attempt("starved", lambda: _hungers(source, question, given["starved"])) or []
     case.add_instances([hunger.instance() for hunger in case.hungers], examples)
     case.add_instances(availability.not_recovered(phases, given["recovery"]), examples)
     case.figures = statistics.merged(given["statistics"])
