@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from harness.scenarios.seen import Seen
+from harness.scenarios.seen import HEAL, Seen
 
 
 class Expectation(Protocol):
@@ -175,6 +175,26 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
         return f"{moved} messages were delivered by another broker"
 
 
+class Resumed(msgspec.Struct, frozen=True, kw_only=True):
+    """Producers that began at a broker have at least so many sends taken by others before the healing: whoever has its messages serves its clients, too."""
+
+    of: str
+    least: int = 1
+
+    def __str__(self) -> str:
+        return f"at least {self.least} sends of {self.of}'s producers taken by others"
+
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
+        began: dict[int, str] = {}
+        heal = seen.moments.get(HEAL, math.inf)
+        found = 0
+        for row in seen.taken.values():
+            home = began.setdefault(row["producer"], row["broker"])
+            found += home == self.of != row["broker"] and row["time"] < heal
+        return "" if found >= self.least else f"{found} sends of {self.of}'s producers were taken by others"
+
+
 class Says(msgspec.Struct, frozen=True):
     """A line in the log of a broker (of any, if None) that matches, at least once or exactly ``times``."""
 
@@ -197,23 +217,23 @@ class Says(msgspec.Struct, frozen=True):
 
 
 class Before(msgspec.Struct, frozen=True):
-    """A line of one broker's log comes before one of another's; both are said. Their clocks must agree."""
+    """A line of one broker's log comes before one of another's (of any, if None); both are said. Their clocks must agree."""
 
     broker: str
     pattern: str
-    other: str
+    other: str | None
     then: str
 
     def __str__(self) -> str:
-        return f'{self.broker} says "{self.pattern}" before {self.other} says "{self.then}"'
+        return f'{self.broker} says "{self.pattern}" before {self.other or "another"} says "{self.then}"'
 
     def wrong(self, seen: Seen) -> str:
         """As Expectation's."""
         first, second = seen.said(self.broker, self.pattern), seen.said(self.other, self.then)
         if not first or not second:
             missing = (self.other, self.then) if first else (self.broker, self.pattern)
-            return f'{missing[0]} never said "{missing[1]}"'
-        return "" if first <= second else f'{self.other} said "{self.then}" first'
+            return f'{missing[0] or "another"} never said "{missing[1]}"'
+        return "" if first <= second else f'{self.other or "another"} said "{self.then}" first'
 
 
 class GoesOn(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from harness.scenarios.expectations import (
     Happens,
     Moved,
     Refuses,
+    Resumed,
     SaidBy,
     Says,
     Takeover,
@@ -88,8 +89,10 @@ def _faults(*faults: Fault) -> Schedule:
     return Schedule(faults=faults)
 
 
-_TAKEN: Final[tuple[Expectation, ...]] = (Takeovers((Takeover("a1"),)), Moved(least=10, of="a1"))
-"""One other broker goes on with what a1 had; a1 stays away, or comes back with nothing."""
+_GONE_ON: Final[tuple[Expectation, ...]] = (Moved(least=10, of="a1"), Resumed(of="a1", least=20))
+"""What a1 had goes on elsewhere, and its clients."""
+_TAKEN: Final[tuple[Expectation, ...]] = (Takeovers((Takeover("a1"),)), *_GONE_ON)
+"""One other broker goes on with it; a1 stays away, or comes back with nothing."""
 
 
 def _at_stake(fault: str) -> tuple[AtStake, ...]:
@@ -107,9 +110,13 @@ _NOBODY_TAKES_OVER: Final = Refuter(
         ),
     ),
 )
+_ANSWERS_ON: Final = Replacement(
+    _LEASE, "return self._loop.time() >= self.renewed + self.expiration_s / 2", "return False"
+)
+_KEEPS: Final = Replacement(_LIFE, "if now >= renewed + 0.75 * whole_s:", "if False:")
 _GOES_ON: Final = (
-    Replacement(_LEASE, "return self._loop.time() >= self.renewed + self.expiration_s / 2", "return False"),
-    Replacement(_LIFE, "if now >= renewed + 0.75 * whole_s:", "if False:"),
+    _ANSWERS_ON,
+    _KEEPS,
     Replacement(_LIFE, "elif now >= renewed + whole_s / 2:", "elif False:"),
 )
 """A broker that answers and serves however old its lease is."""
@@ -251,7 +258,7 @@ SCENARIOS: Final = (
             Takeovers((Takeover("a1"),), of="a1"),
             Happens("member/takeover-begun"),
             Says(None, "the takeover of a1 has begun", 2),
-            Moved(least=10, of="a1"),
+            *_GONE_ON,
         ),
         guards=_at_stake("kill-1"),
         refuter=Refuter(
@@ -403,13 +410,14 @@ SCENARIOS: Final = (
         besides=(
             Takeovers(),
             *map(GoesOn, ("a1", "b1", "c1")),
+            *(Says(name, "expired: the lease was not renewed") for name in ("a1", "b1", "c1")),
             Answers(window=("database-stall-1", "heal:database-stall-1"), after_s=1.5, most=0),
         ),
         guards=_at_stake("database-stall-1"),
         refuter=Refuter(
-            without="a broker serves on, however old its lease is",
+            without="a broker answers until it drops everything, however old its lease is",
             fails="answers and deliveries meanwhile",
-            changes=_GOES_ON,
+            changes=(_ANSWERS_ON,),
         ),
     ),
     Scenario(
@@ -460,13 +468,14 @@ SCENARIOS: Final = (
         schedule=_faults(_fault("database-disconnect", 3.0, None, chance=1.0, committed=0.0)),
         besides=(
             *_TAKEN,
+            Before("a1", "nobody is answered any more", None, "a1 is taken over with"),
             Answers(broker="a1", window=("database-disconnect-1", "heal"), after_s=1.5, most=0),
         ),
         guards=_at_stake("database-disconnect-1"),
         refuter=Refuter(
-            without="a broker serves on, however old its lease is",
-            fails="answers and deliveries meanwhile",
-            changes=_GOES_ON,
+            without="a broker answers nobody without a lease, and drops nothing however old it is",
+            fails='another said "a1 is taken over with" first',
+            changes=(_KEEPS,),
         ),
     ),
 )

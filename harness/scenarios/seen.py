@@ -123,10 +123,13 @@ class Seen:
                 ]
         return lines
 
-    def said(self, broker: str, pattern: str) -> str:
-        """When a broker first said what matches, by its own clock, as its log has it (a time that sorts as text); "" if never."""
+    def said(self, broker: str | None, pattern: str) -> str:
+        """When a broker (any, if None) first said what matches, by its own clock, as its log has it (a time that sorts as text); "" if never."""
         sought = re.compile(pattern)
-        return next((line.split(" ", 1)[0] for line in self.logs.get(broker, ()) if sought.search(line)), "")
+        logs = self.logs.values() if broker is None else (self.logs.get(broker, ()),)
+        return min(
+            (line.split(" ", 1)[0] for lines in logs for line in lines if sought.search(line)), default=""
+        )
 
     def instances(self, finding: str) -> list[Instance]:
         """Every instance of a finding: the verdict names only the first few."""

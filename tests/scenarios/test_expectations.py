@@ -18,6 +18,7 @@ from harness.scenarios.expectations import (
     Moved,
     Refuses,
     Reported,
+    Resumed,
     SaidBy,
     Says,
     Shares,
@@ -172,6 +173,13 @@ def test_a_message_has_moved_that_another_broker_delivers_first():
     assert Moved(least=1, by="c1").wrong(run)
 
 
+def test_producers_resume_where_others_take_what_they_send():
+    run = seen(send(1, "a1"), send(2, "b1"), phase("heal"), send(3, "b1"))
+    assert Resumed(of="a1").wrong(run) == ""
+    assert Resumed(of="a1", least=2).wrong(run) == "1 sends of a1's producers were taken by others"
+    assert Resumed(of="b1").wrong(run) == "0 sends of b1's producers were taken by others"
+
+
 def test_a_line_is_said_by_the_named_broker_as_often_as_it_must_be():
     run = seen(logs={"a1": ["INFO a1 served", "WARNING a1 duplicate node ID"], "a2": ["WARNING duplicate"]})
     assert Says("a1", "duplicate node ID", 1).wrong(run) == ""
@@ -229,6 +237,8 @@ def test_one_broker_says_a_line_before_another_does():
     }
     assert Before("b1", "taken", "a1", "gone").wrong(seen(logs=logs)) == ""
     assert Before("a1", "gone", "b1", "taken").wrong(seen(logs=logs)) == 'b1 said "taken" first'
+    assert Before("a1", "gone", None, "taken").wrong(seen(logs=logs)) == 'another said "taken" first'
+    assert Before("b1", "taken", None, "gone").wrong(seen(logs=logs)) == ""
     assert Before("a1", "dead", "b1", "taken").wrong(seen(logs=logs)) == 'a1 never said "dead"'
     assert Before("a1", "gone", "b1", "begun").wrong(seen(logs=logs)) == 'b1 never said "begun"'
 
