@@ -27,7 +27,7 @@ def configured(node_name, **given):
     spec = specs.build({"policy": "shared-store", **given})
     nodes = system.plan(spec)
     node = next(node for node in nodes if node.name == node_name)
-    listen = {port: Address("127.0.0.1", 1001) for port in node.ports}
+    listen = {port: Address("127.0.0.1", 1001 + n) for n, port in enumerate(node.ports)}
     files = system.files(spec, node, nodes, Layout(etc="etc", data="data", logs="logs"), listen, {})
     return config.validate(tomllib.loads(files["broker.toml"].decode()))
 
