@@ -123,7 +123,7 @@ def test_a_live_without_a_lease_still_has_the_store_when_another_takes_it_over(m
         Fault(kind="kill", start_s=2.0, duration_s=1.0, target="a1"),
         Fault(kind="nfs-disconnect", start_s=5.0, duration_s=8.0, target="a1"),
     )
-    ran = run("SS9", faults, time_limit_s=14.0, rate=15.0)
+    ran = run("SS4-true", faults, time_limit_s=14.0, rate=15.0)
     assert {"split-brain", "double-takeover"} <= ran.grave
     small = shown(ran, "double-takeover")
     (first, life), (second, later) = (
@@ -142,7 +142,7 @@ def test_with_its_lease_it_has_let_go_before():
         Fault(kind="kill", start_s=2.0, duration_s=1.0, target="a1"),
         Fault(kind="nfs-disconnect", start_s=5.0, duration_s=8.0, target="a1"),
     )
-    ran = run("SS9", faults, time_limit_s=14.0, rate=15.0)
+    ran = run("SS4-true", faults, time_limit_s=14.0, rate=15.0)
     assert ran.valid, (ran.grave, ran.trouble)
     assert len(rows_of(ran, "takeover", "broker")) >= 3
 
