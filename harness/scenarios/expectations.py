@@ -78,7 +78,10 @@ class Reported(msgspec.Struct, frozen=True):
 
 
 class Exactly(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding, and of no other messages than these: taken by ``broker``, acknowledged from the first to the second moment of ``window``, ``count`` of them."""
+    """A finding, and of no other messages than these: taken by ``broker``, acknowledged in ``window``, ``count`` of them.
+
+    The window is from when its first fault was asked for to when its second had taken effect: a broker whose kill is under way still answers.
+    """
 
     finding: str
     broker: str | None = None
@@ -114,6 +117,7 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
         if self.window is None:
             return True
         begin, end = (seen.moments.get(moment) for moment in self.window)
+        end = seen.effects.get(self.window[1], end)
         return begin is not None and begin <= time_ns and (end is None or time_ns <= end)
 
 

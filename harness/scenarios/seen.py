@@ -153,6 +153,18 @@ class Seen:
                 found.setdefault(row["value"], row["time"])
         return found
 
+    @functools.cached_property
+    def effects(self) -> Mapping[str, int]:
+        """When each fault was seen to have taken effect (ns), by its label: between being asked for and this it may or may not have."""
+        return {
+            msgspec.json.decode(row["value"])["label"]: row["time"]
+            for row in self.control
+            if row["process"] == NEMESIS
+            and row["type"] != "invoke"
+            and row["value"]
+            and not row["f"].startswith("heal:")
+        }
+
     def between(self, window: tuple[str, str]) -> tuple[float, float]:
         """The moments of a window (ns); not a number where it never began, endless where it never ended."""
         begin, end = (self.moments.get(moment) for moment in window)

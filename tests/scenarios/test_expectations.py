@@ -148,6 +148,12 @@ def test_only_what_was_acknowledged_in_a_window_may_be_lost():
     before = drained(send(1), fault("kill-1"), send(2), fault("destroy-2"))
     assert window.wrong(before) == "lost as well: message 1"
     assert window.wrong(drained(send(1), deliver(1), ack(1))) == "nothing was lost"
+    under_way = [send(1), fault("destroy-2", "info")]
+    assert window.wrong(drained(fault("kill-1"), fault("destroy-2"), *under_way)) == ""
+    assert (
+        window.wrong(drained(fault("kill-1"), fault("destroy-2"), *reversed(under_way)))
+        == "lost as well: message 1"
+    )
 
 
 def test_only_what_a_named_broker_took_may_be_lost_and_only_so_many():

@@ -25,8 +25,8 @@ ON_PROCESSES = (
 )
 """Those that every change is tried with on processes; a nightly run tries all of them (``jepsen-run claims --environment local``)."""
 
-ON_CONTAINERS = ("RP1", "RP3", "RP4", "RP5", "RP11")
-"""Those of which a container test adds most: a kill of a container, a fault that waits for a line of a log, a firewall, a majority, a destroyed volume and brokers that change their roles."""
+ON_CONTAINERS = ("RP1", "RP4", "RP5", "RP11", "HA5")
+"""Those of which a container test adds most: a kill of a container, a firewall, a majority, a destroyed volume and brokers that change their roles, a fault that waits for a line of a log."""
 
 
 @pytest.fixture(scope="session")
