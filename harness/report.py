@@ -194,7 +194,7 @@ def _figures(
     for f, latency in sorted(statistics.latency.items()):
         rows.append((f"latency of {f}", _latency(latency)))
     rows += [
-        (f"recovery from {fault.fault} at {fault.start_s:.1f} s", pauses(fault))
+        (f"recovery from {fault.fault} at {fault.start_s - set_up_s:.1f} s", pauses(fault))
         for fault in statistics.faults
     ]
     rows += [

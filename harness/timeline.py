@@ -103,7 +103,7 @@ def read(history: Path) -> Timeline:
         latencies_ms=_latencies(clients, edges, zero_ns),
         bands=_bands(control, seconds, end_s),
         lanes=_lanes(control, seconds, end_s),
-        phases=[(value, seconds(at)) for value, at in phases],
+        phases=[(value, seconds(at)) for value, at in phases if at >= zero_ns],
     )
 
 

@@ -123,6 +123,7 @@ def test_the_picture_begins_with_the_load_however_long_the_set_up_took(tmp_path)
         clock = Clock()
         recorder = StreamRecorder(tmp_path, clock)
         told = {"broker": "a1", "node_id": "n"}
+        recorder.event(HARNESS, "info", "phase", value="deploy")
         recorder.event(MONITOR, "info", "role", **told, role="starting", time_low=0, time_high=0)
         clock.now = 220 * SECOND
         recorder.event(
@@ -138,6 +139,7 @@ def test_the_picture_begins_with_the_load_however_long_the_set_up_took(tmp_path)
     read = timeline.read(tmp_path / partition.DIRECTORY)
     assert (read.set_up_s, read.end_s) == (221.0, 30.0)
     assert [span.role for span in read.lanes["a1"]] == ["live"]
+    assert read.phases == [("load", 0.0), ("end", 30.0)]
     svg = ET.fromstring(figure.draw(read))
     ticks = [
         text.text for text in svg.iter("{http://www.w3.org/2000/svg}text") if str(text.text).endswith(" s")
