@@ -76,7 +76,7 @@ def test_a_broker_that_cannot_unmask_its_password_ends_with_one_line_that_names_
                 "message-load-balancing": "OFF",
             },
             "ha-policy": {policy: section},
-            "database-store": {"url": "postgresql://db/x", "password": mask("secret-word", KEY)},
+            "database-store": {"url": "postgresql://db/x", "user": "u", "password": mask("secret-word", KEY)},
         }
     )
 

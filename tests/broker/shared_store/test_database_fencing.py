@@ -16,8 +16,12 @@ CUT_OFF = named("SS3-cut-off")
 PAUSED = named("SS3-pause")
 
 
+QUICK = {"hold_s": None, "prefetch": None, "operation_timeout_s": 5.0}
+"""Clients that have answers while the store is away, and ask for none that need no store."""
+
+
 def run(scenario, seed=1, faults=None, **changes):
-    spec = msgspec.structs.replace(scenario.spec, **{"seed": seed, "rate": 20.0, **changes})
+    spec = msgspec.structs.replace(scenario.spec, **{"seed": seed, "rate": 20.0, **QUICK, **changes})
     return simulate(spec, scenario.schedule if faults is None else Schedule(faults=faults))
 
 
