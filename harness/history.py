@@ -237,7 +237,7 @@ def recover(store: Path) -> list[Path]:
         InfrastructureError: no space for the Parquet files.
     """
     stream = store / STREAM
-    files = partition.complete_files(store)
+    files = partition.complete_files(store, certain=not stream.is_file())
     if files is None:
         if not stream.is_file():
             raise UsageError(

@@ -87,11 +87,19 @@ def file_number(queue: str, group: str | None, producer: int | None, parts: int)
     return int(((of_queue + (producer or 0) * _PRODUCER_STRIDE) >> 8) % parts)
 
 
-def complete_files(store: Path) -> list[Path] | None:
-    """The Parquet files of a complete history; None if there is none (yet). Raises UsageError for one of another version, and for files that are not of it."""
+def complete_files(store: Path, *, certain: bool = False) -> list[Path] | None:
+    """The Parquet files of a complete history; None if there is none (yet).
+
+    ``certain``: nothing could complete it, so what is not as its marker says is an error, too. Raises UsageError for that, for a history of another
+    version, and for files that are not of it.
+    """
     directory = store / DIRECTORY
     try:
-        marker = msgspec.json.decode((directory / MARKER).read_bytes(), type=Marker)
+        content = (directory / MARKER).read_bytes()
+    except OSError:
+        return None
+    try:
+        marker = msgspec.json.decode(content, type=Marker)
         if marker.version != VERSION:
             raise UsageError(
                 f"{directory / MARKER}: the history is of version {marker.version}, and this reads version {VERSION}"
@@ -101,9 +109,17 @@ def complete_files(store: Path) -> list[Path] | None:
             raise UsageError(f"{directory / strange[0]} is not of this history: {MARKER} does not name it")
         files = [directory / name for name in marker.files]
         for file, rows in zip(files, marker.files.values(), strict=True):
-            if pq.read_metadata(file).num_rows != rows:
+            there = pq.read_metadata(file).num_rows
+            if there != rows:
+                if certain:
+                    raise UsageError(
+                        f"{file} has {there:,} rows, and {MARKER} says {rows:,}: rows are missing or were added"
+                    )
                 return None
-    except (OSError, msgspec.MsgspecError, pa.ArrowException):
+    except (OSError, msgspec.MsgspecError, pa.ArrowException) as error:
+        if certain:
+            where = directory / MARKER if isinstance(error, msgspec.MsgspecError) else file
+            raise UsageError(f"{where} cannot be read: {' '.join(str(error).split())}") from None
         return None
     return files
 

@@ -114,3 +114,25 @@ def test_a_part_file_that_is_there_twice_is_refused(batch, capsys):
     shutil.copy(part, part.with_name("part-00007.parquet"))
     status, _, err = check(capsys, str(batch / "a"))
     assert (status, err) == (254, f"jepsen-run: {part.with_name('part-00007.parquet')} is not of this history: {partition.MARKER} does not name it\n")  # fmt: skip
+
+
+def test_files_that_are_not_as_their_marker_says_are_named(batch, capsys):
+    part = part_of(batch / "a")
+    marker = part.with_name(partition.MARKER)
+    rows = pq.read_table(part)
+    pq.write_table(rows.slice(10), part)
+    said = [check(capsys, str(batch / "a"))]
+    part.write_bytes(b"no Parquet")
+    said.append(check(capsys, str(batch / "a")))
+    part.unlink()
+    said.append(check(capsys, str(batch / "a")))
+    marker.write_text("{")
+    said.append(check(capsys, str(batch / "a")))
+    assert [(status, len(err.splitlines())) for status, _, err in said] == [(254, 1)] * 4
+    few = f"{part} has {len(rows) - 10} rows, and {partition.MARKER} says {len(rows)}: rows are missing or were added"
+    for (_, _, err), words in zip(
+        said,
+        (few, f"{part} cannot be read", f"{part} cannot be read", f"{marker} cannot be read"),
+        strict=True,
+    ):
+        assert err.startswith(f"jepsen-run: {words}")
