@@ -64,6 +64,7 @@ BEYOND: Final[Mapping[str, str]] = {
     "disk-error": "a broker that ends itself leaves its pair to a restart in any order (RP13)",
     "disk-full": "as disk-error",
     "clock-rate": "votes and leases measure time: clocks that run apart are not promised to be survived",
+    "reconfigure": "an administrator does it to brokers that are down, in an order that he chooses (RP17)",
 }
 """Kinds that a bounded search takes only when they are named, and why."""
 
