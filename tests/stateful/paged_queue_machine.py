@@ -13,7 +13,7 @@ ROOM = 1400
 
 
 class PagedQueueMachine(QueueMachine):
-    MEMORY = {"max-size-bytes": ROOM, "page-size-bytes": 1024}
+    MEMORY = {"max-size-bytes": ROOM}
 
     @rule(group=st.sampled_from(GROUPS), count=st.integers(4, 9), then=afterwards)
     def flood(self, group, count, then):
