@@ -230,7 +230,7 @@ ANOMALIES: Final = (
         name="zombie",
         columns=("broker", "node_id", "role", "time_low", "time_high"),
         rule="A broker that has been replaced must not answer any more.",
-        words="{key} acknowledged {answered} at {when}, asked after {fenced}",
+        words="{key} {answered} at {when}, {asked} after {fenced}",
         follows_two_lives=True,
         evidence=Evidence(control=("role", "takeover", "phase")),
     ),

@@ -47,9 +47,6 @@ def _life(r: Row) -> int | None:
     return int(text) if text.isascii() and text.isdigit() else None
 
 
-_NO_PROMISE = ("deliver", "connect")
-
-
 def split_brains(rows: Sequence[Row]) -> Iterator[Instance]:
     """Two brokers, one node ID, certainly live at one moment."""
     last = max((r["time"] for r in rows), default=0)
@@ -135,18 +132,29 @@ def divergences(rows: Sequence[Row]) -> Iterator[Instance]:
                 yield Instance("diverged", None, None, None, late["index"], thing)
 
 
+def _what(r: Row) -> tuple[Any, ...]:
+    return r.get("queue"), r.get("group"), r.get("message")
+
+
 def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
-    """An operation answered ``ok`` by a broker, invoked after another was certainly live in its place, or had certainly taken it over."""
+    """An operation answered ``ok`` by a broker, invoked after another was certainly live in its place, or had certainly taken it over.
+
+    Or a message delivered by it whose send was invoked only then.
+    """
     all_reigns = reigns(rows)
     taken = takeovers(rows)
     roles = [r for r in rows if r["process"] == MONITOR and r["f"] == "role"]
     latest: dict[tuple[Any, ...], Row] = {}
+    sent: dict[Any, Row] = {}
     for r in rows:
         if r["type"] == "invoke":
             latest[r["process"], r["f"], r.get("message")] = r
-        if r["process"] < 0 or r["type"] != "ok" or r["f"] in _NO_PROMISE or r.get("broker") is None:
+        if r["f"] == "send" and r["type"] == "invoke":
+            sent.setdefault(_what(r), r)
+        if r["process"] < 0 or r["type"] != "ok" or r["f"] == "connect" or r.get("broker") is None:
             continue
-        asked = latest.get((r["process"], r["f"], r.get("message")))
+        question = latest.get((r["process"], r["f"], r.get("message")))
+        asked = sent.get(_what(r)) if r["f"] == "deliver" else question
         if asked is None:
             continue
         own = [reign for reign in all_reigns if reign.broker == r["broker"]]

@@ -300,7 +300,7 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
     slices: list[tuple[Window, Numbers]] = []
     for only in dict.fromkeys(window.only for window in windows):
         if only is None:
-            counts = answers & (f.codes != f.code("deliver")) & (f.codes != f.code("connect"))
+            counts = answers & (f.codes != f.code("connect"))
         else:
             counts = answers & (f.codes == f.code(only))
         some = [window for window in windows if window.only == only]
@@ -309,8 +309,8 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
         return found
     asked = np.full(len(rows.index), -1, dtype=np.int64)
     at = np.unique(np.concatenate([here for _, here in slices]))
-    question = asked_at(rows, at)
-    asked[at] = np.where(question >= 0, rows.time[question], -1)
+    question = np.where(f.codes[at] == f.code("deliver"), _sent_at(rows)[rows.id[at]], asked_at(rows, at))
+    asked[at] = np.where((question >= 0) & (question < at), rows.time[question], -1)
     for window, here in slices:
         late = here[asked[here] > window.begin]
         if window.stored:
@@ -319,6 +319,16 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
             kept = tuple(_answer(rows, places, n) for n in late[:ANSWERS_KEPT].tolist())
             found[window.run, window.id] = Answers(len(late), kept)
     return found
+
+
+def _sent_at(rows: Rows) -> Numbers:
+    """By message the position of the first invocation of its send, -1 without any: what was sent after a broker's end it cannot have had before."""
+    sends = np.flatnonzero(
+        (rows.f.codes == rows.f.code("send")) & (rows.type.codes == rows.type.code("invoke"))
+    )
+    result = np.full(rows.messages, -1, dtype=np.int64)
+    result[rows.id[sends[::-1]]] = sends[::-1]
+    return result
 
 
 def _slices(rows: Rows, at: Numbers, windows: Sequence[Window]) -> Iterator[tuple[Window, Numbers]]:

@@ -189,7 +189,11 @@ class _Fields:
 
     def answered(self) -> str:
         of = self.message() if self._i.message is not None else "a client"
-        return f"{self._at.get('f', 'an operation')} of {of}"
+        f = self._at.get("f", "an operation")
+        return f"delivered {of}" if f == "deliver" else f"acknowledged {f} of {of}"
+
+    def asked(self) -> str:
+        return "sent" if self._at.get("f") == "deliver" else "asked"
 
     def fenced(self) -> str:
         return _fenced(self._details)

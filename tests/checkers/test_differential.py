@@ -45,7 +45,10 @@ FORMS = (
     ("double-delivery", "held twice"),
     ("late-delivery", "unsubscribe"),
     ("late-delivery", "disconnect"),
-    *(("zombie", f) for f in ("send", "ack", "nack", "commit", "abort", "subscribe", "unsubscribe")),
+    *(
+        ("zombie", f)
+        for f in ("send", "ack", "nack", "commit", "abort", "subscribe", "unsubscribe", "deliver")
+    ),
 )
 """Every kind of finding, and of those that can come about in several ways each way, that the two must have agreed on at least once."""
 

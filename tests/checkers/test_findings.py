@@ -212,6 +212,13 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*role(1, "a1", "live", 0, 1), *role(2, "b1", "live", 0, 1, "m"), *send(25, 1)], set()),
     "a demoted broker that answers what was asked later is a zombie": (
         [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *send(10, 1)], {"zombie"}),
+    "a demoted broker that delivers what was sent later is a zombie": (
+        [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *send(10, 1, broker="a2"), *deliver(12, 1)], {"zombie"}),
+    "what a demoted broker delivers may have been under way if it was sent before": (
+        [*role(1, "a1", "live", 0, 1), *send(2, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *deliver(12, 1)], set()),
+    "a broker that delivers what was sent later when it may be live again is no zombie": (
+        [*role(1, "a1", "live", 0, 1), *role(5, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8), *send(9, 1, broker="a2"), *role(11, "a2", "stopped", 10, 11),
+         *deliver(12, 1), *role(14, "a1", "live", 11, 14)], set()),
     "an answer to what was asked before the takeover is no zombie's": (
         [*role(1, "a1", "live", 0, 1), send(6, 1)[0], *role(7, "a1", "backup", 4, 5), *role(8, "a2", "live", 7, 8),
          send(9, 1)[1]], set()),
