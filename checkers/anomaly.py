@@ -229,7 +229,7 @@ ANOMALIES: Final = (
     Anomaly(
         name="zombie",
         columns=("broker", "node_id", "role", "time_low", "time_high"),
-        rule="A broker that has been replaced must not answer any more.",
+        rule="A broker that has been replaced must neither answer any more nor deliver what was sent since.",
         words="{key} {answered} at {when}, {asked} after {fenced}",
         follows_two_lives=True,
         evidence=Evidence(control=("role", "takeover", "phase")),

@@ -215,8 +215,13 @@ def _never_live(roles: Sequence[Row], all_reigns: Sequence[Reign], asked: Row, r
 def _fenced(
     rows: Sequence[Row], all_reigns: Sequence[Reign], taken: Sequence[Row], asked: Row, r: Row
 ) -> bool:
-    """Whether a takeover with a higher number than its own was certain before it was asked to store something, and it cannot have begun a later life before it answered."""
-    if r["f"] not in ("send", "ack", "commit") or (r["f"] != "commit" and r.get("transaction") is not None):
+    """Whether a takeover with a higher number than its own was certain before it was asked to store something, or before what it delivers was sent,
+
+    and it cannot have begun a later life before it answered.
+    """
+    if r["f"] not in ("send", "ack", "commit", "deliver") or (
+        r["f"] != "commit" and r.get("transaction") is not None
+    ):
         return False
     own = [reign for reign in all_reigns if reign.broker == r["broker"]]
     for n, reign in enumerate(own):

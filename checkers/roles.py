@@ -21,7 +21,7 @@ import numpy as np
 
 from checkers.instance import Instance
 from checkers.links import asked_at
-from checkers.rows import NONE, Flags, Numbers, Places, Rows
+from checkers.rows import NONE, Flags, Numbers, Places, Rows, first
 from checkers.schema import MONITOR
 from checkers.spans import overlapping
 from checkers.takeovers import Fences, Takeover, life_of
@@ -76,7 +76,7 @@ class Window(NamedTuple):
     own: int = -1
     by: int = -1
     stored: bool = False
-    """Only what has to be stored counts: sends, acks and commits."""
+    """Only what has to be stored counts: sends, acks and commits, and deliveries, since what was sent after a broker's end it delivers from its store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +194,10 @@ def fallen(
     times = []
     for own in found:
         again = back.get(own.index)
-        first = bisect_right(indexes[own.node_id], own.index)
-        last = None if again is None else bisect_left(indexes[own.node_id], again.index)
+        after = bisect_right(indexes[own.node_id], own.index)
+        before = None if again is None else bisect_left(indexes[own.node_id], again.index)
         # Between two reigns of one broker are few of each other.
-        successors = [(reign.begin, reign.index) for reign in by_node[own.node_id][first:last]]
+        successors = [(reign.begin, reign.index) for reign in by_node[own.node_id][after:before]]
         fence = fences.earliest(own.broker, own.node_id, own.life)
         fenced = [] if fence is None else [(max(fence.certain, own.begin), fence.index)]
         end = 2**62 if again is None else again.since
@@ -222,9 +222,9 @@ def fallen(
 
 def never_live(roles: Sequence[Row], found: Sequence[Reign]) -> list[Fall]:
     """When which broker that had not been live yet was certainly beside a live one of its node ID."""
-    first: dict[str, int] = {}
+    earliest: dict[str, int] = {}
     for reign in found:
-        first.setdefault(reign.broker, reign.since)
+        earliest.setdefault(reign.broker, reign.since)
     spans: dict[str, list[list[Any]]] = defaultdict(list)  # [node ID, begin, end, row]
     live: set[str] = set()
     for row in roles:
@@ -238,7 +238,7 @@ def never_live(roles: Sequence[Row], found: Sequence[Reign]) -> list[Fall]:
             if mine and mine[-1][0] != node_id:
                 mine[-1][2] = min(mine[-1][2], row["time_low"])
             if not mine or mine[-1][0] != node_id:
-                mine.append([node_id, row["time_high"], first.get(broker, 2**62), row["index"]])
+                mine.append([node_id, row["time_high"], earliest.get(broker, 2**62), row["index"]])
     beside = _Beside(found)
     times = [
         Fall(broker, max(begin, other.begin), min(end, other.end), index, other.index, stored=False)
@@ -310,7 +310,8 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
     asked = np.full(len(rows.index), -1, dtype=np.int64)
     at = np.unique(np.concatenate([here for _, here in slices]))
     question = np.where(f.codes[at] == f.code("deliver"), _sent_at(rows)[rows.id[at]], asked_at(rows, at))
-    asked[at] = np.where((question >= 0) & (question < at), rows.time[question], -1)
+    known = (question >= 0) & (question < at)
+    asked[at[known]] = rows.time[question[known]]
     for window, here in slices:
         late = here[asked[here] > window.begin]
         if window.stored:
@@ -322,13 +323,11 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
 
 
 def _sent_at(rows: Rows) -> Numbers:
-    """By message the position of the first invocation of its send, -1 without any: what was sent after a broker's end it cannot have had before."""
+    """By message the position of the first invocation of its send, ``NONE`` without any: what was sent after a broker's end it cannot have had before."""
     sends = np.flatnonzero(
         (rows.f.codes == rows.f.code("send")) & (rows.type.codes == rows.type.code("invoke"))
     )
-    result = np.full(rows.messages, -1, dtype=np.int64)
-    result[rows.id[sends[::-1]]] = sends[::-1]
-    return result
+    return first(rows.id[sends], sends, rows.messages)
 
 
 def _slices(rows: Rows, at: Numbers, windows: Sequence[Window]) -> Iterator[tuple[Window, Numbers]]:
@@ -354,11 +353,11 @@ def _slices(rows: Rows, at: Numbers, windows: Sequence[Window]) -> Iterator[tupl
 
 
 def _stored(rows: Rows, at: Numbers) -> Flags:
-    """Which of these operations a broker answers only when they are stored: what is in a transaction is stored with its commit."""
+    """Which of these operations a broker answers only when they are stored (what is in a transaction: with its commit), or delivers from its store."""
     f = rows.f.codes[at]
     alone = rows.transaction[at] == NONE
     found: Flags = (f == rows.f.code("commit")) | (
-        alone & ((f == rows.f.code("send")) | (f == rows.f.code("ack")))
+        alone & np.isin(f, [rows.f.code(name) for name in ("send", "ack", "deliver")])
     )
     return found
 

@@ -43,31 +43,52 @@ def _both_sides(of: Clauses, details: dict[str, Any], begin: int) -> list[str]:
 
 
 def zombie(of: Clauses) -> list[str]:
-    """A broker that answered though it had been replaced: by whom, how that is known, and what it still promised."""
+    """A broker that answered, or delivered, though it had been replaced: by whom, how that is known, and what else it still did."""
     answer = of.completing()
     if answer is None:
         return []
     broker = answer.get("broker", "a broker")
+    asked = _asked(of, answer)
+    told = [of.led_to(answer["time"], "What led to it"), _fenced(of, broker, asked or answer)]
+    if answer["f"] == "deliver":
+        told += [
+            of.sent(answer.get("message")),
+            f"Nevertheless {of.delivered(answer)}{of.force(answer['time'])}.",
+        ]
+    else:
+        told.append(_answered(of, asked, answer))
+    count = of.story.finding.details.get("acknowledged", 0)
+    if count > 1:
+        told.append(f"In all there were {count} such answers and deliveries of {broker}.")
+    return told
+
+
+def _asked(of: Clauses, answer: Row) -> Row | None:
+    """What the broker answered; of a delivery, the first attempt to send the message."""
+    if answer["f"] == "deliver":
+        return of.one("send", "invoke", answer.get("message"))
     same = ("process", "f", "message")
-    asked = [
-        row
-        for row in (*of.story.finding.witness.rows, *of.story.rows)
-        if row["type"] == "invoke" and all(row.get(name) == answer.get(name) for name in same)
-    ]
-    question = f" at {of.at(asked[-1])}" if asked else ""
-    told = [of.led_to(answer["time"], "What led to it"), _fenced(of, broker, asked[-1] if asked else answer)]
-    who = of.names.client(answer)
+    rows = (*of.story.finding.witness.rows, *of.story.rows)
+    return next(
+        (
+            row
+            for row in reversed(rows)
+            if row["type"] == "invoke" and all(row.get(name) == answer.get(name) for name in same)
+        ),
+        None,
+    )
+
+
+def _answered(of: Clauses, asked: Row | None, answer: Row) -> str:
+    question = "" if asked is None else f" at {of.at(asked)}"
     m = of.named(answer) if "message" in answer else ""
     verb = {"send": "sent", "ack": "acknowledged", "nack": "refused"}.get(
         answer["f"], f"asked for {answer['f']}"
     )
-    told.append(
-        f"Nevertheless, when {who} {verb}{f' {m}' if m else ''}{question}, {broker} answered ok at {of.at(answer)}{of.force(answer['time'])}."
+    return (
+        f"Nevertheless, when {of.names.client(answer)} {verb}{f' {m}' if m else ''}{question}, "
+        f"{answer.get('broker', 'a broker')} answered ok at {of.at(answer)}{of.force(answer['time'])}."
     )
-    count = of.story.finding.details.get("acknowledged", 0)
-    if count > 1:
-        told.append(f"In all {broker} answered {_counted(count, 'request')} so.")
-    return told
 
 
 def _fenced(of: Clauses, broker: str, asked: Row) -> str:

@@ -267,6 +267,10 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "what needs no store is no zombie's where the store has fenced it": (
         [*live(1, "a1", 0, 1, 3), *takeover(8, "b1", 7, 8, 4), o(10, 9, "invoke", "subscribe", session=2),
          o(11, 9, "ok", "subscribe", session=2, broker="a1")], set()),
+    "a broker that delivers what was sent after its takeover is a zombie": (
+        [*live(1, "a1", 0, 1, 3), *live(2, "b1", 0, 1, 1, "m"), *takeover(8, "b1", 7, 8, 4), *send(10, 1, broker="b1"), *deliver(12, 1)], {"zombie"}),
+    "what a broker delivers after its takeover may have been under way if it was sent before": (
+        [*live(1, "a1", 0, 1, 3), *send(2, 1), *takeover(8, "b1", 7, 8, 4), *deliver(12, 1)], set()),
     "a broker that answers before its takeover is certain is no zombie": (
         [*live(1, "a1", 0, 1, 3), *send(8, 1), *takeover(10, "b1", 7, 10, 4)], set()),
     "a takeover with a lower number fences nobody": (

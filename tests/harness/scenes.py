@@ -259,6 +259,13 @@ def zombie():
     return scene.story("zombie")
 
 
+def delivered_by_a_zombie():
+    scene = taken_over(Scene())
+    scene.send(4.0, 3, "a2")
+    scene.deliver(4.5, 3, 1, "a1")
+    return scene.story("zombie", acknowledged=2)
+
+
 def fenced():
     """A broker of a database: b1 took a1's messages over, and a1 has not noticed."""
     scene = Scene(a1="live", b1="live")
@@ -381,6 +388,7 @@ SCENES = {
     "in_session": in_session,
     "split_brain": split_brain,
     "zombie": zombie,
+    "delivered by a zombie": delivered_by_a_zombie,
     "fenced": fenced,
     "double_takeover": double_takeover,
     "taken_twice": taken_twice,

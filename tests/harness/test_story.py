@@ -401,7 +401,25 @@ EXPECTED = {
             "What led to it: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s and a2 was seen live at 3.000 s.",
             "From 3.000 s on a2 was certainly live in the place of a1.",
             "Nevertheless, when producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s, a1 answered ok at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
-            "A broker that has been replaced must not answer any more.",
+            "A broker that has been replaced must neither answer any more nor deliver what was sent since.",
+        ],
+    ),
+    "delivered by a zombie": Told(
+        steps=[
+            "*-0.20 live",
+            " 2.00 partition isolate-live of a1",
+            " 2.60 voting",
+            "*3.00 live",
+            "*4.00 send p1#3",
+            "*4.50 deliver p1#3",
+        ],
+        words=[
+            "What led to it: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s and a2 was seen live at 3.000 s.",
+            "From 3.000 s on a2 was certainly live in the place of a1.",
+            "Producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s; a2 (live since 3.000 s) acknowledged it at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
+            "Nevertheless a1 (live since before the load, replaced by a2 at 3.000 s) delivered p1#3 to session 1 at 4.500 s, with partition isolate-live of a1 still in force.",
+            "In all there were 2 such answers and deliveries of a1.",
+            "A broker that has been replaced must neither answer any more nor deliver what was sent since.",
         ],
     ),
     "fenced": Told(
@@ -415,8 +433,8 @@ EXPECTED = {
             "What led to it: a1 was seen live at 0.200 s and partition isolate-live of a1 began at 2.000 s.",
             "From 3.000 s on b1 had certainly completed the takeover of a1 (node 01234567), under number 4 against its 3.",
             "Nevertheless, when producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s, a1 answered ok at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
-            "In all a1 answered 2 requests so.",
-            "A broker that has been replaced must not answer any more.",
+            "In all there were 2 such answers and deliveries of a1.",
+            "A broker that has been replaced must neither answer any more nor deliver what was sent since.",
         ],
     ),
     "double_takeover": Told(
