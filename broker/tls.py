@@ -93,7 +93,7 @@ class TlsProtocol(asyncio.Protocol):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """As a transport's."""
         if name == "ssl_object":
-            return self._tls
+            return getattr(self, "_tls", None)
         return default if self._transport is None else self._transport.get_extra_info(name, default)
 
     # ---------------------------------------------------------------------------------------------- from the loop
@@ -128,6 +128,8 @@ class TlsProtocol(asyncio.Protocol):
         self._end()
         if self._shaken:
             self._inner.connection_lost(self._error or exc)
+        # Tens of kilobytes, which would otherwise wait for the garbage collector: whom the connection belonged to still knows it, and is known by it.
+        del self._tls, self._arrived, self._leaving
 
     def pause_writing(self) -> None:
         if self._shaken:

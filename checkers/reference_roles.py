@@ -215,9 +215,9 @@ def _never_live(roles: Sequence[Row], all_reigns: Sequence[Reign], asked: Row, r
 def _fenced(
     rows: Sequence[Row], all_reigns: Sequence[Reign], taken: Sequence[Row], asked: Row, r: Row
 ) -> bool:
-    """Whether a takeover with a higher number than its own was certain before it was asked to store something, or before what it delivers was sent,
+    """Whether a takeover with a higher number than its own was certain before it was asked, and it cannot have begun a later life before it answered.
 
-    and it cannot have begun a later life before it answered.
+    Asked to store something; of a delivery, before the message was sent.
     """
     if r["f"] not in ("send", "ack", "commit", "deliver") or (
         r["f"] != "commit" and r.get("transaction") is not None

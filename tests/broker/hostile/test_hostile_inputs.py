@@ -9,9 +9,12 @@ import signal
 import sys
 from functools import partial
 from pathlib import Path
+from ssl import TLSVersion
 
 import pytest
+from authority import Authority
 from inputs import COUNT, hostile
+from records import CHUNK, Secured, context
 
 from broker import config
 from broker.admin_client import NobodyAnswersError, RefusedError, Target, ask, log_in
@@ -29,10 +32,14 @@ HERE = "127.0.0.1"
 
 
 class Besieged:
-    """A broker process, and an honest client of it whose round trips go on."""
+    """A broker process, and an honest client of it whose round trips go on; with an authority, all but its admin port speak TLS.
 
-    def __init__(self, directory):
+    ``clients`` are the contexts of who knows a certificate of that authority, one for each version.
+    """
+
+    def __init__(self, directory, authority=None):
         self.directory = directory
+        self.clients = []
         reserved = {port: reserve_port() for port in ("acceptor", "cluster", "admin")}
         self.ports = {port: one.getsockname()[1] for port, one in reserved.items()}
         for one in reserved.values():
@@ -43,6 +50,18 @@ class Besieged:
         }
         for port, number in self.ports.items():
             table[port] = {"host": HERE, "port": number, **table.get(port, {})}
+        if authority is not None:
+            key_store = str(authority.store("a1"))
+            table["acceptor"] |= {"ssl-enabled": True, "key-store-path": key_store}
+            table["cluster"] |= {
+                "ssl-enabled": True,
+                "key-store-path": key_store,
+                "trust-store-path": str(authority.trust),
+            }
+            stranger = authority.store("client")
+            self.clients = [
+                context(version, stranger) for version in (TLSVersion.TLSv1_2, TLSVersion.TLSv1_3)
+            ]
         config.validate(table)
         (directory / "broker.toml").write_text(config.dumps(table))
         self.round_trips = 0
@@ -59,7 +78,9 @@ class Besieged:
             )
         while True:
             with contextlib.suppress(OSError):
-                self.witness = await asyncio.open_connection(HERE, self.ports["acceptor"])
+                self.witness = await asyncio.open_connection(
+                    HERE, self.ports["acceptor"], ssl=self.clients[-1] if self.clients else None
+                )
                 break
             await asyncio.sleep(0.05)
         self.witness[1].write(b"CONNECT\naccept-version:1.2\nhost:x\n\n\0")
@@ -134,7 +155,7 @@ def _stomp(version):
         answers = [
             f"{command}\nsubscription:0\n{name}\n{more}\n\0" for command in ("ACK", "NACK") for more in MORE
         ]
-        return [answer.encode() for answer in answers]
+        return [answer.encode() for answer in answers], wrap
 
     return first
 
@@ -173,9 +194,8 @@ async def _web_open(broker, reader, writer, chance):
 def _web_stomp(version):
     async def first(broker, reader, writer, chance):
         await _web_open(broker, reader, writer, chance)
-        return await _stomp(version)(
-            broker, Unframed(reader), writer, chance, partial(in_web_frames, chance=chance)
-        )
+        wrap = partial(in_web_frames, chance=chance)
+        return await _stomp(version)(broker, Unframed(reader), writer, chance, wrap)
 
     return first
 
@@ -197,6 +217,50 @@ class Unframed:
         return found + end
 
 
+async def _tls_hello(broker, reader, writer, chance):
+    """As far as the server's answer."""
+    writer.write(chance.choice(HELLOS[:2]))
+    await reader.read(CHUNK)
+
+
+async def _secured(broker, reader, writer, chance):
+    secured = Secured(chance.choice(broker.clients), reader, writer)
+    await secured.handshake()
+    return secured
+
+
+async def _tls_open(broker, reader, writer, chance):
+    secured = await _secured(broker, reader, writer, chance)
+    return [secured.records(frame) for frame in CONNECTS + FRAMES[:2]], bytes
+
+
+async def _tls_link(broker, reader, writer, chance):
+    return [], (await _secured(broker, reader, writer, chance)).records
+
+
+def _tls_stomp(version):
+    async def first(broker, reader, writer, chance):
+        secured = await _secured(broker, reader, writer, chance)
+        return await _stomp(version)(broker, secured, writer, chance, secured.records)
+
+    return first
+
+
+HELLOS = [
+    *(Secured(context(version), None, None).hello() for version in (TLSVersion.TLSv1_2, TLSVersion.TLSv1_3)),
+    b"\x80\x2e\x01\x00\x02\x00\x15\x00\x00\x00\x10\x01\x00\x80",  # SSL 2
+]
+RECORDS = [
+    *HELLOS[:2],
+    b"\x14\x03\x03\x00\x01\x01",  # change cipher spec
+    b"\x15\x03\x03\x00\x02\x01\x00",  # alerts: close notify, unexpected message
+    b"\x15\x03\x03\x00\x02\x02\x0a",
+    b"\x16\x03\x03\x00\x04\x0e\x00\x00\x00",  # handshake: server hello done, key update, a certificate of 16 MB
+    b"\x16\x03\x03\x00\x05\x18\x00\x00\x01\x01",
+    b"\x16\x03\x03\x40\x00\x0b\xff\xff\xff" + b"\0" * 1000,
+    b"\x17\x03\x03\x00\x20" + b"d" * 32,  # data
+    b"\x18\x03\x03\x00\x03\x01\x40\x00",  # heartbeat, and its length is a lie
+]
 MEMBER = m.Member("x", None, "live", "x:1", "x:2", None, 1, 1, 0)
 REQUESTS = [
     b'{"command":"status"}\n',
@@ -267,43 +331,45 @@ WEB_FRAMES = [
 ]
 
 
-def _plain(data, chance):
-    return data
-
-
 PORTS = {
-    "admin": [
-        (_nothing_first, PROOFS, _plain),
-        (_admin_offer, PROOFS + REQUESTS, _plain),
-        (_admin_proof, REQUESTS, _plain),
-    ],
+    "admin": [(_nothing_first, PROOFS), (_admin_offer, PROOFS + REQUESTS), (_admin_proof, REQUESTS)],
     "cluster": [
-        (_nothing_first, HANDSHAKE, _plain),
-        (_cluster_challenge, HANDSHAKE[2:4], _plain),
-        (_cluster_welcome, HANDSHAKE[4:5], _plain),
+        (_nothing_first, HANDSHAKE),
+        (_cluster_challenge, HANDSHAKE[2:4]),
+        (_cluster_welcome, HANDSHAKE[4:5]),
     ],
-    "acceptor": [
-        (_nothing_first, CONNECTS + FRAMES, _plain),
-        *((_stomp(version), FRAMES, _plain) for version in VERSIONS),
-    ],
+    "acceptor": [(_nothing_first, CONNECTS + FRAMES), *((_stomp(version), FRAMES) for version in VERSIONS)],
     "web": [
-        (_nothing_first, UPGRADES, _plain),
-        (_web_open, WEB_FRAMES, _plain),
-        *((_web_stomp(version), FRAMES, in_web_frames) for version in VERSIONS),
+        (_nothing_first, UPGRADES),
+        (_web_open, WEB_FRAMES),
+        *((_web_stomp(version), FRAMES) for version in VERSIONS),
+    ],
+    "tls-acceptor": [
+        (_nothing_first, HELLOS + CONNECTS + UPGRADES),
+        (_tls_hello, RECORDS),
+        (_tls_open, RECORDS),
+        *((_tls_stomp(version), FRAMES) for version in VERSIONS),
+    ],
+    "tls-cluster": [
+        (_nothing_first, HELLOS + HANDSHAKE),
+        (_tls_hello, RECORDS),
+        (_tls_open, RECORDS),
+        (_tls_link, HANDSHAKE),
     ],
 }
+"""Of each port: what a client does first, and what is valid then."""
 
 
 async def attack(broker, port, seed):
-    """One connection: what is valid first, then the hostile input; returns when the broker has closed it."""
+    """One connection: what is valid first, then the hostile input; returns when the broker has closed it. What TLS draws for itself is not in the seed."""
     chance = random.Random(f"{port} {seed}")
-    first, valid, wrap = chance.choice(PORTS[port])
-    at = broker.ports["acceptor" if port == "web" else port]
+    first, valid = chance.choice(PORTS[port])
+    at = broker.ports["acceptor" if port == "web" else port.removeprefix("tls-")]
     reader, writer = await asyncio.open_connection(HERE, at, limit=1 << 24)
     try:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, NobodyAnswersError, RefusedError):
-            held = await first(broker, reader, writer, chance) or []
-            writer.write(wrap(hostile(chance, valid + held), chance))
+            held, wrap = await first(broker, reader, writer, chance) or ([], bytes)
+            writer.write(wrap(hostile(chance, valid + held)))
             writer.write_eof()
             while await reader.read(1 << 16):
                 pass
@@ -343,6 +409,21 @@ async def web_works(broker):
         writer.close()
 
 
+async def tls_acceptor_works(broker):
+    for version in VERSIONS:
+        reader, writer = await asyncio.open_connection(HERE, broker.ports["acceptor"])
+        assert await _tls_stomp(version)(broker, reader, writer, random.Random(0))
+        writer.close()
+
+
+async def tls_cluster_works(broker):
+    reader, writer = await asyncio.open_connection(HERE, broker.ports["cluster"])
+    secured = await _secured(broker, reader, writer, random.Random(0))
+    writer.write(secured.records(HANDSHAKE[0]))
+    assert (await secured.readuntil(b"\0")).endswith(b"\0")  # the length of its challenge
+    writer.close()
+
+
 @pytest.mark.parametrize(
     ("port", "works"),
     [
@@ -350,11 +431,14 @@ async def web_works(broker):
         ("cluster", cluster_works),
         ("acceptor", acceptor_works),
         ("web", web_works),
+        ("tls-acceptor", tls_acceptor_works),
+        ("tls-cluster", tls_cluster_works),
     ],
 )
 def test_hostile_inputs_harm_nobody(port, works, tmp_path):
     async def scenario():
-        async with Besieged(tmp_path) as broker:
+        authority = Authority(tmp_path) if port.startswith("tls-") else None
+        async with Besieged(tmp_path, authority) as broker:
             for begin in range(0, COUNT, AT_ONCE):
                 batch = range(begin, min(begin + AT_ONCE, COUNT))
                 async with asyncio.TaskGroup() as group:
