@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
-from checkers import judge
+from checkers import judge, reference
 from checkers.anomaly import AT_END
 from checkers.instance import Instance
 from checkers.schema import HARNESS, SCHEMA
@@ -116,6 +116,14 @@ def file_instances(
     assert case is not None
     assert not bench.unknown, bench.unknown
     return found_in(case, 0)
+
+
+def agreed(directory: Path, rows: Sequence[Row], options: CheckOptions) -> set[Instance]:
+    """What the reference finds; columns must find the same, in files that are read whole and in slices."""
+    found = set(reference.find(rows, options))
+    assert file_instances(directory / "whole", rows, options) == found
+    assert file_instances(directory / "sliced", rows, options, slice_rows=3) == found
+    return found
 
 
 def found_in(case: judge.Case, run: int) -> set[Instance]:

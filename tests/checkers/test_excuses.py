@@ -9,11 +9,10 @@ import json
 
 import msgspec
 import pytest
-from checker_rows import Row, dense, file_instances, lay_out, o
+from checker_rows import Row, agreed, o
 from test_fates import joined, left
 from test_findings import OPTIONS, answer, deliver, end, gone, role, send, tidy
 
-from checkers import judge, reference
 from checkers.verdict import Promises
 
 
@@ -178,25 +177,5 @@ ALL = {name: (rows, Promises(), expected) for name, (rows, expected) in CASES.it
 @pytest.mark.parametrize("case", ALL)
 def test_both_implementations_say_so(tmp_path, case):
     rows, promises, expected = ALL[case]
-    rows = tidy(rows)
     options = msgspec.structs.replace(OPTIONS, broker=promises)
-    found = set(reference.find(rows, options))
-    assert {i.name for i in found} == expected
-    assert file_instances(tmp_path / "whole", rows, options) == found
-    assert file_instances(tmp_path / "sliced", rows, options, slice_rows=3) == found
-
-
-@pytest.mark.parametrize("case", [case for case, (_, _, expected) in ALL.items() if expected])
-def test_a_witness_shows_what_refutes_the_excuse(tmp_path, case):
-    rows, promises, expected = ALL[case]
-    options = msgspec.structs.replace(OPTIONS, broker=promises)
-    verdict = judge.judge(lay_out(tmp_path / "here", dense(tidy(rows)), slice_rows=10**6), options)
-    assert {finding.name for finding in verdict.findings} == expected
-    for finding in verdict.findings:
-        shown = list(finding.witness.rows)
-        assert finding.name in {i.name for i in reference.find(shown, options)}
-        for n in range(len(shown)):
-            fewer = reference.find(shown[:n] + shown[n + 1 :], options)
-            assert finding.details["examples"][0]["index"] not in {
-                i.index for i in fewer if i.name == finding.name
-            }
+    assert {i.name for i in agreed(tmp_path, tidy(rows), options)} == expected

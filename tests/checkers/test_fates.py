@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from checker_rows import Row, file_instances, finished, o
+from checker_rows import Row, agreed, finished, o
 from test_findings import OPTIONS, answer, deliver, end, gone, kept, role, send, tidy
 
 from checkers import reference
@@ -189,12 +189,8 @@ ALL = {name: (rows, Promises(), expected) for name, (rows, expected) in CASES.it
 @pytest.mark.parametrize("case", ALL)
 def test_both_implementations_say_so(tmp_path, case):
     rows, promises, expected = ALL[case]
-    rows = tidy(rows)
     options = msgspec.structs.replace(OPTIONS, broker=promises)
-    found = set(reference.find(rows, options))
-    assert {i.name for i in found} == expected
-    assert file_instances(tmp_path / "whole", rows, options) == found
-    assert file_instances(tmp_path / "sliced", rows, options, slice_rows=3) == found
+    assert {i.name for i in agreed(tmp_path, tidy(rows), options)} == expected
 
 
 @pytest.mark.parametrize(

@@ -157,8 +157,9 @@ session.stop()
     ], refused.stderr
 
 
-def test_a_stop_cuts_off_a_start_that_is_under_way():
-    program = """
+@pytest.mark.parametrize("stopped", ["session", "starting"])
+def test_a_stop_cuts_off_a_start_that_is_under_way(stopped):
+    program = f"""
 import time
 from checkers import session
 from checkers.starting import Starting
@@ -166,7 +167,7 @@ starting = Starting("local[1]", wanted=True)
 while session._gateway is None:
     time.sleep(0.01)
 java = session._gateway.process
-session.stop()
+{stopped}.stop()
 print("java", java.poll() is not None)
 try:
     starting.result()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 from checker_rows import dense, lay_out
+from test_excuses import ALL as EXCUSES
 from test_fates import ALL as FATES
 from test_findings import CASES, OPTIONS, tidy
 
@@ -15,6 +16,7 @@ from checkers.verdict import Promises
 ALL = {
     **{name: (rows, Promises(), expected) for name, (rows, expected) in CASES.items()},
     **FATES,
+    **EXCUSES,
 }
 FOUND = [name for name, (_, _, expected) in ALL.items() if expected]
 
