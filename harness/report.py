@@ -72,7 +72,7 @@ def write(directory: Path) -> Path:
         ],
         figure=markupsafe.Markup(figure.draw(shown)),  # noqa: S704 - drawn by us, every text in it escaped there
         bands=shown.bands,
-        figures=_figures(verdict, spec, run, shown.set_up_s),
+        figures=_figures(verdict, spec, run, shown),
         again=f"cd {directory}\njepsen-run --spec {store.SPEC} --schedule {store.SCHEDULE}",
         check=f"jepsen-run check {directory}",
         spec_text=_json(spec),
@@ -178,14 +178,14 @@ def _cell(column: str, value: object) -> object:
 
 
 def _figures(
-    verdict: Verdict, spec: TestSpec, run: store.RunRecord, set_up_s: float
+    verdict: Verdict, spec: TestSpec, run: store.RunRecord, shown: timeline.Timeline
 ) -> list[tuple[str, str]]:
     statistics = verdict.statistics
     rows = [
         ("guarantee", f"{spec.guarantee}, {'ordered' if spec.ordered else 'unordered'}"),
         ("environment", ": ".join(filter(None, (run.environment, run.environment_reason)))),
         *run.furnishings.items(),
-        ("set-up", f"{set_up_s:.1f} s before the load, with which the picture begins"),
+        ("set-up", f"{shown.set_up_s:.1f} s before the load, with which the picture begins"),
         ("history", f"{statistics.rows:,} rows over {statistics.duration_s:.1f} s"),
     ]
     for f, types in sorted(statistics.operations.items()):
@@ -194,7 +194,7 @@ def _figures(
     for f, latency in sorted(statistics.latency.items()):
         rows.append((f"latency of {f}", _latency(latency)))
     rows += [
-        (f"recovery from {fault.fault} at {fault.start_s - set_up_s:.1f} s", pauses(fault))
+        (f"recovery from {fault.fault} at {fault.start_s - shown.zero_s:.1f} s", pauses(fault))
         for fault in statistics.faults
     ]
     rows += [

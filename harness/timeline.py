@@ -54,9 +54,13 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the picture of a test needs. It begins with the load, or with the first row where none began; ``set_up_s`` went before."""
+    """Everything the picture of a test needs. It begins with the load, or with the first row where none began; ``set_up_s`` went before.
+
+    ``zero_s`` is when that was by the history's time.
+    """
 
     set_up_s: float
+    zero_s: float
     end_s: float
     bin_s: float
     rates: list[Series]
@@ -97,6 +101,7 @@ def read(history: Path) -> Timeline:
         edges = np.array([0.0, bin_s])
     return Timeline(
         set_up_s=-seconds(first_ns),
+        zero_s=zero_ns / NS,
         end_s=end_s,
         bin_s=bin_s,
         rates=_rates(clients, edges, zero_ns),
@@ -108,7 +113,9 @@ def read(history: Path) -> Timeline:
 
 
 def _of_nothing() -> Timeline:
-    return Timeline(set_up_s=0, end_s=1, bin_s=1, rates=[], latencies_ms=[], bands=[], lanes={}, phases=[])
+    return Timeline(
+        set_up_s=0, zero_s=0, end_s=1, bin_s=1, rates=[], latencies_ms=[], bands=[], lanes={}, phases=[]
+    )
 
 
 def _plain(table: pa.Table) -> pa.Table:

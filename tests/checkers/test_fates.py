@@ -70,6 +70,10 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     "an ack whose commit failed leaves a message owed": ([*IN_TRANSACTION, *end(8, "commit", 9, "fail"), *DONE], {"lost"}),
     "an ack that was committed settles": ([*IN_TRANSACTION, *end(8, "commit", 9), *gone(11, 1), *DONE], set()),
     "an ack whose commit is unknown may have settled": ([*IN_TRANSACTION, *end(8, "commit", 9, "info"), *gone(11, 1), *DONE], set()),
+    "a refusal that was committed gives a message back": (
+        [*HELD, *answer(6, 1, f="nack", transaction=9), *end(8, "commit", 9), *DONE], {"lost"}),
+    "a refusal whose commit is unknown may not have happened": (
+        [*HELD, *answer(6, 1, f="nack", transaction=9), *end(8, "commit", 9, "info"), *DONE], set()),
     "an ack whose connection was lost before any commit leaves a message owed": ([*IN_TRANSACTION, *gone(11, 1), *DONE], {"lost"}),
     "an ack in a transaction that is still open holds a message": ([*IN_TRANSACTION, *DONE], set()),
     "a message that came under another group is corrupted, and not lost": (
@@ -133,6 +137,8 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
     # ---------------------------------------------------------------------------------------------- delivered again
     "a message that two sessions settled was doubly delivered, even while the first ack was under way": (
         [*HELD, answer(6, 1)[0], *deliver(7, 1, 2, redelivered=True), answer(7, 1)[1], *answer(10, 1, 2)], {"double-delivery"}),
+    "a message that was settled before another session got it, and settled it too, came again and was not in two hands": (
+        [*ACKED, *deliver(9, 1, 2, redelivered=True), *answer(10, 1, 2)], {"duplicate"}),
     "a message whose second ack is not answered may have been given back": (
         [*HELD, answer(6, 1)[0], *deliver(7, 1, 2, redelivered=True), answer(7, 1)[1], *answer(10, 1, 2, "info")], set()),
     "a message whose first ack was rolled back is settled once": (
@@ -153,6 +159,9 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         {"unflagged-redelivery"}),
     "a count that falls within a session fell": (
         [*HELD[:2], *deliver(5, 1, delivery_count=2), *answer(6, 1, f="nack"), *deliver(9, 1, redelivered=True, delivery_count=1)], {"count-fell"}),
+    "a count that falls within a session fell, whatever was answered between": (
+        [*HELD[:2], *deliver(5, 1, delivery_count=2), *answer(6, 1, outcome="info", f="nack"), *deliver(9, 1, redelivered=True, delivery_count=1)],
+        {"count-fell"}),
     "a count that stays within a session did not fall": (
         [*HELD[:2], *deliver(5, 1, delivery_count=2), *answer(6, 1, f="nack"), *deliver(9, 1, redelivered=True, delivery_count=2)], set()),
     "a lower count that is read later may have been sent earlier": (
@@ -175,9 +184,12 @@ BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "a message whose refusal means its death is settled among the dead letters": (
         [*REFUSED, *kept(80, 1, "dead-letter"), *DONE], Promises(nack="dead-letter"), set()),
     "a message whose refusal means its death is lost if it is not there": ([*REFUSED, *DONE], Promises(nack="dead-letter"), {"lost"}),
-    "a message whose refusal consumes it is settled": ([*REFUSED, *DONE], Promises(nack="consume"), set()),
+    "a message whose refusal consumes it is settled, though its consumer died": ([*REFUSED, *gone(8, 1), *DONE], Promises(nack="consume"), set()),
+    "a message whose refusal would consume it, but failed, is lost with its consumer": (
+        [*HELD, *answer(6, 1, outcome="fail", f="nack"), *gone(8, 1), *DONE], Promises(nack="consume"), {"lost"}),
     "acks that are not promised to last may be forgotten": ([*ACKED, *kept(80, 1), *DONE], Promises(durable_acks=False), set()),
     "a broker that takes any ack proves nothing with it": ([*HELD, *answer(7, 1, 2)], Promises(refuses_stale_acks=False), set()),
+    "even a broker that takes any ack has none to take of what nobody sent": (answer(5, 1), Promises(refuses_stale_acks=False), {"phantom"}),
     "a broker that takes any ack settles twice for nothing": (
         [*HELD, answer(6, 1)[0], *deliver(7, 1, 2, redelivered=True), answer(7, 1)[1], *answer(10, 1, 2)],
         Promises(refuses_stale_acks=False), set()),

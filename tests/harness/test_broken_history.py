@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from checkers import api
+from checkers.java import NoJavaError
 from harness import cli, partition
 from harness import store as stores
 
@@ -52,6 +54,57 @@ def check(capsys, *arguments: str) -> tuple[int, str, str]:
     status = cli.run(["check", *arguments])
     captured = capsys.readouterr()
     return status, captured.out, captured.err
+
+
+@pytest.fixture
+def jvms(monkeypatch) -> list[str | None]:
+    """For which masters Spark was asked to start; it cannot."""
+    asked: list[str | None] = []
+
+    def start(master: str | None = None) -> None:
+        asked.append(master)
+        raise NoJavaError("no Java here")
+
+    monkeypatch.setattr(api, "start", start)
+    return asked
+
+
+def rows_of(store: Path) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in (store / partition.DIRECTORY).glob("*.parquet"))
+
+
+def test_a_small_history_is_judged_without_a_jvm_and_that_is_said_in_one_line(run, capsys, jvms):
+    status, out, err = check(capsys, str(run))
+    assert (status, jvms, err) == (0, [], "")
+    line = f"judging {rows_of(run):,} rows in this process; --spark-master asks for Spark"
+    assert out.splitlines().count(line) == 1
+    status, out, err = check(capsys, str(run), "--json")
+    assert (status, jvms) == (0, [])
+    assert line in err
+    assert json.loads(out)["exit-status"] == 0
+
+
+def test_whoever_judges_again_gets_its_reports_again(batch, capsys):
+    names = (stores.REPORT, "junit.xml")
+    for name in names:
+        (batch / "a" / name).unlink()
+    assert check(capsys, str(batch / "a"))[0] == 0
+    assert all((batch / "a" / name).is_file() for name in names)
+
+
+def test_a_large_history_and_one_for_which_a_master_is_named_are_judged_by_spark(
+    run, capsys, jvms, monkeypatch
+):
+    status, out, err = check(capsys, str(run), "--spark-master", "local[1]")
+    assert (status, jvms) == (2, ["local[1]"])
+    assert f"judging {rows_of(run):,} rows on Spark" in out
+    assert "jepsen-run: unknown: no Java here" in err
+    monkeypatch.setattr(api, "HERE_ROWS", rows_of(run))
+    assert check(capsys, str(run))[0] == 0
+    monkeypatch.setattr(api, "HERE_ROWS", rows_of(run) - 1)
+    status, out, _ = check(capsys, str(run))
+    assert (status, jvms) == (2, ["local[1]", None])
+    assert f"judging {rows_of(run):,} rows on Spark" in out
 
 
 def test_a_null_type_in_one_run_loses_no_other_of_a_batch(batch, capsys):

@@ -3,6 +3,7 @@
 import itertools
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -37,6 +38,14 @@ def result(told):
     return reproduction.load(Path(words[3]))
 
 
+def reported(told):
+    """The run whose report is named before."""
+    (line,) = [line for line in told.splitlines() if line.startswith("Report ")]
+    path = Path(line.removeprefix("Report").strip())
+    assert path.name == stores.REPORT
+    return path.parent
+
+
 @pytest.mark.parametrize(
     ("came", "need", "times", "expected", "tries"),
     [
@@ -63,22 +72,31 @@ def test_k_of_n_is_decided_as_early_as_it_can_be(came, need, times, expected, tr
 
 def test_in_the_simulation_what_is_left_is_the_cause_and_comes_again(kept, tmp_path, capsys):
     assert cli.run(["shrink", str(kept), "--store", str(tmp_path / "small")]) == judging.INVALID
-    small = result(capsys.readouterr().out)
+    told = capsys.readouterr().out
+    small = result(told)
     assert [fault.kind for fault in small.schedule.faults] == ["partition"]
     assert simulate(small.spec, small.schedule).digest == small.digest
+    store = reported(told)
+    assert stores.load_schedule(store) == small.schedule
+    assert "split-brain" in (store / "report.html").read_text()
+    cases = ET.parse(store / "junit.xml").getroot()
+    assert cases.find("testcase[@name='split-brain']/failure") is not None
 
 
 def test_on_processes_faults_are_taken_away_and_nothing_else(kept, tmp_path, capsys, monkeypatch):
     """The runs are answered by the simulation, and every other one is unlucky: with 1 of 2 the cause is still found."""
     luck = itertools.cycle([False, True])
-    ran = []
+    ran, showed = [], {}
 
     def execute(test, root, talk, *, spark):
         ran.append(test.schedule)
         came = CUT in test.schedule.faults and next(luck)
+        store = root / str(len(ran))
+        if came:
+            showed[store] = test.schedule
         found = [SimpleNamespace(name="split-brain", severity="grave")] if came else []
         verdict = SimpleNamespace(findings=found)
-        return SimpleNamespace(status=int(came), verdict=verdict, store=root)
+        return SimpleNamespace(status=int(came), verdict=verdict, store=store)
 
     from checkers import api
 
@@ -100,8 +118,10 @@ def test_on_processes_faults_are_taken_away_and_nothing_else(kept, tmp_path, cap
     kept.write_bytes(msgspec.json.encode(local))
     words = ["shrink", str(kept), "--need", "1", "--times", "2", "--store", str(tmp_path / "small")]
     assert cli.run(words) == judging.INVALID
-    small = result(capsys.readouterr().out)
+    told = capsys.readouterr().out
+    small = result(told)
     assert small.schedule.faults == (CUT,)
+    assert showed[reported(told)] == small.schedule
     assert small.spec == local.spec
     assert small.digest == ""
     ran.clear()

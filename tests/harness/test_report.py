@@ -6,6 +6,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from checkers import api as checkers
 from checkers.anomaly import looked_for
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.verdict import CheckOptions, Finding, Statistics, Verdict, Witness
@@ -118,33 +119,71 @@ def test_rates_latencies_faults_and_roles_are_read_from_the_history(run_director
     assert [span.role for span in read.lanes["a2"]] == ["backup", "live"]
 
 
-def test_the_picture_begins_with_the_load_however_long_the_set_up_took(tmp_path):
+@pytest.fixture
+def slowly_set_up(tmp_path):
+    """Recorded from 9 s on by the history's clock, under load from 230 s to 260 s, with a fault 5 s into the load that is healed 3 s later."""
+
     async def write():
         clock = Clock()
         recorder = StreamRecorder(tmp_path, clock)
         told = {"broker": "a1", "node_id": "n"}
+        clock.now = 9 * SECOND
         recorder.event(HARNESS, "info", "phase", value="deploy")
         recorder.event(MONITOR, "info", "role", **told, role="starting", time_low=0, time_high=0)
-        clock.now = 220 * SECOND
+        clock.now = 229 * SECOND
         recorder.event(
             MONITOR, "info", "role", **told, role="live", time_low=clock.now - 1, time_high=clock.now
         )
         clock.now += SECOND
         recorder.event(HARNESS, "info", "phase", value="load")
-        clock.now += 30 * SECOND
+        for number in range(40):
+            clock.now = 230 * SECOND + number * SECOND // 4
+            recorder.event(1, "invoke", "send", queue="q", group="g", message=number)
+            clock.now += 1_000_000
+            recorder.event(1, "ok", "send", queue="q", group="g", message=number)
+            if number in (20, 32):
+                f, seen = ("kill", "gone") if number == 20 else ("heal:kill", "running")
+                told = {"label": "f1", "nodes": ["a1"]}
+                recorder.event(NEMESIS, "invoke", f, value=json.dumps(told))
+                recorder.event(
+                    NEMESIS, "info", f, value=json.dumps({**told, "observed": {"a1": seen}, "bit": True})
+                )
+        clock.now = 260 * SECOND
         recorder.event(HARNESS, "info", "phase", value="end")
         await recorder.finish()
 
     asyncio.run(write())
-    read = timeline.read(tmp_path / partition.DIRECTORY)
-    assert (read.set_up_s, read.end_s) == (221.0, 30.0)
+    store.save(tmp_path, store.SPEC, TestSpec(name="made-up", nemeses=("kill",), seed=7))
+    store.save(tmp_path, store.SCHEDULE, Schedule(faults=(Fault(kind="kill", start_s=5.0),)))
+    return tmp_path
+
+
+def test_the_picture_begins_with_the_load_however_long_the_set_up_took(slowly_set_up):
+    read = timeline.read(slowly_set_up / partition.DIRECTORY)
+    assert (read.set_up_s, read.zero_s, read.end_s) == (221.0, 230.0, 30.0)
     assert [span.role for span in read.lanes["a1"]] == ["live"]
     assert read.phases == [("load", 0.0), ("end", 30.0)]
+    assert [(round(band.start_s, 1), round(band.end_s, 1)) for band in read.bands] == [(5.0, 8.0)]
+    sends = next(series for series in read.rates if series.name == "sends acknowledged")
+    assert sum(sends.values[: int(10 / read.bin_s)]) * read.bin_s == pytest.approx(40)
+    median = next(series for series in read.latencies_ms if series.name == "median")
+    assert median.values[0] == pytest.approx(1.0)
     svg = ET.fromstring(figure.draw(read))
     ticks = [
         text.text for text in svg.iter("{http://www.w3.org/2000/svg}text") if str(text.text).endswith(" s")
     ]
     assert ticks[0] == "0 s"
+
+
+def test_when_a_recovery_began_is_told_as_in_the_picture_from_the_load_on(slowly_set_up):
+    verdict = checkers.check(slowly_set_up / partition.DIRECTORY, CheckOptions(expect_faults=True))
+    (fault,) = verdict.statistics.faults
+    assert fault.start_s == pytest.approx(235.0, abs=0.01)
+    (slowly_set_up / store.FINDINGS).write_bytes(verdict.to_json())
+    text = report.write(slowly_set_up).read_text()
+    assert "recovery from kill at 5.0 s" in text
+    assert "longest pause of sends: 0.25 s in the whole cluster" in text
+    assert "221.0 s before the load, with which the picture begins" in text
 
 
 def test_the_picture_is_well_formed_and_has_every_part(run_directory):

@@ -186,10 +186,10 @@ def forget_whom_it_lost(self, link, reason):
     self._changed()
 
 
-def learn_once(self, member, *, direct):
+def learn_once(self, member, *, direct, met=False):
     """What is known of a broker is kept, whatever it says later."""
     if member.name not in self.known:
-        learn(self, member, direct=direct)
+        learn(self, member, direct=direct, met=met)
 
 
 learn = Membership._learn

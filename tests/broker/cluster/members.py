@@ -34,7 +34,7 @@ class Hub:
             with contextlib.suppress(Exception):
                 await member.stop()
 
-    async def add(self, name, *static, role="live", node_id=None, group=None, **properties):
+    async def add(self, name, *static, role="live", node_id=None, volume=None, **properties):
         """A broker that knows the connectors of ``static``."""
         table = config.apply(
             {
@@ -65,7 +65,7 @@ class Hub:
             hosts=self.hosts,
         )
         member = self.members[name] = Membership(settings, settings.cluster, seams)
-        await member.start()
+        await member.start(volume)
         self.hosts[f"{name}:61616"] = ("127.0.0.1", member.port)
         member.announce(role=role, node_id=node_id or f"node-{name}")
         return member

@@ -39,6 +39,17 @@ def test_a_damaged_file_is_told_and_begins_again_by_the_clock(caplog):
     assert "incarnation in the data directory is no number" in caplog.text
 
 
+def test_a_broker_with_a_disk_of_its_own_goes_on_from_the_number_there():
+    async def scenario():
+        volume = MemoryVolume()
+        await volume.write_atomic(FILE, b"9000000000000000\n")
+        async with Hub() as hub:
+            a = await hub.add("a", volume=volume)
+            assert a.own.incarnation == 9_000_000_000_000_001
+
+    asyncio.run(scenario())
+
+
 async def _met(hub):
     a = await hub.add("a")
     b = await hub.add("b", "a")

@@ -9,6 +9,7 @@ import pytest
 from plain_client import LostError
 from replicated import Load, cluster_test, nothing_lost, until
 
+from broker.cluster import incarnation as incarnations
 from environments.link_proxy import Condition
 
 
@@ -411,6 +412,9 @@ async def test_the_node_id_survives_and_is_shared(cluster):
     first = (await cluster["a1"].ask(command="status"))["node-id"]
     assert (await cluster["a2"].ask(command="status"))["node-id"] == first
     await cluster.stop("a1")
+    incarnation = cluster["a1"].data / incarnations.FILE
+    incarnation.write_text("9000000000000000\n")  # as if the clock had been set back since
     await cluster.start("a1")
     await until(lambda: cluster["a1"].is_role("live"), "a1 is live again")
     assert (await cluster["a1"].ask(command="status"))["node-id"] == first
+    assert incarnation.read_text() == "9000000000000001\n"
