@@ -161,7 +161,7 @@ class DatabaseServer:
         return "severed" if client in self._severed else "serving"
 
     def close(self) -> None:
-        """The world is over."""
+        """The world is over. What SQLite holds no garbage collector sees: an open connection would keep the whole world."""
         self._connection.close()
 
     # ---- its work

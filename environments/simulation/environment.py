@@ -120,6 +120,9 @@ class SimulationEnvironment:
                 return self.world.run(main)
             except (DeadlockError, StallError) as error:
                 raise InfrastructureError(f"the simulation cannot go on: {error}") from error
+            finally:
+                if self._database is not None:
+                    self._database.close()
 
     def clock_ns(self) -> int:
         """Virtual time."""
@@ -272,8 +275,6 @@ class SimulationEnvironment:
     async def teardown(self) -> None:
         """There is nothing outside this process, and the world has ended with its run."""
         self._processes.clear()
-        if self._database is not None:
-            self._database.close()
 
     # ---- faults
 

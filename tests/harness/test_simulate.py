@@ -1,5 +1,6 @@
 """One seed gives one history: in every process, whatever its hash seed, through every way to run a test."""
 
+import gc
 import itertools
 import json
 import os
@@ -13,13 +14,15 @@ import pytest
 from simulated_process import EVERYTHING, plan_of
 
 from checkers.schema import COLUMNS
+from environments.simulation.world import World
 from harness import coverage, session
 from harness.compose import compose
 from harness.interface import Fault, Schedule, TestSpec, UsageError
 from harness.scenarios import SCENARIOS, named
 from harness.scenarios.seen import Seen
 from harness.simulate import simulate
-from harness.systems.registry import for_policy
+from harness.swarm import DEFAULTS
+from harness.systems.registry import for_policy, policies
 
 IDENTIFIERS = [*(scenario.id for scenario in SCENARIOS), EVERYTHING]
 PROGRAM = Path(__file__).with_name("simulated_process.py")
@@ -172,3 +175,20 @@ def test_coverage_names_what_happened_and_what_never_did():
     assert "failover/taken" not in never
     known = set(coverage.REGISTRY)
     assert {name for name in {*kill.coverage, *cut.coverage} if not name.startswith("fault")} <= known & among
+
+
+@pytest.mark.parametrize("policy", policies())
+def test_a_run_that_is_over_keeps_nothing_of_its_world(policy):
+    """A campaign of a night has tens of thousands of them."""
+    spec = TestSpec(
+        **{
+            **DEFAULTS,
+            "name": "over",
+            "policy": policy,
+            "pairs": 1 + 2 * (policy == "ha-database"),
+            "time_limit_s": 1.0,
+        }
+    )
+    assert simulate(spec).valid
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, World)]
