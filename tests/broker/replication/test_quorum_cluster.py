@@ -78,6 +78,7 @@ async def test_rp6_a_backup_whose_live_others_still_reach_gets_no_vote(cluster):
     await cluster.start_pairs()
     cluster.cut(("a1", "a2"))
     await until(lambda: "the backup vote failed" in cluster["a2"].log, "a2 gives up")
+    await until(lambda: cluster["a2"].is_role("backup"), "a2 has dropped its copy")
     assert await roles(cluster, "a1", "a2") == ["live", "backup"]
 
 
