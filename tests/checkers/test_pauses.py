@@ -81,6 +81,17 @@ def test_a_client_that_changed_brokers_paused_less_than_its_pair():
     assert found.client == LongestPause(of="producer 3", seconds=2.0)
 
 
+def test_who_had_not_sent_before_it_was_not_kept_by_it():
+    found = recovery(
+        *ROLES,
+        *fault(2, 3),
+        *sends(1, "a1", [*tenths(0, 2), *tenths(3, 6)]),
+        *sends(4, "b1", [2.5, 5.0]),
+    )
+    assert found.pair == LongestPause(of="a1+a2", seconds=1.0)
+    assert found.client == LongestPause(of="producer 1", seconds=1.0)
+
+
 def test_nobody_sent_after_it():
     found = recovery(*ROLES, *fault(2, 3), *sends(1, "a1", tenths(0, 2)))
     assert found.recovery_s is None
