@@ -91,6 +91,8 @@ STARVED: dict[str, tuple[list[Row], set[str]]] = {
     "a consumer that leaves without it, and it is in a store": (
         in_order(*HUNGRY, left(60, 1), at(62, [o(0, -3, "ok", "browse", 1, broker="a1", value="main")])), {"session 1"}),
     "a consumer that leaves without what is nowhere: it is lost, and nobody was starved": (in_order(*HUNGRY, left(60, 1)), set()),
+    "a consumer that had nothing to get for a minute, and then got it soon": (in_order(subscribed(0, 1), sent(55, 1), got(61, 1)), set()),
+    "a consumer that had asked to leave": (in_order(*HUNGRY, left(2, 1), got(61, 1)), set()),
     "what another broker had, which forwarded it": (in_order(*HUNGRY, got(61, 1, broker="b1")), set()),
     "what another broker took": (in_order(subscribed(0, 1), sent(1, 1, broker="b1"), got(61, 1)), set()),
     "what may not have been sent": (in_order(subscribed(0, 1), sent(1, 1, "info"), got(61, 1)), set()),

@@ -98,6 +98,8 @@ def test_a_takeover_is_who_is_live_with_the_node_id_of_another():
     crossed = [live("a1", "A"), live("b1", "B"), fault("kill-1"), live("a2", "B"), phase("heal")]
     assert wanted.wrong(seen(crossed)) == "taken over: b1's data by a2"
     assert wanted.wrong(seen(live("a1", "A"), fault("kill-1"), phase("heal"))) == "taken over: nothing"
+    another = seen(live("a1", "A"), fault("kill-1"), live("b1", "A"), phase("heal"))
+    assert wanted.wrong(another) == "taken over: a1's data by b1"
 
 
 def test_a_takeover_told_by_its_taker_counts_and_the_victims_return_is_none():
@@ -107,6 +109,17 @@ def test_a_takeover_told_by_its_taker_counts_and_the_victims_return_is_none():
     assert anyone.wrong(seen(members)) == ""
     back = [live("b1", "B"), fault("kill-1"), live("b1", "B"), phase("heal")]
     assert anyone.wrong(seen(back)) == "taken over: nothing"
+    failback = seen(
+        live("b1", "B"), fault("kill-1"), taken("b2", "B"), live("b2", "B"), live("b1", "B"), phase("heal")
+    )
+    assert failback.successions() == [("b1", "b2"), ("b1", "b1")]
+    others = Takeovers((Takeover("b1"), Takeover("b1")))
+    assert others.wrong(failback) == "taken over: b1's data by b2, then b1 has its own data back"
+
+
+def test_what_was_taken_over_before_the_first_fault_counts_for_nothing():
+    assert Takeovers().wrong(seen(live("a1", "A"), live("a2", "A"), fault("kill-1"), phase("heal"))) == ""
+    assert Takeovers().wrong(seen(live("a1", "A"), live("a2", "A"), phase("heal"))) == ""
 
 
 def test_a_victim_that_comes_again_beside_its_taker_has_nothing_and_has_taken_nothing_over():
@@ -156,6 +169,21 @@ def test_only_what_was_acknowledged_in_a_window_may_be_lost():
     )
 
 
+def test_a_window_that_never_began_excuses_nothing_and_one_that_never_ended_all_that_came_later():
+    window = Exactly(finding="lost", window=("kill-1", "destroy-2"))
+    assert window.wrong(drained(send(1))) == "lost as well: message 1"
+    assert window.wrong(drained(send(1), fault("destroy-2"))) == "lost as well: message 1"
+    assert window.wrong(drained(fault("kill-1"), send(1))) == ""
+
+
+def test_a_window_ends_when_its_fault_took_effect_and_not_when_that_was_healed():
+    window = Exactly(finding="lost", window=("kill-1", "destroy-2"))
+    done = [fault("destroy-2"), fault("destroy-2", "info")]
+    healed = [fault("heal:destroy-2"), fault("heal:destroy-2", "info")]
+    assert window.wrong(drained(fault("kill-1"), send(1), *done, *healed)) == ""
+    assert window.wrong(drained(fault("kill-1"), *done, send(1), *healed)) == "lost as well: message 1"
+
+
 def test_only_what_a_named_broker_took_may_be_lost_and_only_so_many():
     one = drained(send(1, "b1"), send(2, "a1"), deliver(2), ack(2))
     both = drained(send(1, "b1"), send(2, "a1"))
@@ -169,6 +197,14 @@ def test_shares_are_counted_by_broker():
     assert Shares(of="deliveries", by={"a1": 1, "b1": 1}).wrong(halves) == ""
     assert Shares(of="sends", by={"a1": 1, "b1": 1}).wrong(halves) == "sends: a1 2, b1 0"
     assert Shares(of="sends", by={"a1": 1, "b1": 1}, within=1).wrong(halves) == ""
+    read = {"queue": "q", "value": "main"}
+    left = seen(
+        deliver(1, "b1"),
+        row(HARNESS, "ok", "browse", message=1, broker="a1", **read),
+        row(HARNESS, "ok", "browse", broker="b1"),
+    )
+    assert Shares(of="stored", by={"a1": 1, "b1": 0}).wrong(left) == ""
+    assert Shares(of="stored", by={"b1": 1}).wrong(left) == "stored: a1 1, b1 0"
 
 
 def test_a_message_has_moved_that_another_broker_delivers_first():
@@ -177,6 +213,7 @@ def test_a_message_has_moved_that_another_broker_delivers_first():
     assert Moved(least=2).wrong(run) == "1 messages were delivered by another broker"
     assert Moved(least=0, most=0).wrong(run) == "1 messages were delivered by another broker"
     assert Moved(least=1, by="c1").wrong(run)
+    assert Moved(least=1, of="b1").wrong(run) == "0 messages were delivered by another broker"
 
 
 def test_producers_resume_where_others_take_what_they_send():
