@@ -31,13 +31,18 @@ def in_order(*some: list[Row]) -> list[Row]:
     return [dict(r, index=n) for n, r in enumerate(rows)]
 
 
-DEAD = sends([1.0 + 5 * n for n in range(10)], 100, "info", queue="r", group=None, producer=2)
+DYING = [1.0 + 5 * n for n in range(10)]
+DEAD = sends(DYING, 100, "info", queue="r", group=None, producer=2)
 WELL = sends([float(n) for n in range(50)], 200, "ok", group=None, producer=1)
-GROUP = sends([1.0 + 5 * n for n in range(10)], 100, "info", group="h", producer=1)
+GROUP = sends(DYING, 100, "info", group="h", producer=1)
 
 CASES: dict[str, tuple[list[Row], set[str]]] = {
     "a queue that is dead while another works": (in_order(DEAD, WELL), {'queue "r", send', "client producer 2"}),
     "a group that is dead while others of its queue work": (in_order(GROUP, WELL), {'group "h" of queue "q", send'}),
+    "a broker that is dead while another works": (
+        in_order(sends(DYING, 100, "info", broker="b1", group=None, producer=2), WELL), {"broker b1", "client producer 2"}),
+    "a client whose attempts reach no broker that is known": (
+        in_order(sends(DYING, 100, "info", broker=None, group=None, producer=2), WELL), {"client producer 2"}),
     "two attempts are too few to say so": (in_order(GROUP[:2], GROUP[8:10], WELL), set()),
     "three attempts are enough": (in_order(GROUP[:2], GROUP[8:12], WELL), {'group "h" of queue "q", send'}),
     "what failed for no longer than the bound is no window": (in_order(GROUP[:6], WELL), set()),
