@@ -45,6 +45,10 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         in_order(sends(DYING, 100, "info", broker=None, group=None, producer=2), WELL), {"client producer 2"}),
     "two attempts are too few to say so": (in_order(GROUP[:2], GROUP[8:10], WELL), set()),
     "three attempts are enough": (in_order(GROUP[:2], GROUP[8:12], WELL), {'group "h" of queue "q", send'}),
+    "two attempts at a queue are too few to say so": (in_order(DEAD[:2], DEAD[8:10], WELL), set()),
+    "two attempts at a queue that failed, and one that is still open, are too few": (in_order(DEAD[:2], DEAD[8:10], DEAD[12:13], WELL), set()),
+    "three attempts at a queue are enough": (in_order(DEAD[:2], DEAD[8:12], WELL), {'queue "r", send', "client producer 2"}),
+    "two attempts at a group that failed, and one that is still open, are too few": (in_order(GROUP[:2], GROUP[8:10], GROUP[12:13], WELL), set()),
     "what failed for no longer than the bound is no window": (in_order(GROUP[:6], WELL), set()),
     "a success between ends it": (
         in_order(GROUP[:4], sends([9.0], 150, "ok", group="h"), GROUP[4:8], WELL), set()),
