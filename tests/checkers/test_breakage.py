@@ -156,6 +156,7 @@ BROKEN: dict[str, tuple[Callable[[list[Row]], None], str]] = {
     "time that goes back": (put("ack", "ok", time=1), r"row \d+: time goes back to 1 ns"),
     "time that goes back in control": (put("commit", "ok", time=1), r"control\.parquet: row \d+: time goes back to 1 ns"),
     "time of control that goes on": (put("commit", "ok", time=10**15), r"time goes back"),
+    "time of the last row of a part that goes on": (put("send", "info", time=10**15), r"time goes back to \d+ ns from 1000000000000000 ns at row \d+"),
     "an unknown type": (put("send", "ok", type="done"), r'type is "done": it must be invoke, ok, fail or info'),
     "an unknown operation": (put("commit", "ok", f="committed"), r'f is "committed": no client does that'),
     "an unknown operation with a message": (put("ack", "ok", f="acknowledge"), r'f is "acknowledge"'),
@@ -232,6 +233,14 @@ def test_a_whole_history_is_judged(tmp_path):
 def test_what_is_broken_is_refused_in_one_line(tmp_path, case, parts):
     text = refused(store(tmp_path / "s", broken(case), parts))
     assert re.search(BROKEN[case][1], text), text
+
+
+@pytest.mark.parametrize("case", ["time that goes back", "time that goes back in control"])
+def test_a_step_back_in_a_file_is_seen_however_few_rows_are_compared_with_those_of_others(
+    tmp_path, monkeypatch, case
+):
+    monkeypatch.setattr(breakage, "KNOTS", 4)
+    assert re.search(BROKEN[case][1], refused(store(tmp_path / "s", broken(case))))
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -384,6 +393,36 @@ def test_what_does_not_lie_as_it_must_is_refused_by_spark_too(spark, tmp_path, c
     history = store(tmp_path / "s", whole()) / "history"
     SPREAD[case][0](history)
     assert re.search(SPREAD[case][1], text := refused(tmp_path / "s", spark)), text
+
+
+@pytest.mark.parametrize(
+    ("moved", "sums"),
+    [({0: 1, 3: 2}, 1), ({0: 1, 4: 2, 5: 6}, 2)],
+    ids=["two rows whose indexes have the same sum", "three whose squares have the same sum, too"],
+)
+def test_rows_that_are_missing_while_others_are_doubled_are_noticed_whatever_sums_they_have(
+    tmp_path, moved, sums
+):
+    """Range and number of rows are those of a whole history, the first power sums of the indexes as well, and no time and no pair tells of it: one delivery has the index of another, in another file."""
+    assert all(sum(n**k for n in moved) == sum(n**k for n in moved.values()) for k in range(sums + 1))
+    rows = [{**row, "time": 0} for row in whole() if row["f"] != "role"]
+    for n, row_ in enumerate(rows):
+        row_["index"] = n
+    history = store(tmp_path / "s", rows, parts=16) / "history"
+    lies = {n: file for file in history.glob("*.parquet") for n in pq.read_table(file)["index"].to_pylist()}
+    delivered = [row["index"] for row in rows if row["f"] == "deliver"]
+    at = next(
+        at
+        for at in range(10, 30)
+        if not {lies[delivered[at + n]] for n in moved} & {lies[delivered[at + n]] for n in moved.values()}
+    )
+    instead = {delivered[at + one]: delivered[at + other] for one, other in moved.items()}
+    for file in {lies[index] for index in instead}:
+        some = pq.read_table(file)
+        indexes = [instead.get(index, index) for index in some["index"].to_pylist()]
+        column = some.column_names.index("index")
+        pq.write_table(some.set_column(column, some.schema.field(column), [indexes]), file)
+    assert "index is not dense: some are missing and as many are doubled" in refused(tmp_path / "s")
 
 
 @pytest.mark.parametrize("seed", range(40))
