@@ -44,7 +44,7 @@ EVENTS_PER_MESSAGE = 5  # send and ack with their completions, and a delivery
 MESSAGES_PER_GROUP = 2_000
 PRODUCERS = 64
 SESSION_MESSAGES = 500  # deliveries of a group before its consumer changes
-SLOT = 32  # indexes a message may use in its file's lane
+SLOT = 32  # indexes a message may use in its file's lane: its own below 25, then those of roles
 REDELIVERED = 4  # unacknowledged messages a consumer leaves behind
 ROWS_PER_FILE = 500_000
 BROKERS = ("a1", "a2", "b1", "b2", "c1", "c2")
@@ -153,7 +153,7 @@ def _control(parts: int, groups: int, end: int, reigns: np.ndarray) -> pa.Table:
     for turn, at in enumerate([0, *reigns.tolist()]):
         for n, (broker, role) in enumerate(((BROKERS[1 - turn % 2], "backup"), (BROKERS[turn % 2], "live"))):
             rows.append({
-                "index": at + (20 + n) * parts, "process": -2, "type": "info", "f": "role", "broker": broker, "node_id": "a",
+                "index": at + (25 + n) * parts, "process": -2, "type": "info", "f": "role", "broker": broker, "node_id": "a",
                 "role": role, "time_low": at * 1000, "time_high": at * 1000, "value": str(turn),
             })  # fmt: skip
     sessions = MESSAGES_PER_GROUP // SESSION_MESSAGES + 1
@@ -182,7 +182,7 @@ def history(events: int, changes: int = 50) -> Path:
         parts *= 2
     groups = max(parts, round(messages / MESSAGES_PER_GROUP / parts) * parts)
     directory = (
-        Path(tempfile.gettempdir()) / f"jepsen-bench-checking-v6-{groups}-{parts}-{changes}" / "history"
+        Path(tempfile.gettempdir()) / f"jepsen-bench-checking-v7-{groups}-{parts}-{changes}" / "history"
     )
     if (directory / "control.parquet").is_file():
         return directory
