@@ -175,6 +175,7 @@ BROKEN: dict[str, tuple[Callable[[list[Row]], None], str]] = {
     "ok by another process": (renumbered("send", "ok", lambda one, _: [{**one, "process": 3}]), r"by process 3 completes what that process has not invoked"),
     "an ack without invoke": (renumbered("ack", "invoke", gone), r"ok of ack of message \d+ by process 6 completes what"),
     "an answer before its question": (renumbered("send", "invoke", lambda one, rows: [{**one, "type": "ok"}]), r"send of message"),
+    "a question after its answer": (lambda rows: _swapped(rows, "send"), r"ok of send of message 4 by process 1 completes what that process has not invoked"),
     "an ack that is invoked while it is open": (renumbered("ack", "invoke", again), r"ack of message \d+ is invoked by process 6, which has asked for it before"),
     "a commit without invoke": (lambda rows: _without(rows, "commit", "invoke"), r"ok of commit of transaction 1 by process 7 completes what"),
     "a begin completed twice": (lambda rows: _doubled(rows, "begin", "ok"), r"ok of begin of transaction 1 by process 7 is a second completion"),
@@ -184,10 +185,14 @@ BROKEN: dict[str, tuple[Callable[[list[Row]], None], str]] = {
     "a disconnect that is invoked": (put("disconnect", "info", type="invoke"), r"disconnect is invoke: it must be info"),
     "a fault completed twice": (lambda rows: _doubled(rows, "kill", "info"), r"info of kill of fault kill-1 is a second completion"),
     "a fault that was not invoked": (lambda rows: _without(rows, "kill", "invoke"), r"info of kill of fault kill-1 completes what was not invoked"),
+    "a fault invoked twice": (lambda rows: _doubled(rows, "kill", "invoke"), r"kill of fault kill-1 is invoked again"),
     "a fault without JSON": (put("kill", "info", value="kill-1"), r"value is not a JSON object: 'kill-1'"),
     "a fault without a label": (put("kill", "info", value="{}"), r'value has no text "label"'),
     "a view without JSON": (put("view", "ok", value='{"kind": '), r"value is not a JSON object"),
     "a view of nothing": (put("view", "ok", value='{"kind": "members"}'), r'value has no text "key"'),
+    "a view of a number": (put("view", "ok", value='{"kind": "members", "key": "n", "value": 3}'), r'"value" is neither a text nor null'),
+    "a phase that is invoked": (put("phase", "info", type="invoke"), r"phase of the harness is invoke: it has no invocation and must be info"),
+    "a role that is ok": (put("role", "info", type="ok"), r"role of the monitor is ok: it has no invocation and must be info"),
     "a phase without a name": (put("phase", "info", value=None), r"value is null in a phase"),
     "a role at no time": (put("role", "info", time_low=None), r"time_low is null in a role"),
     "a row of the monitor that it does not write": (put("role", "info", f="mood"), r'f is "mood": the monitor records nothing of that name'),
@@ -206,6 +211,12 @@ def _doubled(rows: list[Row], f: str, type_: str) -> None:
     rows.insert(at, dict(rows[at]))
     for n, r in enumerate(rows):
         r["index"], r["time"] = n, n * MS
+
+
+def _swapped(rows: list[Row], f: str) -> None:
+    """The answer of one operation before its question."""
+    asked, answered = row(rows, f, "invoke", 3), row(rows, f, "ok", 3)
+    asked["type"], answered["type"] = answered["type"], asked["type"]
 
 
 def broken(case: str) -> list[Row]:
@@ -322,6 +333,14 @@ def _as(column: str, type_: pa.DataType) -> Callable[[Path], None]:
     return edit
 
 
+def _numbered(history: Path) -> None:
+    """Brokers as numbers."""
+    first = min(history.glob("part-*"))
+    rows = pq.read_table(first)
+    at = rows.column_names.index("broker")
+    pq.write_table(rows.set_column(at, "broker", pa.nulls(len(rows), pa.int64())), first)
+
+
 def _control_in_a_part(history: Path) -> None:
     first = min(history.glob("part-*"))
     rows, control = pq.read_table(first), pq.read_table(history / "control.parquet")
@@ -363,6 +382,7 @@ SPREAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "times as floating point numbers": (_as("time", pa.float64()), r'its column "time" is double: it must be int64'),
     "messages in half the width": (_as("message", pa.int32()), r'its column "message" is int32: it must be int64'),
     "operations as numbers": (_as("process", pa.string()), r'its column "process" is string: it must be int32'),
+    "brokers as numbers": (_numbered, r'its column "broker" is int64: it must be string'),
     "a type that is null": (_null("type"), r"part-0000\d\.parquet: row \d+: type is null"),
     "an operation that is null": (_null("f"), r"part-0000\d\.parquet: row \d+: f is null"),
     "an index that is null": (_null("index"), r"history: a row has no index"),

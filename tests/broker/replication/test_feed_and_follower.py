@@ -2,12 +2,14 @@
 
 import asyncio
 import random
+from types import SimpleNamespace
 
 import pytest
 from pair import Pair, until
 
 from broker.cluster import messages as m
 from broker.cluster.quorum import session_name
+from broker.policies.replication.backup import BackupRole
 from broker.policies.replication.ballots import Ballots
 from broker.storage import DurabilityGate, Journal, MemoryVolume
 
@@ -223,3 +225,16 @@ def test_a_backup_must_have_all_that_may_have_been_answered_without_it():
             assert heard[heard.index(up_to_date) + 1] is False, "the entry is here, but not on the disk"
 
     run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("name", "incarnation", "ends"), [("a1", 8, True), ("a1", 7, False), ("a1", 6, False), ("b1", 8, False)]
+)
+def test_a_later_life_of_the_live_that_is_followed_ends_the_copying_from_the_former(name, incarnation, ends):
+    """Whatever its connection says, or does not say for long."""
+    ended = []
+    former = SimpleNamespace(member=SimpleNamespace(name="a1", incarnation=7), abort=ended.append)
+    backup = SimpleNamespace(follower=SimpleNamespace(link=former))
+    met = SimpleNamespace(member=SimpleNamespace(name=name, incarnation=incarnation))
+    BackupRole._met(backup, met)
+    assert ended == (["a1 has started anew"] if ends else [])
