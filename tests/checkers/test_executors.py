@@ -76,6 +76,7 @@ def cluster(monkeypatch):
     ("said", "told"),
     [
         (OLD_JAVA, "java.lang.UnsupportedClassVersionError: org/apache/spark/executor/CoarseGrainedExecutorBackend has been compiled by a more recent version"),
+        (f"{NO_WAY_BACK}19:05:56 INFO ShutdownHookManager: Shutdown hook called\n", "Caused by: java.io.IOException: Failed to connect to /10.0.0.1:4000"),
         (NO_MEMORY, "# There is insufficient memory for the Java Runtime Environment to continue."),
         (NO_WAY_BACK, "Caused by: java.io.IOException: Failed to connect to /10.0.0.1:4000"),
         ("nothing that is known\nas a complaint\n", "as a complaint"),
