@@ -537,6 +537,18 @@ def test_a_bad_row_of_control_hides_nothing_that_other_rows_prove(tmp_path, case
     assert any(
         re.search(BROKEN[case][1], reason) and "cannot be judged" in reason for reason in verdict.reasons
     )
+    assert not any("crashed" in reason for reason in verdict.reasons)
+
+
+def test_what_the_subject_of_a_bad_row_might_excuse_is_not_told(tmp_path):
+    options = api.CheckOptions(unavailable_bound_s=0.005, recovery_bound_s=1000)
+    rows = lossy()
+    told = {finding.name for finding in api.check(store(tmp_path / "s", rows), options).findings}
+    assert {"unavailable", "lost"} <= told
+    BROKEN["a fault without JSON"][0](rows)
+    told = {finding.name for finding in api.check(store(tmp_path / "t", rows), options).findings}
+    assert "lost" in told
+    assert "unavailable" not in told
 
 
 @pytest.mark.parametrize(
