@@ -186,7 +186,7 @@ def _faults(faults: tuple[FaultRecovery, ...]) -> Iterator[str]:
         yield "Faults   none"
         return
     bit = sum(fault.bit for fault in faults)
-    yield f"Faults   {len(faults)}, of which {bit} took effect"
+    yield f"Faults   {len(faults)}, of which {bit} took effect; in seconds of the history, as the findings"
     for fault in faults:
         end = "the end" if fault.end_s is None else f"{fault.end_s:.1f} s"
         effect = "took effect" if fault.bit else "no effect was observed"

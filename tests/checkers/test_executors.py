@@ -7,8 +7,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from py4j.protocol import Py4JError
 
-from checkers import executors
+from checkers import executors, session
 
 WORKER = "worker-20261122190534-127.0.0.1-37229"
 APP = "app-20261122190553-0000"
@@ -103,3 +104,49 @@ def test_where_no_page_answers_the_driver_says_what_it_heard_and_where_to_look(m
 def test_executors_that_have_not_ended_say_nothing():
     assert executors.last_words("spark://127.0.0.1:7077", LOG.replace("FAILED", "RUNNING")) is None
     assert executors.ended(LOG) == 2
+
+
+class Driver:
+    """A session, and its gateway, whose executors never come."""
+
+    def __init__(self):
+        self.sparkContext = self._jsc = self
+
+    def sc(self):
+        return self
+
+    getExecutorMemoryStatus = sc  # noqa: N815 - as Spark calls it
+
+    def size(self):
+        return 1
+
+    def log(self):
+        return LOG
+
+    def errors(self):
+        return ["an error of the driver's"]
+
+
+@pytest.mark.parametrize(
+    ("tries", "patience_s", "told"),
+    [
+        (2, 60.0, "they end at once: Caused by: java.io.IOException: Failed to connect to /10.0.0.1:4000 (Command exited with code 1)"),
+        (3, 0.0, "within 0 s.*the last one ended: Caused by: java.io.IOException: Failed to connect to /10.0.0.1:4000 "),
+    ],
+)  # fmt: skip
+def test_whoever_waits_for_executors_is_told_what_the_last_one_said(
+    cluster, monkeypatch, tries, patience_s, told
+):
+    cluster.said = NO_WAY_BACK
+    monkeypatch.setattr(session, "_TRIES", tries)
+    monkeypatch.setattr(session, "_EXECUTORS_S", patience_s)
+    driver = Driver()
+    with pytest.raises(session.GatewayError, match=told.replace("(", r"\(").replace(")", r"\)")):
+        session._wait_for_executors(driver, "spark://127.0.0.1:7077", driver)
+
+
+def test_a_driver_that_gives_up_says_what_its_executors_said_first(cluster):
+    cluster.said = NO_WAY_BACK
+    error = Py4JError("as everywhere")
+    told = session._words(error, Driver(), "spark://127.0.0.1:7077")
+    assert told.startswith("its executors ended: Caused by: java.io.IOException: Failed to connect")

@@ -145,6 +145,18 @@ def test_a_starved_consumer_is_told_with_what_waited_for_it(tmp_path):
     assert "starved" in {i.name for i in reference.find(shown, OPTIONS)}
 
 
+@pytest.mark.parametrize(("module", "name"), [("roles", "reigns"), ("facts", "read")])
+def test_nobody_is_accused_where_what_would_excuse_him_could_not_be_read(tmp_path, monkeypatch, module, name):
+    def crash(*_: object) -> None:
+        raise RuntimeError("our own bug")
+
+    rows = dense(tidy(in_order(*HUNGRY, got(61, 1))))
+    monkeypatch.setattr(getattr(judge, module), name, crash)
+    verdict = judge.judge(lay_out(tmp_path / "here", rows, slice_rows=10**6), OPTIONS)
+    assert "starved" not in {finding.name for finding in verdict.findings}
+    assert verdict.valid is None
+
+
 def test_faults_explain_why_a_consumer_was_starved(tmp_path):
     value = '{"label": "x", "bit": true}'
     faults = [o(0, -1, type_, f, value=value) for f, type_ in (("kill", "invoke"), ("kill", "info"))]
