@@ -613,6 +613,13 @@ def test_a_history_that_says_which_columns_it_has_is_judged_by_those(tmp_path):
     assert (verdict.valid, len(verdict.reasons)) == (True, 1)
 
 
+def test_what_needs_a_column_that_is_missing_is_not_told_in_part(tmp_path):
+    verdict = api.check(imported(tmp_path / "s", lossy(), "sequence"), OPTIONS)
+    assert {finding.name for finding in verdict.findings} == {"lost", "duplicate"}
+    (told,) = [reason for reason in verdict.reasons if "not judged" in reason]
+    assert re.fullmatch(r".*corrupted, .* not judged, the history has no sequence", told)
+
+
 def test_columns_that_are_missing_and_not_said_to_be_are_missed(tmp_path):
     assert 'it has no column "digest"' in refused(imported(tmp_path / "s", whole(), "digest", declared=False))
     broken_ = imported(tmp_path / "t", whole(), "message")
