@@ -395,25 +395,14 @@ async def cluster_works(broker):
     link.close("done")
 
 
-async def acceptor_works(broker):
-    for version in VERSIONS:
-        reader, writer = await asyncio.open_connection(HERE, broker.ports["acceptor"])
-        assert await _stomp(version)(broker, reader, writer, random.Random(0))
-        writer.close()
+def works_in_each_version(first):
+    async def works(broker):
+        for version in VERSIONS:
+            reader, writer = await asyncio.open_connection(HERE, broker.ports["acceptor"])
+            assert await first(version)(broker, reader, writer, random.Random(0))
+            writer.close()
 
-
-async def web_works(broker):
-    for version in VERSIONS:
-        reader, writer = await asyncio.open_connection(HERE, broker.ports["acceptor"])
-        assert await _web_stomp(version)(broker, reader, writer, random.Random(0))
-        writer.close()
-
-
-async def tls_acceptor_works(broker):
-    for version in VERSIONS:
-        reader, writer = await asyncio.open_connection(HERE, broker.ports["acceptor"])
-        assert await _tls_stomp(version)(broker, reader, writer, random.Random(0))
-        writer.close()
+    return works
 
 
 async def tls_cluster_works(broker):
@@ -427,12 +416,15 @@ async def tls_cluster_works(broker):
 @pytest.mark.parametrize(
     ("port", "works"),
     [
-        ("admin", admin_works),
-        ("cluster", cluster_works),
-        ("acceptor", acceptor_works),
-        ("web", web_works),
-        ("tls-acceptor", tls_acceptor_works),
-        ("tls-cluster", tls_cluster_works),
+        pytest.param(port, works, id=port)
+        for port, works in {
+            "admin": admin_works,
+            "cluster": cluster_works,
+            "acceptor": works_in_each_version(_stomp),
+            "web": works_in_each_version(_web_stomp),
+            "tls-acceptor": works_in_each_version(_tls_stomp),
+            "tls-cluster": tls_cluster_works,
+        }.items()
     ],
 )
 def test_hostile_inputs_harm_nobody(port, works, tmp_path):
