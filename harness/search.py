@@ -36,7 +36,8 @@ from harness.campaign import Tally, Tried, campaign, closing, counts, how, run_s
 from harness.compose import size
 from harness.interface import InfrastructureError
 from harness.simulate import Simulated, simulate
-from harness.swarm import BEYOND, CONNECTED, Swarm, draw
+from harness.swarm import Swarm, draw
+from nemesis.registry import KINDS
 
 TOLD_EVERY_S: Final = 10.0
 _FORKLESS: Final = "spawn"  # a fork would take half-built state of whoever starts a search along
@@ -253,8 +254,9 @@ def _opening(request: Request) -> Iterator[str]:
     )
     yield f"faults drawn from: {', '.join(swarm.kinds)}"
     if swarm.bounded and not base.nemeses:
-        for name, why in {**BEYOND, **CONNECTED}.items():
-            if name not in swarm.kinds:
+        for name, kind in KINDS.items():
+            why = kind.unpromised or kind.wants_quorum
+            if why and name not in swarm.kinds:
                 yield f"  not {name}: {why}"
 
 

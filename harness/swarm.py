@@ -34,55 +34,11 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 }
 """Fields of a spec where nobody gave another: small, so that thousands of runs are possible."""
 
-ENDING: Final = (
-    "kill",
-    "stop",
-    "power-loss",
-    "late-start",
-    "disk-error",
-    "disk-full",
-    "destroy",
-    "disk-corrupt",
-)
-"""Kinds after which a broker must start again; the others silence or disturb it."""
-
-MILD: Final = (
-    "disk-slow",
-    "slow",
-    "clock-skew",
-    "clock-step",
-    "clock-strobe",
-    "takeover",
-    "quiesce",
-    "switch-over",
-)
-"""Kinds that every promise covers beside any other; but a link slowed to a trickle is a cut one (``_mild``)."""
-
-BEYOND: Final[Mapping[str, str]] = {
-    "destroy": "with its disk go the messages of a broker that has no backup (RP11)",
-    "disk-corrupt": "what rots on the only copy is gone",
-    "disk-error": "a broker that ends itself leaves its pair to a restart in any order (RP13)",
-    "disk-full": "as disk-error",
-    "clock-rate": "votes and leases measure time: clocks that run apart are not promised to be survived",
-    "reconfigure": "an administrator does it to brokers that are down, in an order that he chooses (RP17)",
-}
-"""Kinds that a bounded search takes only when they are named, and why."""
-
-CONNECTED: Final[Mapping[str, str]] = {
-    "partition": "fewer than three pairs cannot tell a cut link from a dead peer (RP4)",
-    "stall": "as partition",
-    "slow": "as partition: a link that is slower than the brokers' patience is a cut one",
-    "disk-stall": "as partition: a silent peer is no dead one",
-}
-"""Kinds that a bounded search takes only with three pairs, or when they are named, and why."""
-
 QUORUM_PAIRS: Final = 3
 SETTLE_S: Final = 1.5
 """From the end of a fault that ended a broker to the next: a restart, a synchronisation, a failback."""
 SETTLE_SLOWED_S: Final = 3.5
 """The same where links or disks are slow meanwhile: whoever is killed while it alone has the data takes its pair along."""
-_SLOWING: Final = ("slow", "disk-slow")
-_LASTING: Final = (*_SLOWING, "clock-rate")
 
 _DURATIONS_S: Final = (0.3, 1.0, 2.5, 5.0)
 _INTERVALS_S: Final = (0.5, 1.5, 3.0)
@@ -136,28 +92,6 @@ _CLIENTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "operation_timeout_s": (1.0, 2.5),
 }
 RATE: Final = "rate_bytes_s"
-_OPTIONS: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
-    "slow": {
-        "delay_ms": (20.0, 100.0, 500.0),
-        "jitter_ms": (0.0, 50.0, 300.0),
-        RATE: (50_000.0, 200_000.0, 10_000_000.0),
-    },
-    "disk-slow": {"delay_ms": (5.0, 50.0, 300.0), "jitter_ms": (0.0, 100.0)},
-    "disk-error": {"operation": ("write", "sync")},
-    "clock-skew": {"skew_ms": (-60_000.0, 1000.0, 3_600_000.0)},
-    "clock-step": {"step_ms": (-60_000.0, -500.0, 60_000.0)},
-    "clock-rate": {"rate": (0.7, 0.9, 1.1, 1.5)},
-    "clock-strobe": {"step_ms": (-60_000.0, -500.0, 60_000.0), "period_ms": (20.0, 200.0)},
-}
-"""Option of a kind -> what is drawn from, where it is drawn at all."""
-
-_OPTIONS_SHARED: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
-    "stop": {"failover": (True, False)},
-    "database-disconnect": {"chance": (0.1, 1.0), "committed": (0.0, 1.0)},
-}
-"""Besides, where brokers share a database: each of them may be left to its restart, or be cut off from it alone."""
-
-
 _ALWAYS_DRAWN: Final = frozenset({"seed", "nemeses", "properties", "duration_s", "interval_s", "targets"})
 """Fields that no base fixes: its properties, nemeses and targets bound what is drawn."""
 
@@ -223,10 +157,10 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
     faults: Sequence[Fault] = schedules.generate(spec, nodes, chance).faults
     if swarm.bounded and _paired(nodes):
         faults = tuple(_apart(faults))
-    if not (swarm.bounded and _paired(nodes) and set(chosen) & set(ENDING)):
+    if not (swarm.bounded and _paired(nodes) and any(kinds.get(name).ends for name in chosen)):
         faults = _lasting(faults, chance)
     faults = [_with_options(fault, nodes, chance) for fault in faults]
-    if swarm.bounded and _paired(nodes) and set(chosen) & set(ENDING):
+    if swarm.bounded and _paired(nodes) and any(kinds.get(name).ends for name in chosen):
         faults = [_brisk(fault) for fault in faults]
     if chance.random() < 0.5:
         pair = chance.choice(sorted({node.pair for node in nodes}))
@@ -241,8 +175,8 @@ def promised(spec: TestSpec, schedule: Schedule) -> bool:
     """
     nodes = for_policy(spec.policy).plan(spec)
     found = {fault.kind for fault in schedule.faults}
-    hard = {fault.kind for fault in schedule.faults if not _mild(fault)}
-    mixed = bool(hard & set(ENDING)) and bool(hard - set(ENDING))
+    hard = {kinds.get(fault.kind).ends for fault in schedule.faults if not _mild(fault)}
+    mixed = len(hard) > 1
     apart = tuple(_apart(sorted(schedule.faults, key=lambda fault: fault.start_s)))
     return (
         not mixed
@@ -253,18 +187,18 @@ def promised(spec: TestSpec, schedule: Schedule) -> bool:
 
 def _family(swarm: Swarm, chance: random.Random) -> tuple[str, ...]:
     """Within bounds: the kinds that end brokers, or those that silence them; the mild ones with either."""
-    hard = [kind for kind in swarm.kinds if kind not in MILD]
+    hard = [name for name in swarm.kinds if not kinds.get(name).mild]
     if not (swarm.bounded and hard):
         return swarm.kinds
-    ends = chance.choice(hard) in ENDING
-    return tuple(kind for kind in swarm.kinds if kind in MILD or (kind in ENDING) is ends)
+    ends = kinds.get(chance.choice(hard)).ends
+    return tuple(name for name in swarm.kinds if kinds.get(name).mild or kinds.get(name).ends is ends)
 
 
 def _chosen(family: Sequence[str], chance: random.Random) -> tuple[str, ...]:
     """About half of the kinds, but one at least that is not mild, if there is any: a slow disk alone is hardly worth a run."""
     kept = {kind for kind in family if chance.random() < 0.5}
-    if not kept - set(MILD):
-        kept.add(chance.choice([kind for kind in family if kind not in MILD] or family))
+    if all(kinds.get(name).mild for name in kept):
+        kept.add(chance.choice([name for name in family if not kinds.get(name).mild] or family))
     return tuple(kind for kind in family if kind in kept)
 
 
@@ -294,10 +228,10 @@ def _properties(
 def _apart(faults: Sequence[Fault]) -> Iterator[Fault]:
     """Those faults that leave a pair the time to recover from the one before, if that ended a broker."""
     free_s = 0.0
-    slowed = any(fault.kind in _SLOWING for fault in faults)
+    slowed = any(kinds.get(fault.kind).slows for fault in faults)
     settle_s = SETTLE_SLOWED_S if slowed else SETTLE_S
     for fault in faults:
-        if fault.kind in ENDING:
+        if kinds.get(fault.kind).ends:
             if fault.start_s < free_s:
                 continue
             duration_s = math.inf if fault.duration_s is None else fault.duration_s
@@ -310,7 +244,7 @@ def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
 
     Everything else then meets it. Faults that take turns do not meet: where the peace between them is longer than they are, no two ever do.
     """
-    for kind in _LASTING:
+    for kind in [name for name in kinds.names() if kinds.get(name).lasts]:
         mine = [fault for fault in faults if fault.kind == kind]
         if mine and chance.random() < 0.5:
             lasting = msgspec.structs.replace(mine[0], duration_s=None)
@@ -322,10 +256,7 @@ def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
 def _with_options(fault: Fault, nodes: Sequence[NodePlan], chance: random.Random) -> Fault:
     """The same fault, some of its options drawn."""
     options = dict(fault.options)
-    table = dict(_OPTIONS.get(fault.kind, {}))
-    if any(node.database for node in nodes):
-        table |= _OPTIONS_SHARED.get(fault.kind, {})
-    for name, choices in table.items():
+    for name, choices in kinds.get(fault.kind).drawn(nodes).items():
         value = chance.choice(choices)
         if chance.random() < 0.7:
             options[name] = value
@@ -335,7 +266,7 @@ def _with_options(fault: Fault, nodes: Sequence[NodePlan], chance: random.Random
 
 def _mild(fault: Fault) -> bool:
     """A fault that every promise covers beside any other. A link with too little room for what it must carry ends lives by their votes, as a cut does."""
-    return fault.kind in MILD and RATE not in fault.options
+    return kinds.get(fault.kind).mild and RATE not in fault.options
 
 
 def _brisk(fault: Fault) -> Fault:
@@ -388,8 +319,9 @@ def _paired(nodes: Sequence[NodePlan]) -> bool:
 
 def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
     """Whether no promise covers this kind in this cluster. Brokers that share a store ask it who is live, not each other."""
+    kind = kinds.get(name)
     few = _paired(nodes) and len({node.pair for node in nodes}) < QUORUM_PAIRS
-    return name in BEYOND or (few and name in CONNECTED)
+    return bool(kind.unpromised or (few and kind.wants_quorum))
 
 
-__all__ = ["BEYOND", "CONNECTED", "DEFAULTS", "ENDING", "MILD", "Swarm", "draw", "promised", "swarm"]
+__all__ = ["DEFAULTS", "Swarm", "draw", "promised", "swarm"]

@@ -74,6 +74,7 @@ class Takeover(AdminKind):
 
     name = "takeover"
     description = "a broker is taken over by another on command, whether it serves, stands still or is down"
+    mild = True
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
         "taker": Option("the broker that takes over; by default any other that serves", some_text),
@@ -142,6 +143,7 @@ class Quiesce(AdminKind):
 
     name = "quiesce"
     description = "brokers take in no new clients and serve the old ones, until the fault ends"
+    mild = True
 
     async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
         """Ask all of them."""

@@ -33,10 +33,13 @@ class ClockSkew(ClockFault):
 
     name = "clock-skew"
     description = "wall clocks are wrong by a constant"
+    mild = True
     primitives = ("clock-skew",)
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
-        "skew_ms": Option("ahead, or behind if negative", _any_number, 60_000.0),
+        "skew_ms": Option(
+            "ahead, or behind if negative", _any_number, 60_000.0, drawn=(-60_000.0, 1000.0, 3_600_000.0)
+        ),
     }
 
 
@@ -45,10 +48,13 @@ class ClockStep(ClockFault):
 
     name = "clock-step"
     description = "wall clocks jump back, and at the end forwards again"
+    mild = True
     primitives = ("clock-step",)
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
-        "step_ms": Option("forwards, or backwards if negative", _any_number, -60_000.0),
+        "step_ms": Option(
+            "forwards, or backwards if negative", _any_number, -60_000.0, drawn=(-60_000.0, -500.0, 60_000.0)
+        ),
     }
 
 
@@ -57,12 +63,15 @@ class ClockStrobe(ClockFault):
 
     name = "clock-strobe"
     description = "wall clocks jump to and fro, many times a second"
+    mild = True
     primitives = ("clock-strobe",)
     seen_as = "strobing"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
-        "step_ms": Option("of each jump", _any_number, 5_000.0),
-        "period_ms": Option("from one jump ahead to the next", number(0, above=True), 50.0),
+        "step_ms": Option("of each jump", _any_number, 5_000.0, drawn=(-60_000.0, -500.0, 60_000.0)),
+        "period_ms": Option(
+            "from one jump ahead to the next", number(0, above=True), 50.0, drawn=(20.0, 200.0)
+        ),
     }
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
@@ -80,9 +89,13 @@ class ClockRate(ClockFault):
 
     name = "clock-rate"
     description = "all clocks of a node run at another speed"
+    lasts = True
+    unpromised = "votes and leases measure time: clocks that run apart are not promised to be survived"
     primitives = ("clock-rate",)
     seen_as = "rate"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
-        "rate": Option("seconds of the node in a second", number(0, above=True), 1.5),
+        "rate": Option(
+            "seconds of the node in a second", number(0, above=True), 1.5, drawn=(0.7, 0.9, 1.1, 1.5)
+        ),
     }

@@ -88,10 +88,11 @@ class DatabaseDisconnect(DatabaseKind):
     default_target = "one"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
-        "chance": Option(f"of each transaction, {CHANCE_DEFAULT:g} by default", _chance),
+        "chance": Option(f"of each transaction, {CHANCE_DEFAULT:g} by default", _chance, drawn=(0.1, 1.0)),
         "committed": Option(
             f"how many of those that lose their connection happen all the same, {COMMITTED_DEFAULT:g} by default; with chance 1 and"
             " committed 0 a broker is cut off",
             _share,
+            drawn=(0.0, 1.0),
         ),
     }

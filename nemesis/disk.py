@@ -16,6 +16,7 @@ from nemesis.node import Kill, NodeKind
 from nemesis.target import resolve_target
 
 DISK: Final = "disk"
+ENDED_BY_ITSELF: Final = "a broker that ends itself leaves its pair to a restart in any order (RP13)"
 
 
 class LeasedPart(NodeKind):
@@ -63,6 +64,7 @@ class DiskSlow(LeasedPart):
 
     name = "disk-slow"
     description = "syncs and changes of directories take longer"
+    slows = lasts = mild = True
     primitives = ("disk-slow",)
     part = DISK
     seen_as = ("slow", "stalled")
@@ -70,8 +72,8 @@ class DiskSlow(LeasedPart):
 
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
-        "delay_ms": Option("added to each", number(0, above=True), 50.0),
-        "jitter_ms": Option("varies the delay, 0 by default", number(0)),
+        "delay_ms": Option("added to each", number(0, above=True), 50.0, drawn=(5.0, 50.0, 300.0)),
+        "jitter_ms": Option("varies the delay, 0 by default", number(0), drawn=(0.0, 100.0)),
     }
 
 
@@ -80,6 +82,7 @@ class DiskStall(LeasedPart):
 
     name = "disk-stall"
     description = "syncs and changes of directories do not end until the fault does"
+    wants_quorum = "fewer than three pairs cannot tell a silent peer from a dead one (RP4)"
     primitives = ("disk-stall",)
     part = DISK
     seen_as = "stalled"
@@ -90,6 +93,8 @@ class DiskFull(LeasedPart):
 
     name = "disk-full"
     description = "writes are refused for lack of space"
+    ends = True
+    unpromised = ENDED_BY_ITSELF
     primitives = ("disk-full",)
     part = DISK
     seen_as = "full"
@@ -100,12 +105,14 @@ class DiskError(LeasedPart):
 
     name = "disk-error"
     description = "writes or syncs fail"
+    ends = True
+    unpromised = ENDED_BY_ITSELF
     primitives = ("disk-error",)
     part = DISK
     seen_as = "failing"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
-        "operation": Option("what fails", one_of("write", "sync"), "sync"),
+        "operation": Option("what fails", one_of("write", "sync"), "sync", drawn=("write", "sync")),
     }
 
 
@@ -114,6 +121,7 @@ class DiskCorrupt(Kill):
 
     name = "disk-corrupt"
     description = "broker processes die, and what each had on its disk is damaged: a bit flipped, a file cut; started again at the end"
+    unpromised = "what rots on the only copy is gone"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
         "files": Option(

@@ -22,12 +22,14 @@ from nemesis.near import near
 class Option:
     """One option of a fault: what it means, and which values it takes. ``check`` returns "" or what would be right.
 
-    ``default`` is what the environment is told where a fault does not say it; without one it is told nothing.
+    ``default`` is what the environment is told where a fault does not say it; without one it is told nothing. ``drawn`` is what a search draws from;
+    nothing: it never gives it.
     """
 
     meaning: str
     check: Callable[[Any], str]
     default: float | str | None = None
+    drawn: tuple[Any, ...] = ()
 
 
 def number(least: float, *, above: bool = False) -> Callable[[Any], str]:
@@ -144,6 +146,26 @@ class Kind(ABC):
     shapes: ClassVar[tuple[str, ...]] = ()
     default_shapes: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[Mapping[str, Option]] = {}
+
+    stops: ClassVar[bool] = False
+    """It takes a broker down, or keeps it from starting: who stops under another kind has ended itself."""
+    ends: ClassVar[bool] = False
+    """A broker must start again after it, taken down or ended by itself; other kinds silence or disturb brokers."""
+    slows: ClassVar[bool] = False
+    """It makes what brokers do take longer, so that they need longer to recover from something else."""
+    lasts: ClassVar[bool] = False
+    """It is rather a condition than an event, a slow disk or a fast clock: a search lets it last to the end now and then."""
+    mild: ClassVar[bool] = False
+    """Every promise covers it beside any other kind."""
+    unpromised: ClassVar[str] = ""
+    """Why nobody promises that brokers survive it: a bounded search takes it only if it is named."""
+    wants_quorum: ClassVar[str] = ""
+    """Why brokers with a backup survive it only where there are pairs enough for a vote."""
+
+    def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Option -> what a search of this cluster draws from."""
+        del nodes
+        return {name: option.drawn for name, option in self.options.items() if option.drawn}
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
         """Raises UsageError, saying what would be right, for a target, shape or option that this kind does not know."""

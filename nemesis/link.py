@@ -14,6 +14,7 @@ DIRECTION = Option(
 )
 DELAY_MS_DEFAULT: Final = 200.0
 JITTER_MS_DEFAULT: Final = 50.0
+TOO_FEW_TO_TELL: Final = "fewer than three pairs cannot tell a cut link from a dead peer (RP4)"
 
 
 class LinkKind(Kind):
@@ -85,6 +86,7 @@ class Partition(LinkKind):
     primitives = ("cut",)
     primitive = "cut"
     seen_as = "lost"
+    wants_quorum = TOO_FEW_TO_TELL
 
 
 class Slow(LinkKind):
@@ -95,12 +97,22 @@ class Slow(LinkKind):
     primitives = ("slow",)
     primitive = "slow"
     seen_as = "slow"
+    slows = lasts = mild = True  # but for a link with too little room, see ``harness.swarm``
+    wants_quorum = f"{TOO_FEW_TO_TELL}, and a link that is slower than their patience is a cut one"
     default_shapes = ("pair-link", "isolate-live", "isolate-backup")
     options: ClassVar[Mapping[str, Option]] = {
         **LinkKind.options,
-        "delay_ms": Option(f"added to each way, {DELAY_MS_DEFAULT:g} by default", number(0)),
-        "jitter_ms": Option(f"varies the delay, {JITTER_MS_DEFAULT:g} by default", number(0)),
-        "rate_bytes_s": Option("bytes a second at the most; unlimited by default", number(0, above=True)),
+        "delay_ms": Option(
+            f"added to each way, {DELAY_MS_DEFAULT:g} by default", number(0), drawn=(20.0, 100.0, 500.0)
+        ),
+        "jitter_ms": Option(
+            f"varies the delay, {JITTER_MS_DEFAULT:g} by default", number(0), drawn=(0.0, 50.0, 300.0)
+        ),
+        "rate_bytes_s": Option(
+            "bytes a second at the most; unlimited by default",
+            number(0, above=True),
+            drawn=(50_000.0, 200_000.0, 10_000_000.0),
+        ),
     }
 
     def primitive_options(self, fault: Fault) -> dict[str, Any]:
@@ -127,4 +139,5 @@ class Stall(LinkKind):
     primitives = ("stall",)
     primitive = "stall"
     seen_as = "lost"
+    wants_quorum = TOO_FEW_TO_TELL
     default_shapes = ("pair-link", "isolate-live", "isolate-backup")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, InfrastructureError, NodePlan, UsageError
 from nemesis.kind import PAIR, Impact, Kind, Option, Site, Situation, one_of, truth
@@ -59,6 +59,7 @@ class Kill(NodeKind):
 
     name = "kill"
     description = "broker processes die by SIGKILL, and are started again at the end"
+    stops = ends = True
     primitives: ClassVar[tuple[str, ...]] = ("kill",)
 
     async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
@@ -77,6 +78,7 @@ class Destroy(Kill):
 
     name = "destroy"
     description = "broker processes die and their disks with them; started again, empty, at the end"
+    unpromised = "with its disk go the messages of a broker that has no backup (RP11)"
     primitives = ("kill", "destroy-data")
     default_target = "one"
 
@@ -94,11 +96,20 @@ class Stop(NodeKind):
 
     name = "stop"
     description = "brokers are asked to stop cleanly, and are started again at the end"
+    stops = ends = True
     primitives = ("stop",)
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
-        "failover": Option("whether another takes over; the brokers' failover-on-shutdown by default", truth),
+        "failover": Option(
+            "whether another takes over; the brokers' failover-on-shutdown by default",
+            truth,
+            drawn=(True, False),
+        ),
     }
+
+    def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Nothing where brokers do not share a database: elsewhere none may be left to its restart."""
+        return super().drawn(nodes) if any(node.database for node in nodes) else {}
 
     async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
         """Ask all of them, then wait until they are gone."""
@@ -131,6 +142,7 @@ class LateStart(NodeKind):
 
     name = "late-start"
     description = "nodes are not started with the others but at the end of the fault"
+    stops = ends = True
     primitives = ()
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
@@ -173,6 +185,7 @@ class Reconfigure(NodeKind):
     description = (
         "brokers that are down are configured as master or slave, and are so from their next start on"
     )
+    unpromised = "an administrator does it to brokers that are down, in an order that he chooses (RP17)"
     primitives = ()
     options: ClassVar[Mapping[str, Option]] = {
         "as": Option("what they are from then on; master by default", one_of("master", "slave"))

@@ -21,6 +21,8 @@ class SwitchOver(Stop):
 
     name = "switch-over"
     description = "the active instance of a queue manager ends and lets the standby instance take over; it is started again at the end"
+    stops = ends = False
+    mild = True
     options: ClassVar[Mapping[str, Option]] = {"pair": PAIR}
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:

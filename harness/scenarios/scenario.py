@@ -19,13 +19,10 @@ from harness.interface import Schedule, TestSpec
 from harness.scenarios.expectations import Expectation, Guard, Happens
 from harness.scenarios.refuter import Refuter
 from harness.scenarios.seen import Seen
+from nemesis.registry import KINDS
 
 FOLLOWS_TWO_LIVES = tuple(anomaly.name for anomaly in ANOMALIES if anomaly.follows_two_lives)
 """What follows when two lives serve one queue from two journals."""
-
-
-ENDING = ("kill", "stop", "destroy", "power-loss", "disk-corrupt", "late-start")
-"""Faults that end the brokers they hit, or keep them from starting: who stops under another one has ended itself."""
 
 
 class Roles(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +71,7 @@ def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
             told = msgspec.json.decode(row["value"])
             if row["type"] == "invoke" and not row["f"].startswith("heal:"):
                 began = True
-                if row["f"] in ENDING:
+                if KINDS[row["f"]].stops:
                     down[told["label"]] = set(told["nodes"])
         elif row["process"] == HARNESS and row["f"] == "phase" and row["value"] == "heal":
             break

@@ -22,6 +22,7 @@ from harness.simulate import simulate
 from harness.systems.registry import for_policy
 from nemesis import registry as kinds
 from nemesis import schedule as schedules
+from nemesis.registry import KINDS
 
 DRAWS = 300
 
@@ -89,8 +90,8 @@ def test_every_kind_and_every_property_is_there_in_some_runs_and_missing_in_othe
 
 def test_a_bounded_run_does_not_mix_what_ends_brokers_with_what_silences_them_and_lets_a_pair_recover():
     for _, schedule in draws(swarm.swarm(spec())):
-        hard = [fault for fault in schedule.faults if fault.kind not in swarm.MILD]
-        ending = [fault for fault in hard if fault.kind in swarm.ENDING]
+        hard = [fault for fault in schedule.faults if not KINDS[fault.kind].mild]
+        ending = [fault for fault in hard if KINDS[fault.kind].ends]
         assert not ending or ending == hard
         for before, after in itertools.pairwise(ending):
             assert after.start_s >= before.start_s + before.duration_s + swarm.SETTLE_S
@@ -106,7 +107,7 @@ def test_what_slows_lasts_to_the_end_in_some_runs_but_not_beside_what_ends_one_o
 
     pairs = list(lasting(swarm.swarm(spec())))
     assert pairs
-    assert not any(together & set(swarm.ENDING) for together in pairs)
+    assert not any(KINDS[name].ends for together in pairs for name in together)
     alone = spec(policy="standalone", pairs=1, nemeses=("power-loss", "disk-slow"))
     assert any("power-loss" in together for together in lasting(swarm.swarm(alone)))
 
@@ -134,7 +135,7 @@ def test_who_has_no_copy_that_must_catch_up_needs_no_rest_between_two_blows_and_
     base = spec(policy=policy, pairs=1, nemeses=("power-loss", "disk-slow"))
     rests = []
     for _, schedule in draws(swarm.swarm(base)):
-        ending = [fault for fault in schedule.faults if fault.kind in swarm.ENDING]
+        ending = [fault for fault in schedule.faults if KINDS[fault.kind].ends]
         assert ending
         rests += [
             after.start_s - before.start_s - before.duration_s for before, after in itertools.pairwise(ending)
@@ -152,7 +153,7 @@ def test_targets_that_are_given_bound_those_that_are_drawn():
 
 
 def test_bounds_leave_out_what_nobody_promises_to_survive_unless_it_is_named():
-    assert not set(swarm.BEYOND) & set(swarm.swarm(spec()).kinds)
+    assert not any(KINDS[name].unpromised for name in swarm.swarm(spec()).kinds)
     assert "partition" in swarm.swarm(spec()).kinds
     assert "partition" not in swarm.swarm(spec(pairs=1)).kinds
     named = swarm.swarm(spec(pairs=1, nemeses=("partition", "destroy")))
