@@ -291,6 +291,10 @@ class System(Protocol):
         """The nodes of the cluster that the spec asks for. Raises UsageError for what the policy cannot be."""
         ...
 
+    def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Property of every node -> the values that a search draws from."""
+        ...
+
     def files(
         self,
         spec: TestSpec,

@@ -46,44 +46,6 @@ _SWING: Final = 0.3
 _TARGETS: Final = ("live", "backup", "lives", "backups", "one", "minority", "all")
 _WAITING: Final = ("slave", "instance")
 """What a broker is configured as that may be a backup."""
-_HA: Final = "ha-policy.replication."
-
-_PROPERTIES: Final[Mapping[str, tuple[Any, ...]]] = {
-    "cluster.connection-ttl": (1000, 4000),
-    "cluster.call-timeout": (500, 2000),
-    "cluster.retry-interval": (50, 300),
-    "journal.segment-size": (8192, 65_536, 1_048_576),
-    "journal.compact-min-files": (2, 4),
-}
-_PROPERTIES_REPLICATED: Final[Mapping[str, tuple[Any, ...]]] = {
-    f"{_HA}vote-retries": (2, 10),
-    f"{_HA}vote-retry-wait": (100, 600),
-    f"{_HA}quorum-vote-wait": (500, 2000),
-    f"{_HA}retry-replication-wait": (100, 500),
-    f"{_HA}replication-patience": (1000, 4000),
-}
-_PROPERTIES_OF: Final[Mapping[str, Mapping[str, tuple[Any, ...]]]] = {
-    "replication": _PROPERTIES_REPLICATED,
-    "ha-database": {
-        "ha-policy.ha-database.monitor-interval": (50, 500),
-        "ha-policy.ha-database.takeover-wait": (0, 1000),
-        "database-store.network-timeout": (300, 2000),
-        "database-store.lock-expiration": (2800, 5000),
-        "database-store.journal-sync-period": (0, 50),
-    },
-    "multi-instance": {
-        "ha-policy.multi-instance.failover-on-shutdown": (True,),
-        "ha-policy.multi-instance.lock-poll-period": (20, 500),
-        "ha-policy.multi-instance.lock-expiration": (2800,),
-    },
-}
-"""Policy -> properties that only it has."""
-_PROPERTIES_STORE_IN_DATABASE: Final[Mapping[str, tuple[Any, ...]]] = {
-    "database-store.network-timeout": (300, 2000),
-    "database-store.lock-expiration": (2800, 5000),
-    "database-store.journal-sync-period": (0, 50),
-}
-"""Of policy shared-store, where its store is a database."""
 _CLIENTS: Final[Mapping[str, tuple[Any, ...]]] = {
     "prefetch": (1, 2, 10, 1000),
     "hold_s": (0.0, 0.1, 0.5),
@@ -210,15 +172,8 @@ def _properties(
     base: TestSpec, nodes: Sequence[NodePlan], chance: random.Random
 ) -> dict[str, dict[str, Any]]:
     """Those of the base, and about a quarter of the drawn ones, for every node alike."""
-    table = dict(_PROPERTIES)
-    if base.policy in _PROPERTIES_OF:
-        table |= _PROPERTIES_OF[base.policy]
-    elif base.policy == "shared-store" and any(node.database for node in nodes):
-        table |= _PROPERTIES_STORE_IN_DATABASE
-    elif len(nodes) == 1:
-        table = {name: choices for name, choices in table.items() if not name.startswith("cluster.")}
     drawn: dict[str, Any] = {}
-    for name, choices in table.items():
+    for name, choices in for_policy(base.policy).drawn(base, nodes).items():
         value = chance.choice(choices)
         if chance.random() < 0.25:
             drawn[name] = value

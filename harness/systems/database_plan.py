@@ -6,7 +6,8 @@ Why under the name of a node: the database is a machine of the test like a broke
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
@@ -24,6 +25,16 @@ TYPES: Final = ("postgresql", SERVER, "sqlite")
 """What a person may ask for; without a word the place chooses. "server" is no file, whatever the place has: the simulated world's own, else PostgreSQL."""
 
 URL: Final = "database-store.url"
+
+
+DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+    {
+        "database-store.network-timeout": (300, 2000),
+        "database-store.lock-expiration": (2800, 5000),
+        "database-store.journal-sync-period": (0, 50),
+    }
+)
+"""What a search draws of brokers that share a database, by dotted name."""
 
 
 def plan(spec: TestSpec) -> DatabasePlan:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from harness.systems import database_plan
+
 CONFIGURED: Final = "member"
 """What every broker of such a cluster is."""
 
@@ -32,3 +34,12 @@ TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     }
 )
 """Short times for tests (milliseconds), by dotted name, for every node."""
+
+DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+    {
+        "ha-policy.ha-database.monitor-interval": (50, 500),
+        "ha-policy.ha-database.takeover-wait": (0, 1000),
+        **database_plan.DRAWN,
+    }
+)
+"""What a search draws, by dotted name."""

@@ -25,6 +25,15 @@ _TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
 )
 """Short times (milliseconds); the file server's lease in a test is as long as ``lock-expiration`` (``harness.systems.store``)."""
 
+DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+    {
+        "ha-policy.multi-instance.failover-on-shutdown": (True,),
+        "ha-policy.multi-instance.lock-poll-period": (20, 500),
+        "ha-policy.multi-instance.lock-expiration": (2800,),
+    }
+)
+"""What a search draws, by dotted name."""
+
 
 def defaults(node: NodePlan) -> dict[str, Any]:
     """By dotted name."""

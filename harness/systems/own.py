@@ -36,7 +36,15 @@ from harness.interface import (
 from harness.outside import DATABASE, Disk, Outside
 from harness.spec import near
 from harness.status import Takeover
-from harness.systems import database_plan, group, ha_database, multi_instance, store, store_database
+from harness.systems import (
+    database_plan,
+    group,
+    ha_database,
+    multi_instance,
+    replication,
+    store,
+    store_database,
+)
 from harness.systems.admin import AdminClients
 from harness.systems.credentials import Credentials
 from harness.systems.database import WorldDatabase
@@ -64,25 +72,6 @@ TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
 )
 """Short times for tests (milliseconds), by dotted name, for every node."""
 
-TEST_REPLICATION_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "vote-on-replication-failure": True,
-        "vote-retries": 5,
-        "vote-retry-wait": 200,
-        "quorum-vote-wait": 1000,
-        "retry-replication-wait": 200,
-        "initial-replication-sync-timeout": 10_000,
-    }
-)
-"""The same for master and slave of the replication policy."""
-
-_ROLE_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
-    {
-        "master": {"check-for-live-server": True, "replication-patience": 2000},
-        "slave": {"allow-failback": True, "restart-backup": True, "replication-patience": 2000},
-    }
-)
-
 TEST_SHARED_STORE_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "failover-on-shutdown": True,
@@ -91,7 +80,24 @@ TEST_SHARED_STORE_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "lock-poll-period": 100,
     }
 )
-"""The same for master and slave of the shared-store policy; the store's lease in a test is as long (``harness.systems.store``)."""
+"""The same for master and slave of policy shared-store; the store's lease in a test is as long (``harness.systems.store``)."""
+
+_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+    {
+        "cluster.connection-ttl": (1000, 4000),
+        "cluster.call-timeout": (500, 2000),
+        "cluster.retry-interval": (50, 300),
+        "journal.segment-size": (8192, 65_536, 1_048_576),
+        "journal.compact-min-files": (2, 4),
+    }
+)
+_DRAWN_OF: Final = MappingProxyType(
+    {
+        "replication": replication.DRAWN,
+        "ha-database": ha_database.DRAWN,
+        "multi-instance": multi_instance.DRAWN,
+    }
+)
 
 _HA: Final = "ha-policy."
 _POLICIES: Final = ("replication", "shared-store")
@@ -204,6 +210,17 @@ class OwnSystem:
                 self._admin.credentials,
             )
         return nodes
+
+    def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Times and sizes that decide between bugs; of a policy that has none of its own, and of one broker alone, fewer."""
+        if spec.policy in _DRAWN_OF:
+            return {**_DRAWN, **_DRAWN_OF[spec.policy]}
+        if spec.policy == "shared-store" and any(node.database for node in nodes):
+            return {**_DRAWN, **database_plan.DRAWN}
+        alone = len(nodes) == 1
+        return {
+            name: choices for name, choices in _DRAWN.items() if not (alone and name.startswith("cluster."))
+        }
 
     def files(
         self,
@@ -318,9 +335,9 @@ def _table(
     if spec.policy == "shared-store" and node.database is not None:
         defaults |= store_database.defaults(node, hosts)
     elif spec.policy in _POLICIES:
-        section = {**TEST_REPLICATION_DEFAULTS, **_ROLE_DEFAULTS[node.configured], "group-name": node.pair}
-        if spec.policy == "shared-store":
-            section = dict(TEST_SHARED_STORE_DEFAULTS)
+        section = (
+            replication.defaults(node) if spec.policy == "replication" else dict(TEST_SHARED_STORE_DEFAULTS)
+        )
         defaults |= {f"{_HA}{spec.policy}.{node.configured}.{name}": value for name, value in section.items()}
     if spec.policy == "multi-instance":
         defaults |= multi_instance.defaults(node)
