@@ -21,8 +21,8 @@ import broker.config
 import broker.ha_policy
 import checkers.schema
 import harness.cli
-import harness.coverage
 import harness.interface
+import harness.systems.events
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- made by docs/generate.py from the code: edit the docstrings there -->\n\n"
@@ -106,7 +106,7 @@ def test_spec() -> str:
 
 
 def _events_table() -> str:
-    rows = [f"| `{name}` | {harness.coverage.REGISTRY[name]} |" for name in harness.coverage.EVENTS]
+    rows = [f"| `{name}` | {event.meaning} |" for name, event in harness.systems.events.EVENTS.items()]
     return "\n".join(["| event | meaning |", "|---|---|", *rows]) + "\n"
 
 

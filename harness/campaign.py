@@ -19,9 +19,10 @@ from harness import coverage, reproduction
 from harness import judge as judging
 from harness import shrink as shrinking
 from harness import store as stores
-from harness.interface import Schedule, TestSpec
+from harness.interface import Event, Schedule, TestSpec
 from harness.simulate import Simulated
 from harness.swarm import Swarm
+from harness.systems.registry import for_policy
 
 FILE: Final = "campaign.json"
 
@@ -122,7 +123,8 @@ def campaign(
     tally: Tally, swarm: Swarm, seed: int, *, real_s: float, stopped: str, kept: Path | None
 ) -> Campaign:
     """What is kept of a search that has ended."""
-    possible = coverage.possible(swarm.nodes, swarm.kinds, swarm.base.workload)
+    events = for_policy(swarm.base.policy).events
+    possible = coverage.possible(swarm.nodes, swarm.kinds, swarm.base.workload, events)
     never = coverage.never([tally.coverage], possible)
     return Campaign(
         versions=reproduction.versions(),
@@ -147,15 +149,15 @@ def campaign(
             for one in sorted(tally.kept, key=lambda one: one.number)
         ),
         coverage=dict(sorted(tally.coverage.items())),
-        never={name: _meaning(name) for name in never},
+        never={name: _meaning(name, events) for name in never},
         stopped=stopped,
         reproduction=None if kept is None else str(kept),
     )
 
 
-def _meaning(name: str) -> str:
+def _meaning(name: str, events: Mapping[str, Event]) -> str:
     kind = name.removeprefix("fault/")
-    return coverage.REGISTRY.get(name, f"a {kind} took effect")
+    return coverage.meanings(events).get(name, f"a {kind} took effect")
 
 
 def how(one: Tried) -> str:

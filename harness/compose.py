@@ -16,7 +16,6 @@ import environments.registry
 import nemesis.registry
 import nemesis.schedule
 import workloads.registry
-from harness import coverage
 from harness.interface import Environment, NodePlan, Schedule, System, TestSpec, UsageError, Workload
 from harness.outside import Selective
 from harness.spec import choose
@@ -91,7 +90,7 @@ def compose(
         schedule = nemesis.schedule.generate(spec, nodes, randomness(spec, "schedule"))
     if not environment.virtual:
         nodes = database_plan.with_server(nodes, schedule)
-    nemesis.schedule.validate(schedule, environment.supports(), nodes, coverage.EVENTS)
+    nemesis.schedule.validate(schedule, environment.supports(), nodes, tuple(system.events))
     if not environment.virtual:
         nodes = disk_plan.with_disks(nodes, schedule)
         nodes = file_server.with_server(spec, nodes, schedule)

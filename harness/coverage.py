@@ -6,7 +6,6 @@ happened in thousands of schedules was never tested, whatever the verdicts say.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -14,141 +13,9 @@ from typing import Any, Final
 import msgspec
 
 from checkers.schema import HARNESS, MONITOR, NEMESIS
-from harness.interface import NodePlan
+from harness.interface import Event, NodePlan
 
 Row = Mapping[str, Any]
-
-_LINES: Final[Mapping[str, tuple[str, str]]] = {
-    "broker/served": ("a broker began to serve clients", r"serving STOMP on"),
-    "broker/stopped-cleanly": ("a broker ended as it was asked to", r" INFO \S+ stopped$"),
-    "broker/failed": (
-        "a broker ended itself by an error",
-        r" ERROR \S+ (?!the live vote was lost|stopped: |journal: compaction|.*this broker answers nobody)",
-    ),
-    "broker/unclean-recovery": ("a broker recovered after an unclean end", r"queues after an unclean end"),
-    "vote/live-asked": ("a live asked for votes to go on", r" INFO \S+ live vote, round "),
-    "vote/asked": ("a backup asked for votes", r"backup vote, round \d+ of \d+: "),
-    "vote/asked-again": (
-        "a backup asked again, after a round did not pass",
-        r"backup vote, round (?!1 )\d+ of \d+: ",
-    ),
-    "vote/granted": ("a broker granted a vote", r"vote: \S+ asks to be live as \S+: granted$"),
-    "vote/refused": ("a broker refused a vote", r"vote: \S+ asks to be live as \S+: (?!granted$)"),
-    "vote/backup-lost": ("a backup gave up after all rounds", r"the backup vote failed \d+ times"),
-    "vote/live-lost": ("a live stopped itself for lack of votes", r"the live vote was lost \("),
-    "vote/live-held": ("a live stopped answering until a decision", r"replication interrupted: "),
-    "vote/alone": ("a live went on without a backup", r"replication: no backup; what is acknowledged"),
-    "vote/waited": ("a starting master waited for another's vote", r"may become live: waiting for its vote"),
-    "failover/taken": ("a backup became live, at a failback too", r"this broker takes over as live"),
-    "failover/handed-over": (
-        "a stopping live left its place to its backup",
-        r"leaves its place to this broker",
-    ),
-    "failover/wanted-none": (
-        "a live stopped cleanly and wanted no failover",
-        r"wants no failover: this broker stays passive",
-    ),
-    "failback/begun": (
-        "a master was up to date with the broker that stood in",
-        r"failback: \S+ is up to date and takes over",
-    ),
-    "failback/interrupted": ("the master was lost during a failback", r"failback: \S+ was lost meanwhile"),
-    "failback/found-live": (
-        "a master found its node ID live and became its backup",
-        r"is live with our node ID: synchronising",
-    ),
-    "sync/begun": ("an initial synchronisation began", r"replication: synchronising with"),
-    "sync/snapshot-sent": ("a live sent its journal", r"replication: sending \d+ bytes"),
-    "sync/finished": ("a backup became up to date", r"replication: up to date with"),
-    "sync/interrupted": ("a backup was gone before it was up to date", r"is gone before it was up to date"),
-    "sync/unfinished-at-start": (
-        "a broker started on an unfinished copy",
-        r"the data here is an unfinished copy",
-    ),
-    "sync/stale": (
-        "a copy that was not up to date stayed passive",
-        r"the copy was not up to date: this broker stays passive",
-    ),
-    "replication/lost": ("a backup lost its live", r" INFO \S+ replication: \S+ is gone: "),
-    "replication/divergence-seen": (
-        "two brokers were live with one node ID, and one of them said so",
-        r"duplicate node ID",
-    ),
-    "lock/waited": (
-        "a broker waited for the live lock",
-        r" INFO \S+ waiting for the live lock, next in line",
-    ),
-    "lock/waited-behind": (
-        "a backup waited behind another",
-        r" INFO \S+ waiting for the live lock, behind another backup",
-    ),
-    "lock/taken": (
-        "a broker got the live lock and served",
-        r" INFO \S+ live as node \S+, life \d+ of the shared",
-    ),
-    "lock/in-doubt": (
-        "a live stopped answering, since its lock was not confirmed",
-        r" WARNING \S+ the store has not confirmed the live lock for ",
-    ),
-    "lock/confirmed-again": (
-        "a live went on, its lock confirmed again",
-        r" INFO \S+ the store has confirmed the live lock again",
-    ),
-    "lock/lost": (
-        "a live ended itself, since its lock was lost or not confirmed in time",
-        r" ERROR \S+ (?:the live lock is lost|the store has not confirmed the live lock).* and ends$",
-    ),
-    "lock/passive": (
-        "a broker that could have become live stayed passive",
-        r" INFO \S+ staying passive: ",
-    ),
-    "lock/handed-back": (
-        "a broker gave a master its place back",
-        r" INFO \S+ failback: the master waits for its place",
-    ),
-    "member/suspected": (
-        "a broker was silent for so long that another took over",
-        r"ha-database: \S+ \(\S+\) has been silent for ",
-    ),
-    "member/takeover-begun": (
-        "the database let a broker begin to take over another",
-        r"ha-database: the takeover of \S+ has begun$",
-    ),
-    "member/too-late": ("a takeover was refused by the database", r"ha-database: not taken over: "),
-    "member/taken-over": ("a broker was taken over by another", r"ha-database: \S+ is taken over with "),
-    "member/not-renewed": ("a lease was not renewed at once", r"ha-database: the lease was not renewed: "),
-    "member/ended": (
-        "a broker dropped all it had, taken over or without a lease",
-        r" ERROR \S+ ha-database: .* nobody is answered any more$",
-    ),
-    "database/in-doubt": (
-        "it was not known whether a commit had happened",
-        r"database: entries \d+ to \d+ are not confirmed: ",
-    ),
-    "instance/stood-by": (
-        "an instance of a queue manager stood by",
-        r"a standby instance of queue manager \S+ has been started",
-    ),
-    "instance/switched-over": (
-        "a queue manager was switched over",
-        r"queue manager \S+ ended, permitting switchover",
-    ),
-    "instance/ended-together": (
-        "a standby instance ended with its queue manager, or alone",
-        r" INFO \S+ standby queue manager instance \S+ ended$",
-    ),
-    "instance/refused": (
-        "an instance was refused, since others run",
-        r" ERROR \S+ queue manager \S+ already has ",
-    ),
-    "journal/torn-tail": ("a recovery cut off a torn tail", r"journal: cut off a torn tail"),
-    "journal/compacted": ("a journal was compacted", r"journal: compacted"),
-    "journal/moved-aside": ("old data was moved aside for a copy", r"was moved to \S+: a copy begins"),
-    "journal/damage-noticed": ("a broker refused a damaged journal", r"journal damaged"),
-    "cluster/link-lost": ("brokers lost each other", r"cluster: link with \S+ lost"),
-    "cluster/linked": ("brokers found each other", r"cluster: linked with"),
-}
-"""Name -> (what it means, how a broker's log line says so)."""
 
 _COUNTED: Final[Mapping[str, str]] = {
     "client/connected": "a client connected",
@@ -173,89 +40,64 @@ _COUNTED: Final[Mapping[str, str]] = {
 }
 """Name -> what it means, where rows say so."""
 
-REGISTRY: Final[Mapping[str, str]] = {**_COUNTED, **{name: what for name, (what, _) in _LINES.items()}}
-"""Every name but those of faults, which are "fault/<kind>" and "fault/<kind>/<shape or target>" for those that bit, and
-"fault-without-effect/<kind>" for those that did not."""
-
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "vote/": ("replication",),
-    "failover/": ("replication",),
-    "failback/": ("replication",),
-    "sync/": ("replication",),
-    "replication/lost": ("replication",),
-    "replication/divergence-seen": ("replication", "locks"),
-    "journal/moved-aside": ("replication",),
     "role/voting": ("replication",),
     "role/synchronizing": ("replication",),
     "role/backup": ("backups",),
     "role/verifying": ("locks", "members"),
-    "lock/": ("locks",),
-    "lock/waited": ("shared-store",),
-    "lock/waited-behind": ("shared-store",),
-    "lock/passive": ("shared-store",),
-    "lock/handed-back": ("shared-store",),
-    "member/": ("members",),
-    "instance/": ("instances",),
-    "cluster/": ("several",),
-    "database/": ("database",),
-    "journal/": ("files",),
-    "group/": ("groups",),
-    # What only one kind of fault, or one of a few, can bring about.
-    "failover/handed-over": ("stop",),
-    "failover/wanted-none": ("stop",),
-    "instance/switched-over": ("stop", "switch-over"),
-    "instance/ended-together": ("stop", "switch-over"),
-    "journal/damage-noticed": ("disk-corrupt",),
-    "journal/torn-tail": ("kill", "destroy", "power-loss", "disk-corrupt", "disk-full", "disk-error"),
+    "group/moved": ("groups",),
 }
-"""Name, or the part before its slash -> traits of a campaign, or kinds of its faults: without any of these it cannot happen."""
-
-_PATTERNS: Final = tuple((name, re.compile(pattern)) for name, (_, pattern) in _LINES.items())
-
-EVENTS: Final = tuple(_LINES)
-"""The names of what a log line says: what a fault can wait for (``Fault.after``)."""
+"""Name -> traits of a campaign: without any of these it cannot happen."""
 
 
-def said(line: str) -> list[str]:
+def meanings(events: Mapping[str, Event]) -> dict[str, str]:
+    """Every name but those of faults -> what it means.
+
+    Faults are "fault/<kind>" and "fault/<kind>/<shape or target>" for those that bit, and "fault-without-effect/<kind>" for those that did not.
+    """
+    return {**_COUNTED, **{name: event.meaning for name, event in events.items()}}
+
+
+def said(line: str, events: Mapping[str, Event]) -> list[str]:
     """The names of what a line of a broker's log says."""
-    return [name for name, pattern in _PATTERNS if pattern.search(line)]
+    return [name for name, event in events.items() if event.line.search(line)]
 
 
-def of(rows: Iterable[Row], logs: Mapping[str, Sequence[str]]) -> dict[str, int]:
+def of(rows: Iterable[Row], logs: Mapping[str, Sequence[str]], events: Mapping[str, Event]) -> dict[str, int]:
     """How often each thing happened, things that did not left out; sorted by name.
 
     Args:
         rows: of one history, in order.
         logs: node -> its lines.
+        events: those of the system under test.
     """
     counts: Counter[str] = Counter(_in_rows(rows))
     for lines in logs.values():
         for line in lines:
-            counts.update(said(line))
+            counts.update(said(line, events))
     return dict(sorted(counts.items()))
 
 
-def possible(nodes: Sequence[NodePlan], kinds: Collection[str], workload: str) -> frozenset[str]:
+def possible(
+    nodes: Sequence[NodePlan], kinds: Collection[str], workload: str, events: Mapping[str, Event]
+) -> frozenset[str]:
     """The names of what can happen at all where these brokers meet these kinds of faults.
 
     A campaign names what it never saw because that was not tested. A vote is no news where nobody votes: named among what might have happened,
     it hides the rest. Whatever is in doubt is possible.
     """
     there = {*kinds, *_traits(nodes, workload)}
-    known = {name for name in REGISTRY if all(there & set(needed) for needed in _needed(name))}
+    needs: dict[str, tuple[tuple[str, ...], ...]] = {
+        name: (_NEEDS[name],) if name in _NEEDS else () for name in _COUNTED
+    }
+    needs |= {name: event.needs for name, event in events.items()}
+    known = {name for name, needed in needs.items() if all(there & set(any_of) for any_of in needed)}
     return frozenset(known | {f"fault/{kind}" for kind in kinds})
 
 
 def never(campaign: Iterable[Mapping[str, int]], among: Iterable[str]) -> list[str]:
     """The names ``among`` those that are possible that happened in no test of a campaign."""
     return sorted(set(among) - {name for counts in campaign for name, count in counts.items() if count})
-
-
-def _needed(name: str) -> Iterator[tuple[str, ...]]:
-    family = name[: name.index("/") + 1]
-    for key in (family, name):
-        if key in _NEEDS:
-            yield _NEEDS[key]
 
 
 def _traits(nodes: Sequence[NodePlan], workload: str) -> Iterator[str]:
@@ -343,4 +185,4 @@ def _of_nemesis(row: Row) -> Iterator[str]:
         yield f"fault/{row['f']}/{told['shape']}"
 
 
-__all__ = ["REGISTRY", "never", "of", "possible"]
+__all__ = ["meanings", "never", "of", "possible", "said"]

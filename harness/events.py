@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import nemesis.target
 from harness import coverage
-from harness.interface import Environment, Schedule
+from harness.interface import Environment, Event, Schedule
 
 
 def needed(schedule: Schedule) -> bool:
@@ -21,10 +21,11 @@ def needed(schedule: Schedule) -> bool:
 
 
 class Events:
-    """Follows the logs of some nodes from ``run`` on, until that is cancelled."""
+    """Follows the logs of some nodes from ``run`` on, until that is cancelled. ``told`` is what their system's logs tell of."""
 
-    def __init__(self, environment: Environment, nodes: Collection[str]) -> None:
+    def __init__(self, environment: Environment, nodes: Collection[str], told: Mapping[str, Event]) -> None:
         self._environment = environment
+        self._told = told
         self._nodes = tuple(nodes)
         self._happened: dict[str, asyncio.Future[str]] = {}
         self._parts: dict[str, str] = {}
@@ -50,7 +51,7 @@ class Events:
             self._heard(node, lines)
 
     def _heard(self, node: str, lines: Sequence[str]) -> None:
-        for event in (event for line in lines for event in coverage.said(line)):
+        for event in (event for line in lines for event in coverage.said(line, self._told)):
             for part, (_, events) in nemesis.target.PARTS.items():
                 if event in events:
                     self._parts[part] = node

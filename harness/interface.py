@@ -10,9 +10,10 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -276,12 +277,26 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
 # The system under test, and where it runs
 
 
+class Event(NamedTuple):
+    """Something that brokers tell of in their logs: what it means, and how a line says so.
+
+    Of each of ``needs`` there must be one at least for it to happen at all: traits of a cluster (``harness.coverage``), or kinds of faults.
+    """
+
+    meaning: str
+    line: re.Pattern[str]
+    needs: tuple[tuple[str, ...], ...] = ()
+
+
 class System(Protocol):
     """A broker that can be tested. Ours is the first; nothing outside ``broker/`` may assume it is the only one."""
 
     name: str
     dialect: Dialect
     policies: Mapping[str, str]  # policy -> one line about it
+    events: Mapping[
+        str, Event
+    ]  # what its brokers' logs tell of: for faults that wait, and for what a campaign never saw
 
     def promises(self, spec: TestSpec) -> Promises:
         """What acknowledgements and refusals mean in its dialect, configured as the spec asks."""

@@ -282,7 +282,9 @@ class Run:
         steering = Steering(self.test.system, self.test.environment)
         listening = None
         if events.needed(self.test.schedule):
-            listening = events.Events(self.test.environment, [node.name for node in self.test.nodes])
+            listening = events.Events(
+                self.test.environment, [node.name for node in self.test.nodes], self.test.system.events
+            )
         context = NemesisContext(
             spec=spec,
             recorder=recorder,

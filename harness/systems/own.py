@@ -49,6 +49,7 @@ from harness.systems.admin import AdminClients
 from harness.systems.credentials import Credentials
 from harness.systems.database import WorldDatabase
 from harness.systems.disk import OwnDisk
+from harness.systems.events import EVENTS
 
 if TYPE_CHECKING:
     from broker.policies.policy import Policy, Succeeding
@@ -146,6 +147,8 @@ class OwnSystem:
             "standalone": "brokers without a backup, clustered; what one holds waits for its restart",
         }
     )
+
+    events = EVENTS
 
     def __init__(self) -> None:
         self.dialect: Dialect = OwnDialect()

@@ -5,6 +5,7 @@ import pytest
 from harness import coverage
 from harness.interface import Fault, Schedule, TestSpec
 from harness.simulate import simulate
+from harness.systems.events import EVENTS
 from harness.systems.registry import for_policy
 
 REPLICATION_ALONE = {"vote", "sync", "failback", "failover"}
@@ -12,7 +13,8 @@ REPLICATION_ALONE = {"vote", "sync", "failback", "failover"}
 
 def possible(policy, kinds, workload="groups", **properties):
     spec = TestSpec(name="t", policy=policy, properties=properties)
-    return coverage.possible(for_policy(policy).plan(spec), kinds, workload)
+    system = for_policy(policy)
+    return coverage.possible(system.plan(spec), kinds, workload, system.events)
 
 
 def families(names):
@@ -71,4 +73,4 @@ def test_whatever_happens_was_held_to_be_possible(policy, kind, seen):
     fault = Fault(kind=kind, start_s=1.0, duration_s=4.0, target="a1")
     run = simulate(spec, Schedule(faults=(fault,)), judge=False)
     assert run.coverage[seen] > 0
-    assert set(run.coverage) & set(coverage.REGISTRY) <= possible(policy, [kind])
+    assert set(run.coverage) & set(coverage.meanings(EVENTS)) <= possible(policy, [kind])

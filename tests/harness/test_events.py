@@ -1,9 +1,10 @@
 """A fault waits for what a broker says, and a run whose fault waits in vain is unknown."""
 
 from checkers.schema import NEMESIS
-from harness import coverage, events
+from harness import events
 from harness.interface import Fault, Schedule, TestSpec
 from harness.simulate import simulate
+from harness.systems.events import EVENTS
 from nemesis.target import PARTS
 
 SPEC = TestSpec(name="events", pairs=1, time_limit_s=8.0, rate=40.0, producers=2, consumers=2, groups=4)
@@ -47,7 +48,7 @@ def test_an_event_waits_under_load_and_does_not_count_what_was_said_before():
 
 
 def test_the_events_of_every_part_exist():
-    assert {event for _, names in PARTS.values() for event in names} <= set(coverage.EVENTS)
+    assert {event for _, names in PARTS.values() for event in names} <= set(EVENTS)
 
 
 def test_logs_are_followed_only_where_a_fault_asks_for_it():

@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 from checkers.verdict import Verdict
-from harness import cli, coverage, reproduction, search, swarm
+from harness import cli, reproduction, search, swarm
 from harness import judge as judging
 from harness.interface import Schedule, TestSpec, UsageError
 from harness.simulate import simulate
+from harness.systems.events import EVENTS
 from harness.systems.registry import for_policy
 from nemesis import registry as kinds
 from nemesis import schedule as schedules
@@ -223,7 +224,7 @@ def test_a_search_without_a_finding_says_what_it_never_saw(tmp_path, capsys):
     done = campaign(tmp_path)
     assert (done["runs"], done["ended"], done["stopped"]) == (2, {"valid": 2}, "all runs")
     assert done["coverage"]["client/connected"] > 0
-    assert done["never"]["journal/compacted"] == coverage.REGISTRY["journal/compacted"]
+    assert done["never"]["journal/compacted"] == EVENTS["journal/compacted"].meaning
     assert "vote/live-lost" not in done["never"], "nobody votes in a standalone broker"
     assert not set(done["never"]) & set(done["coverage"])
     told = capsys.readouterr().out

@@ -22,6 +22,7 @@ from harness.scenarios import SCENARIOS, named
 from harness.scenarios.seen import Seen
 from harness.simulate import simulate
 from harness.swarm import DEFAULTS
+from harness.systems.events import EVENTS
 from harness.systems.registry import for_policy, policies
 
 IDENTIFIERS = [*(scenario.id for scenario in SCENARIOS), EVERYTHING]
@@ -166,14 +167,14 @@ def test_coverage_names_what_happened_and_what_never_did():
     assert cut.coverage["vote/granted"] >= 2
     assert cut.coverage["fault/partition/isolate-live"] == 1
     among = coverage.possible(
-        for_policy(cut.spec.policy).plan(cut.spec), ["kill", "pause", "partition"], cut.spec.workload
+        for_policy(cut.spec.policy).plan(cut.spec), ["kill", "pause", "partition"], cut.spec.workload, EVENTS
     )
     never = coverage.never([kill.coverage, cut.coverage], among)
     assert "fault/pause" in never
     assert "failback/interrupted" in never
     assert "fault/kill" not in never
     assert "failover/taken" not in never
-    known = set(coverage.REGISTRY)
+    known = set(coverage.meanings(EVENTS))
     assert {name for name in {*kill.coverage, *cut.coverage} if not name.startswith("fault")} <= known & among
 
 
