@@ -3,8 +3,8 @@
 Test defaults. The documents' default times are made for machines in production: a connection is dead after a minute, a vote
 takes another. A test of 40 seconds would see nothing but waiting, so the plug-in configures short times (``TEST_DEFAULTS``), with
 the proportions that the documents ask for: a live notices that its backup is gone before the backup can have won a vote,
-and a client gives up before the broker gives its messages to others. All brokers of a test share the disk of this machine, which may be fuller than one of a broker's own. Votes are on, as 17.3.3 recommends for three pairs and
-more. Every one of them gives way to ``--set NODE:property=value``, where NODE is a node's name or "*".
+and a client gives up before the broker gives its messages to others. All brokers of a test share the disk of this machine, which may be fuller than one of a broker's own.
+Every one of them gives way to ``--set NODE:property=value``, where NODE is a node's name or "*".
 
 A property of a policy may be written without the role, ``ha-policy.replication.vote-retries``: it then holds for
 whichever of master and slave the node is. With "*" a property of one role is given to the nodes of that role only.
@@ -36,20 +36,14 @@ from harness.interface import (
 from harness.outside import DATABASE, Disk, Outside
 from harness.spec import near
 from harness.status import Takeover
-from harness.systems import (
-    database_plan,
-    group,
-    ha_database,
-    multi_instance,
-    replication,
-    store,
-    store_database,
-)
+from harness.systems import database_plan, store
 from harness.systems.admin import AdminClients
 from harness.systems.credentials import Credentials
 from harness.systems.database import WorldDatabase
 from harness.systems.disk import OwnDisk
 from harness.systems.events import EVENTS
+from harness.systems.policies import shared_store, standalone
+from harness.systems.policies.registry import POLICIES
 
 if TYPE_CHECKING:
     from broker.policies.policy import Policy, Succeeding
@@ -73,16 +67,6 @@ TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
 )
 """Short times for tests (milliseconds), by dotted name, for every node."""
 
-TEST_SHARED_STORE_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "failover-on-shutdown": True,
-        "lock-renew-period": 250,
-        "lock-expiration": 4000,
-        "lock-poll-period": 100,
-    }
-)
-"""The same for master and slave of policy shared-store; the store's lease in a test is as long (``harness.systems.store``)."""
-
 _DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
         "cluster.connection-ttl": (1000, 4000),
@@ -92,19 +76,8 @@ _DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "journal.compact-min-files": (2, 4),
     }
 )
-_DRAWN_OF: Final = MappingProxyType(
-    {
-        "replication": replication.DRAWN,
-        "ha-database": ha_database.DRAWN,
-        "multi-instance": multi_instance.DRAWN,
-    }
-)
-
 _HA: Final = "ha-policy."
-_POLICIES: Final = ("replication", "shared-store")
-"""Those with a master and a slave."""
 _ROLES: Final = ("master", "slave")
-_ON_STORES: Final = ("shared-store", "multi-instance")
 
 
 class OwnDialect:
@@ -138,16 +111,7 @@ class OwnSystem:
     """``harness.interface.System`` for the brokers of ``broker/``."""
 
     name = "own"
-    policies: Mapping[str, str] = MappingProxyType(
-        {
-            "replication": "live-backup pairs; the backup has what the live acknowledged, quorum votes decide (AMQ 17.3.3)",
-            "shared-store": "live-backup pairs, or one live and several backups, on a shared directory or database; whoever has its lock is live (AMQ 17.3.2)",
-            "ha-database": ha_database.DESCRIPTION,
-            "multi-instance": multi_instance.DESCRIPTION,
-            "standalone": "brokers without a backup, clustered; what one holds waits for its restart",
-        }
-    )
-
+    policies: Mapping[str, str] = {name: policy.description for name, policy in POLICIES.items()}
     events = EVENTS
 
     def __init__(self) -> None:
@@ -171,35 +135,28 @@ class OwnSystem:
         """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError, wrong properties included."""
         if spec.policy not in self.policies:
             raise UsageError(f'unknown policy "{spec.policy}": {near(spec.policy, self.policies)}')
-        roles: tuple[str, ...] = ("standalone",) if spec.policy == "standalone" else _ROLES
-        in_database = spec.policy == "ha-database" or store.in_database(spec)
+        policy = POLICIES[spec.policy]
+        in_database = policy.in_database(spec)
         database = database_plan.plan(spec) if in_database else None
-        if spec.policy == "ha-database":
-            roles = (ha_database.CONFIGURED,)
-        if spec.policy == "shared-store":
-            roles = ("master", *("slave" for _ in range(store.backups(spec))))
-        if spec.policy == "replication":
-            roles = ("master", *("slave" for _ in range(group.backups(spec))))
-        if spec.policy == "multi-instance":
-            roles = (multi_instance.CONFIGURED,) * multi_instance.INSTANCES
-        shared = spec.policy in _ON_STORES
+        roles = policy.roles(spec)
         nodes = tuple(
             NodePlan(
                 name=f"{pair}{number}",
                 pair=pair,
                 configured=role,
                 ports=dict(PORTS),
-                store=store.plan(spec, pair, f"{pair}{number}") if shared and not in_database else None,
-                after=f"{pair}1" if spec.policy == "multi-instance" and number > 1 else None,
+                store=store.plan(spec, pair, f"{pair}{number}")
+                if policy.on_store and not in_database
+                else None,
+                after=policy.after(pair, number),
                 database=database,
             )
             for pair in string.ascii_lowercase[: spec.pairs]
             for number, role in enumerate(roles, 1)
         )
-        known = ["*", *(node.name for node in nodes), *([store.NAME] if shared else [])]
-        known += [group.NAME] if spec.policy == "replication" else []
+        known = ["*", *(node.name for node in nodes), *policy.machines]
         known += [database_plan.NAME] if database is not None else []
-        for name in (*spec.properties, *(store.named(spec) if shared else ())):
+        for name in (*spec.properties, *(store.named(spec) if policy.on_store else ())):
             if name not in known:
                 raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
         for node in nodes:
@@ -216,13 +173,10 @@ class OwnSystem:
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
         """Times and sizes that decide between bugs; of a policy that has none of its own, and of one broker alone, fewer."""
-        if spec.policy in _DRAWN_OF:
-            return {**_DRAWN, **_DRAWN_OF[spec.policy]}
-        if spec.policy == "shared-store" and any(node.database for node in nodes):
-            return {**_DRAWN, **database_plan.DRAWN}
-        alone = len(nodes) == 1
+        drawn = {**_DRAWN, **POLICIES[spec.policy].drawn(nodes)}
+        alone = [node.configured for node in nodes] == [standalone.CONFIGURED]
         return {
-            name: choices for name, choices in _DRAWN.items() if not (alone and name.startswith("cluster."))
+            name: choices for name, choices in drawn.items() if not (alone and name.startswith("cluster."))
         }
 
     def files(
@@ -334,18 +288,7 @@ def _table(
         },
         "hosts": {name: str(address) for name, address in hosts.items() if name != DATABASE},
     }
-    defaults: dict[str, Any] = dict(TEST_DEFAULTS)
-    if spec.policy == "shared-store" and node.database is not None:
-        defaults |= store_database.defaults(node, hosts)
-    elif spec.policy in _POLICIES:
-        section = (
-            replication.defaults(node) if spec.policy == "replication" else dict(TEST_SHARED_STORE_DEFAULTS)
-        )
-        defaults |= {f"{_HA}{spec.policy}.{node.configured}.{name}": value for name, value in section.items()}
-    if spec.policy == "multi-instance":
-        defaults |= multi_instance.defaults(node)
-    if spec.policy == "ha-database":
-        defaults |= {**ha_database.TEST_DEFAULTS, **database_plan.defaults(hosts)}
+    defaults = {**TEST_DEFAULTS, **POLICIES[spec.policy].defaults(node, hosts)}
     table = config.apply(table, defaults)
     everywhere, own = (
         dict(_properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"))
@@ -366,10 +309,10 @@ def _properties(given: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -
     """The properties that concern ``node``, with the role written out."""
     for name, value in given.items():
         policy, dot, rest = name.removeprefix(_HA).partition(".")
-        if not name.startswith(_HA) or policy not in _POLICIES or not dot:
+        if not (name.startswith(_HA) and dot and policy in POLICIES and POLICIES[policy].by_role):
             yield name, value
             continue
-        if name == store_database.STORE:
+        if name == shared_store.STORE:
             raise UsageError(
                 f"--set {name}: where the store is, says --set {store.NAME}:{store.TYPE}=database"
             )

@@ -41,8 +41,6 @@ def in_database(spec: TestSpec) -> bool:
     """Whether brokers share a database and no directory. Raises UsageError."""
     given = spec.properties.get(NAME, {})
     chosen = given.get(TYPE, TYPES[0])
-    if spec.policy != "shared-store" or TYPE not in given:
-        return False
     if chosen not in TYPES:
         raise UsageError(f"--set {NAME}:{TYPE}={chosen}: it must be {' or '.join(TYPES)}")
     if chosen != "database":

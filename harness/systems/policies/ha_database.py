@@ -6,18 +6,15 @@ everything (three quarters of ``lock-expiration``) before the earliest moment at
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from harness.interface import Address, NodePlan, TestSpec
 from harness.systems import database_plan
+from harness.systems.policies.policy import Policy
 
-CONFIGURED: Final = "member"
-"""What every broker of such a cluster is."""
-
-DESCRIPTION: Final = "brokers that share a database; any of them takes over from any other (Sun 4.1, high-availability clusters)"
-
-TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+_TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "cluster.message-load-balancing": "OFF",
         "cluster.static-connectors": [],
@@ -35,11 +32,37 @@ TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
 )
 """Short times for tests (milliseconds), by dotted name, for every node."""
 
-DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
         "ha-policy.ha-database.monitor-interval": (50, 500),
         "ha-policy.ha-database.takeover-wait": (0, 1000),
         **database_plan.DRAWN,
     }
 )
-"""What a search draws, by dotted name."""
+
+
+class HaDatabase(Policy):
+    """Each broker is a pair of its own, and all share the database."""
+
+    name = "ha-database"
+    description = "brokers that share a database; any of them takes over from any other (Sun 4.1, high-availability clusters)"
+
+    def roles(self, spec: TestSpec) -> tuple[str, ...]:
+        """One."""
+        del spec
+        return ("member",)
+
+    def in_database(self, spec: TestSpec) -> bool:
+        """Always."""
+        del spec
+        return True
+
+    def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
+        """The same for all."""
+        del node
+        return {**_TEST_DEFAULTS, **database_plan.defaults(hosts)}
+
+    def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Its times, and the database's."""
+        del nodes
+        return _DRAWN

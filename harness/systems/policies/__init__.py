@@ -1,0 +1,1 @@
+"""How tests of our brokers' high-availability policies are planned and configured, a module for each policy."""

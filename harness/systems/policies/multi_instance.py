@@ -1,0 +1,58 @@
+"""Our brokers as a multi-instance queue manager: how a test of the policy ``multi-instance`` is configured.
+
+Each pair is a queue manager, "a1" the instance that is started first and so becomes active, "a2" the one that is started beside it and stands by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from harness.interface import Address, NodePlan, TestSpec
+from harness.systems import store
+from harness.systems.policies.policy import Policy
+
+_TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {"permit-standby": True, "lock-renew-period": 250, "lock-expiration": 4000, "lock-poll-period": 100}
+)
+"""Short times (milliseconds); the file server's lease in a test is as long as ``lock-expiration`` (``harness.systems.store``)."""
+
+_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+    {
+        "ha-policy.multi-instance.failover-on-shutdown": (True,),
+        "ha-policy.multi-instance.lock-poll-period": (20, 500),
+        "ha-policy.multi-instance.lock-expiration": (2800,),
+    }
+)
+
+
+class MultiInstance(Policy):
+    """Two instances of each queue manager."""
+
+    name = "multi-instance"
+    description = (
+        "queue managers with an active and a standby instance on a network file system (WebSphere MQ 7.0.1)"
+    )
+    on_store = True
+    machines = (store.NAME,)
+
+    def roles(self, spec: TestSpec) -> tuple[str, ...]:
+        """Both are configured alike."""
+        del spec
+        return ("instance", "instance")
+
+    def after(self, pair: str, number: int) -> str | None:
+        """The one that is to be active."""
+        return f"{pair}1" if number > 1 else None
+
+    def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
+        """The name of the queue manager, and its times."""
+        del hosts
+        section = {"queue-manager": f"QM{node.pair.upper()}", **_TEST_DEFAULTS}
+        return {f"ha-policy.multi-instance.{name}": value for name, value in section.items()}
+
+    def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Its times."""
+        del nodes
+        return _DRAWN

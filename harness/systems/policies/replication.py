@@ -1,0 +1,86 @@
+"""Our brokers as live-backup pairs of which the backup has a copy: how a test of the policy ``replication`` is configured.
+
+Each live has one backup, or as many as ``--set group:backups=2`` says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from harness.interface import Address, NodePlan, TestSpec, UsageError
+from harness.spec import near
+from harness.systems.policies.policy import Policy
+
+_GROUP: Final = "group"
+_BACKUPS: Final = "backups"
+_BACKUPS_MAX: Final = 8
+
+_TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "vote-on-replication-failure": True,
+        "vote-retries": 5,
+        "vote-retry-wait": 200,
+        "quorum-vote-wait": 1000,
+        "retry-replication-wait": 200,
+        "initial-replication-sync-timeout": 10_000,
+        "replication-patience": 2000,
+    }
+)
+"""Short times for tests (milliseconds), of master and slave."""
+
+_ROLE_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "master": {"check-for-live-server": True},
+        "slave": {"allow-failback": True, "restart-backup": True},
+    }
+)
+
+_DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
+    {
+        "vote-retries": (2, 10),
+        "vote-retry-wait": (100, 600),
+        "quorum-vote-wait": (500, 2000),
+        "retry-replication-wait": (100, 500),
+        "replication-patience": (1000, 4000),
+    }
+)
+
+
+class Replication(Policy):
+    """A master and its slaves, which vote."""
+
+    name = "replication"
+    description = (
+        "live-backup pairs; the backup has what the live acknowledged, quorum votes decide (AMQ 17.3.3)"
+    )
+    by_role = True
+    machines = (_GROUP,)
+
+    def roles(self, spec: TestSpec) -> tuple[str, ...]:
+        """The master first."""
+        return ("master", *("slave" for _ in range(_backups(spec))))
+
+    def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
+        """Votes are on, as 17.3.3 recommends for three pairs and more."""
+        del hosts
+        section = {**_TEST_DEFAULTS, **_ROLE_DEFAULTS[node.configured], "group-name": node.pair}
+        return {f"ha-policy.replication.{node.configured}.{name}": value for name, value in section.items()}
+
+    def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Its patience."""
+        del nodes
+        return {f"ha-policy.replication.{name}": choices for name, choices in _DRAWN.items()}
+
+
+def _backups(spec: TestSpec) -> int:
+    """Of each live. Raises UsageError."""
+    given = spec.properties.get(_GROUP, {})
+    for name in given:
+        if name != _BACKUPS:
+            raise UsageError(f"--set {_GROUP}:{name}: unknown property: {near(name, [_BACKUPS])}")
+    value = given.get(_BACKUPS, 1)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _BACKUPS_MAX:
+        raise UsageError(f"--set {_GROUP}:{_BACKUPS}={value}: it must be a number from 1 to {_BACKUPS_MAX}")
+    return value

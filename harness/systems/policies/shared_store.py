@@ -1,0 +1,80 @@
+"""Our brokers with a shared store: how a test of the policy ``shared-store`` is configured.
+
+The store of each pair is a directory, or with ``--set store:type=database`` a part of the one database of the test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from harness.interface import Address, NodePlan, TestSpec
+from harness.systems import database_plan, store
+from harness.systems.policies.policy import Policy
+
+_SECTION: Final = "ha-policy.shared-store"
+
+STORE: Final = f"{_SECTION}.store"
+
+_TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "failover-on-shutdown": True,
+        "lock-renew-period": 250,
+        "lock-expiration": 4000,
+        "lock-poll-period": 100,
+    }
+)
+"""Short times for tests (milliseconds), of master and slave; the store's lease in a test is as long (``harness.systems.store``)."""
+
+_TEST_ROLE_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {"failover-on-shutdown": True, "lock-poll-period": 100}
+)
+"""The same where the store is a database, whose lock has its times from ``_TEST_DATABASE_DEFAULTS``."""
+
+_TEST_DATABASE_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        # One file beside the directories of all nodes, where they share a host; a simulated world has a server instead.
+        "url": "sqlite:../../store.sqlite",
+        "network-timeout": 1000,
+        "lock-renew-period": 250,
+        "lock-expiration": 4000,
+    }
+)
+"""Short times (milliseconds). A client must have given up a silent broker (1.25 s, ``workloads.connection``) before that broker is replaced."""
+
+
+class SharedStore(Policy):
+    """A master and its slaves; whoever has the lock of the store is live."""
+
+    name = "shared-store"
+    description = "live-backup pairs, or one live and several backups, on a shared directory or database; whoever has its lock is live (AMQ 17.3.2)"
+    by_role = True
+    on_store = True
+    machines = (store.NAME,)
+
+    def roles(self, spec: TestSpec) -> tuple[str, ...]:
+        """The master first."""
+        return ("master", *("slave" for _ in range(store.backups(spec))))
+
+    def in_database(self, spec: TestSpec) -> bool:
+        """If it says so."""
+        return store.in_database(spec)
+
+    def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
+        """Those of the role, and of the database where there is one."""
+        section = _TEST_DEFAULTS if node.database is None else _TEST_ROLE_DEFAULTS
+        ours = {f"{_SECTION}.{node.configured}.{name}": value for name, value in section.items()}
+        if node.database is None:
+            return ours
+        return {
+            STORE: "database",
+            **ours,
+            **{f"database-store.{name}": value for name, value in _TEST_DATABASE_DEFAULTS.items()},
+            "database-store.store-name": node.pair,
+            **database_plan.defaults(hosts),
+        }
+
+    def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
+        """Of the database alone."""
+        return database_plan.DRAWN if any(node.database for node in nodes) else {}
