@@ -157,6 +157,10 @@ def process_id() -> int:
     return _gateway.process.pid
 
 
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
+
+
 def stop(*, at_once: bool = False) -> None:
     """End the session and its JVM; leaves no Java process behind. May be called at any time, twice too.
 
@@ -164,9 +168,9 @@ def stop(*, at_once: bool = False) -> None:
     middle of is cut off in any case.
     """
     global _gateway
-    logging.getLogger("py4j").setLevel(
-        logging.CRITICAL
-    )  # nobody wants to read what it says of a JVM that ended
+    # Nobody wants to read what py4j says of a JVM that ended; some of it goes to the root logger. It raises all of it, too.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_of_py4j)
     while not _lock.acquire(timeout=_POLL_S):
         if _gateway is not None:
             _gateway.kill()

@@ -157,6 +157,26 @@ session.stop()
     ], refused.stderr
 
 
+def test_what_py4j_tells_of_a_jvm_that_was_ended_is_shown_to_nobody():
+    """It says so by the root logger, with a traceback (java_gateway.py, send_command)."""
+    program = """
+import logging
+from pathlib import Path
+from py4j import java_gateway
+from checkers import session
+def told(pathname):
+    logging.getLogger().handle(logging.makeLogRecord({"msg": "told", "pathname": pathname, "levelno": 40}))
+told(java_gateway.__file__)
+session.stop()
+told(java_gateway.__file__)
+told("ours.py")
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, timeout=100, check=True
+    )
+    assert process.stderr == "told\ntold\n"
+
+
 @pytest.mark.parametrize("stopped", ["session", "starting"])
 def test_a_stop_cuts_off_a_start_that_is_under_way(stopped):
     program = f"""
