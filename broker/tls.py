@@ -128,7 +128,7 @@ class TlsProtocol(asyncio.Protocol):
         self._end()
         if self._shaken:
             self._inner.connection_lost(self._error or exc)
-        # Tens of kilobytes, which would otherwise wait for the garbage collector: whom the connection belonged to still knows it, and is known by it.
+        # Tens of kilobytes, which would otherwise wait for the garbage collector: this and what is within know each other.
         del self._tls, self._arrived, self._leaving
 
     def pause_writing(self) -> None:

@@ -137,7 +137,7 @@ def _what(r: Row) -> tuple[Any, ...]:
 
 
 def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
-    """An operation answered ``ok`` by a broker, invoked after another was certainly live in its place, or had certainly taken it over.
+    """An operation answered ``ok`` by a broker, invoked after it was certainly replaced: another was live, or had taken it over.
 
     Or a message delivered by it whose send was invoked only then.
     """
@@ -215,9 +215,9 @@ def _never_live(roles: Sequence[Row], all_reigns: Sequence[Reign], asked: Row, r
 def _fenced(
     rows: Sequence[Row], all_reigns: Sequence[Reign], taken: Sequence[Row], asked: Row, r: Row
 ) -> bool:
-    """Whether a takeover with a higher number than its own was certain before it was asked, and it cannot have begun a later life before it answered.
+    """Whether a takeover with a higher number than its own was certain before it was asked, in a life that it was still in.
 
-    Asked to store something; of a delivery, before the message was sent.
+    Asked to store something; of a delivery, before the message was sent. It cannot have begun a later life before it answered.
     """
     if r["f"] not in ("send", "ack", "commit", "deliver") or (
         r["f"] != "commit" and r.get("transaction") is not None

@@ -76,7 +76,7 @@ class Window(NamedTuple):
     own: int = -1
     by: int = -1
     stored: bool = False
-    """Only what has to be stored counts: sends, acks and commits, and deliveries, since what was sent after a broker's end it delivers from its store."""
+    """Only what has to be stored counts: sends, acks, commits, and deliveries (of what was sent after the broker's end)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,10 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
 
 
 def _sent_at(rows: Rows) -> Numbers:
-    """By message the position of the first invocation of its send, ``NONE`` without any: what was sent after a broker's end it cannot have had before."""
+    """By message the position of the first invocation of its send, ``NONE`` without any.
+
+    Why: what was sent after a broker's end it cannot have had before.
+    """
     sends = np.flatnonzero(
         (rows.f.codes == rows.f.code("send")) & (rows.type.codes == rows.type.code("invoke"))
     )
@@ -353,7 +356,10 @@ def _slices(rows: Rows, at: Numbers, windows: Sequence[Window]) -> Iterator[tupl
 
 
 def _stored(rows: Rows, at: Numbers) -> Flags:
-    """Which of these operations a broker answers only when they are stored (what is in a transaction: with its commit), or delivers from its store."""
+    """Which of these operations a broker answers only when they are stored, or delivers from its store.
+
+    What is in a transaction is stored with its commit.
+    """
     f = rows.f.codes[at]
     alone = rows.transaction[at] == NONE
     found: Flags = (f == rows.f.code("commit")) | (

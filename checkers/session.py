@@ -168,7 +168,7 @@ def stop(*, at_once: bool = False) -> None:
     middle of is cut off in any case.
     """
     global _gateway
-    # Nobody wants to read what py4j says of a JVM that ended; some of it goes to the root logger. It raises all of it, too.
+    # Nobody wants to read what py4j logs of a JVM that ended, some of it by the root logger. It raises all of it, too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_of_py4j)
     while not _lock.acquire(timeout=_POLL_S):

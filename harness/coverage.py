@@ -53,7 +53,8 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 def meanings(events: Mapping[str, Event]) -> dict[str, str]:
     """Every name but those of faults -> what it means.
 
-    Faults are "fault/<kind>" and "fault/<kind>/<shape or target>" for those that bit, and "fault-without-effect/<kind>" for those that did not.
+    Faults are "fault/<kind>" and "fault/<kind>/<shape or target>" for those that bit, and
+    "fault-without-effect/<kind>" for those that did not.
     """
     return {**_COUNTED, **{name: event.meaning for name, event in events.items()}}
 

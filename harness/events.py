@@ -21,7 +21,7 @@ def needed(schedule: Schedule) -> bool:
 
 
 class Events:
-    """Follows the logs of some nodes from ``run`` on, until that is cancelled. ``told`` is what their system's logs tell of."""
+    """Follows the logs of some nodes from ``run`` on, until that is cancelled. ``told`` are the events of their system."""
 
     def __init__(self, environment: Environment, nodes: Collection[str], told: Mapping[str, Event]) -> None:
         self._environment = environment

@@ -280,7 +280,8 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
 class Event(NamedTuple):
     """Something that brokers tell of in their logs: what it means, and how a line says so.
 
-    Of each of ``needs`` there must be one at least for it to happen at all: traits of a cluster (``harness.coverage``), or kinds of faults.
+    Of each of ``needs`` one at least must be there for it to happen at all: traits of a cluster
+    (``harness.coverage``), or kinds of faults.
     """
 
     meaning: str

@@ -43,7 +43,7 @@ def _both_sides(of: Clauses, details: dict[str, Any], begin: int) -> list[str]:
 
 
 def zombie(of: Clauses) -> list[str]:
-    """A broker that answered, or delivered, though it had been replaced: by whom, how that is known, and what else it still did."""
+    """A broker that answered, or delivered, though it was replaced: by whom, how that is known, how much more it did."""
     answer = of.completing()
     if answer is None:
         return []

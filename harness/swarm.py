@@ -137,8 +137,7 @@ def promised(spec: TestSpec, schedule: Schedule) -> bool:
     """
     nodes = for_policy(spec.policy).plan(spec)
     found = {fault.kind for fault in schedule.faults}
-    hard = {kinds.get(fault.kind).ends for fault in schedule.faults if not _mild(fault)}
-    mixed = len(hard) > 1
+    mixed = len({kinds.get(fault.kind).ends for fault in schedule.faults if not _mild(fault)}) > 1
     apart = tuple(_apart(sorted(schedule.faults, key=lambda fault: fault.start_s)))
     return (
         not mixed

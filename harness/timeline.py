@@ -54,9 +54,9 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the picture of a test needs. It begins with the load, or with the first row where none began; ``set_up_s`` went before.
+    """Everything the picture of a test needs. It begins with the load, or with the first row where none began.
 
-    ``zero_s`` is when that was by the history's time.
+    ``set_up_s`` went before; ``zero_s`` is when it begins by the history's clock.
     """
 
     set_up_s: float

@@ -22,8 +22,8 @@ from nemesis.near import near
 class Option:
     """One option of a fault: what it means, and which values it takes. ``check`` returns "" or what would be right.
 
-    ``default`` is what the environment is told where a fault does not say it; without one it is told nothing. ``drawn`` is what a search draws from;
-    nothing: it never gives it.
+    ``default`` is what the environment is told where a fault does not say it; without one it is told nothing.
+    ``drawn`` is what a search draws from; without any it never gives the option.
     """
 
     meaning: str
@@ -154,7 +154,7 @@ class Kind(ABC):
     slows: ClassVar[bool] = False
     """It makes what brokers do take longer, so that they need longer to recover from something else."""
     lasts: ClassVar[bool] = False
-    """It is rather a condition than an event, a slow disk or a fast clock: a search lets it last to the end now and then."""
+    """Rather a condition than an event, as a slow disk or a fast clock: a search lets it last to the end now and then."""
     mild: ClassVar[bool] = False
     """Every promise covers it beside any other kind."""
     unpromised: ClassVar[str] = ""

@@ -161,7 +161,7 @@ class DatabaseServer:
         return "severed" if client in self._severed else "serving"
 
     def close(self) -> None:
-        """The world is over. What SQLite holds no garbage collector sees: an open connection would keep the whole world."""
+        """The world is over. No garbage collector sees what SQLite holds: an open connection would keep the world."""
         self._connection.close()
 
     # ---- its work

@@ -1,4 +1,7 @@
-"""What our brokers say in their logs to have happened, and when that can happen at all: the only place that knows their wording."""
+"""What our brokers say in their logs to have happened, and when that can happen at all.
+
+The only place that knows their wording.
+"""
 
 from __future__ import annotations
 
@@ -166,7 +169,7 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "journal/damage-noticed": ("disk-corrupt",),
     "journal/torn-tail": ("kill", "destroy", "power-loss", "disk-corrupt", "disk-full", "disk-error"),
 }
-"""Name, or the part before its slash -> traits of a campaign, or kinds of its faults: without any of these it cannot happen."""
+"""Name, or the part before its slash -> what one at least must be there for it to happen (``Event.needs``)."""
 
 
 def _needed(name: str) -> Iterator[tuple[str, ...]]:

@@ -3,8 +3,9 @@
 Test defaults. The documents' default times are made for machines in production: a connection is dead after a minute, a vote
 takes another. A test of 40 seconds would see nothing but waiting, so the plug-in configures short times (``TEST_DEFAULTS``), with
 the proportions that the documents ask for: a live notices that its backup is gone before the backup can have won a vote,
-and a client gives up before the broker gives its messages to others. All brokers of a test share the disk of this machine, which may be fuller than one of a broker's own.
-Every one of them gives way to ``--set NODE:property=value``, where NODE is a node's name or "*".
+and a client gives up before the broker gives its messages to others. All brokers of a test share the disk of this
+machine, which may be fuller than one of a broker's own. Every one of them gives way to ``--set NODE:property=value``,
+where NODE is a node's name or "*".
 
 A property of a policy may be written without the role, ``ha-policy.replication.vote-retries``: it then holds for
 whichever of master and slave the node is. With "*" a property of one role is given to the nodes of that role only.
@@ -172,7 +173,7 @@ class OwnSystem:
         return nodes
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Times and sizes that decide between bugs; of a policy that has none of its own, and of one broker alone, fewer."""
+        """Times and sizes on which bugs depend; of one broker alone none of a cluster."""
         drawn = {**_DRAWN, **POLICIES[spec.policy].drawn(nodes)}
         alone = [node.configured for node in nodes] == [standalone.CONFIGURED]
         return {

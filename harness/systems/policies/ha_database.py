@@ -1,7 +1,8 @@
 """Our brokers as a high-availability cluster on one database: how a test of the policy ``ha-database`` is configured.
 
-Why a test needs all of these times together: a client must have given up a silent broker (1.25 s, ``workloads.connection``) and a broker must have dropped
-everything (three quarters of ``lock-expiration``) before the earliest moment at which another may take it over (the whole of it).
+Why a test needs all of these times together: a client must have given up a silent broker (1.25 s,
+``workloads.connection``) and a broker must have dropped everything (three quarters of ``lock-expiration``) before the
+earliest moment at which another may take it over (the whole of it).
 """
 
 from __future__ import annotations

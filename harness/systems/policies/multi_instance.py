@@ -1,6 +1,7 @@
 """Our brokers as a multi-instance queue manager: how a test of the policy ``multi-instance`` is configured.
 
-Each pair is a queue manager, "a1" the instance that is started first and so becomes active, "a2" the one that is started beside it and stands by.
+Each pair is a queue manager, "a1" the instance that is started first and so becomes active, "a2" the one that is
+started beside it and stands by.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class Policy(ABC):
         return None
 
     def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
-        """Short times for tests and what the policy needs, by dotted name; ``hosts`` tell of what the environment has made."""
+        """Short times for tests and what the policy needs, by dotted name; ``hosts`` are of the environment's making."""
         del node, hosts
         return {}
 

@@ -33,8 +33,9 @@ HERE = "127.0.0.1"
 
 
 class Besieged:
-    """A broker process, and an honest client of it whose round trips go on; with an authority, all but its admin port speak TLS.
+    """A broker process, and an honest client of it whose round trips go on.
 
+    With an authority, all but its admin port speak TLS.
     ``clients`` are the contexts of who knows a certificate of that authority, one for each version.
     """
 
@@ -362,7 +363,10 @@ PORTS = {
 
 
 async def attack(broker, port, seed):
-    """One connection: what is valid first, then the hostile input; returns when the broker has closed it. What TLS draws for itself is not in the seed."""
+    """One connection: what is valid first, then the hostile input; returns when the broker has closed it.
+
+    What TLS draws for itself does not come from the seed.
+    """
     chance = random.Random(f"{port} {seed}")
     first, valid = chance.choice(PORTS[port])
     at = broker.ports["acceptor" if port == "web" else port.removeprefix("tls-")]
