@@ -106,7 +106,7 @@ def step_of(rows: int) -> int:
 
 def of_part(rows: Rows, places: Places, step: int, *, keys: bool, lacking: frozenset[str] = _NONE) -> Look:
     """Look at the rows of a part that carry messages; ``keys``: it has to hold whole groups; ``lacking`` are columns that the history does not have."""
-    broken = _first(_of_messages(rows, lacking))
+    broken = _first(_of_messages(rows, places, lacking))
     wanted = keys and (broken is None or broken.follows)
     hashes = np.fromiter(_keys(rows, places), dtype=np.uint64) if wanted else None
     return _look(rows.index, rows.time, step, broken, hashes)
@@ -141,7 +141,7 @@ def _first(found: Iterable[Breakage | None]) -> Breakage | None:
     return follows
 
 
-def _of_messages(rows: Rows, lacking: frozenset[str]) -> Iterator[Breakage | None]:
+def _of_messages(rows: Rows, places: Places, lacking: frozenset[str]) -> Iterator[Breakage | None]:
     yield _of_order(rows.index, rows.time)
     yield from _of_words(rows.index, rows.f, rows.type)
     what = _what(rows.f, rows.type)
@@ -157,6 +157,10 @@ def _of_messages(rows: Rows, lacking: frozenset[str]) -> Iterator[Breakage | Non
         strange,
         lambda n: f"{_word(rows.f, n)} is of process {_number(rows.process[n])}: {_whose(kept[n])}",
     )
+    nowhere = np.array([queue is None for _, queue, _ in places.named], dtype=bool)
+    if nowhere.any():  # the recorder never lays such rows here; others may
+        for n in np.flatnonzero(nowhere[rows.place])[:1].tolist():
+            yield _null(rows.index, rows.f, n, "queue")
     if "session" not in lacking and not rows.session.complete:
         at = np.flatnonzero((what > 2) & (what != _KEPT))
         missing = at[rows.session[at] == NONE]

@@ -341,6 +341,15 @@ def _numbered(history: Path) -> None:
     pq.write_table(rows.set_column(at, "broker", pa.nulls(len(rows), pa.int64())), first)
 
 
+def _nowhere(history: Path) -> None:
+    """No row of a part names its queue; the recorder would have laid such rows among those of control."""
+    first = min(history.glob("part-*"))
+    rows = pq.read_table(first)
+    field = rows.schema.field("queue")
+    at = rows.column_names.index("queue")
+    pq.write_table(rows.set_column(at, field, pa.nulls(len(rows), field.type)), first)
+
+
 def _control_in_a_part(history: Path) -> None:
     first = min(history.glob("part-*"))
     rows, control = pq.read_table(first), pq.read_table(history / "control.parquet")
@@ -375,6 +384,7 @@ def _garbled(history: Path) -> None:
 
 
 SPREAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "a part without queues": (_nowhere, r"part-0000\d\.parquet: row \d+: queue is null in a send"),
     "a group over two files": (_split, r'part-0000\d\.parquet: row \d+: group "g\d" of queue "q" is in .*part-00009\.parquet, too|part-00009.*is in .*part-0000\d'),
     "a producer without groups over two files": (_split_alone, r'row \d+: what producer 42 sent without a group of queue "q" is in .*, too'),
     "a part file twice": (_twice, r"part-0000\d\.parquet and .*part-00009\.parquet: row \d+: there are two rows of this index"),
