@@ -167,6 +167,13 @@ def _of_messages(rows: Rows, places: Places, lacking: frozenset[str]) -> Iterato
         if len(missing):
             yield _null(rows.index, rows.f, int(missing[0]), "session")
     yield _at(rows, (what > 0) & (what <= 2) & (rows.message == NONE), lambda _: "message is null in a send")
+    if "producer" not in lacking and not rows.producer.complete:
+        at = np.flatnonzero((what > 0) & (what <= 2))
+        counted = at[(rows.producer[at] == NONE) & (rows.sequence[at] != NONE)]
+        for n in counted[:1].tolist():
+            yield Breakage(
+                int(rows.index[n]), "sequence counts the sends of a producer, and producer is null"
+            )
     for n in range(len(_PAIRED)):
         yield _pairs(rows, np.flatnonzero(what == 2 * n + 1), np.flatnonzero(what == 2 * n + 2))
 

@@ -62,7 +62,7 @@ What a history must be before it is judged
                   are missed. Below 2^32 - 1
     time          never goes back from one index to the next
     words         ``type`` and ``f`` are those above; what the processes below 0 write is theirs alone, and what clients write is theirs
-    not null      index, time, process, type, f; queue and message of a send; queue and session of ack, nack and deliver; session of subscribe, unsubscribe and
+    not null      index, time, process, type, f; queue and message of a send, and producer where it has a sequence; queue and session of ack, nack and deliver; session of subscribe, unsubscribe and
                   disconnect; transaction of begin, commit and abort; broker, role, time_low and time_high of a role; broker, node_id and both times of a takeover;
                   broker, value and both times of a replication; value of a phase; broker, value and both times of a view that is ``ok``; broker of a browse that is
                   ``ok`` and has no queue. ``message`` is null in deliver, browse, ack and nack of a body that could not be read

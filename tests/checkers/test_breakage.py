@@ -350,6 +350,14 @@ def _nowhere(history: Path) -> None:
     pq.write_table(rows.set_column(at, field, pa.nulls(len(rows), field.type)), first)
 
 
+def _by_nobody(history: Path) -> None:
+    for file in history.glob("part-*"):
+        rows = pq.read_table(file)
+        field = rows.schema.field("producer")
+        at = rows.column_names.index("producer")
+        pq.write_table(rows.set_column(at, field, pa.nulls(len(rows), field.type)), file)
+
+
 def _control_in_a_part(history: Path) -> None:
     first = min(history.glob("part-*"))
     rows, control = pq.read_table(first), pq.read_table(history / "control.parquet")
@@ -384,6 +392,7 @@ def _garbled(history: Path) -> None:
 
 
 SPREAD: dict[str, tuple[Callable[[Path], None], str]] = {
+    "sends of nobody": (_by_nobody, r"part-0000\d\.parquet: row \d+: sequence counts the sends of a producer, and producer is null"),
     "a part without queues": (_nowhere, r"part-0000\d\.parquet: row \d+: queue is null in a send"),
     "a group over two files": (_split, r'part-0000\d\.parquet: row \d+: group "g\d" of queue "q" is in .*part-00009\.parquet, too|part-00009.*is in .*part-0000\d'),
     "a producer without groups over two files": (_split_alone, r'row \d+: what producer 42 sent without a group of queue "q" is in .*, too'),
