@@ -1,14 +1,16 @@
-"""How fast the safety rules judge a history, beside plain Spark on the same rows in the same minutes.
+"""How fast the safety rules judge a history, beside plain Spark on the same rows in the same
+minutes.
 
     python bench/checking.py --events 50000000
 
-Bar: 5 million events a second on 2 cores, warm, under 8 GB of JVM and Python together (this issue: within half of it). The history is
-made with numpy, looks like a run with fail-overs (several producers a group, consumers that come and go, redeliveries after each
-change of consumers, unknown sends) and is correct: a verdict other than "nothing found" ends the bench with an error. It is
+Bar: 5 million events a second on 2 cores, warm, under 8 GB of JVM and Python together (this issue:
+within half of it). The history is made with numpy, looks like a run with fail-overs (several
+producers a group, consumers that come and go, redeliveries after each change of consumers, unknown
+sends) and is correct: a verdict other than "nothing found" ends the bench with an error. It is
 written once for each size and kept in the temporary directory.
 
-The baseline is what one would write first: one aggregation by (group, message), and one window per group, on the same files, without
-knowledge of how they are laid out.
+The baseline is what one would write first: one aggregation by (group, message), and one window per
+group, on the same files, without knowledge of how they are laid out.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ BROKERS = ("a1", "a2", "b1", "b2", "c1", "c2")
 
 
 def _part(seed: int, groups: np.ndarray, stride: int, reigns: np.ndarray) -> pa.Table:
-    """The rows of some groups. Times are slots of the whole history: one message every ``stride`` indexes of its file's lane.
+    """The rows of some groups.
+
+    Times are slots of the whole history: one message every ``stride`` indexes of its file's lane.
 
     ``reigns`` are the slots at which the first pair changes its live: its two brokers take turns.
     """
@@ -145,7 +149,9 @@ def _table(columns: dict[str, np.ndarray]) -> pa.Table:
 
 
 def _control(parts: int, groups: int, end: int, reigns: np.ndarray) -> pa.Table:
-    """Phases, the end of every session that left messages behind, and the reigns of the first pair."""
+    """Phases, the end of every session that left messages behind, and the reigns of the first
+    pair.
+    """
     rows: list[dict[str, object]] = [
         {"index": end + i, "process": -3, "type": "info", "f": "phase", "value": value}
         for i, value in enumerate(["load", "heal", "recovered", "drain", "browse", "end"])
@@ -175,7 +181,9 @@ def _control(parts: int, groups: int, end: int, reigns: np.ndarray) -> pa.Table:
 
 
 def history(events: int, changes: int = 50) -> Path:
-    """A directory of Parquet files with about ``events`` rows and so many changes of role, made if it is not there yet."""
+    """A directory of Parquet files with about ``events`` rows and so many changes of role, made
+    if it is not there yet.
+    """
     messages = events // EVENTS_PER_MESSAGE
     parts = 1
     while parts * ROWS_PER_FILE < events:
@@ -216,7 +224,9 @@ def _keep(table: pa.Table, file: Path) -> np.ndarray:
 
 @contextlib.contextmanager
 def peak_memory() -> Iterator[dict[str, float]]:
-    """Highest memory in GB of the JVM, Spark's Python workers and this process together while the block runs."""
+    """Highest memory in GB of the JVM, Spark's Python workers and this process together while
+    the block runs.
+    """
     processes = [psutil.Process()]  # the JVM is its child, the workers are those of the JVM
     peak = {"gb": 0.0}
     done = threading.Event()
@@ -235,7 +245,9 @@ def peak_memory() -> Iterator[dict[str, float]]:
 
 
 def _resident(process: psutil.Process) -> int:
-    """Of a process and its children, what several share (the workers are forks) counted in parts."""
+    """Of a process and its children, what several share (the workers are forks) counted in
+    parts.
+    """
     total = 0
     for one in (process, *process.children(recursive=True)):
         with contextlib.suppress(psutil.Error):
@@ -244,7 +256,10 @@ def _resident(process: psutil.Process) -> int:
 
 
 def baseline(spark: SparkSession, directory: Path) -> None:
-    """Plain Spark: one aggregation by (group, message), one window per group; compiled, as Spark does by default."""
+    """Plain Spark: one aggregation by (group, message), one window per group.
+
+    Compiled, as Spark does by default.
+    """
     spark = spark.newSession()
     spark.conf.set("spark.sql.codegen.wholeStage", "true")
     spark.conf.set("spark.sql.codegen.factoryMode", "FALLBACK")
@@ -274,7 +289,10 @@ def baseline(spark: SparkSession, directory: Path) -> None:
 def everything(
     spark: SparkSession, directory: Path, *, only_safety: bool = False, look: bool = False
 ) -> list[str]:
-    """Every rule over the history; what was found, which must be nothing. A verdict asks all and looks at the history's form; the bar is about the safety rules."""
+    """Every rule over the history; what was found, which must be nothing.
+
+    A verdict asks all and looks at the history's form; the bar is about the safety rules.
+    """
     rows = {name: family for name, family in part.ROW_FAMILIES.items() if not only_safety or name == "roles"}
     source = open_with(Files.of(directory), spark)
     bench = judge.Bench(
@@ -319,7 +337,8 @@ def main() -> int:
     directory = history(options.events, options.changes)
     events = sum(pq.read_metadata(file).num_rows for file in directory.glob("*.parquet"))
     print(
-        f"{events:,} events in {len(list(directory.iterdir()))} files, ready after {time.monotonic() - begun:.1f} s"
+        f"{events:,} events in {len(list(directory.iterdir()))} files, ready after "
+        f"{time.monotonic() - begun:.1f} s"
     )
     spark = session.start()
     warm = history(min(options.events, 2_000_000))

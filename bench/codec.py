@@ -1,6 +1,8 @@
-"""Frames a second through the STOMP codec on one core, beside what finding their ends alone costs in the same minutes.
+"""Frames a second through the STOMP codec on one core, beside what finding their ends alone costs
+in the same minutes.
 
-The baseline splits the same bytes at NUL and does nothing else. Frames are what a loaded broker and its clients exchange.
+The baseline splits the same bytes at NUL and does nothing else. Frames are what a loaded broker and
+its clients exchange.
 
     python -m bench.codec [--seconds 1]
 """
@@ -57,7 +59,8 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=1.0, help="per figure")
     seconds = arguments.parse_args().seconds
     print(
-        f"{'frames/s':<10}{'baseline':>12}{'parsed':>12}{'in 1 KB cuts':>14}{'encoded':>12}   bar {BAR} parsed"
+        f"{'frames/s':<10}{'baseline':>12}{'parsed':>12}{'in 1 KB cuts':>14}{'encoded':>12}   bar {BAR} "
+        "parsed"
     )
     for command, (headers, body) in KINDS.items():
         frame = encode(command, headers, body)

@@ -1,13 +1,17 @@
-"""Durable messages a second through one broker, beside what this machine can do at all in the same minutes.
+"""Durable messages a second through one broker, beside what this machine can do at all in the same
+minutes.
 
-Why a baseline: a figure without one says more about the machine and its neighbours than about the broker. The baseline is
-a bare asyncio server that only splits frames at NUL, appends them to a file, syncs once per batch and answers with the same
-receipts: no parsing, no queues, no records. Both are driven by the same client, one after the other, several times.
+Why a baseline: a figure without one says more about the machine and its neighbours than about the
+broker. The baseline is a bare asyncio server that only splits frames at NUL, appends them to a
+file, syncs once per batch and answers with the same receipts: no parsing, no queues, no records.
+Both are driven by the same client, one after the other, several times.
 
     send          SEND with a receipt, durable before it is answered (group commit)
-    send+consume  the same messages, each also delivered and acknowledged (client-individual) by a consumer
+    send+consume  the same messages, each also delivered and acknowledged (client-individual) by a
+                  consumer
 
-    python bench/durable_messages.py [--seconds 5] [--rounds 2] [--connections 8] [--window 100] [--groups 64] [--bytes 32]
+    python bench/durable_messages.py [--seconds 5] [--rounds 2] [--connections 8] [--window 100]
+    [--groups 64] [--bytes 32]
 """
 
 # ruff: noqa: D102 - asyncio.Protocol says what its methods mean
@@ -175,7 +179,8 @@ def start_broker(directory: str) -> tuple[subprocess.Popen[str], int]:
     """A real brokerd on a port of the system's choice."""
     path = Path(directory, "broker.toml")
     path.write_text(
-        '[broker]\nname = "bench"\nglobal-max-size = 2000000000\n[acceptor]\nhost = "127.0.0.1"\nport = 0\n[admin]\nport = 0\n'
+        '[broker]\nname = "bench"\nglobal-max-size = 2000000000\n[acceptor]\nhost = "127.0.0.1"\nport = '
+        "0\n[admin]\nport = 0\n"
         '[[address-settings]]\nmatch = "#"\nmax-size-bytes = -1\n'
     )
     command = [sys.executable, "-m", "broker.daemon", "--config", str(path)]

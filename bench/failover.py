@@ -1,9 +1,11 @@
 """Failover and verdict time as a user sees them.
 
-Kill -9 of a live under load to the first send that its backup answers, and the last operation to the printed verdict.
+Kill -9 of a live under load to the first send that its backup answers, and the last operation to
+the printed verdict.
 
-Beside a baseline in the same minutes: the same kill of a broker without a backup, restarted at once (what a failover saves), and a plain count of
-the same history by the same Spark (what a verdict costs at the least). ``python bench/failover.py [--runs 5]``.
+Beside a baseline in the same minutes: the same kill of a broker without a backup, restarted at once
+(what a failover saves), and a plain count of the same history by the same Spark (what a verdict
+costs at the least). ``python bench/failover.py [--runs 5]``.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ VERDICT_BAR_S = 2.0
 def once(
     spark: api.Starting, policy: str, kill: Fault, store: Path, seconds: float, number: int
 ) -> tuple[float, float, Path]:
-    """(longest pause of sends around the kill, last operation to verdict, the run's directory), seconds."""
+    """(longest pause of sends around the kill, last operation to verdict, the run's directory),
+    seconds.
+    """
     spec = TestSpec(
         name=f"failover-{policy}",
         policy=policy,

@@ -1,10 +1,13 @@
-"""How many durable appends a second the journal takes, beside a plain file on the same disk in the same minutes.
+"""How many durable appends a second the journal takes, beside a plain file on the same disk in the
+same minutes.
 
-Why: ten thousand durable messages a second through a broker (DESIGN.md) leave the journal a small part of 100 microseconds each. Usage:
-``python -m bench.journal [--seconds 5] [--directory DIR]``; the directory decides which disk is measured.
+Why: ten thousand durable messages a second through a broker (DESIGN.md) leave the journal a small
+part of 100 microseconds each. Usage: ``python -m bench.journal [--seconds 5] [--directory DIR]``;
+the directory decides which disk is measured.
 
-Three figures per round: what an ``append`` of a 200-byte record costs the loop; durable appends a second with a window of appends
-outstanding, as many clients waiting for their receipts make it; the same number of bytes written to a plain file with as many fdatasyncs.
+Three figures per round: what an ``append`` of a 200-byte record costs the loop; durable appends a
+second with a window of appends outstanding, as many clients waiting for their receipts make it; the
+same number of bytes written to a plain file with as many fdatasyncs.
 """
 
 from __future__ import annotations
@@ -39,9 +42,11 @@ async def append_cost_us(count: int = 50_000) -> float:
 async def durable(
     directory: Path, seconds: float, window: int, loading: str
 ) -> tuple[float, float, int, int]:
-    """(appends a second, median milliseconds to durable, bytes, syncs) with ``window`` appends outstanding.
+    """(appends a second, median milliseconds to durable, bytes, syncs) with ``window`` appends
+    outstanding.
 
-    ``loading`` "add" only adds; "queue" deletes each record a thousand later, as consumers do, so that segments are reclaimed.
+    ``loading`` "add" only adds; "queue" deletes each record a thousand later, as consumers do, so
+    that segments are reclaimed.
     """
     volume = DirectoryVolume(directory)
     journal, _ = await Journal.open(volume, "journal")
@@ -113,7 +118,8 @@ def main() -> None:
             appends = rate * arguments.seconds
             plain_s = plain(directory, size, syncs)
             print(
-                f"{loading:5} window {window:5} {rate:10,.0f} {wait_ms:16.2f} ms {syncs / arguments.seconds:9,.0f}"
+                f"{loading:5} window {window:5} {rate:10,.0f} {wait_ms:16.2f} ms "
+                f"{syncs / arguments.seconds:9,.0f}"
                 f"   {appends / plain_s:10,.0f}/s ({rate * plain_s / appends * 100:.0f} % of it reached)"
             )
 

@@ -1,11 +1,14 @@
 """What the link proxy costs: the same traffic through it and directly, in the same minutes.
 
-Why a baseline: loopback figures of a shared machine vary twofold from hour to hour; only the ratio says what the proxy does.
-The proxy runs in a process of its own, as in a deployment; client and server share another, so on a machine with few
-cores the direct figure profits from a core that the proxy would use.
+Why a baseline: loopback figures of a shared machine vary twofold from hour to hour; only the ratio
+says what the proxy does. The proxy runs in a process of its own, as in a deployment; client and
+server share another, so on a machine with few cores the direct figure profits from a core that the
+proxy would use.
 
-    chunks       small messages one way, as fast as they go, each written by itself (messages a second)
-    round trips  one message there and back at a time, many connections at once (round trips a second; median milliseconds)
+    chunks       small messages one way, as fast as they go, each written by itself (messages a
+                 second)
+    round trips  one message there and back at a time, many connections at once (round trips a
+                 second; median milliseconds)
     bulk         large writes one way (MB a second)
 
     python bench/link_proxy.py [--seconds 2] [--rounds 3] [--bytes 200] [--connections 8]
@@ -173,7 +176,8 @@ async def measure(options: argparse.Namespace) -> None:
         proxy.wait()
         server.close()
     print(
-        f"{os.cpu_count()} cores, {options.rounds} rounds of {options.seconds} s, median; chunks of {options.bytes} bytes"
+        f"{os.cpu_count()} cores, {options.rounds} rounds of {options.seconds} s, median; chunks of "
+        f"{options.bytes} bytes"
     )
     print(f"{'':14} {'direct':>12} {'proxy':>12} {'ratio':>7}  bar")
     bars = {"chunks": f"{CHUNKS_BAR:,} /s", "bulk": f"{BULK_BAR_MB_S:,.0f} MB/s"}

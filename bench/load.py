@@ -1,10 +1,14 @@
-"""Operations a second that the clients drive and record, beside what this machine can do at all in the same minutes.
+"""Operations a second that the clients drive and record, beside what this machine can do at all in
+the same minutes.
 
-Why a baseline: the same frames, sent and answered by bare asyncio with nothing parsed, recorded or stored, on the same loopback:
-what is between the two is our work. An operation is a send or an ack (invocation and completion) or a delivery. Real brokers are started here, without
-proxies and without backups; clients and recorder are the ones of a test, the history goes to a temporary directory.
+Why a baseline: the same frames, sent and answered by bare asyncio with nothing parsed, recorded or
+stored, on the same loopback: what is between the two is our work. An operation is a send or an ack
+(invocation and completion) or a delivery. Real brokers are started here, without proxies and
+without backups; clients and recorder are the ones of a test, the history goes to a temporary
+directory.
 
-    python -m bench.load [--brokers 1] [--seconds 8] [--rounds 2] [--producers 8] [--groups 64] [--pipeline 8] [--workload groups]
+    python -m bench.load [--brokers 1] [--seconds 8] [--rounds 2] [--producers 8] [--groups 64]
+    [--pipeline 8] [--workload groups]
 """
 
 # ruff: noqa: D102 - protocols are documented where they are declared
@@ -53,7 +57,9 @@ class Dialect:
 
 
 async def drive(ports: dict[str, int], options: argparse.Namespace, directory: Path) -> tuple[float, float]:
-    """(operations a second, share of one core that this process used), after a second of warming up; every send is drained."""
+    """(operations a second, share of one core that this process used), after a second of warming
+    up; every send is drained.
+    """
     spec = TestSpec(
         name="bench",
         workload=options.workload,
@@ -93,7 +99,10 @@ async def drive(ports: dict[str, int], options: argparse.Namespace, directory: P
 
 
 class PingPong(asyncio.Protocol):
-    """The baseline: sends ``window`` frames, answers each answer with another; the other side does the same with its frame."""
+    """The baseline: sends ``window`` frames, answers each answer with another.
+
+    The other side does the same with its frame.
+    """
 
     def __init__(self, frame: bytes, window: int) -> None:
         self.frame = frame
@@ -215,7 +224,8 @@ def main() -> None:
     print(f"load      {rate:>9.0f} operations/s      ({', '.join(f'{each:.0f}' for each in rates)})")
     print(f"          {rate / statistics.median(shares):>9.0f} operations/s of a core of the clients' own")
     print(
-        f"bar       {BAR:>9} operations/s      {verdict}; {rate / base:.0%} of the baseline, {options.brokers} broker(s)"
+        f"bar       {BAR:>9} operations/s      {verdict}; {rate / base:.0%} of the baseline, "
+        f"{options.brokers} broker(s)"
     )
 
 

@@ -1,9 +1,13 @@
-"""How many schedules the search needs to find each known bug, how few faults show it, and whether the file of it does in a fresh clone.
+"""How many schedules the search needs to find each known bug, how few faults show it, and whether
+the file of it does in a fresh clone.
 
-Every mutant of tests/mutants is hunted with several seeds. The baseline, in the same minutes: the sound broker on every schedule that found a bug, which
-must be clean; where it is accused the hunt goes on, and that is said. ``python bench/mutants.py [--seeds 5] [--jobs 2] [--mutant NAME ...] [--shrink] [--record] [--write]``;
-exit status 1 if a mutant was not found within its budget or the sound broker was accused. ``--replay`` hunts nothing: it clones what is committed and has
-``jepsen-run replay`` judge each recorded file there, with the bug and without; exit status 1 unless all say what they should.
+Every mutant of tests/mutants is hunted with several seeds. The baseline, in the same minutes: the
+sound broker on every schedule that found a bug, which must be clean; where it is accused the hunt
+goes on, and that is said. ``python bench/mutants.py [--seeds 5] [--jobs 2] [--mutant NAME ...]
+[--shrink] [--record] [--write]``; exit status 1 if a mutant was not found within its budget or the
+sound broker was accused. ``--replay`` hunts nothing: it clones what is committed and has
+``jepsen-run replay`` judge each recorded file there, with the bug and without; exit status 1 unless
+all say what they should.
 """
 
 from __future__ import annotations
@@ -31,7 +35,9 @@ from mutants.workshop import Workshop  # noqa: E402
 
 RECORDED = ROOT / "tests" / "mutants" / "recorded"
 WARNED = frozenset({"redelivery-not-flagged-after-a-takeover"})
-"""What these do is a warning under the guarantee of their test, so that ``replay`` cannot call it a finding; tests/mutants looks for it by its name."""
+"""What these do is a warning under the guarantee of their test, so that ``replay`` cannot call
+it a finding; tests/mutants looks for it by its name.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,10 @@ class Hunted:
 
     @property
     def median(self) -> float | None:
-        """Of all hunts, one without success counting as beyond the budget; None if that is the median."""
+        """Of all hunts, one without success counting as beyond the budget.
+
+        None if that is the median.
+        """
         needed = [answer["schedules"] or float("inf") for answer in self.answers]
         middle = statistics.median_low(needed)
         return None if middle == float("inf") else middle
@@ -57,7 +66,8 @@ class Hunted:
 def hunt(mutant: Mutant, broken: Workshop, sound: Workshop, seed: int, budget: int) -> dict[str, Any]:
     """The first schedule of a seed that finds the mutant and leaves the sound broker clean.
 
-    A schedule on which the sound broker is accused too proves nothing: it is named, counted, and the hunt goes on behind it.
+    A schedule on which the sound broker is accused too proves nothing: it is named, counted, and
+    the hunt goes on behind it.
     """
     anomalies = sorted(mutant.anomalies)
     accused: list[str] = []
@@ -108,7 +118,8 @@ def hunted(mutant: Mutant, seeds: int, budget: int, keep: Path, *, shrink: bool)
             answers.append(answer)
             file.write_text(json.dumps(answer))
             print(
-                f"{mutant.name} seed {seed}: {answer['schedules']} schedules, {answer['hunt-s']:.1f} s, {answer['anomalies']}, accused {answer['accused']}",
+                f"{mutant.name} seed {seed}: {answer['schedules']} schedules, {answer['hunt-s']:.1f} s, "
+                f"{answer['anomalies']}, accused {answer['accused']}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -131,7 +142,10 @@ def hunted(mutant: Mutant, seeds: int, budget: int, keep: Path, *, shrink: bool)
 
 
 def smaller(mutant: Mutant, answer: dict[str, Any], broken: Workshop, sound: Workshop) -> None:
-    """Shrink what was found; if the sound broker is accused of the smaller one, the one that was drawn stays."""
+    """Shrink what was found.
+
+    If the sound broker is accused of the smaller one, the one that was drawn stays.
+    """
     began, drawn = time.perf_counter(), answer["schedule"]
     smallest = broken.ask(spec=answer["spec"], schedule=drawn, anomalies=sorted(mutant.anomalies))["schedule"]
     if is_accused(mutant, sound.ask(spec=answer["spec"], schedule=smallest)):
@@ -152,7 +166,10 @@ def keep_file(mutant: Mutant, answer: dict[str, Any], broken: Workshop) -> None:
 def table(all_hunted: list[Hunted]) -> list[str]:
     """Markdown, the hardest to find last."""
     lines = [
-        "| mutant | part | models | schedules, median | each seed | faults, before and after shrinking | found as |",
+        (
+            "| mutant | part | models | schedules, median | each seed | faults, before and after shrinking "
+            "| found as |"
+        ),
         "|---|---|---|---|---|---|---|",
     ]
     for each in sorted(all_hunted, key=lambda one: (one.median is None, one.median or 0, one.mutant.name)):
@@ -163,7 +180,8 @@ def table(all_hunted: list[Hunted]) -> list[str]:
         every = ", ".join(str(answer["schedules"] or "-") for answer in each.answers)
         median = "not found" if each.median is None else f"{each.median:g}"
         lines.append(
-            f"| {each.mutant.name} | {each.mutant.part} | {each.mutant.models} | {median} | {every} | {sizes(each)} | {', '.join(names)} |"
+            f"| {each.mutant.name} | {each.mutant.part} | {each.mutant.models} | {median} | {every} | "
+            f"{sizes(each)} | {', '.join(names)} |"
         )
     return lines
 
@@ -186,7 +204,10 @@ def record(each: Hunted) -> None:
 
 
 def replayed() -> bool:
-    """Have each recorded file judged in a fresh clone, by the broken and by the sound project. Says whether all was as it should be."""
+    """Have each recorded file judged in a fresh clone, by the broken and by the sound project.
+
+    Says whether all was as it should be.
+    """
     right = 0
     with tempfile.TemporaryDirectory(prefix="clone-") as directory:
         root = clone(Path(directory) / "project")
@@ -217,11 +238,17 @@ def summary(all_hunted: list[Hunted]) -> str:
     missed = sum(answer["schedules"] is None for each in all_hunted for answer in each.answers)
     hunts = sum(len(each.answers) for each in all_hunted)
     said = (
-        f"{len(medians)} of {len(all_hunted)} mutants are found by more than half of their hunts, {hunts - missed} of {hunts} hunts succeed."
-        f" Half of the mutants need at most {statistics.median(medians):g} schedules (median of their hunts), the hardest {max(medians):g}."
+        f"{len(medians)} of {len(all_hunted)} mutants are found by more than half of their hunts, "
+        f"{hunts - missed} of {hunts} hunts succeed."
+        f" Half of the mutants need at most {statistics.median(medians):g} schedules (median of their "
+        f"hunts), the hardest {max(medians):g}."
     )
     if shrunk:
-        said += f" After shrinking the median find has {plural(statistics.median(shrunk), 'fault')}, nine of ten have at most {sorted(shrunk)[math.ceil(0.9 * len(shrunk)) - 1]}, the largest {max(shrunk)}."
+        said += (
+            f" After shrinking the median find has {plural(statistics.median(shrunk), 'fault')}, "
+            f"nine of ten have at most {sorted(shrunk)[math.ceil(0.9 * len(shrunk)) - 1]}, the "
+            f"largest {max(shrunk)}."
+        )
     return said
 
 
@@ -235,13 +262,32 @@ def page(lines: list[str], said: str, seeds: int, budget: int) -> str:
         [
             "# Mutants: does the search find a bug that is known to be there?",
             "",
-            "A checker that finds nothing proves nothing until it has been seen to find something. Each mutant is our broker, or a client of its tests, with one bug put",
-            "in: most are bugs that happened to real brokers. The bug is put into a copy for the time of a test; the product carries no switch for it. The search gets an",
-            "*arena* (cluster, load, kinds of faults, sometimes a property or two: what a person would ask for who suspects the part and not the bug), draws",
-            "schedules with what `jepsen-run search` draws with, and knows nothing of the bug. On every schedule that found a bug the broker without it must be clean.",
+            (
+                "A checker that finds nothing proves nothing until it has been seen to find something. Each "
+                "mutant is our broker, or a client of its tests, with one bug put"
+            ),
+            (
+                "in: most are bugs that happened to real brokers. The bug is put into a copy for the time "
+                "of a test; the product carries no switch for it. The search gets an"
+            ),
+            (
+                "*arena* (cluster, load, kinds of faults, sometimes a property or two: what a person would "
+                "ask for who suspects the part and not the bug), draws"
+            ),
+            (
+                "schedules with what `jepsen-run search` draws with, and knows nothing of the bug. On every "
+                "schedule that found a bug the broker without it must be clean."
+            ),
             "",
-            f"Schedules needed until the first expected anomaly, with at most {plural(seeds, 'seed')} (those hunted are listed) and at most {budget} schedules each. `python bench/mutants.py --seeds {seeds} --shrink --record --write`",
-            "made this page and the files in `tests/mutants/recorded`; `python bench/mutants.py --replay` clones the project and has `jepsen-run replay` say of each file",
+            (
+                f"Schedules needed until the first expected anomaly, with at most {plural(seeds, 'seed')} "
+                f"(those hunted are listed) and at most {budget} schedules each. `python bench/mutants.py "
+                f"--seeds {seeds} --shrink --record --write`"
+            ),
+            (
+                "made this page and the files in `tests/mutants/recorded`; `python bench/mutants.py "
+                "--replay` clones the project and has `jepsen-run replay` say of each file"
+            ),
             "*reproduced* where the bug is and *not reproduced* where it is not.",
             "",
             said,
@@ -255,7 +301,8 @@ def page(lines: list[str], said: str, seeds: int, budget: int) -> str:
             "## A warning, not a finding",
             "",
             *[
-                f"- **{name}**: not grave under `at-least-once`, so `replay` says *not reproduced*; the tests look for the anomaly by its name."
+                f"- **{name}**: not grave under `at-least-once`, so `replay` says *not reproduced*; the "
+                "tests look for the anomaly by its name."
                 for name in sorted(WARNED)
             ],
             "",

@@ -1,11 +1,16 @@
-"""What becomes of a shared store whose file server stands still: shorter than anybody's patience, longer than it, longer than the lease.
+"""What becomes of a shared store whose file server stands still.
 
-Why a table and not a test: whether a backup takes over depends on where in its renewal a live is hit and how busy the machine is; what may never depend on it is the
-verdict. Each run hits the live at another moment (drawn by its seed), on each environment the same moments.
+Shorter than anybody's patience, longer than it, longer than the lease.
 
-    python bench/nfs_stalls.py [--environments docker,local,simulation] [--runs 10] [--cases 1,4] [--store DIRECTORY]
+Why a table and not a test: whether a backup takes over depends on where in its renewal a live is
+hit and how busy the machine is; what may never depend on it is the verdict. Each run hits the live
+at another moment (drawn by its seed), on each environment the same moments.
 
-Columns: the environment; the fault and its length; the mount; runs; verdicts; in how many runs the backup became live; the time without an acknowledged send, median and worst.
+    python bench/nfs_stalls.py [--environments docker,local,simulation] [--runs 10] [--cases 1,4]
+    [--store DIRECTORY]
+
+Columns: the environment; the fault and its length; the mount; runs; verdicts; in how many runs the
+backup became live; the time without an acknowledged send, median and worst.
 """
 
 from __future__ import annotations
@@ -58,7 +63,9 @@ class Tally:
 
 
 def specification(case: Case, environment: str, seed: int) -> tuple[TestSpec, Schedule]:
-    """One run: the fault begins within the fourth second and lasts within a tenth of its length, as the seed has it."""
+    """One run: the fault begins within the fourth second and lasts within a tenth of its length,
+    as the seed has it.
+    """
     chance = random.Random(f"{case}:{seed}")
     fault = Fault(
         kind=case.kind,
@@ -136,7 +143,8 @@ def main() -> int:
             verdicts = ", ".join(f"{count} {word}" for word, count in counts.most_common())
             lost = tally.unavailable_s or [float("nan")]
             print(
-                f"| {environment} | {case.kind} {case.seconds:g} s, {case.why} | {case.mount} | {arguments.runs} | {verdicts} | "
+                f"| {environment} | {case.kind} {case.seconds:g} s, {case.why} | {case.mount} | "
+                f"{arguments.runs} | {verdicts} | "
                 f"{tally.takeovers} | {statistics.median(lost):.1f} s, {max(lost):.1f} s |",
                 flush=True,
             )

@@ -1,12 +1,16 @@
 """Durable messages a second under each policy, in the same minutes on the same machine.
 
-Why: AMQ 17.3.2 says that a shared store performs better than replication, for nothing is copied over the network; here that is measured. The baseline is a
-broker alone (policy ``standalone``): what the machine can do when nobody else has to know. Every round measures all policies one after the other, and the
-ratio to replication is taken within the round, so that a busy neighbour spoils both.
+Why: AMQ 17.3.2 says that a shared store performs better than replication, for nothing is copied
+over the network; here that is measured. The baseline is a broker alone (policy ``standalone``):
+what the machine can do when nobody else has to know. Every round measures all policies one after
+the other, and the ratio to replication is taken within the round, so that a busy neighbour spoils
+both.
 
-    python bench/policies.py [--rounds 5] [--seconds 4] [--policies standalone,replication,shared-store]
+    python bench/policies.py [--rounds 5] [--seconds 4] [--policies
+    standalone,replication,shared-store]
 
-The brokers are real processes configured as ``jepsen-run`` configures them; the client is that of ``durable_messages.py``, window after window.
+The brokers are real processes configured as ``jepsen-run`` configures them; the client is that of
+``durable_messages.py``, window after window.
 """
 
 from __future__ import annotations

@@ -1,20 +1,27 @@
-"""How long a broker needs to serve what is stored: 10^3 .. 10^6 messages (row SS8 of the documents: start-up grows with the journal).
+"""How long a broker needs to serve what is stored: 10^3 ..
 
-Two figures for each number of messages, bodies of 64 bytes to 1 kB in 1000 groups, on a directory of this machine:
+10^6 messages (row SS8 of the documents: start-up grows with the journal).
 
-    recovery    the journal opened and an engine built from it, in a process of its own: what a start or a takeover costs by itself
-    failover    policy shared-store: kill -9 of the live, first receipt from its backup (the backup asks for the lock
-                every 100 ms)
+Two figures for each number of messages, bodies of 64 bytes to 1 kB in 1000 groups, on a directory
+of this machine:
 
-Beside a baseline in the same process, just before: the same files read from end to end and their CRC-32C computed, which no recovery
-that notices damage can do without.
+    recovery    the journal opened and an engine built from it, in a process of its own: what a
+                start or a takeover costs by itself
+    failover    policy shared-store: kill -9 of the live, first receipt from its backup (the backup
+                asks for the lock every 100 ms)
+
+Beside a baseline in the same process, just before: the same files read from end to end and their
+CRC-32C computed, which no recovery that notices damage can do without.
 
 On a machine that has other work, compare CPU seconds: they hardly depend on it.
 
-With ``--paged`` the messages went through an engine whose queue has 32 MiB in memory (the default of ``max-size-bytes``): the rest is on pages, as it
-would be in a broker, and the journal compacted as in one that has rested for some seconds. Without, all of them are records of the journal, as they are where ``address-full-policy`` is BLOCK.
+With ``--paged`` the messages went through an engine whose queue has 32 MiB in memory (the default
+of ``max-size-bytes``): the rest is on pages, as it would be in a broker, and the journal compacted
+as in one that has rested for some seconds. Without, all of them are records of the journal, as they
+are where ``address-full-policy`` is BLOCK.
 
-    python bench/recovery.py [--messages 1000 10000 100000 1000000] [--rounds 3] [--paged] [--no-failover] [--directory DIR]
+    python bench/recovery.py [--messages 1000 10000 100000 1000000] [--rounds 3] [--paged]
+    [--no-failover] [--directory DIR]
 """
 
 from __future__ import annotations
@@ -67,7 +74,9 @@ def messages(count: int) -> Iterator[Message]:
 
 
 async def fill(root: Path, path: str, count: int) -> None:
-    """A journal with so many messages in one queue, as a broker without pages would have written it."""
+    """A journal with so many messages in one queue, as a broker without pages would have written
+    it.
+    """
     volume = DirectoryVolume(root)
     await volume.mkdir(path)
     journal, _ = await Journal.open(volume, path)
@@ -106,7 +115,9 @@ async def fill_paged(root: Path, path: str, count: int) -> None:
 
 
 def read_all(root: Path) -> tuple[float, float, int]:
-    """The baseline: (seconds, CPU seconds, bytes) of reading every file and computing its checksum."""
+    """The baseline: (seconds, CPU seconds, bytes) of reading every file and computing its
+    checksum.
+    """
     begin, begin_cpu = time.perf_counter(), time.process_time()
     size = 0
     for path in sorted(root.rglob("*")):
@@ -271,7 +282,8 @@ def main() -> int:
             total_s = middle["open_s"] + middle["engine_s"]
             parts = f"{middle['open_s']:.3f} + {middle['engine_s']:.3f}"
             print(
-                f"{count:>8} {middle['bytes'] / 1e6:>7.1f} {middle['baseline_s']:>7.3f} {middle['baseline_cpu_s']:>7.3f} {total_s:>8.3f}"
+                f"{count:>8} {middle['bytes'] / 1e6:>7.1f} {middle['baseline_s']:>7.3f} "
+                f"{middle['baseline_cpu_s']:>7.3f} {total_s:>8.3f}"
                 f" {middle['cpu_s']:>7.3f}  {parts:>24}  {middle['memory_mib']:>10.0f} {pause}",
                 flush=True,
             )

@@ -1,8 +1,12 @@
-"""Repeat the scenarios with known outcomes where brokers can run, and write one table: how often each came out as the documents say, and where.
+"""Repeat the scenarios with known outcomes where brokers can run, and write one table.
 
-Why repeated, and everywhere: an outcome on real processes depends on timing, and a weakness that shows in one run of three is a different thing from one that
-shows always; what comes in the simulation alone would be a weakness of the simulation. ``python bench/scenarios.py --environment local --runs 3`` measures and
-keeps what it saw after every scenario; with ``--render FILE`` the table of all environments measured so far is written. Exit status 1 if a run was not as expected.
+How often each came out as the documents say, and where.
+
+Why repeated, and everywhere: an outcome on real processes depends on timing, and a weakness that
+shows in one run of three is a different thing from one that shows always; what comes in the
+simulation alone would be a weakness of the simulation. ``python bench/scenarios.py --environment
+local --runs 3`` measures and keeps what it saw after every scenario; with ``--render FILE`` the
+table of all environments measured so far is written. Exit status 1 if a run was not as expected.
 """
 
 from __future__ import annotations
@@ -28,7 +32,10 @@ ENVIRONMENTS = ("simulation", "local", "docker")
 
 
 class Share(msgspec.Struct, frozen=True, rename="kebab"):
-    """A scenario's runs in one environment: how many were as expected, what they found, and what was wrong."""
+    """A scenario's runs in one environment.
+
+    How many were as expected, what they found, and what was wrong.
+    """
 
     runs: int
     as_expected: int
@@ -77,7 +84,10 @@ def main() -> int:
 def measure(
     scenarios: tuple[Scenario, ...], environment: str, runs: int, kept: Path, settings: list[str]
 ) -> int:
-    """Run each so often, with the seeds 0, 1, ...; how many runs were not as expected. What was seen is kept after each scenario."""
+    """Run each so often, with the seeds 0, 1, ...; how many runs were not as expected.
+
+    What was seen is kept after each scenario.
+    """
     measured = load(kept, environment) or Measured(environment, "", "", "")
     measured.date = f"{datetime.now(UTC):%-d %B %Y}"
     said = "".join(f" --set {each}" for each in settings)
@@ -111,13 +121,21 @@ def load(kept: Path, environment: str) -> Measured | None:
 
 
 def render(scenarios: tuple[Scenario, ...], measured: list[Measured | None]) -> list[str]:
-    """The table of what was measured, its dates and commands, and every run that was not as expected."""
+    """The table of what was measured, its dates and commands, and every run that was not as
+    expected.
+    """
     there = [each for each in measured if each is not None]
     lines = [
         "# The claims in three environments",
         "",
-        "The same scenarios ([what they claim](../claims.md)), the same faults at the same moments: in the simulation, on processes of one machine, and on containers with a network",
-        "of their own. A claim that promises is refuted by a finding, one that admits a weakness by a run without it.",
+        (
+            "The same scenarios ([what they claim](../claims.md)), the same faults at the same moments: in "
+            "the simulation, on processes of one machine, and on containers with a network"
+        ),
+        (
+            "of their own. A claim that promises is refuted by a finding, one that admits a weakness by a "
+            "run without it."
+        ),
         "",
         f"| scenario | claim | expected | {' | '.join(each.environment for each in there)} |",
         f"|---|---|---|{'---|' * len(there)}",
@@ -128,11 +146,15 @@ def render(scenarios: tuple[Scenario, ...], measured: list[Measured | None]) -> 
             lines.append(f"| {scenario.id} | {scenario.claim} | {scenario.expected} | {' | '.join(cells)} |")
     lines += [
         "",
-        "k/n: k of n runs were as expected, with the seeds 0, 1, ...; below what they found, and in how many runs. Measured:",
+        (
+            "k/n: k of n runs were as expected, with the seeds 0, 1, ...; below what they found, and in how "
+            "many runs. Measured:"
+        ),
         "",
     ]
     lines += [
-        f"- {each.environment}: {each.date}, `{each.command}`, {each.machine}, commit {each.commit or 'unknown'}"
+        f"- {each.environment}: {each.date}, `{each.command}`, {each.machine}, commit "
+        f"{each.commit or 'unknown'}"
         for each in there
     ]
     wrong = [

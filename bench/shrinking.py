@@ -1,8 +1,13 @@
-"""How small failing runs become, and what that costs: shrinking as the program does it beside delta debugging first and greedy passes, on the same runs.
+"""How small failing runs become, and what that costs.
 
-Three sorts of runs: a known cause among faults that have nothing to do with it, what an unbounded search finds in the broker as it is, and what it found for bugs that were put in, in the broken broker, both
-as they were drawn (``bench/failing``). Every way has the same candidates, bounds, seeds and number of runs, and is charged the same CPU time for the same run (see
-``shrinking_worker``). ``python -m bench.shrinking [--all] [--case NAME ...] [--way NAME ...] [--runs 300] [--keep DIR]``; without --all a third of the cases, some of each sort. Exit status 1 if
+Shrinking as the program does it beside delta debugging first and greedy passes, on the same runs.
+
+Three sorts of runs: a known cause among faults that have nothing to do with it, what an unbounded
+search finds in the broker as it is, and what it found for bugs that were put in, in the broken
+broker, both as they were drawn (``bench/failing``). Every way has the same candidates, bounds,
+seeds and number of runs, and is charged the same CPU time for the same run (see
+``shrinking_worker``). ``python -m bench.shrinking [--all] [--case NAME ...] [--way NAME ...]
+[--runs 300] [--keep DIR]``; without --all a third of the cases, some of each sort. Exit status 1 if
 the product's own way leaves more faults than another.
 """
 
@@ -42,7 +47,10 @@ MEASURES = (
     "rate",
     "seconds",
 )
-"""What is left, the most important first: a result is smaller that is smaller in the first of these that differs."""
+"""What is left, the most important first.
+
+A result is smaller that is smaller in the first of these that differs.
+"""
 EVERY = 3
 """Without --all every third case is measured."""
 
@@ -83,7 +91,9 @@ def noise(count: int) -> tuple[Fault, ...]:
 
 
 def hidden(scenario: str, count: int, *causes: Fault, **changes: Any) -> Failing:
-    """A scenario whose verdict is known, its faults (or ``causes``) among ``count`` faults and three properties that do not matter."""
+    """A scenario whose verdict is known, its faults (or ``causes``) among ``count`` faults and
+    three properties that do not matter.
+    """
     known = named(scenario)
     faults = sorted((*noise(count), *(causes or known.schedule.faults)), key=lambda fault: fault.start_s)
     properties = {
@@ -113,7 +123,10 @@ def scenarios() -> Iterator[Failing]:
 
 
 def recorded(prefix: str) -> Iterator[Failing]:
-    """What searches found, kept as it was drawn: in the broker as it is, or in one with a bug put in."""
+    """What searches found, kept as it was drawn.
+
+    In the broker as it is, or in one with a bug put in.
+    """
     for path in sorted((ROOT / "bench" / "failing").glob(f"{prefix}-*.json")):
         kept = json.loads(path.read_bytes())
         mutant = MUTANTS.get(kept.get("mutant"))
@@ -159,8 +172,10 @@ def row(answer: dict[str, Any], ways: Sequence[str]) -> str:
         one = answer["ways"][way]
         mark = "" if size(one) > smallest else "*"
         cells.append(
-            f"{one['faults']} f {one['described']} d {one['fault-s']:g} s, {one['properties']} p, {one['clients']} c {one['groups']} g, "
-            f"{one['seconds']:g} s{mark}; {one['runs']} r {one['cpu-s']:.0f} s{'' if one['complete'] else ' (cut)'}"
+            f"{one['faults']} f {one['described']} d {one['fault-s']:g} s, {one['properties']} p, "
+            f"{one['clients']} c {one['groups']} g, "
+            f"{one['seconds']:g} s{mark}; {one['runs']} r {one['cpu-s']:.0f} "
+            f"s{'' if one['complete'] else ' (cut)'}"
         )
     return f"| {' | '.join(cells)} |"
 

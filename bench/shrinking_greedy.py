@@ -1,7 +1,10 @@
-"""Greedy passes as a shrinker of failing runs: what ``harness.shrink`` is measured against, and what it was before.
+"""Greedy passes as a shrinker of failing runs.
 
-Delta debugging over faults, then over properties; then each field towards its simplest, the first candidate that still fails being taken, pass by pass, until a round of all
-passes finds none. Bounds, seeds and candidates are the product's: what is compared is only the way through them.
+What ``harness.shrink`` is measured against, and what it was before.
+
+Delta debugging over faults, then over properties; then each field towards its simplest, the first
+candidate that still fails being taken, pass by pass, until a round of all passes finds none.
+Bounds, seeds and candidates are the product's: what is compared is only the way through them.
 """
 
 from __future__ import annotations
@@ -71,7 +74,10 @@ def simpler_fields(*names: str) -> Callable[[Case], Iterator[Case]]:
 
 
 def simpler_faults(case: Case) -> Iterator[Case]:
-    """Each fault for itself: a simpler kind or shape, no options, another target, shorter, at an early moment."""
+    """Each fault for itself.
+
+    A simpler kind or shape, no options, another target, shorter, at an early moment.
+    """
     number = 0
     for described in form(case).described:
         for offset, place in reversed([*enumerate(described)]):

@@ -1,7 +1,10 @@
-"""What runs inside a process with a (possibly) mutated product for ``bench/shrinking.py``: one failing run a line in, what each way of shrinking made of it a line out.
+"""What runs inside a process with a (possibly) mutated product for ``bench/shrinking.py``.
 
-Each simulated run is made once, and its answer and its CPU time are given to every way that asks for it: so all ways are charged alike for the
-same run, and a machine that is busy for a minute spoils no comparison.
+One failing run a line in, what each way of shrinking made of it a line out.
+
+Each simulated run is made once, and its answer and its CPU time are given to every way that asks
+for it: so all ways are charged alike for the same run, and a machine that is busy for a minute
+spoils no comparison.
 """
 
 from __future__ import annotations
@@ -100,7 +103,10 @@ def sizes(case: Case) -> dict[str, float]:
 def compare(
     spec: TestSpec, schedule: Schedule, among: list[str], runs: int, ways: list[str]
 ) -> dict[str, Any]:
-    """Shrink one failing run in every way. ``among`` are the anomalies it may be shrunk to; none: all grave ones."""
+    """Shrink one failing run in every way.
+
+    ``among`` are the anomalies it may be shrunk to; none: all grave ones.
+    """
     run = simulate(spec, schedule)
     names = [name for name in reproduction.ordered(run.grave) if not among or name in among]
     if not names:

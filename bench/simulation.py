@@ -1,8 +1,11 @@
-"""How many virtual seconds the simulation makes in a second: three pairs, 20 clients, 100 operations a second, partitions.
+"""How many virtual seconds the simulation makes in a second.
 
-Beside it, in the same minutes and in turns, a baseline: the same number of messages a virtual second thrown to and fro through a world
-without brokers, so that a slow or busy machine shows in both. The time is this process's own CPU time (others use the machine too); wall time
-is printed as well. ``--profile`` shows where it goes. Exit status 1 if the bar is missed.
+Three pairs, 20 clients, 100 operations a second, partitions.
+
+Beside it, in the same minutes and in turns, a baseline: the same number of messages a virtual
+second thrown to and fro through a world without brokers, so that a slow or busy machine shows in
+both. The time is this process's own CPU time (others use the machine too); wall time is printed as
+well. ``--profile`` shows where it goes. Exit status 1 if the bar is missed.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ from harness.simulate import Simulated, simulate
 BAR = 100.0
 CLIENTS = 20
 SEGMENTS_S = 700
-"""Segments a virtual second that the test's network carries, about; the baseline carries as many."""
+"""Segments a virtual second that the test's network carries, about.
+
+The baseline carries as many.
+"""
 
 
 def spec(seed: int, seconds: float, sends_s: float) -> TestSpec:
@@ -38,7 +44,10 @@ def spec(seed: int, seconds: float, sends_s: float) -> TestSpec:
 
 
 def bare(seconds: float) -> float:
-    """CPU seconds for bare exchanges through a world: 20 connections, one message there and one back each."""
+    """CPU seconds for bare exchanges through a world.
+
+    20 connections, one message there and one back each.
+    """
     world = World(1)
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -95,9 +104,12 @@ def main() -> int:
         judging = time.process_time() - judging
         ratios.append(run.virtual_s / cpu)
         print(
-            f"seed {seed}: {run.virtual_s:.1f} virtual s, {operations / arguments.seconds:.0f} operations/s, {run.steps} steps: "
-            f"{run.virtual_s / cpu:.0f} virtual s per CPU second ({run.virtual_s / wall:.0f} per wall second); "
-            f"bare exchanges {arguments.seconds / base_s:.0f}, ratio {run.virtual_s / cpu / (arguments.seconds / base_s):.2f}",
+            f"seed {seed}: {run.virtual_s:.1f} virtual s, {operations / arguments.seconds:.0f} "
+            f"operations/s, {run.steps} steps: "
+            f"{run.virtual_s / cpu:.0f} virtual s per CPU second ({run.virtual_s / wall:.0f} per wall "
+            "second); "
+            f"bare exchanges {arguments.seconds / base_s:.0f}, ratio "
+            f"{run.virtual_s / cpu / (arguments.seconds / base_s):.2f}",
             flush=True,
         )
     best = max(ratios)

@@ -1,8 +1,10 @@
-"""What a round trip over the simulated network costs, beside the same ping-pong on a stock event loop over loopback sockets.
+"""What a round trip over the simulated network costs, beside the same ping-pong on a stock event
+loop over loopback sockets.
 
-Two nodes of a `World` send a line to and fro: once with bare protocols, once with asyncio's streams. The baseline does the same with a stock
-selector loop in this process, in turns with ours, so that both meet the same machine. Figures are processor time per
-round trip, the median of the rounds: a simulation never waits, and a busy machine must not be charged to either.
+Two nodes of a `World` send a line to and fro: once with bare protocols, once with asyncio's
+streams. The baseline does the same with a stock selector loop in this process, in turns with ours,
+so that both meet the same machine. Figures are processor time per round trip, the median of the
+rounds: a simulation never waits, and a busy machine must not be charged to either.
 
     python bench/simulation_network.py [round trips] [rounds]
 """
@@ -145,7 +147,8 @@ def main() -> None:
             simulated.append(spent / count * 1e6)
             sockets.append(on_sockets(serve, ping, count) / count * 1e6)
         print(
-            f"{name:10} simulated {statistics.median(simulated):6.1f} us a round trip (least {min(simulated):.1f}), "
+            f"{name:10} simulated {statistics.median(simulated):6.1f} us a round trip (least "
+            f"{min(simulated):.1f}), "
             f"stock loop over loopback {statistics.median(sockets):6.1f} us (least {min(sockets):.1f}); "
             f"{statistics.median(virtual):.0f} virtual seconds a second of ceaseless ping-pong"
         )

@@ -1,14 +1,16 @@
 """The admin port: what a broker says of itself, as JSON lines over TCP, at any time.
 
-Why its own port and so plain: the harness' role monitor and ``brokerctl`` must get an answer while clients load the broker, while it is a
-backup and has no acceptor, and outside every partition of the cluster's network. One request a line, one answer a line, in order:
+Why its own port and so plain: the harness' role monitor and ``brokerctl`` must get an answer while
+clients load the broker, while it is a backup and has no acceptor, and outside every partition of
+the cluster's network. One request a line, one answer a line, in order:
 
     {"command": "status"}                          {"ok": true, "name": ..., "role": ..., ...}
     {"command": "stop", "failover": true}          {"ok": true}
     {"command": "nonsense"}                        {"ok": false, "error": "unknown command ..."}
 
-See ``docs/reference/admin-protocol.md``; who may ask, and how much, is ``admin_connection``'s. What concerns many queues or messages is done in
-slices of a few milliseconds, with the clients served in between.
+See ``docs/reference/admin-protocol.md``; who may ask, and how much, is ``admin_connection``'s. What
+concerns many queues or messages is done in slices of a few milliseconds, with the clients served in
+between.
 """
 
 from __future__ import annotations
@@ -47,7 +49,11 @@ class RequestError(Exception):
 
 
 class AdminServer:
-    """Answers from ``start`` to ``stop``. ``stopping`` is set by the command ``stop``; ``secret`` is what who asks must know, None: nothing."""
+    """Answers from ``start`` to ``stop``.
+
+    ``stopping`` is set by the command ``stop``; ``secret`` is what who asks must know, None:
+    nothing.
+    """
 
     def __init__(
         self,
@@ -167,10 +173,13 @@ class AdminServer:
             _log.exception("admin: %s: internal error, please report this", command)
             reply(_error("internal error of the broker, please report it"))
 
-    # ---------------------------------------------------------------------------------------------- commands
+    # ----------------------------------------------------------------------------------------------
+    # commands
 
     async def _status(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Of many queues: each as it was at some moment since it was asked for, all else as it is when the answer is complete."""
+        """Of many queues: each as it was at some moment since it was asked for, all else as it
+        is when the answer is complete.
+        """
         engine = self._policy.engine
         told: list[bytes] = []
         if engine is not None and _flag(request, "queues", default=True):
@@ -343,7 +352,10 @@ def _told(stored: BrowsedMessage) -> dict[str, Any]:
 
 
 def _of_file(large: Blob | None) -> dict[str, int]:
-    """What is told of a large message besides the beginning of its body: its bytes and their CRC-32C."""
+    """What is told of a large message besides the beginning of its body.
+
+    Its bytes and their CRC-32C.
+    """
     return {} if large is None else {"size": large.size, "crc32c": large.checksum}
 
 

@@ -1,7 +1,7 @@
 """Asking a broker over its admin port: one connection, one request, one answer.
 
-Why functions: ``brokerctl`` asks once and ends. Whoever asks many times a second keeps a connection of its own (the protocol is in
-``docs/reference/admin-protocol.md``).
+Why functions: ``brokerctl`` asks once and ends. Whoever asks many times a second keeps a connection
+of its own (the protocol is in ``docs/reference/admin-protocol.md``).
 """
 
 from __future__ import annotations
@@ -45,19 +45,24 @@ class Target:
 async def log_in(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, at: Target, nonce: bytes
 ) -> None:
-    """Begin a connection: each side proves that it knows the secret. Raises NobodyAnswersError, RefusedError, OSError."""
+    """Begin a connection: each side proves that it knows the secret.
+
+    Raises NobodyAnswersError, RefusedError, OSError.
+    """
     offer = _decoded(await _line(reader), at)
     if offer.get("authentication") == "none":
         if at.secret is not None:
             raise RefusedError(
-                f"{at} asks for no secret, so it is not the broker of this configuration; without one it can be asked"
+                f"{at} asks for no secret, so it is not the broker of this configuration; without one "
+                "it can be asked"
             )
         return
     if offer.get("authentication") != "hmac-sha256":
         raise NobodyAnswersError(f"{at} is no broker's admin port")
     if at.secret is None:
         raise RefusedError(
-            f"{at} asks for a secret: name its broker.toml (--config), or a file that holds it (--secret-file)"
+            f"{at} asks for a secret: name its broker.toml (--config), or a file that holds it "
+            "(--secret-file)"
         )
     theirs = bytes.fromhex(offer["nonce"])
     digest = proof(at.secret, "admin", "connecting", nonce, theirs)
@@ -130,7 +135,10 @@ async def stop(at: Target, *, failover: bool | None = None) -> None:
 
 
 async def members(at: Target) -> dict[str, Any]:
-    """The brokers that the shared store knows, with their states and messages; only where brokers share a database."""
+    """The brokers that the shared store knows, with their states and messages.
+
+    Only where brokers share a database.
+    """
     return await ask(at, "members")
 
 

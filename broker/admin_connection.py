@@ -1,4 +1,6 @@
-"""One client of the admin port: who it is, its requests one after the other, and how much of them is kept.
+"""One client of the admin port.
+
+Who it is, its requests one after the other, and how much of them is kept.
 
     broker                                                    client
     {"authentication": "hmac-sha256", "nonce": ...}  ->
@@ -7,11 +9,14 @@
                                                      <-  {"command": "status"}
     {"ok": true, ...}                                ->
 
-A port without a secret says ``{"authentication": "none"}`` and waits for requests; so it may only be reached from this machine.
+A port without a secret says ``{"authentication": "none"}`` and waits for requests; so it may only
+be reached from this machine.
 
-Why the first line that is no request ends the connection: whatever speaks another protocol (a browser that was talked into a POST) must not reach
-the line behind it. Why one request a turn of the loop: clients of the broker are served between two of them, however many lines came at once.
-Nothing is read while requests wait, so the bytes that are kept have a bound; before the proof it is the length of one proof.
+Why the first line that is no request ends the connection: whatever speaks another protocol (a
+browser that was talked into a POST) must not reach the line behind it. Why one request a turn of
+the loop: clients of the broker are served between two of them, however many lines came at once.
+Nothing is read while requests wait, so the bytes that are kept have a bound; before the proof it is
+the length of one proof.
 """
 
 # ruff: noqa: D102 - asyncio.Protocol says what its methods mean
@@ -85,7 +90,8 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._late: asyncio.TimerHandle | None = None
 
-    # ---------------------------------------------------------------------------------------------- from the loop
+    # ----------------------------------------------------------------------------------------------
+    # from the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(
@@ -129,7 +135,8 @@ class Connection(asyncio.Protocol):
                 asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
             self._ended()
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
+    # inside
 
     def _ended(self) -> None:
         if self._transport is not None:
@@ -191,7 +198,8 @@ class Connection(asyncio.Protocol):
         theirs, digest = _bytes(said.get("nonce")), _bytes(said.get("proof"))
         if len(theirs) != NONCE_BYTES:
             self.refuse(
-                f"no proof: it wants a nonce of {NONCE_BYTES} bytes, and the HMAC that shows that the secret is known, in hexadecimal"
+                f"no proof: it wants a nonce of {NONCE_BYTES} bytes, and the HMAC that shows that the "
+                "secret is known, in hexadecimal"
             )
         elif not is_proof(digest, secret, "admin", "connecting", theirs, self._nonce):
             self.refuse("wrong secret (admin.secret-file, admin.secret, or cluster.cluster-password)")

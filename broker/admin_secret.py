@@ -12,7 +12,10 @@ READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 
 def secret_of(config: BrokerConfig) -> str | None:
-    """What who asks must know, None for a port that is open to this machine. Raises ConfigurationError."""
+    """What who asks must know, None for a port that is open to this machine.
+
+    Raises ConfigurationError.
+    """
     section = config.admin
     if section.secret_file:
         directory = Path(config.path).resolve().parent if config.path else Path()
@@ -23,13 +26,17 @@ def secret_of(config: BrokerConfig) -> str | None:
 
 
 def read_secret(path: Path, named_by: str) -> str:
-    """The text of a file that only its owner can read. Raises ConfigurationError, which says how to make one."""
+    """The text of a file that only its owner can read.
+
+    Raises ConfigurationError, which says how to make one.
+    """
     try:
         with path.open("rb") as file:
             content = file.read(4096)
     except OSError as error:
         raise ConfigurationError(
-            f"{named_by}: {path} cannot be read: {error.strerror or error}; make one: (umask 077; {MAKE_SECRET} > {path})"
+            f"{named_by}: {path} cannot be read: {error.strerror or error}; make one: (umask 077; "
+            f"{MAKE_SECRET} > {path})"
         ) from None
     refuse_readable(path, named_by)
     try:
@@ -69,4 +76,7 @@ def exposed(config: BrokerConfig) -> str:
     mode = stat.S_IMODE(Path(config.path).stat().st_mode)
     if not secrets or not mode & READABLE_BY_OTHERS:
         return ""
-    return f"others can read {config.path} (mode {mode:03o}), and {', '.join(secrets)} in it: chmod 600 {config.path}"
+    return (
+        f"others can read {config.path} (mode {mode:03o}), and {', '.join(secrets)} in it: chmod 600 "
+        f"{config.path}"
+    )

@@ -1,11 +1,13 @@
 """What a broker is told: one ``broker.toml``, typed, strict, in the names of the documents.
 
-Why strict: a misspelt ``vote-retries`` that silently keeps its default makes a test of quorum votes a test of nothing. So an
-unknown property, a wrong type and a value out of range are errors of one line that names the property, the file and what
-would be right; ``brokerd`` then ends with status 254.
+Why strict: a misspelt ``vote-retries`` that silently keeps its default makes a test of quorum votes
+a test of nothing. So an unknown property, a wrong type and a value out of range are errors of one
+line that names the property, the file and what would be right; ``brokerd`` then ends with status
+254.
 
-Names and defaults are those of AMQ 17 and its appendices (elements become kebab-case properties, attributes stay what
-they are); times are milliseconds, sizes bytes. A *dotted name* addresses every property, for the harness and for messages:
+Names and defaults are those of AMQ 17 and its appendices (elements become kebab-case properties,
+attributes stay what they are); times are milliseconds, sizes bytes. A *dotted name* addresses every
+property, for the harness and for messages:
 
     broker.name                                   [broker] name
     ha-policy.replication.slave.vote-retries      [ha-policy.replication.slave] vote-retries
@@ -14,7 +16,8 @@ they are); times are milliseconds, sizes bytes. A *dotted name* addresses every 
     address-settings.orders.#.max-size-bytes      the [[address-settings]] table with match = "orders.#"
     security-settings.orders.#.send               the [[security-settings]] table with match = "orders.#"
 
-``load`` reads a file, ``apply`` sets properties by dotted name in a plain dict (what one writes to TOML), ``dumps`` writes one.
+``load`` reads a file, ``apply`` sets properties by dotted name in a plain dict (what one writes to
+TOML), ``dumps`` writes one.
 """
 
 from __future__ import annotations
@@ -51,55 +54,91 @@ Port = Annotated[int, Meta(ge=0, le=65535)]
 
 
 class ConfigurationError(Exception):
-    """The configuration is wrong; the text is one line with property, file and remedy. The file must be mended."""
+    """The configuration is wrong; the text is one line with property, file and remedy.
+
+    The file must be mended.
+    """
 
 
 class BrokerSection(Section, frozen=True, kw_only=True):
-    """Who the broker is and where its data lives; a relative directory is relative to the configuration file."""
+    """Who the broker is and where its data lives.
+
+    A relative directory is relative to the configuration file.
+    """
 
     name: Annotated[str, Meta(pattern=r"^[\w.-]+\Z", max_length=64)]
     data_directory: str = "data"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     security_enabled: bool = True
-    """False: ``acceptor.host`` may be an address that others reach although there are no users, and everybody may do everything (AMQ security-enabled)."""
+    """False: ``acceptor.host`` may be an address that others reach although there are no users,
+    and everybody may do everything (AMQ security-enabled).
+    """
     global_max_size: Positive = 256 * 1024 * 1024
-    """Bytes of messages in memory, all addresses together; above it every queue is full (Artemis: global-max-size)."""
+    """Bytes of messages in memory, all addresses together.
+
+    Above it every queue is full (Artemis: global-max-size).
+    """
     max_disk_usage: Annotated[int, Meta(ge=-1, le=100)] = 90
-    """Percent of the disk with the data directory beyond which producers wait, and get no receipts; consumers go on. -1: never, and a full disk ends the broker."""
+    """Percent of the disk with the data directory beyond which producers wait, and get no receipts.
+
+    Consumers go on. -1: never, and a full disk ends the broker.
+    """
     disk_scan_period: Positive = 5000
     """How often that is looked at."""
     transaction_timeout: Positive = 300_000
-    """A transaction that has been open for so long is undone: what it would send is dropped, what it acknowledged goes back. The next frame that names it gets an ERROR."""
+    """A transaction that has been open for so long is undone.
+
+    What it would send is dropped, what it acknowledged goes back. The next frame that names it gets
+    an ERROR.
+    """
     transaction_timeout_scan_period: Positive = 1000
     """How often that is looked at."""
     max_transactions: Positive = 10_000
     """Transactions that all clients together may have open."""
     max_transactions_percent: Annotated[int, Meta(ge=1, le=100)] = 50
-    """The share of global-max-size that open transactions may hold; the rest is for those who send without one."""
+    """The share of global-max-size that open transactions may hold.
+
+    The rest is for those who send without one.
+    """
 
 
 class AcceptorSection(TlsSection, frozen=True, kw_only=True):
-    """Where STOMP clients connect, who may, and what they may send. Port 0 lets the system choose."""
+    """Where STOMP clients connect, who may, and what they may send.
+
+    Port 0 lets the system choose.
+    """
 
     host: str = ""
-    """Empty: every interface where there are users; only this machine's (127.0.0.1) where there are none, since then everybody may do everything. Another without users wants
-    ``need-client-auth``, or ``broker.security-enabled = false``."""
+    """Empty: every interface where there are users.
+
+    Only this machine's (127.0.0.1) where there are none, since then everybody may do everything.
+    Another without users wants ``need-client-auth``, or ``broker.security-enabled = false``.
+    """
     port: Port = 61613
     users: dict[str, str] = msgspec.field(default_factory=dict)
     """login -> passcode. None at all: everybody who can connect may come in."""
     roles: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """role -> logins; what a role may do is said by [[security-settings]]."""
     heart_beat_send: Milliseconds = 100
-    """The fastest the broker sends heart-beats; 0: never (first number of its heart-beat header)."""
+    """The fastest the broker sends heart-beats.
+
+    0: never (first number of its heart-beat header).
+    """
     heart_beat_receive: Milliseconds = 100
     """The fastest the broker wants to receive them; 0: not at all (the second number)."""
     connection_ttl: Annotated[int, Meta(ge=-1)] | None = None
-    """Silence after which a connection is closed and its messages go to others; -1: never. Without this property: twice the
-    agreed heart-beat (at least 1000), and where no heart-beats were agreed ``keep-alive`` alone. Must exceed the time-out after which clients themselves
-    close, or two clients believe to hold one message."""
+    """Silence after which a connection is closed and its messages go to others; -1: never.
+
+    Without this property: twice the agreed heart-beat (at least 1000), and where no heart-beats
+    were agreed ``keep-alive`` alone. Must exceed the time-out after which clients themselves close,
+    or two clients believe to hold one message.
+    """
     keep_alive: Milliseconds = 60_000
-    """How long the system of a client may be unreachable before its connection is closed and its messages go to others (TCP keepalive). A client that is there and says nothing
-    stays; in Artemis it is cut after a minute (connection-ttl). 0: as this system is set, on Linux after two hours."""
+    """How long the system of a client may be unreachable before its connection is closed and its
+    messages go to others (TCP keepalive). A client that is there and says nothing stays; in
+    Artemis it is cut after a minute (connection-ttl). 0: as this system is set, on Linux after
+    two hours.
+    """
     need_client_auth: bool = False
     """With ssl-enabled: clients must show a certificate of trust-store-path."""
     connect_timeout: Positive = 10_000
@@ -111,7 +150,9 @@ class AcceptorSection(TlsSection, frozen=True, kw_only=True):
     """Command and header lines of one frame together."""
     max_body_bytes: Positive = 16 * 1024 * 1024
     min_large_message_size: Annotated[int, Meta(ge=-1)] = 100 * 1024
-    """Bodies of so many bytes are streamed to a file in ``large-messages``, or to rows of the database, and from there to consumers; -1: none."""
+    """Bodies of so many bytes are streamed to a file in ``large-messages``, or to rows of the
+    database, and from there to consumers; -1: none.
+    """
     max_transaction_bytes: Positive = 64 * 1024 * 1024
     """Sends buffered by the open transactions of one connection."""
     max_transactions: Positive = 1000
@@ -119,8 +160,10 @@ class AcceptorSection(TlsSection, frozen=True, kw_only=True):
     max_subscriptions: Positive = 1000
     """Of one connection."""
     websocket_allowed_origins: tuple[str, ...] | None = None
-    """Web sites whose pages may connect by WebSocket (``ws://HOST:PORT/stomp``), as "https://shop.example"; "*": all. Without this property: all
-    where ``users`` must log in, and none where everybody may connect: any page that somebody on this machine looks at could."""
+    """Web sites whose pages may connect by WebSocket (``ws://HOST:PORT/stomp``), as
+    "https://shop.example"; "*": all. Without this property: all where ``users`` must log in, and
+    none where everybody may connect: any page that somebody on this machine looks at could.
+    """
 
     @property
     def listens_on(self) -> str:
@@ -147,21 +190,28 @@ class AcceptorSection(TlsSection, frozen=True, kw_only=True):
 
     @property
     def large_from(self) -> int | None:
-        """``min-large-message-size`` as a limit of the codec; no body of fewer than one byte is large."""
+        """``min-large-message-size`` as a limit of the codec.
+
+        No body of fewer than one byte is large.
+        """
         return None if self.min_large_message_size < 0 else max(1, self.min_large_message_size)
 
 
 class AdminSection(Section, frozen=True, kw_only=True):
     """Where ``brokerctl`` and the harness ask (JSON lines).
 
-    Who asks proves a secret: that of ``secret-file``, else ``secret``, else ``cluster.cluster-password``. Without any the port is open, and must be on a loopback address.
+    Who asks proves a secret: that of ``secret-file``, else ``secret``, else
+    ``cluster.cluster-password``. Without any the port is open, and must be on a loopback address.
     """
 
     host: str = "127.0.0.1"
     port: Port = 61612
     secret: str = ""
     secret_file: str = ""
-    """A file that only its owner may read; what is in it, without white space around, is the secret. Relative to the configuration file."""
+    """A file that only its owner may read.
+
+    What is in it, without white space around, is the secret. Relative to the configuration file.
+    """
 
 
 class ClusterSection(TlsSection, frozen=True, kw_only=True):
@@ -178,10 +228,16 @@ class ClusterSection(TlsSection, frozen=True, kw_only=True):
     """Brokers of whom to learn the others (static discovery, 17.2.1)."""
     cluster_user: str = "ACTIVEMQ.CLUSTER.ADMIN.USER"
     cluster_password: str = ""
-    """Required, the same for all brokers of the cluster: whoever has it may copy every message. Never sent: each side proves that it knows it."""
+    """Required, the same for all brokers of the cluster: whoever has it may copy every message.
+
+    Never sent: each side proves that it knows it.
+    """
     message_load_balancing: Literal["OFF", "STRICT", "ON_DEMAND"] = "ON_DEMAND"
     check_period: Positive = 30_000
-    """The longest a cluster connection goes unchecked for life; a short connection-ttl is checked more often by itself."""
+    """The longest a cluster connection goes unchecked for life.
+
+    A short connection-ttl is checked more often by itself.
+    """
     connection_ttl: Positive = 60_000
     """Silence after which a cluster connection is dead."""
     call_timeout: Positive = 30_000
@@ -193,7 +249,9 @@ class ClusterSection(TlsSection, frozen=True, kw_only=True):
 
 
 class JournalSection(Section, frozen=True, kw_only=True):
-    """The journal (Artemis: journal-file-size, journal-compact-min-files, journal-compact-percentage)."""
+    """The journal (Artemis: journal-file-size, journal-compact-min-files,
+    journal-compact-percentage).
+    """
 
     segment_size: Annotated[int, Meta(ge=4096)] = 10 * 1024 * 1024
     compact_min_files: Annotated[int, Meta(ge=0)] = 10
@@ -203,28 +261,48 @@ class JournalSection(Section, frozen=True, kw_only=True):
 
 
 class AddressSettings(Section, frozen=True, kw_only=True):
-    """What holds for the queues whose names match (AMQ address-setting). ``*`` stands for one word between dots, ``#`` for any number."""
+    """What holds for the queues whose names match (AMQ address-setting).
+
+    ``*`` stands for one word between dots, ``#`` for any number.
+    """
 
     match: Annotated[str, Meta(min_length=1)] = "#"
     max_delivery_attempts: Annotated[int, Meta(ge=-1)] = 10
-    """Refusals (NACK, or an ACK in an aborted transaction) after which a message is a dead letter; -1: never."""
+    """Refusals (NACK, or an ACK in an aborted transaction) after which a message is a dead letter.
+
+    -1: never.
+    """
     dead_letter_address: str = "DLQ"
     """Empty: messages that cannot be delivered are dropped."""
     redelivery_delay: Milliseconds = 0
     max_size_bytes: Unlimited = 32 * 1024 * 1024
-    """Bytes of messages of one queue in memory; above it ``address-full-policy`` holds. -1: only broker.global-max-size counts."""
+    """Bytes of messages of one queue in memory; above it ``address-full-policy`` holds.
+
+    -1: only broker.global-max-size counts.
+    """
     address_full_policy: Literal["PAGE", "BLOCK"] = "PAGE"
     """PAGE: what comes goes to the disk, and back when its turn comes. BLOCK: producers wait."""
     page_size_bytes: Annotated[int, Meta(ge=1024)] = 1024 * 1024
-    """Bytes of messages that one page holds, and that are read at a time; at most half of max-size-bytes."""
+    """Bytes of messages that one page holds, and that are read at a time.
+
+    At most half of max-size-bytes.
+    """
     auto_create_queues: bool = True
-    """Whether a send or a subscription makes a queue that is not there. Where not, it is refused, and ``brokerctl create`` makes it."""
+    """Whether a send or a subscription makes a queue that is not there.
+
+    Where not, it is refused, and ``brokerctl create`` makes it.
+    """
     auto_delete_queues: bool = False
-    """Whether a queue is deleted when it is empty and its last consumer has gone; in Artemis it is. What is sent later makes it anew."""
+    """Whether a queue is deleted when it is empty and its last consumer has gone; in Artemis it is.
+
+    What is sent later makes it anew.
+    """
     auto_delete_queues_delay: Milliseconds = 0
     """How long it must have been so."""
     default_consumer_window: Positive = 1000
-    """Prefetch: messages a consumer may hold unacknowledged, where its subscription says nothing."""
+    """Prefetch: messages a consumer may hold unacknowledged, where its subscription says
+    nothing.
+    """
 
     @property
     def page_bytes(self) -> int:
@@ -237,7 +315,9 @@ class AddressSettings(Section, frozen=True, kw_only=True):
 
 
 class SecuritySettings(Section, frozen=True, kw_only=True):
-    """Who may do what with the queues whose names match (AMQ security-setting): roles or logins. Of several matches the most specific holds, alone.
+    """Who may do what with the queues whose names match (AMQ security-setting): roles or logins.
+
+    Of several matches the most specific holds, alone.
 
     A right that it does not give is nobody's. Queues that no match is for are everybody's.
     """
@@ -286,7 +366,10 @@ class BrokerConfig(Section, frozen=True, kw_only=True):
 
     @property
     def shared_store(self) -> SharedStoreMaster | SharedStoreSlave | None:
-        """The configured role of a broker on a shared store, None for any other; its times are those of the store in use."""
+        """The configured role of a broker on a shared store, None for any other.
+
+        Its times are those of the store in use.
+        """
         section = self.ha_policy.shared_store
         role = None if section is None else section.master or section.slave
         database = self.database_store
@@ -325,7 +408,10 @@ def load(path: str | Path) -> BrokerConfig:
 
 
 def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
-    """A plain dict (as from TOML) as a typed configuration. ``path`` names the file in errors. Raises ConfigurationError."""
+    """A plain dict (as from TOML) as a typed configuration.
+
+    ``path`` names the file in errors. Raises ConfigurationError.
+    """
     where = path or "broker.toml"
     if "path" in table:
         raise ConfigurationError(f"{where}: unknown property 'path'")
@@ -353,8 +439,8 @@ def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
 def apply(table: Mapping[str, Any], properties: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     """A copy of a plain configuration with properties set by dotted name; None removes one.
 
-    The result is validated as a whole, so that a wrong name or value is an error here and not on a node.
-    Raises ConfigurationError naming the property and, for an unknown one, the near name.
+    The result is validated as a whole, so that a wrong name or value is an error here and not on a
+    node. Raises ConfigurationError naming the property and, for an unknown one, the near name.
     """
     result: dict[str, Any] = _copied(table)
     for name, value in properties.items():
@@ -410,7 +496,9 @@ def _near(name: str, known: Mapping[str, Any], prefix: str) -> str:
 
 
 def _in_words(message: str, table: Mapping[str, Any]) -> str:
-    """Turn msgspec's "Expected `int` >= 0 - at `$.broker.port`" with the property first, and the value that is wrong."""
+    """Turn msgspec's "Expected `int` >= 0 - at `$.broker.port`" with the property first, and the
+    value that is wrong.
+    """
     text, separator, at = message.partition(" - at `$")
     name = at.rstrip("`").lstrip(".").replace("[...]", "")
     text = text.replace("`", "")

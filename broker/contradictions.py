@@ -1,7 +1,9 @@
 """Properties that contradict each other: what is wrong between them, in one line.
 
-Why refused and not settled by a rule: whoever gives two properties expects both to hold. A certificate without ``ssl-enabled``, or rights under a name
-that is a role and a login, looks like a door that is shut. Of limits that lie one above the other only those count that were both given: a default gives way.
+Why refused and not settled by a rule: whoever gives two properties expects both to hold. A
+certificate without ``ssl-enabled``, or rights under a name that is a role and a login, looks like a
+door that is shut. Of limits that lie one above the other only those count that were both given: a
+default gives way.
 """
 
 from __future__ import annotations
@@ -22,7 +24,10 @@ _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@A-Z]+\Z")
 
 
 def contradiction(config: BrokerConfig, given: Mapping[str, Any]) -> str:
-    """What is wrong in a configuration whose single properties are right, "" if nothing; ``given`` is the table that it was made of."""
+    """What is wrong in a configuration whose single properties are right, "" if nothing.
+
+    ``given`` is the table that it was made of.
+    """
     return next((problem for judge in _JUDGES for problem in judge(config, given) if problem), "")
 
 
@@ -34,7 +39,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-# ---------------------------------------------------------------------------------------------- who may do what
+# ---------------------------------------------------------------------------------------------- who
+# may do what
 
 
 def _names(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
@@ -45,36 +51,51 @@ def _names(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
             if login not in acceptor.users:
                 yield f"property 'acceptor.roles.{role}': no user {login!r} in acceptor.users"
         if role in acceptor.users:
-            yield f"acceptor.roles.{role} has the name of a user: rights that are given to {role!r} would be given to both"
+            yield (
+                f"acceptor.roles.{role} has the name of a user: rights that are given to {role!r} "
+                "would be given to both"
+            )
     for login, passcode in acceptor.users.items():
         if not passcode:
-            yield f"acceptor.users.{login} has an empty passcode: who sends none would be let in; make one with {MAKE_SECRET}"
+            yield (
+                f"acceptor.users.{login} has an empty passcode: who sends none would be let in; make "
+                f"one with {MAKE_SECRET}"
+            )
     for setting in config.security_settings:
         for name in setting.names:
             if name not in acceptor.roles and name not in acceptor.users:
-                yield f"security-settings of {setting.match!r}: {name!r} is neither in acceptor.roles nor in acceptor.users"
+                yield (
+                    f"security-settings of {setting.match!r}: {name!r} is neither in acceptor.roles "
+                    "nor in acceptor.users"
+                )
 
 
 def _strangers(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
     """What a stranger could use."""
     acceptor, cluster, admin = config.acceptor, config.cluster, config.admin
     if not config.broker.security_enabled and (acceptor.users or config.security_settings):
-        yield "broker.security-enabled is false: then nobody is asked who he is, and acceptor.users and security-settings have no meaning; leave out the one or the others"
+        yield (
+            "broker.security-enabled is false: then nobody is asked who he is, and acceptor.users and "
+            "security-settings have no meaning; leave out the one or the others"
+        )
     if acceptor.open_to_all and config.broker.security_enabled and not acceptor.need_client_auth:
         yield (
-            f"acceptor.host is {acceptor.listens_on}, and acceptor.users is empty: everybody who reaches it could send and consume. Name users (docs/how-to/users-and-rights.md),"
+            f"acceptor.host is {acceptor.listens_on}, and acceptor.users is empty: everybody who "
+            "reaches it could send and consume. Name users (docs/how-to/users-and-rights.md),"
             " or leave host out (this machine only), or say broker.security-enabled = false"
         )
     if cluster is not None and cluster.cluster_password in ("", KNOWN_PASSWORD):
         yield (
-            f"cluster.cluster-password is missing{' (the default of the documents is none)' if cluster.cluster_password else ''}:"
+            "cluster.cluster-password is "
+            f"missing{' (the default of the documents is none)' if cluster.cluster_password else ''}:"
             f" make one with {MAKE_SECRET} and give it to every broker of the cluster"
         )
     if admin.secret and admin.secret_file:
         yield "admin.secret and admin.secret-file are two secrets for one port: leave one of them out"
     if cluster is None and not (admin.secret or admin.secret_file or is_loopback(admin.host)):
         yield (
-            f"admin.host is {admin.host}: who can connect could stop the broker, so it wants a secret: (umask 077; {MAKE_SECRET} > admin.secret),"
+            f"admin.host is {admin.host}: who can connect could stop the broker, so it wants a secret: "
+            f"(umask 077; {MAKE_SECRET} > admin.secret),"
             ' then admin.secret-file = "admin.secret"'
         )
 
@@ -86,7 +107,10 @@ def _tls(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
     if not acceptor.ssl_enabled and acceptor.need_client_auth:
         yield "acceptor.need-client-auth wants acceptor.ssl-enabled: without TLS nobody shows a certificate"
     if acceptor.trust_store_path and not acceptor.need_client_auth:
-        yield "acceptor.trust-store-path says whose certificates are taken, but acceptor.need-client-auth is false: no certificate would be asked for"
+        yield (
+            "acceptor.trust-store-path says whose certificates are taken, but "
+            "acceptor.need-client-auth is false: no certificate would be asked for"
+        )
     if config.cluster is not None:
         yield config.cluster.tls_problem("cluster")
 
@@ -96,12 +120,19 @@ def _origins(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
     origins = config.acceptor.websocket_allowed_origins or ()
     for origin in origins:
         if origin not in ("*", "null") and not _ORIGIN.match(origin):
-            yield f'acceptor.websocket-allowed-origins: {origin!r} is no origin: a site is "https://shop.example", in small letters, with its port where it has one, without a path'
+            yield (
+                f"acceptor.websocket-allowed-origins: {origin!r} is no origin: a site is "
+                '"https://shop.example", in small letters, with its port where it has one, without a path'
+            )
     if "*" in origins and len(origins) > 1:
-        yield 'acceptor.websocket-allowed-origins has "*", which is all sites, and others beside it: leave out the one or the others'
+        yield (
+            'acceptor.websocket-allowed-origins has "*", which is all sites, and others beside it: '
+            "leave out the one or the others"
+        )
 
 
-# ---------------------------------------------------------------------------------------------- where, and how much
+# ----------------------------------------------------------------------------------------------
+# where, and how much
 
 
 def _addresses(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
@@ -114,7 +145,10 @@ def _addresses(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
     if cluster is not None:
         ports.append(("cluster", cluster.host, cluster.port))
         if cluster.connector == cluster.stomp_connector:
-            yield f"cluster.connector and cluster.stomp-connector are both {cluster.connector}: brokers and clients have a port each"
+            yield (
+                f"cluster.connector and cluster.stomp-connector are both {cluster.connector}: brokers "
+                "and clients have a port each"
+            )
     for place, (one, host, port) in enumerate(ports):
         for other, its_host, its_port in ports[:place]:
             if port == its_port != 0 and (host == its_host or {host, its_host} & {"0.0.0.0", "::", ""}):
@@ -161,9 +195,15 @@ def _queues(config: BrokerConfig, given: Mapping[str, Any]) -> Iterator[str]:
     for entry, table in zip(config.address_settings, given.get("address-settings", ()), strict=True):
         where = f"address-settings of {entry.match!r}"
         if "page-size-bytes" in table and 0 <= table.get("max-size-bytes", -1) < 2 * entry.page_size_bytes:
-            yield f"{where}: page-size-bytes is {entry.page_size_bytes}, and max-size-bytes is {entry.max_size_bytes}: the first may not be above half of the second"
+            yield (
+                f"{where}: page-size-bytes is {entry.page_size_bytes}, and max-size-bytes is "
+                f"{entry.max_size_bytes}: the first may not be above half of the second"
+            )
         if entry.auto_delete_queues_delay and not entry.auto_delete_queues:
-            yield f"{where}: auto-delete-queues-delay is given, and auto-delete-queues is false: no queue would be deleted"
+            yield (
+                f"{where}: auto-delete-queues-delay is given, and auto-delete-queues is false: no "
+                "queue would be deleted"
+            )
 
 
 _JUDGES: Final[tuple[Callable[[BrokerConfig, Mapping[str, Any]], Iterator[str]], ...]] = (

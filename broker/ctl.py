@@ -1,6 +1,7 @@
 """``brokerctl``: look at a broker, and tell it to stop or to purge a queue.
 
-Tables for people, the admin port's JSON with ``--json``. Exit status: 0 done, 1 the broker refused, 2 nobody answers, 254 wrong usage.
+Tables for people, the admin port's JSON with ``--json``. Exit status: 0 done, 1 the broker refused,
+2 nobody answers, 254 wrong usage.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class _Target(click.ParamType):  # type: ignore[type-arg]
     "--secret-file",
     "secret_file",
     type=click.Path(path_type=Path),
-    help=f"The file that holds the broker's admin secret  [default: that of --config, else ${SECRET_FILE_VARIABLE}]",
+    help="The file that holds the broker's admin secret  [default: that of --config, else "
+    f"${SECRET_FILE_VARIABLE}]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 @click.pass_context

@@ -1,8 +1,10 @@
 """``brokerd``: one broker process from its configuration to its end.
 
-Exit status: 0 after a clean stop (SIGTERM, SIGINT, or ``brokerctl stop``), 1 when the broker could not start or could not go on, 3 when it lost the live vote or the lock
-of its shared store, 31, 43 or 47 when an instance of a queue manager has no place beside those that run (``policies.multi_instance.candidate``), 254 for
-wrong usage or configuration. Every event is one line on standard error: time, level, broker, what happened.
+Exit status: 0 after a clean stop (SIGTERM, SIGINT, or ``brokerctl stop``), 1 when the broker could
+not start or could not go on, 3 when it lost the live vote or the lock of its shared store, 31, 43
+or 47 when an instance of a queue manager has no place beside those that run
+(``policies.multi_instance.candidate``), 254 for wrong usage or configuration. Every event is one
+line on standard error: time, level, broker, what happened.
 """
 
 from __future__ import annotations
@@ -46,9 +48,12 @@ USAGE = "usage: brokerd --config broker.toml"
 
 
 class LineFormatter(logging.Formatter):
-    """``2026-11-21T07:00:00.123Z INFO a1 serving STOMP on 0.0.0.0:61613``; a traceback follows on lines of its own.
+    """``2026-11-21T07:00:00.123Z INFO a1 serving STOMP on 0.0.0.0:61613``.
 
-    Why every message is made printable here: what strangers send ends up in some of them, and none may forge a line or steer a terminal.
+    A traceback follows on lines of its own.
+
+    Why every message is made printable here: what strangers send ends up in some of them, and none
+    may forge a line or steer a terminal.
     """
 
     def __init__(self, broker: str) -> None:
@@ -73,7 +78,10 @@ def set_up_logging(broker: str, level: str, stream: TextIO | None = None) -> Non
 def policy_of(
     config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None = None
 ) -> Policy:
-    """The policy that the configuration asks for, or none. ``volume`` is a shared directory where [ha-policy.shared-store] is."""
+    """The policy that the configuration asks for, or none.
+
+    ``volume`` is a shared directory where [ha-policy.shared-store] is.
+    """
     if config.replication is not None:
         from broker.policies.replication import ReplicationPolicy  # noqa: PLC0415 - a broker starts fast with what it needs
 
@@ -121,9 +129,10 @@ async def serve(
 ) -> int:
     """Run a broker until ``stopping`` is set or its policy ends it; the exit status of its process.
 
-    Why apart from the process: the same life runs in a simulation, where signals, directories and processes are of other making. Everything
-    from outside comes in by the arguments; the volume stays the caller's to close. ``observed`` is
-    told of the policy once the admin port answers: whoever lives in this process may look at its role there.
+    Why apart from the process: the same life runs in a simulation, where signals, directories and
+    processes are of other making. Everything from outside comes in by the arguments; the volume
+    stays the caller's to close. ``observed`` is told of the policy once the admin port answers:
+    whoever lives in this process may look at its role there.
     """
     try:
         policy = policy_of(config, seams, volume, database)
@@ -182,7 +191,9 @@ async def _serve_as_process(config: BrokerConfig) -> int:
 
 
 async def _lease_problem(config: BrokerConfig, volume: SharedDirectoryVolume) -> str:
-    """What is wrong between ``lock-expiration`` and the file server's lease, "" if nothing, or nothing known."""
+    """What is wrong between ``lock-expiration`` and the file server's lease, "" if nothing, or
+    nothing known.
+    """
     section = config.shared_store or config.ha_policy.multi_instance
     assert section is not None, "a shared directory without a policy"
     try:
@@ -193,7 +204,8 @@ async def _lease_problem(config: BrokerConfig, volume: SharedDirectoryVolume) ->
     if lease_s is None or section.lock_expiration <= 1000 * lease_s:
         return ""
     return (
-        f"{config.path}: lock-expiration is {section.lock_expiration}: the file server of {config.data_path} keeps the locks of a silent"
+        f"{config.path}: lock-expiration is {section.lock_expiration}: the file server of "
+        f"{config.data_path} keeps the locks of a silent"
         f" broker for {lease_s} s only, so it must be at most {1000 * lease_s}"
     )
 
@@ -217,7 +229,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     set_up_logging(config.broker.name, config.broker.log_level)
     if warning := exposed(config):
         _log.warning("%s", warning)
-    # Messages are many, long-lived and free of cycles: collecting as often as the interpreter likes to would stop the broker for nothing.
+    # Messages are many, long-lived and free of cycles: collecting as often as the interpreter likes
+    # to would stop the broker for nothing.
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -1,10 +1,12 @@
 """Proving that one knows a secret without sending it: HMAC-SHA-256 over a fresh nonce of each side.
 
-Why both nonces are in each proof: a proof that was overheard is worth nothing in the next conversation. Why the name of the port and of the side are
-in it: what one side said must not do as the answer of the other, nor a proof for one port at another port with the same secret.
+Why both nonces are in each proof: a proof that was overheard is worth nothing in the next
+conversation. Why the name of the port and of the side are in it: what one side said must not do as
+the answer of the other, nor a proof for one port at another port with the same secret.
 
-The side that connects proves itself first. So a stranger who connects gets nothing to try passwords against, only whom he can make connect to him.
-What the HMAC does not do: what follows is neither encrypted nor signed. Who can change packets on the way needs TLS (``broker.tls``) against him.
+The side that connects proves itself first. So a stranger who connects gets nothing to try passwords
+against, only whom he can make connect to him. What the HMAC does not do: what follows is neither
+encrypted nor signed. Who can change packets on the way needs TLS (``broker.tls``) against him.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""``brokerctl journal``: look at a journal without a broker, and keep what can be read of a damaged one."""
+"""``brokerctl journal``.
+
+Look at a journal without a broker, and keep what can be read of a damaged one.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +51,11 @@ def check(obj: tuple[Target, bool], directory: Path) -> int:
 @click.argument("output", type=_DIRECTORY)
 @click.pass_obj
 def salvage_(obj: tuple[Target, bool], directory: Path, output: Path) -> int:
-    """Copy what can be read of the journal in DIRECTORY into a new one in OUTPUT, and say what is lost.
+    """Copy what can be read of the journal in DIRECTORY into a new one in OUTPUT, and say what is
+    lost.
 
-    Put OUTPUT in the place of DIRECTORY, beside the same large-messages and paging, and start the broker. What was sent in the lost
-    entries is gone; what was acknowledged in them comes again.
+    Put OUTPUT in the place of DIRECTORY, beside the same large-messages and paging, and start the
+    broker. What was sent in the lost entries is gone; what was acknowledged in them comes again.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
 
@@ -115,13 +119,15 @@ def _print(found: Inspection) -> None:
         print("no mark says how far it had been synced")
     else:
         print(
-            f"synced up to entry {found.synced.sequence} at the least (offset {found.synced.offset} of its segment)"
+            f"synced up to entry {found.synced.sequence} at the least (offset {found.synced.offset} of "
+            "its segment)"
         )
     if found.state != "complete":
         print(f"{found.state}: a copy whose synchronisation never ended")
     if found.torn is not None:
         print(
-            f"torn tail: {found.torn.path} at offset {found.torn.offset}, {found.torn.size} bytes: {found.torn.reason}"
+            f"torn tail: {found.torn.path} at offset {found.torn.offset}, {found.torn.size} bytes: "
+            f"{found.torn.reason}"
         )
     for damage in found.damage:
         print(f"DAMAGED: {damage.path} at offset {damage.offset}, {damage.size} bytes: {damage.reason}")

@@ -1,10 +1,14 @@
-"""Passwords that are not readable in a configuration file: ``ENC(...)``, made by ``brokerctl mask`` (AMQ 17.3.2.2).
+"""Passwords that are not readable in a configuration file.
 
-Why, though it is no secret: whoever has the file and the key has the password. It keeps a password from the eyes of those who look over a shoulder, search a
-repository or read a backup. The key is the environment variable ``BROKERD_MASK_KEY`` of the broker and of ``brokerctl mask``; without it a
+``ENC(...)``, made by ``brokerctl mask`` (AMQ 17.3.2.2).
+
+Why, though it is no secret: whoever has the file and the key has the password. It keeps a password
+from the eyes of those who look over a shoulder, search a repository or read a backup. The key is
+the environment variable ``BROKERD_MASK_KEY`` of the broker and of ``brokerctl mask``; without it a
 key that everybody can read in this file, as the documents' own default is.
 
-The text is XORed with a keystream of HMAC-SHA-256 over a counter; its own HMAC is the nonce and tells a wrong key from the right one.
+The text is XORed with a keystream of HMAC-SHA-256 over a counter; its own HMAC is the nonce and
+tells a wrong key from the right one.
 """
 
 from __future__ import annotations
@@ -24,7 +28,10 @@ _TAG_BYTES: Final = 16
 
 
 class MaskError(ValueError):
-    """A masked text cannot be read: it was masked with another key, or it is damaged. Never carries the text."""
+    """A masked text cannot be read: it was masked with another key, or it is damaged.
+
+    Never carries the text.
+    """
 
 
 def mask(text: str, environment: Mapping[str, str]) -> str:
@@ -50,7 +57,8 @@ def unmask(text: str, environment: Mapping[str, str]) -> str:
     plain = _stream(key, tag, masked[_TAG_BYTES:])
     if not hmac.compare_digest(tag, hmac.digest(key, b"tag" + plain, "sha256")[:_TAG_BYTES]):
         raise MaskError(
-            f"ENC(...) was masked with another key: {KEY_VARIABLE} must be the same for brokerd and brokerctl mask"
+            f"ENC(...) was masked with another key: {KEY_VARIABLE} must be the same for brokerd and "
+            "brokerctl mask"
         )
     return plain.decode()
 

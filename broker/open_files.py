@@ -1,7 +1,8 @@
 """How many files and connections this process may have open, and how many of them are for clients.
 
-Why some are kept back: every connection is an open file, and who may connect could take the last one. Then the journal gets no new segment, and a broker
-that cannot write ends. Many systems allow a process 1,024 until it asks for more.
+Why some are kept back: every connection is an open file, and who may connect could take the last
+one. Then the journal gets no new segment, and a broker that cannot write ends. Many systems allow a
+process 1,024 until it asks for more.
 """
 
 from __future__ import annotations
@@ -10,11 +11,15 @@ import resource
 from typing import Final
 
 KEPT_BACK: Final = 512
-"""For the journal, pages, large messages, brokers of the cluster, and who connects to the other ports; at most half of all."""
+"""For the journal, pages, large messages, brokers of the cluster, and who connects to the other
+ports; at most half of all.
+"""
 
 
 def for_clients() -> int:
-    """Ask the system for as many as it allows, and say how many connections clients may have together."""
+    """Ask the system for as many as it allows, and say how many connections clients may have
+    together.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

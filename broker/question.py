@@ -8,7 +8,10 @@ import click
 
 
 def confirmed(question: str) -> bool:
-    """Whether the answer is yes. Who does not say so is told that nothing happened: an exit status alone leaves one in doubt."""
+    """Whether the answer is yes.
+
+    Who does not say so is told that nothing happened: an exit status alone leaves one in doubt.
+    """
     try:
         yes = click.confirm(question, default=False, err=True)
     except click.Abort:  # nobody is there to answer, or Ctrl-C

@@ -1,7 +1,10 @@
-"""``brokerctl display`` and ``brokerctl end``: a multi-instance queue manager as dspmq and endmqm show and end it.
+"""``brokerctl display`` and ``brokerctl end``.
 
-Why ``display`` needs no broker: where no instance runs, the locks and what the last one said of itself under them tell the status, to whoever
-has a configuration that leads to the shared file system.
+A multi-instance queue manager as dspmq and endmqm show and end it.
+
+Why ``display`` needs no broker: where no instance runs, the locks and what the last one said of
+itself under them tell the status, to whoever has a configuration that leads to the shared file
+system.
 """
 
 from __future__ import annotations
@@ -37,7 +40,10 @@ T = TypeVar("T")
 )
 @click.pass_context
 def display(context: click.Context, *, instances: bool, what: str) -> None:
-    """The status of a multi-instance queue manager; with brokerctl --config also where no instance runs here."""
+    """The status of a multi-instance queue manager.
+
+    With brokerctl --config also where no instance runs here.
+    """
     at, as_json = context.obj
     parent = context.parent
     path = parent.params.get("path") if parent is not None else None
@@ -74,7 +80,10 @@ def end(
 
 
 def rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What ``brokerctl status`` shows of an instance besides; nothing for brokers of other policies."""
+    """What ``brokerctl status`` shows of an instance besides.
+
+    Nothing for brokers of other policies.
+    """
     if "queue-manager" not in answer:
         return []
     shown = [("queue manager", f"{answer['queue-manager']}: {answer['status']}")]

@@ -1,8 +1,9 @@
 """What a broker takes from outside besides the loop: chance, the wall clock, and names of hosts.
 
-Why a value and not modules: the same broker code must run in a deterministic simulation, where one seed gives one
-history byte for byte. Time within the broker is ``loop.time()``, files go through ``storage.Volume``, connections
-through the running loop; what is left comes in here and nowhere else.
+Why a value and not modules: the same broker code must run in a deterministic simulation, where one
+seed gives one history byte for byte. Time within the broker is ``loop.time()``, files go through
+``storage.Volume``, connections through the running loop; what is left comes in here and nowhere
+else.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from broker.handshake import NONCE_BYTES
 class Seams:
     """The outside of one broker; pass it on, never reach around it.
 
-    ``wall_clock`` gives seconds since the epoch and is for what people read (log lines, message timestamps), never
-    for measuring. ``hosts`` maps announced addresses ("a1:61616") to where *this* node reaches them, as /etc/hosts
-    would; each node has its own. ``entropy`` gives bytes that nobody can foresee, for what others must not guess; without it they come from
-    ``random``, which a simulation can repeat and who has seen enough of it can foretell. ``connections`` is how many clients may have together.
+    ``wall_clock`` gives seconds since the epoch and is for what people read (log lines, message
+    timestamps), never for measuring. ``hosts`` maps announced addresses ("a1:61616") to where
+    *this* node reaches them, as /etc/hosts would; each node has its own. ``entropy`` gives bytes
+    that nobody can foresee, for what others must not guess; without it they come from ``random``,
+    which a simulation can repeat and who has seen enough of it can foretell. ``connections`` is how
+    many clients may have together.
     """
 
     random: random.Random
@@ -39,7 +42,8 @@ class Seams:
     def resolve(self, address: str) -> tuple[str, int]:
         """Where to connect for an announced "name:port"; a name without an entry stands for itself.
 
-        Raises ValueError, naming the address, when it has no port or the port is no number within 1..65535.
+        Raises ValueError, naming the address, when it has no port or the port is no number within
+        1..65535.
         """
         known = self.hosts.get(address)
         if known is not None:
@@ -57,7 +61,10 @@ def real_seams(
     seed: int | str | None = None,
     connections: int | None = None,
 ) -> Seams:
-    """The seams of a broker in the real world; ``seed`` None takes chance from the operating system."""
+    """The seams of a broker in the real world.
+
+    ``seed`` None takes chance from the operating system.
+    """
     return Seams(
         random=random.Random(seed),
         wall_clock=time.time,

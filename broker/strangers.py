@@ -1,8 +1,11 @@
-"""What is logged of those who connect and have not proved who they are: bounded, however many of them come.
+"""What is logged of those who connect and have not proved who they are.
 
-Why a limit: whoever may connect may be refused, and a line for each refusal lets a stranger fill the disk that the journal is on (2,534 bad
-sessions wrote 224 KB). Why one for each address, too: the flood of one stranger must not hide that a broker of ours has the wrong password.
-What was left out is counted, and said in one line when the period ends.
+Bounded, however many of them come.
+
+Why a limit: whoever may connect may be refused, and a line for each refusal lets a stranger fill
+the disk that the journal is on (2,534 bad sessions wrote 224 KB). Why one for each address, too:
+the flood of one stranger must not hide that a broker of ours has the wrong password. What was left
+out is counted, and said in one line when the period ends.
 """
 
 from __future__ import annotations
@@ -21,7 +24,11 @@ LENGTH_MAX: Final = 300
 
 
 class StrangerLog:
-    """The warnings of one port. ``what`` names it in the line that counts what was left out: "admin port", "cluster port", "acceptor"."""
+    """The warnings of one port.
+
+    ``what`` names it in the line that counts what was left out: "admin port", "cluster port",
+    "acceptor".
+    """
 
     def __init__(self, log: logging.Logger, what: str) -> None:
         self._log = log
@@ -32,7 +39,10 @@ class StrangerLog:
         self._ends: asyncio.TimerHandle | None = None
 
     def tell(self, address: str, text: str) -> None:
-        """Log a warning, unless there were too many in this period. ``address``: of the stranger, without its port."""
+        """Log a warning, unless there were too many in this period.
+
+        ``address``: of the stranger, without its port.
+        """
         if self._ends is None:
             self._ends = asyncio.get_running_loop().call_later(PERIOD_S, self._end)
         lines = self._lines.get(address, 0)
@@ -62,7 +72,10 @@ def address_of(peername: object) -> str:
 
 
 def printable(text: str) -> str:
-    """A text in which nothing steers a terminal or begins a line: what Unicode calls not printable is written as an escape."""
+    """A text in which nothing steers a terminal or begins a line.
+
+    What Unicode calls not printable is written as an escape.
+    """
     if text.isprintable():
         return text
     return "".join(

@@ -1,10 +1,14 @@
-"""TLS between a transport and whatever protocol is spoken over it: the acceptor, the links of a cluster, the admin port.
+"""TLS between a transport and whatever protocol is spoken over it.
 
-Why over ``ssl.MemoryBIO`` and not by the loop: the protocol within sees a transport like any other, a network that knows no TLS (the simulated one)
-carries it as it is, and what is refused can be said in one line on both sides, with its reason.
+The acceptor, the links of a cluster, the admin port.
 
-Who connects is as little trusted as before: a handshake has a time, and of too many the oldest gives way. Certificates say who may connect at all; names in
-them are not compared with addresses. So a trust store must hold the authority of this cluster (of these clients) alone, never one that
+Why over ``ssl.MemoryBIO`` and not by the loop: the protocol within sees a transport like any other,
+a network that knows no TLS (the simulated one) carries it as it is, and what is refused can be said
+in one line on both sides, with its reason.
+
+Who connects is as little trusted as before: a handshake has a time, and of too many the oldest
+gives way. Certificates say who may connect at all; names in them are not compared with addresses.
+So a trust store must hold the authority of this cluster (of these clients) alone, never one that
 signs for everybody.
 """
 
@@ -43,7 +47,10 @@ class Layer:
 
     @classmethod
     def of(cls, section: TlsSection, config: BrokerConfig, name: str) -> Layer | None:
-        """None where it is not enabled. Raises ConfigurationError, which names the property under ``name``."""
+        """None where it is not enabled.
+
+        Raises ConfigurationError, which names the property under ``name``.
+        """
         return cls(section, config, name) if section.ssl_enabled else None
 
     def accepting(self, inner: asyncio.Protocol, strangers: StrangerLog, what: str) -> asyncio.Protocol:
@@ -56,7 +63,11 @@ class Layer:
         return TlsProtocol(self._accepts, inner, server_side=True, failed=failed, shaking=self._shaking)
 
     def connecting(self, inner: asyncio.Protocol) -> asyncio.Protocol:
-        """For ``create_connection``; ``inner`` is told of a failure by ``connection_lost`` with a TlsError, even before ``connection_made``."""
+        """For ``create_connection``.
+
+        ``inner`` is told of a failure by ``connection_lost`` with a TlsError, even before
+        ``connection_made``.
+        """
         assert self._connects is not None, "nobody to trust: links want a trust store"
 
         def failed(_: TlsProtocol, reason: str) -> None:
@@ -66,7 +77,11 @@ class Layer:
 
 
 class TlsProtocol(asyncio.Protocol):
-    """One connection. ``failed`` is called, once, when no handshake came about; ``inner`` has seen nothing of the connection then."""
+    """One connection.
+
+    ``failed`` is called, once, when no handshake came about; ``inner`` has seen nothing of the
+    connection then.
+    """
 
     def __init__(
         self,
@@ -96,7 +111,8 @@ class TlsProtocol(asyncio.Protocol):
             return getattr(self, "_tls", None)
         return default if self._transport is None else self._transport.get_extra_info(name, default)
 
-    # ---------------------------------------------------------------------------------------------- from the loop
+    # ----------------------------------------------------------------------------------------------
+    # from the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -128,7 +144,8 @@ class TlsProtocol(asyncio.Protocol):
         self._end()
         if self._shaken:
             self._inner.connection_lost(self._error or exc)
-        # Tens of kilobytes, which would otherwise wait for the garbage collector: this and what is within know each other.
+        # Tens of kilobytes, which would otherwise wait for the garbage collector: this and what is
+        # within know each other.
         del self._tls, self._arrived, self._leaving
 
     def pause_writing(self) -> None:
@@ -139,7 +156,8 @@ class TlsProtocol(asyncio.Protocol):
         if self._shaken:
             self._inner.resume_writing()
 
-    # ---------------------------------------------------------------------------------------------- for the transport within
+    # ----------------------------------------------------------------------------------------------
+    # for the transport within
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt, and hand over."""
@@ -201,7 +219,8 @@ class TlsProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
+    # inside
 
     def _shake(self) -> None:
         try:
@@ -230,7 +249,9 @@ class TlsProtocol(asyncio.Protocol):
             self._transport.close()
 
     def _broken(self, error: ssl.SSLError) -> None:
-        """After the handshake: with TLS 1.3 it is only then that who connected hears that its certificate was refused."""
+        """After the handshake: with TLS 1.3 it is only then that who connected hears that its
+        certificate was refused.
+        """
         self._error = TlsError(reason_of(error))
         self._flush()
         self._ended = True
@@ -305,7 +326,10 @@ def reason_of(error: ssl.SSLError) -> str:
 
 
 def check(config: BrokerConfig) -> None:
-    """Read every key and certificate once, so that what is wrong is said at the start. Raises ConfigurationError."""
+    """Read every key and certificate once, so that what is wrong is said at the start.
+
+    Raises ConfigurationError.
+    """
     for name, section in (("acceptor", config.acceptor), ("cluster", config.cluster)):
         if section is not None:
             Layer.of(section, config, name)

@@ -1,10 +1,14 @@
-"""Every anomaly that the checkers know, as one table: all that is said of a finding by its name is said here.
+"""Every anomaly that the checkers know, as one table.
 
-Why one table: a name that stands in ten places is forgotten in one of them. A new finding needs its rule (and the twin of the rule in
-``checkers.reference``), a row here, and a line in docs/explanation/verdicts.md; severity, order, witness, sentence, JUnit and reports follow from the row.
+All that is said of a finding by its name is said here.
 
-The order of the rows is the order in which findings are told: causes before what usually follows from them. Two lives deliver twice, hardly the
-other way round.
+Why one table: a name that stands in ten places is forgotten in one of them. A new finding needs its
+rule (and the twin of the rule in ``checkers.reference``), a row here, and a line in
+docs/explanation/verdicts.md; severity, order, witness, sentence, JUnit and reports follow from the
+row.
+
+The order of the rows is the order in which findings are told: causes before what usually follows
+from them. Two lives deliver twice, hardly the other way round.
 """
 
 from __future__ import annotations
@@ -19,16 +23,21 @@ LOSSLESS: Final = frozenset({"at-least-once", "exactly-once"})
 ONCE: Final = frozenset({"at-most-once", "exactly-once"})
 
 Partner = Literal["none", "sent-later", "higher-number", "higher-number-in-session", "held"]
-"""How the other message of a pair is found among those delivered before: by its send, by its producer's numbers, or by who held it."""
+"""How the other message of a pair is found among those delivered before.
+
+By its send, by its producer's numbers, or by who held it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Which rows can show an anomaly, beside those of its message and what belongs to their sessions and transactions.
+    """Which rows can show an anomaly, beside those of its message and what belongs to their
+    sessions and transactions.
 
-    ``control`` are operations of the harness and the monitor; ``clients`` all rows of clients at the moments of the anomaly. ``paired`` says that it
-    takes the rows of its group before it; then ``partner`` says which message is the other one. ``alive``: it takes proof that its sessions lived on.
-    ``linked``: it takes what was answered before it on its connection.
+    ``control`` are operations of the harness and the monitor; ``clients`` all rows of clients at
+    the moments of the anomaly. ``paired`` says that it takes the rows of its group before it; then
+    ``partner`` says which message is the other one. ``alive``: it takes proof that its sessions
+    lived on. ``linked``: it takes what was answered before it on its connection.
     """
 
     control: tuple[str, ...] = ()
@@ -43,17 +52,20 @@ class Evidence:
 class Anomaly:
     """What is said of one kind of finding.
 
-    ``rule`` is the promise that it contradicts, for a reader who does not know the name; ``words`` its sentence, with the fields of ``checkers.words``;
-    ``words_without_message`` the same for an instance that has none.
+    ``rule`` is the promise that it contradicts, for a reader who does not know the name; ``words``
+    its sentence, with the fields of ``checkers.words``; ``words_without_message`` the same for an
+    instance that has none.
 
-    ``breaks`` are the guarantees under which it makes a test invalid, ``otherwise`` its severity under the others. ``ordered``: only if order was
-    promised, else it is an info. ``excusable``: a warning where the faults in force explain it. ``allowed``: guarantees under which it is
-    no finding at all.
+    ``breaks`` are the guarantees under which it makes a test invalid, ``otherwise`` its severity
+    under the others. ``ordered``: only if order was promised, else it is an info. ``excusable``: a
+    warning where the faults in force explain it. ``allowed``: guarantees under which it is no
+    finding at all.
 
     ``columns`` are those that tell of it: where a history does not have them it is not judged.
 
-    ``at_end``: it says what became of a message in the end, so it cannot be told before everything was drained and every store read.
-    ``follows_two_lives``: it is to be expected once two brokers serve one queue from two journals.
+    ``at_end``: it says what became of a message in the end, so it cannot be told before everything
+    was drained and every store read. ``follows_two_lives``: it is to be expected once two brokers
+    serve one queue from two journals.
     """
 
     name: str
@@ -87,7 +99,8 @@ ANOMALIES: Final = (
     Anomaly(
         name="double-takeover",
         columns=("broker", "node_id", "role", "time_low", "time_high", "value"),
-        rule="The data of a broker may be taken over by one other at a time, and by a second only when the first has let go of them.",
+        rule="The data of a broker may be taken over by one other at a time, and by a second only when "
+             "the first has let go of them.",
         words="{double_takeover}",
         follows_two_lives=True,
         evidence=Evidence(control=("role", "takeover", "phase")),
@@ -95,32 +108,38 @@ ANOMALIES: Final = (
     Anomaly(
         name="phantom",
         columns=("session",),
-        rule="Nothing may be delivered, stored or acknowledged that nobody has sent; no session may settle what it never got.",
+        rule="Nothing may be delivered, stored or acknowledged that nobody has sent; no session may "
+             "settle what it never got.",
         words="{message} ({place}) {seen}, {unheard_of}",
     ),
     Anomaly(
         name="corrupted",
         columns=("digest", "producer", "sequence", "group"),
-        rule="What is delivered or stored must be what was sent, in the queue and group to which it was sent.",
+        rule="What is delivered or stored must be what was sent, in the queue and group to which it was "
+             "sent.",
         words="{message} ({place}) {seen} {otherwise}",
         words_without_message="{unreadable} ({place})",
     ),
     Anomaly(
         name="aborted-delivery",
-        rule="A send that failed for certain, or that was rolled back, must never be delivered, nor be in a store.",
+        rule="A send that failed for certain, or that was rolled back, must never be delivered, nor be "
+             "in a store.",
         words="{message} ({place}) {seen} although its send failed or was rolled back",
     ),
     Anomaly(
         name="read-uncommitted",
         columns=("transaction",),
         rule="What was sent in a transaction may not be delivered before its commit is asked for.",
-        words="{message} ({place}) {seen} although nobody had asked for the commit of its transaction by then",
+        words="{message} ({place}) {seen} although nobody had asked for the commit of its transaction "
+              "by then",
     ),
     Anomaly(
         name="lost",
         columns=("value",),
-        rule="A message whose send was acknowledged must be delivered until it is acknowledged, or be in a store when everything has been healed and drained.",
-        words="{message} ({place}), sent at {when} and acknowledged by {sent_by} at {sent_at}, {fate} and is in no store: "
+        rule="A message whose send was acknowledged must be delivered until it is acknowledged, or be "
+             "in a store when everything has been healed and drained.",
+        words="{message} ({place}), sent at {when} and acknowledged by {sent_by} at {sent_at}, {fate} "
+              "and is in no store: "
         "the {position} of its group is missing{alone}",
         breaks=LOSSLESS,
         at_end=True,
@@ -130,7 +149,8 @@ ANOMALIES: Final = (
     Anomaly(
         name="stuck",
         columns=("broker", "value"),
-        rule="A message whose send was acknowledged must come to a consumer that acknowledges it once everything has been healed and drained.",
+        rule="A message whose send was acknowledged must come to a consumer that acknowledges it once "
+             "everything has been healed and drained.",
         words="{message} ({place}), sent at {when}, {fate}; {kept_by} still holds it in its {kept_in} store",
         breaks=LOSSLESS,
         at_end=True,
@@ -140,7 +160,8 @@ ANOMALIES: Final = (
     Anomaly(
         name="resurrected",
         columns=("broker", "node_id", "role", "value", "session"),
-        rule="A message whose acknowledgement was confirmed must be in no store any more, and no message in more than one.",
+        rule="A message whose acknowledgement was confirmed must be in no store any more, and no "
+             "message in more than one.",
         words="{message} ({place}) {seen} {undead}",
         follows_two_lives=True,
         evidence=Evidence(control=("browse", "role")),
@@ -148,15 +169,18 @@ ANOMALIES: Final = (
     Anomaly(
         name="duplicate",
         columns=("session",),
-        rule="A message whose acknowledgement was confirmed must never be delivered again, nor may one session get it twice for nothing.",
-        words="{message} ({place}) was delivered again by {broker} to session {session} at {when}, after {previous}",
+        rule="A message whose acknowledgement was confirmed must never be delivered again, nor may one "
+             "session get it twice for nothing.",
+        words="{message} ({place}) was delivered again by {broker} to session {session} at {when}, "
+              "after {previous}",
         follows_two_lives=True,
         evidence=Evidence(alive=True, linked=True),
     ),
     Anomaly(
         name="redelivery",
         rule="The guarantee allows one delivery of each message.",
-        words="{message} ({place}) was delivered more than once, first by {broker} to session {session} at {when}, though the guarantee allows one delivery",
+        words="{message} ({place}) was delivered more than once, first by {broker} to session {session} "
+              "at {when}, though the guarantee allows one delivery",
         breaks=ONCE,
         allowed=frozenset({"at-least-once"}),
     ),
@@ -164,7 +188,8 @@ ANOMALIES: Final = (
         name="unflagged-redelivery",
         columns=("session", "redelivered"),
         rule="A broker that delivers a message again must mark it as redelivered.",
-        words="{message} ({place}) was delivered again by {broker} to session {session} at {when} without the redelivered mark, after {previous}",
+        words="{message} ({place}) was delivered again by {broker} to session {session} at {when} "
+              "without the redelivered mark, after {previous}",
         breaks=ONCE,
         evidence=Evidence(linked=True),
     ),
@@ -172,7 +197,8 @@ ANOMALIES: Final = (
         name="count-fell",
         columns=("session", "delivery_count"),
         rule="A delivery that is certainly later must not be counted lower.",
-        words="{message} ({place}) was delivered by {broker} to session {session} at {when} with the delivery count {count}, after {previous} with the count {earlier_count}",
+        words="{message} ({place}) was delivered by {broker} to session {session} at {when} with the "
+              "delivery count {count}, after {previous} with the count {earlier_count}",
         breaks=frozenset(),
         evidence=Evidence(linked=True),
     ),
@@ -187,7 +213,8 @@ ANOMALIES: Final = (
         name="double-delivery",
         columns=("session",),
         rule="A message may be in the hands of one session at a time.",
-        words="{message} ({place}) was held by two sessions at once: {previous}, and session {session} at {broker} got it at {when}{both_settled}",
+        words="{message} ({place}) was held by two sessions at once: {previous}, and session {session} "
+              "at {broker} got it at {when}{both_settled}",
         follows_two_lives=True,
         evidence=Evidence(paired=True, alive=True),
     ),
@@ -195,7 +222,8 @@ ANOMALIES: Final = (
         name="group-split",
         columns=("group", "session"),
         rule="All messages of a group belong to one session at a time.",
-        words="{place} was held by two sessions at once: {previous} and had not let go when session {session} at {broker} got {message_here} at {when}",
+        words="{place} was held by two sessions at once: {previous} and had not let go when session "
+              "{session} at {broker} got {message_here} at {when}",
         follows_two_lives=True,
         evidence=Evidence(paired=True, partner="held", alive=True),
     ),
@@ -203,7 +231,8 @@ ANOMALIES: Final = (
         name="reordered",
         columns=("group", "producer", "sequence"),
         rule="The messages of one producer in one group must arrive in the order in which they were sent.",
-        words=f"{_OF_ORDER} was first delivered at {{when}}, after number {{earlier_number}} of the same producer ({{earlier_message}})",
+        words=f"{_OF_ORDER} was first delivered at {{when}}, after number {{earlier_number}} of the "
+              f"same producer ({{earlier_message}})",
         ordered=True,
         follows_two_lives=True,
         evidence=Evidence(paired=True, partner="higher-number"),
@@ -211,8 +240,10 @@ ANOMALIES: Final = (
     Anomaly(
         name="reordered-realtime",
         columns=("group",),
-        rule="What was certainly sent before another message of its group was begun must be delivered before it.",
-        words="{message} ({place}) was {stored}, before {earlier_message} was sent, yet was first delivered after it, at {when}",
+        rule="What was certainly sent before another message of its group was begun must be delivered "
+             "before it.",
+        words="{message} ({place}) was {stored}, before {earlier_message} was sent, yet was first "
+              "delivered after it, at {when}",
         ordered=True,
         follows_two_lives=True,
         evidence=Evidence(control=("role", "restart", *DEADLY), paired=True, partner="sent-later"),
@@ -221,7 +252,8 @@ ANOMALIES: Final = (
         name="reordered-session",
         columns=("group", "session", "producer", "sequence"),
         rule="Within one session the messages of one producer in a group must not go backwards.",
-        words=f"session {{session}} at {{broker}} got {_OF_ORDER} at {{when}}, after number {{earlier_number}} of the same producer",
+        words=f"session {{session}} at {{broker}} got {_OF_ORDER} at {{when}}, after number "
+              f"{{earlier_number}} of the same producer",
         ordered=True,
         follows_two_lives=True,
         evidence=Evidence(paired=True, partner="higher-number-in-session"),
@@ -237,7 +269,8 @@ ANOMALIES: Final = (
     Anomaly(
         name="diverged",
         columns=("broker", "time_low", "time_high", "value"),
-        rule="When the cluster has recovered and had the recovery bound to agree, its brokers must take the same for true.",
+        rule="When the cluster has recovered and had the recovery bound to agree, its brokers must take "
+             "the same for true.",
         words="{diverged}",
         follows_two_lives=True,
         evidence=Evidence(control=("view",)),
@@ -246,14 +279,16 @@ ANOMALIES: Final = (
         name="not-recovered",
         columns=("value",),
         rule="When everything has been healed, operations must succeed again within the recovery bound.",
-        words="after everything was healed and the recovery bound had passed, operations still did not succeed (seen at {when})",
+        words="after everything was healed and the recovery bound had passed, operations still did not "
+              "succeed (seen at {when})",
         evidence=Evidence(control=("phase",)),
     ),
     Anomaly(
         name="starved",
         columns=("session", "broker"),
         rule="A consumer that holds nothing must get what waits for it within the bound.",
-        words="{key} got none of what waited for it from {begin} to {end} with {faults} in force: {message} ({place}) waited all the time",
+        words="{key} got none of what waited for it from {begin} to {end} with {faults} in force: "
+              "{message} ({place}) waited all the time",
         excusable=True,
         evidence=Evidence(control=("role",)),
     ),
@@ -274,7 +309,10 @@ _RANKS: Final = {anomaly.name: number for number, anomaly in enumerate(ANOMALIES
 
 
 def named(name: str) -> Anomaly:
-    """What is known of a finding. A name that the table lacks (of another version) is grave, and told by its name alone."""
+    """What is known of a finding.
+
+    A name that the table lacks (of another version) is grave, and told by its name alone.
+    """
     return BY_NAME.get(name) or Anomaly(name=name, rule="", words=f"{name} at row {{index}}")
 
 
@@ -284,9 +322,12 @@ def rank(name: str) -> tuple[int, str]:
 
 
 def severity(name: str, options: CheckOptions, *, excused: bool = False) -> Severity:
-    """Of a finding under what was promised. ``excused``: the faults in force explain it, which only some may be.
+    """Of a finding under what was promised.
 
-    Every finding is reported whatever the guarantee; this decides only whether it makes the test invalid.
+    ``excused``: the faults in force explain it, which only some may be.
+
+    Every finding is reported whatever the guarantee; this decides only whether it makes the test
+    invalid.
     """
     anomaly = named(name)
     if options.guarantee not in anomaly.breaks:

@@ -2,7 +2,8 @@
 
     verdict = check([store / "history"], CheckOptions(guarantee="at-least-once"))
 
-in this process; or by Spark, for a history of many millions of rows, with ``start()`` as its third argument.
+in this process; or by Spark, for a history of many millions of rows, with ``start()`` as its third
+argument.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ def stop(*, at_once: bool = False) -> None:
 
 
 def start_in_background(master: str | None = None, *, wanted: bool = False) -> Starting:
-    """A session that starts in a thread: now, if it is wanted or a master is named, else when somebody needs it."""
+    """A session that starts in a thread.
+
+    Now, if it is wanted or a master is named, else when somebody needs it.
+    """
     return Starting(master, wanted=wanted)
 
 

@@ -1,13 +1,17 @@
 """Liveness: unavailable and not-recovered.
 
-A window of unavailability begins with the first question after an ``ok`` and ends with the last completion that is not ``ok`` before the next: longer than
-the bound, and with at least three questions in it. Keys are each operation, each operation in each queue and in each group, each client (a producer) and each
-broker by its sends; a question to a broker is a completion that names it and is not ``ok``, since an invocation does not know where it will arrive.
+A window of unavailability begins with the first question after an ``ok`` and ends with the last
+completion that is not ``ok`` before the next: longer than the bound, and with at least three
+questions in it. Keys are each operation, each operation in each queue and in each group, each
+client (a producer) and each broker by its sends; a question to a broker is a completion that names
+it and is not ``ok``, since an invocation does not know where it will arrive.
 
-Why time slots: one key's rows are spread over all parts, and sorting a history by time to see pauses would cost more than all other
-rules. A pause longer than the bound lies between the last ``ok`` of one slot and the first of another, so the extremes of each slot (a
-fraction of the bound) suffice to find it; only a pause that was found is looked at row by row. A group lies whole in one part and may be one of
-very many: those in which anything was not ``ok`` are looked at row by row, at once.
+Why time slots: one key's rows are spread over all parts, and sorting a history by time to see
+pauses would cost more than all other rules. A pause longer than the bound lies between the last
+``ok`` of one slot and the first of another, so the extremes of each slot (a fraction of the bound)
+suffice to find it; only a pause that was found is looked at row by row. A group lies whole in one
+part and may be one of very many: those in which anything was not ``ok`` are looked at row by row,
+at once.
 """
 
 from __future__ import annotations
@@ -36,7 +40,10 @@ Key = tuple[int, str]
 
 @dataclass(frozen=True, order=True, slots=True)
 class Pause:
-    """A window of unavailability: ``key`` says of what; the question that began it, its end (ns), and the rows that show it."""
+    """A window of unavailability: ``key`` says of what.
+
+    The question that began it, its end (ns), and the rows that show it.
+    """
 
     run: int
     key: str
@@ -54,8 +61,8 @@ class Pause:
 class Slots:
     """What one key did, by slot: one row for each ``number``, in order.
 
-    ``lows`` has the first ``ok`` (row and ns) and the first question (row and ns), ``FAR`` where there was none; ``highs`` the last ``ok``
-    and the last row of any kind, -1 where there was none.
+    ``lows`` has the first ``ok`` (row and ns) and the first question (row and ns), ``FAR`` where
+    there was none; ``highs`` the last ``ok`` and the last row of any kind, -1 where there was none.
     """
 
     number: Numbers
@@ -74,7 +81,10 @@ class Gap(NamedTuple):
 
 
 def slots(rows: Rows, places: Places, bound_ns: int) -> dict[Key, Slots]:
-    """Of every key in these rows but groups. A slot is as long as the bound: what is longer begins in one and ends in another."""
+    """Of every key in these rows but groups.
+
+    A slot is as long as the bound: what is longer begins in one and ends in another.
+    """
     found: dict[Key, Slots] = {}
     for family in _families(rows, places):
         found |= _slots(rows, family, bound_ns)
@@ -82,7 +92,9 @@ def slots(rows: Rows, places: Places, bound_ns: int) -> dict[Key, Slots]:
 
 
 class _Family(NamedTuple):
-    """Keys of one sort: the rows of all of them, in order, the key of each row, and whether each row is ``ok`` or asks."""
+    """Keys of one sort: the rows of all of them, in order, the key of each row, and whether each
+    row is ``ok`` or asks.
+    """
 
     names: Mapping[int, Key]
     at: Numbers
@@ -211,7 +223,10 @@ def _merged(some: Sequence[Slots]) -> Slots:
 
 
 def gaps(whole: Mapping[Key, Slots], bound_ns: int) -> list[Gap]:
-    """Where no ``ok`` came for longer than the bound; what was asked in it is still to be found (``questions``)."""
+    """Where no ``ok`` came for longer than the bound.
+
+    What was asked in it is still to be found (``questions``).
+    """
     return [gap for key, mine in whole.items() for gap in _gaps(key, mine, bound_ns)]
 
 
@@ -231,7 +246,10 @@ def _gaps(key: Key, mine: Slots, bound_ns: int) -> Iterator[Gap]:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What some rows have in a gap, as (row, ns): the first few questions, and the last completion that is not ``ok``."""
+    """What some rows have in a gap, as (row, ns).
+
+    The first few questions, and the last completion that is not ``ok``.
+    """
 
     questions: Sequence[tuple[int, int]]
     failed: tuple[int, int] | None
@@ -267,7 +285,10 @@ def questions(rows: Rows, places: Places, wanted: Sequence[Gap]) -> dict[int, As
 
 
 def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, Asked]], bound_ns: int) -> list[Pause]:
-    """The pauses, each from its first question in all parts to its last failure; gaps in which too little was asked, or for too short a time, go."""
+    """The pauses, each from its first question in all parts to its last failure.
+
+    Gaps in which too little was asked, or for too short a time, go.
+    """
     whole: dict[int, list[Asked]] = defaultdict(list)
     for part in parts:
         for number, some in part.items():
@@ -298,7 +319,10 @@ def troubled(rows: Rows, places: Places) -> frozenset[Place]:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """Operations in some groups, one row each: which group and operation (``key``), and whether it asks or is ``ok``; else it failed."""
+    """Operations in some groups, one row each.
+
+    Which group and operation (``key``), and whether it asks or is ``ok``; else it failed.
+    """
 
     key: Numbers
     index: Numbers
@@ -347,7 +371,10 @@ def in_groups(slices: Sequence[Attempts], places: Places, bound_ns: int) -> list
 
 
 class Late(NamedTuple):
-    """What came after heal and bound: whether anything was ``ok``, and the first operation that ended otherwise (-1: none)."""
+    """What came after heal and bound.
+
+    Whether anything was ``ok``, and the first operation that ended otherwise (-1: none).
+    """
 
     ok: bool
     ended: int
@@ -371,7 +398,9 @@ def late(rows: Rows, since_ns: Mapping[int, int]) -> dict[int, Late]:
 def waiting(
     phases: Mapping[int, Sequence[Mapping[str, Any]]], last_ns: Mapping[int, int], bound_s: float
 ) -> dict[int, int]:
-    """Since when (ns) operations must succeed again, of the runs that went on so long and did not say how it ended."""
+    """Since when (ns) operations must succeed again, of the runs that went on so long and did
+    not say how it ended.
+    """
     bound_ns = int(bound_s * 1e9)
     result = {}
     for run, rows in phases.items():

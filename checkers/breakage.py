@@ -1,15 +1,19 @@
 """What a history must be before it is judged, and the first place where one is not.
 
-Why before any rule: a row that is missing, doubled or out of order looks like the fault of a broker, and a column that is empty like a broker without any. So
-what breaks the form of a history is no finding: it is one line that names file, row and cause, and there is no verdict.
+Why before any rule: a row that is missing, doubled or out of order looks like the fault of a
+broker, and a column that is empty like a broker without any. So what breaks the form of a history
+is no finding: it is one line that names file, row and cause, and there is no verdict.
 
-How it costs little: each part is looked at when its columns lie in memory anyway, in passes over numbers without a sort (``of_part``); what concerns the history as
-a whole is told by a few numbers of each part (``Look``). That ``index`` is dense follows from its first three power sums: other numbers, as many and in the same range, agree in them
-only by an accident that no damage brings about. That ``time`` never goes back is seen between rows of one part, and between the knots of all of them:
-each row of a history with fewer than ``KNOTS``, else one in so many. So a step back between two files of a larger history is seen if it is longer than what lies between two knots.
+How it costs little: each part is looked at when its columns lie in memory anyway, in passes over
+numbers without a sort (``of_part``); what concerns the history as a whole is told by a few numbers
+of each part (``Look``). That ``index`` is dense follows from its first three power sums: other
+numbers, as many and in the same range, agree in them only by an accident that no damage brings
+about. That ``time`` never goes back is seen between rows of one part, and between the knots of all
+of them: each row of a history with fewer than ``KNOTS``, else one in so many. So a step back
+between two files of a larger history is seen if it is longer than what lies between two knots.
 
-A control row of the monitor, the nemesis or the harness that says nothing sensible is *confined*: the rules that read such rows are not judged (``of``), and
-what the other rows prove stands.
+A control row of the monitor, the nemesis or the harness that says nothing sensible is *confined*:
+the rules that read such rows are not judged (``of``), and what the other rows prove stands.
 """
 
 from __future__ import annotations
@@ -52,19 +56,28 @@ _PAIRED: Final = ("send", "ack", "nack")
 _IN_CONTROL: Final = {
     "connect": None, "subscribe": "session", "unsubscribe": "session", "begin": "transaction", "commit": "transaction", "abort": "transaction",
 }  # fmt: skip
-"""The paired operations of clients that carry no message, and what tells two of one process apart."""
+"""The paired operations of clients that carry no message, and what tells two of one process
+apart.
+"""
 
 _NONE: Final[frozenset[str]] = frozenset()
 
 _DELIVERED, _KEPT = 2 * len(_PAIRED) + 1, 2 * len(_PAIRED) + 2
-"""What a row of a part is: 2 n + 1 an invocation of the n-th paired operation, 2 n + 2 its completion, or one of these; 0 is nothing of a part."""
+"""What a row of a part is.
+
+2 n + 1 an invocation of the n-th paired operation, 2 n + 2 its completion, or one of these; 0 is
+nothing of a part.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Breakage:
-    """The row (None: no row in particular) and what is wrong with it; ``of``: what cannot be judged because of it.
+    """The row (None: no row in particular) and what is wrong with it.
 
-    ``follows``: rows that are missing or doubled may have brought it about, so that is looked for and told first.
+    ``of``: what cannot be judged because of it.
+
+    ``follows``: rows that are missing or doubled may have brought it about, so that is looked for
+    and told first.
     """
 
     index: int | None
@@ -81,8 +94,9 @@ class Breakage:
 class Look:
     """What one part, or a slice of it, tells of the whole.
 
-    ``sums`` are the power sums of its indexes modulo 2^64, ``low`` and ``high`` the first and last of them, ``knots`` the index and time of some rows, ``keys`` hashes of
-    what must lie in one part (queue and group; queue and producer of what has no group).
+    ``sums`` are the power sums of its indexes modulo 2^64, ``low`` and ``high`` the first and last
+    of them, ``knots`` the index and time of some rows, ``keys`` hashes of what must lie in one part
+    (queue and group; queue and producer of what has no group).
     """
 
     rows: int = 0
@@ -101,11 +115,15 @@ def step_of(rows: int) -> int:
     return max(1, -(-rows // KNOTS))
 
 
-# --------------------------------------------------------------------------------------------------------------- parts
+# ---------------------------------------------------------------------------------------------------------------
+# parts
 
 
 def of_part(rows: Rows, places: Places, step: int, *, keys: bool, lacking: frozenset[str] = _NONE) -> Look:
-    """Look at the rows of a part that carry messages; ``keys``: it has to hold whole groups; ``lacking`` are columns that the history does not have."""
+    """Look at the rows of a part that carry messages.
+
+    ``keys``: it has to hold whole groups; ``lacking`` are columns that the history does not have.
+    """
     broken = _first(_of_messages(rows, places, lacking))
     wanted = keys and (broken is None or broken.follows)
     hashes = np.fromiter(_keys(rows, places), dtype=np.uint64) if wanted else None
@@ -264,9 +282,11 @@ def _number(value: int) -> str:
 
 
 def _pairs(rows: Rows, asked: Numbers, done: Numbers) -> Breakage | None:
-    """Whether each completion of an operation has one invocation of its own before it, by the same process; given the positions of both.
+    """Whether each completion of an operation has one invocation of its own before it, by the same
+    process; given the positions of both.
 
-    Almost every message is sent and acknowledged once: then two tables by message say it. Only those that were not are sorted.
+    Almost every message is sent and acknowledged once: then two tables by message say it. Only
+    those that were not are sorted.
     """
     if not len(asked) and not len(done):
         return None
@@ -298,7 +318,11 @@ def _pairs(rows: Rows, asked: Numbers, done: Numbers) -> Breakage | None:
 
 
 def _unpaired(key: npt.NDArray[Any], process: Numbers, invoke: Flags, *, once: Flags) -> Numbers:
-    """The positions of rows, given in order, that break the pairing: a completion that nothing open asked for; an invocation while that very operation is open (where ``once``)."""
+    """The positions of rows, given in order, that break the pairing.
+
+    A completion that nothing open asked for; an invocation while that very operation is open (where
+    ``once``).
+    """
     order = np.lexsort((np.arange(len(key)), process, key))
     key, process, invoke, once = key[order], process[order], invoke[order], once[order]
     new = np.ones(len(key), dtype=bool)
@@ -318,7 +342,9 @@ def _unpaired_words(what: str, type_: str, process: int, again: bool) -> str:
 
 
 def of_key(rows: Rows, places: Places, key: int) -> tuple[int, str] | None:
-    """The index of the first row that has to lie where all of that key do, and what the key stands for."""
+    """The index of the first row that has to lie where all of that key do, and what the key
+    stands for.
+    """
     for n, place in enumerate(rows.place.tolist()):
         _, queue, group = places.named[place]
         producer = None if group is not None else max(0, int(rows.producer[np.array([n])][0]))
@@ -331,7 +357,10 @@ def of_key(rows: Rows, places: Places, key: int) -> tuple[int, str] | None:
 
 
 def _keys(rows: Rows, places: Places) -> Iterator[int]:
-    """What must lie in one part. Without a group: all of a producer's; who has none counts as 0, as in the recorder's layout."""
+    """What must lie in one part.
+
+    Without a group: all of a producer's; who has none counts as 0, as in the recorder's layout.
+    """
     of_messages = rows.place[
         rows.first_row
     ]  # every row is of a message, if only of the one that could not be read
@@ -354,11 +383,15 @@ def key_of(queue: str | None, group: str | None, producer: int | None) -> int:
     return int.from_bytes(blake2b(repr((queue, group, producer)).encode(), digest_size=8).digest(), "little")
 
 
-# ------------------------------------------------------------------------------------------------------------- control
+# -------------------------------------------------------------------------------------------------------------
+# control
 
 
 def of_control(table: pa.Table, step: int, lacking: frozenset[str] = _NONE) -> tuple[Look, list[Breakage]]:
-    """Look at the rows that carry no messages; and every breakage that is confined to what its rows are about."""
+    """Look at the rows that carry no messages.
+
+    And every breakage that is confined to what its rows are about.
+    """
     if not len(table):
         return Look(), []
     table = completed(table).unify_dictionaries().combine_chunks()
@@ -427,7 +460,10 @@ _OF: Final[Mapping[int, Subject]] = {NEMESIS: "faults", MONITOR: "roles", HARNES
 
 
 def _of_observers(table: pa.Table, lacking: frozenset[str]) -> Iterator[Breakage]:
-    """Every row of the monitor, the nemesis and the harness that is not what it must be. They are few."""
+    """Every row of the monitor, the nemesis and the harness that is not what it must be.
+
+    They are few.
+    """
     names = ["index", "process", "type", "f", "broker", "node_id", "role", "time_low", "time_high", "value"]
     rows = table.filter(pc.less(table["process"], 0)).select(names).to_pylist()
     faults: dict[tuple[str, str], str] = {}
@@ -492,13 +528,17 @@ def _json(text: str | None) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-# ----------------------------------------------------------------------------------------------------------- the whole
+# -----------------------------------------------------------------------------------------------------------
+# the whole
 
 
 def of_whole(
     looks: Sequence[Look], ask: Spans, spread: Callable[[], Breakage | None] = lambda: None
 ) -> Breakage | None:
-    """What breaks the form of all parts together, of which ``ask`` tells spans of the index; ``spread`` finds what lies in several and must not."""
+    """What breaks the form of all parts together, of which ``ask`` tells spans of the index.
+
+    ``spread`` finds what lies in several and must not.
+    """
     broken = [look.broken for look in looks if look.broken is not None]
     first = min(broken, key=lambda one: (one.follows, -1 if one.index is None else one.index), default=None)
     if first is not None and not first.follows:
@@ -525,7 +565,9 @@ def _power_sums(rows: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How many rows there are in each of some equal spans of the index, and the sum of their indexes modulo 2^64."""
+    """How many rows there are in each of some equal spans of the index, and the sum of their
+    indexes modulo 2^64.
+    """
 
     count: Numbers
     total: npt.NDArray[np.uint64]
@@ -546,7 +588,9 @@ _SPANS: Final = 4096
 
 
 def _hole(rows: int, ask: Spans) -> Breakage:
-    """The first index that is missing or doubled, found by asking for spans that become ever smaller; the history has so many rows, none of them below 0."""
+    """The first index that is missing or doubled, found by asking for spans that become ever
+    smaller; the history has so many rows, none of them below 0.
+    """
     low, width = 0, max(1, -(-FOREVER // _SPANS))
     while True:
         some = ask(low, width, _SPANS)
@@ -576,7 +620,10 @@ def by_subject(confined: Iterable[Breakage]) -> list[Breakage]:
 
 
 def of_tables(messages: pa.Table, control: pa.Table) -> tuple[Breakage | None, list[Breakage]]:
-    """Of a whole history, its rows with messages and the others: what breaks its form, and what is confined."""
+    """Of a whole history, its rows with messages and the others.
+
+    What breaks its form, and what is confined.
+    """
     step = step_of(len(messages) + len(control))
     places = Places()
     carried = of_part(from_table(messages, places), places, step, keys=False)
@@ -589,7 +636,10 @@ def of_tables(messages: pa.Table, control: pa.Table) -> tuple[Breakage | None, l
 
 
 def of_schema(schema: pa.Schema, required: Iterable[str]) -> str:
-    """What is wrong with the columns of a file; "" if nothing is. Texts may be plain or by dictionary."""
+    """What is wrong with the columns of a file; "" if nothing is.
+
+    Texts may be plain or by dictionary.
+    """
     for name in required:
         if name not in schema.names:
             return f'it has no column "{name}"'
@@ -604,5 +654,8 @@ def of_schema(schema: pa.Schema, required: Iterable[str]) -> str:
                 else found == expected.type
             )
             if not right:
-                return f'its column "{expected.name}" is {found}: it must be {"string" if text else expected.type}'
+                return (
+                    f'its column "{expected.name}" is {found}: it must be '
+                    f"{'string' if text else expected.type}"
+                )
     return ""

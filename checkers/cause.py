@@ -12,11 +12,16 @@ _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")  # the line of a traceback
 
 
 def in_a_line(error: BaseException) -> str:
-    """Of an error in a worker of Spark, the last line of what was raised there, or why the worker could not start; of one in Java its last cause; else its name and first line."""
+    """Of an error in a worker of Spark, the last line of what was raised there, or why the
+    worker could not start; of one in Java its last cause; else its name and first line.
+    """
     lines = [line.rstrip() for line in str(error).strip().splitlines() if line.strip()]
     if _WORKER in lines[:-1]:
         said = lines[lines.index(_WORKER) + 1].strip()
-        return f"a worker's Python could not start ({said}): it needs this package, and PYSPARK_PYTHON names it where it has another path"
+        return (
+            f"a worker's Python could not start ({said}): it needs this package, and PYSPARK_PYTHON "
+            "names it where it has another path"
+        )
     if _TRACEBACK in lines:
         trace = itertools.takewhile(lambda line: line[0] != "\t", lines[lines.index(_TRACEBACK) + 1 :])
         raised = [line for line in trace if _RAISED.match(line)]

@@ -1,10 +1,12 @@
 """When a broker's process was seen to be gone: what it had not stored by then it never will.
 
-Why: a send of unknown outcome may sit in the buffers of the process that took it, and be stored long after its client gave it up. A process that
-is gone has no buffers. So such a send was stored before that, or never, and what was sent later comes later: unless the message came by way of
+Why: a send of unknown outcome may sit in the buffers of the process that took it, and be stored
+long after its client gave it up. A process that is gone has no buffers. So such a send was stored
+before that, or never, and what was sent later comes later: unless the message came by way of
 another broker, or was sent more than once.
 
-Seen by the monitor (role "stopped"), by a fault that ended the process ("gone"), or by the harness (``restart``).
+Seen by the monitor (role "stopped"), by a fault that ended the process ("gone"), or by the harness
+(``restart``).
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ class Deaths:
     node_ids: Mapping[Broker, str] = field(default_factory=dict)
 
     def of_one_node(self, run: int, one: str, other: str) -> bool:
-        """Whether what one of two brokers has comes to the other without being forwarded: it is the same, or of the same node ID."""
+        """Whether what one of two brokers has comes to the other without being forwarded.
+
+        It is the same, or of the same node ID.
+        """
         node_id = self.node_ids.get((run, one))
         return one == other or (node_id is not None and node_id == self.node_ids.get((run, other)))
 
@@ -69,7 +74,9 @@ def gone(type_: str, value: str | None) -> Sequence[str]:
 
 
 def sealed(rows: Rows, unknown: Flags, deaths: Deaths) -> Numbers:
-    """Of each message of unknown outcome that was delivered the row since when it must have been stored; ``NONE`` where nothing says so."""
+    """Of each message of unknown outcome that was delivered the row since when it must have been
+    stored; ``NONE`` where nothing says so.
+    """
     result = np.full(rows.messages, NONE, dtype=np.int64)
     if not unknown.any() or not deaths.rows:
         return result

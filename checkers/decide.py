@@ -1,7 +1,9 @@
-"""The one decision of a verdict: what was found, under what was promised, in a history that says so much and no more.
+"""The one decision of a verdict.
 
-Whoever judges (one history on Spark, many at once, the plain judge without Spark) finds in his own way and decides here. False wins over unknown, unknown
-over true.
+What was found, under what was promised, in a history that says so much and no more.
+
+Whoever judges (one history on Spark, many at once, the plain judge without Spark) finds in his own
+way and decides here. False wins over unknown, unknown over true.
 """
 
 from __future__ import annotations
@@ -31,10 +33,13 @@ class Window(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """``severities`` by name of what was found; ``hidden`` are names that cannot be told, because of ``undecided``.
+    """``severities`` by name of what was found.
 
-    ``undecided`` says why the end of messages cannot be told, ``empty`` why the history says nothing at all, ``unknown`` which rules failed: each leaves a
-    history without grave findings unknown.
+    ``hidden`` are names that cannot be told, because of ``undecided``.
+
+    ``undecided`` says why the end of messages cannot be told, ``empty`` why the history says
+    nothing at all, ``unknown`` which rules failed: each leaves a history without grave findings
+    unknown.
     """
 
     severities: dict[str, Severity]
@@ -111,7 +116,10 @@ def _empty(known: Facts, options: CheckOptions) -> Iterable[str]:
 
 
 def excused(pause: Window, spans: Sequence[FaultSpan], options: CheckOptions) -> bool:
-    """Whether faults explain it: what lies outside every fault and the recovery bound after it is within the bound."""
+    """Whether faults explain it.
+
+    What lies outside every fault and the recovery bound after it is within the bound.
+    """
     patience = int(options.recovery_bound_s * 1e9)
     uncovered, at = 0, pause.begin
     for span in sorted(spans, key=lambda s: s.begin):

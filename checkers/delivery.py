@@ -1,10 +1,15 @@
-"""What became of each message: lost, stuck, resurrected, phantom, corrupted, aborted-delivery, read-uncommitted.
+"""What became of each message.
 
-Whole messages are looked at, one slice of a part after the other; what is found of them is little (``Marks``), and told when all slices have
-been read. Two of the rules ask for what lies elsewhere: an id that was never sent to the queue and group where it was seen may have been sent to
-others. Such ids (``Stray``) are asked for everywhere, and the rules are applied once more with what is known then (``Elsewhere``).
+Lost, stuck, resurrected, phantom, corrupted, aborted-delivery, read-uncommitted.
 
-With them go two counts that are no findings: messages delivered more than once, and sends of unknown outcome that were delivered.
+Whole messages are looked at, one slice of a part after the other; what is found of them is little
+(``Marks``), and told when all slices have been read. Two of the rules ask for what lies elsewhere:
+an id that was never sent to the queue and group where it was seen may have been sent to others.
+Such ids (``Stray``) are asked for everywhere, and the rules are applied once more with what is
+known then (``Elsewhere``).
+
+With them go two counts that are no findings: messages delivered more than once, and sends of
+unknown outcome that were delivered.
 """
 
 from __future__ import annotations
@@ -54,7 +59,10 @@ _LOST: Final = (0, 1)
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere:
-    """Of ids that were seen where they had not been sent, by (run, message): ``sent``, the first send of all; ``astray``, whether it was seen there after that."""
+    """Of ids that were seen where they had not been sent, by (run, message).
+
+    ``sent``, the first send of all; ``astray``, whether it was seen there after that.
+    """
 
     known: Keyed
 
@@ -65,7 +73,10 @@ class Elsewhere:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """Ids that were seen where they had not been sent, yet or ever: the first row of all (``seen``), the first delivery or store (``shown``)."""
+    """Ids that were seen where they had not been sent, yet or ever.
+
+    The first row of all (``seen``), the first delivery or store (``shown``).
+    """
 
     run: Numbers
     message: Numbers
@@ -75,7 +86,10 @@ class Stray:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What was found: one row each. ``what`` is a place in ``_WHAT``; ``life`` counts the messages of all slices."""
+    """What was found: one row each.
+
+    ``what`` is a place in ``_WHAT``; ``life`` counts the messages of all slices.
+    """
 
     place: npt.NDArray[np.int32]
     message: Numbers
@@ -141,7 +155,9 @@ def marks(rows: Rows, lives: Lives, asked: Asked, offset: int) -> tuple[Marks, S
 def _strange(
     rows: Rows, lives: Lives, shown: Numbers, asked: Asked
 ) -> tuple[Numbers | None, Numbers | None, Stray]:
-    """Where phantoms show, where messages show that belong elsewhere, and what must be asked for everywhere."""
+    """Where phantoms show, where messages show that belong elsewhere, and what must be asked for
+    everywhere.
+    """
     acked, stale = _acknowledged(rows, lives)
     seen = shown if acked is None else earliest(shown, acked)
     at = np.flatnonzero(
@@ -164,7 +180,9 @@ def _strange(
 
 
 def _acknowledged(rows: Rows, lives: Lives) -> tuple[Numbers | None, Numbers | None]:
-    """Of each message the first ack that was answered ``ok`` before any delivery could be its cause, and the first in a session that never got it."""
+    """Of each message the first ack that was answered ``ok`` before any delivery could be its
+    cause, and the first in a session that never got it.
+    """
     acks, delivers = rows.of(ACK_OK), rows.of(DELIVER)
     ids, session = rows.id[acks], rows.session[acks]
     whose = first(rows.id[delivers], rows.session[delivers], rows.messages)
@@ -186,7 +204,9 @@ def _acknowledged(rows: Rows, lives: Lives) -> tuple[Numbers | None, Numbers | N
 
 
 def _corrupted(rows: Rows, lives: Lives, misplaced: Numbers | None) -> Numbers | None:
-    """The first row of each message that shows something else than what was sent, or where it was not sent; bodies that cannot be read included."""
+    """The first row of each message that shows something else than what was sent, or where it
+    was not sent; bodies that cannot be read included.
+    """
     sends, shown = rows.of(SEND_INVOKE), rows.of(DELIVER, BROWSE)
     ids = rows.id[shown]
     wrong = _other(lives.producer, rows.producer, ids, shown) | _other(
@@ -209,7 +229,9 @@ def _other(meant: Numbers, column: Column, ids: npt.NDArray[np.int32], at: Numbe
 
 
 def _uncommitted(rows: Rows, lives: Lives, ends: Ends) -> Numbers | None:
-    """The first delivery of each message that came before the commit of its transaction was asked for."""
+    """The first delivery of each message that came before the commit of its transaction was
+    asked for.
+    """
     sends = rows.of(SEND_INVOKE)
     transaction = as_sent(rows, rows.transaction, sends)
     if not (transaction != NONE).any():
@@ -222,8 +244,8 @@ def _uncommitted(rows: Rows, lives: Lives, ends: Ends) -> Numbers | None:
 def find(found: Marks, lives: Lives, tally: Tally) -> None:
     """Tell all of them, and the two counts.
 
-    ``lost`` and ``stuck`` hold here for whatever was sent and not acknowledged; whether the history went far enough to say so is the judge's
-    to decide.
+    ``lost`` and ``stuck`` hold here for whatever was sent and not acknowledged; whether the history
+    went far enough to say so is the judge's to decide.
     """
     for what, (name, key) in enumerate(_WHAT):
         at = np.flatnonzero(found.what == what)
@@ -262,7 +284,10 @@ def first_sends(rows: Rows, stray: Stray) -> Stray:
 
 
 def elsewhere(stray: Stray, sends: Stray) -> Elsewhere | None:
-    """What is known of strays when all sends of them have been found; None where it changes nothing: nobody ever sent one before it was seen."""
+    """What is known of strays when all sends of them have been found.
+
+    None where it changes nothing: nobody ever sent one before it was seen.
+    """
     every = np.ones(len(sends.run), dtype=bool)
     sent = Keyed.of(sends.run, sends.message, {"sent": (every, sends.seen)})
     known = sent.find("sent", stray.run, stray.message)

@@ -1,4 +1,6 @@
-"""How sessions and transactions ended: facts of the control rows that the rules about messages need beside every part.
+"""How sessions and transactions ended.
+
+Facts of the control rows that the rules about messages need beside every part.
 
 They are few beside the messages, so every task gets all of them.
 """
@@ -28,7 +30,10 @@ class Keyed:
     def of(
         cls, run: Numbers, number: Numbers, lowest: Mapping[str, tuple[npt.NDArray[np.bool_], Numbers]]
     ) -> Keyed:
-        """Of each (run, number) the lowest value of each column among the rows where it counts: name -> (counts, value)."""
+        """Of each (run, number) the lowest value of each column among the rows where it counts.
+
+        Name -> (counts, value).
+        """
         numbers = np.unique(number)
         combined = run * len(numbers) + np.searchsorted(numbers, number)
         keys, inverse = np.unique(combined, return_inverse=True)
@@ -55,11 +60,12 @@ class Keyed:
 class Ends:
     """By (run, session) and by (run, transaction), indexes of rows.
 
-    ``sessions`` has ``begun`` (first subscribe invocation), ``ended`` (first unsubscribe invocation or disconnect row), ``left`` (an
-    unsubscribe that was answered), ``answered`` (the answer) and ``over`` (that, or the disconnect row: nothing may be delivered later).
+    ``sessions`` has ``begun`` (first subscribe invocation), ``ended`` (first unsubscribe invocation
+    or disconnect row), ``left`` (an unsubscribe that was answered), ``answered`` (the answer) and
+    ``over`` (that, or the disconnect row: nothing may be delivered later).
 
-    ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` (of a commit's ``fail``), ``end``, ``asked`` and ``back`` (first
-    invocation of either, of commit, of abort).
+    ``transactions`` has ``commit`` and ``abort`` (index of the ``ok``), ``refused`` (of a commit's
+    ``fail``), ``end``, ``asked`` and ``back`` (first invocation of either, of commit, of abort).
     """
 
     sessions: Keyed

@@ -1,7 +1,9 @@
 """Why the executors of a Spark cluster ended, in their own words.
 
-Why: the driver hears of a failed executor that its command exited with code 1, and says of it "Ignoring error". What was wrong (a Java that is too old, no memory, a driver that cannot be
-reached) stands in the executor's standard error, on the machine of its worker. The master's page tells where the worker's page is, and that has the executor's log.
+Why: the driver hears of a failed executor that its command exited with code 1, and says of it
+"Ignoring error". What was wrong (a Java that is too old, no memory, a driver that cannot be
+reached) stands in the executor's standard error, on the machine of its worker. The master's page
+tells where the worker's page is, and that has the executor's log.
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ from typing import Any, Final
 
 _ADDED: Final = re.compile(r"Executor added: (?P<app>\S+)/(?P<number>\d+) on (?P<worker>\S+)")
 _ENDED: Final = re.compile(
-    r"Executor updated: (?P<app>\S+)/(?P<number>\d+) is now (?:FAILED|LOST|EXITED|KILLED)(?: \((?P<words>.*)\))?$",
+    r"Executor updated: (?P<app>\S+)/(?P<number>\d+) is now (?:FAILED|LOST|EXITED|KILLED)(?: "
+    r"\((?P<words>.*)\))?$",
     re.MULTILINE,
 )
 _MASTER: Final = re.compile(r"spark://(?P<host>\[[^\]]+\]|[^:,]+)")
@@ -65,7 +68,10 @@ def telling(text: str) -> str:
 
 
 def _log_of(master: str, worker: str, app: str, number: str) -> str:
-    """An executor's standard error; raises OSError, ValueError or KeyError where a page cannot be read."""
+    """An executor's standard error.
+
+    Raises OSError, ValueError or KeyError where a page cannot be read.
+    """
     match = _MASTER.match(master)
     if match is None:
         raise ValueError(master)

@@ -1,4 +1,6 @@
-"""What the harness, the monitor and the nemesis wrote down: phases, roles, faults, and which stores were looked into.
+"""What the harness, the monitor and the nemesis wrote down.
+
+Phases, roles, faults, and which stores were looked into.
 
 These rows are few; they are read once and given to whoever needs them.
 """
@@ -27,7 +29,10 @@ _OWN = [
 
 @dataclass(frozen=True, slots=True)
 class FaultSpan:
-    """One fault as observed: from when it was seen to begin to when it was seen to be healed (ns; None: never)."""
+    """One fault as observed.
+
+    From when it was seen to begin to when it was seen to be healed (ns; None: never).
+    """
 
     kind: str
     label: str
@@ -86,7 +91,10 @@ class Facts:
         return sorted(found, key=lambda span: span.begin)
 
     def unprotected(self, broker: str | None) -> list[tuple[int, int | None]]:
-        """When that live certainly had no up-to-date backup: what it alone had acknowledged then went with its disk (AMQ 17.3.1.3)."""
+        """When that live certainly had no up-to-date backup.
+
+        What it alone had acknowledged then went with its disk (AMQ 17.3.1.3).
+        """
         changes = sorted(
             (row for row in [*self.replication, *self.roles] if row["broker"] == broker),
             key=lambda row: row["index"],
@@ -98,7 +106,10 @@ class Facts:
         return [(begin, end) for begin, end in windows if end is None or end > begin]
 
     def forget(self, subject: str) -> None:
-        """Rows of a subject of which one says nothing sensible: nothing is claimed by the others."""
+        """Rows of a subject of which one says nothing sensible.
+
+        Nothing is claimed by the others.
+        """
         if subject == "roles":
             self.roles, self.takeovers, self.replication = [], [], []
         elif subject == "views":
@@ -123,7 +134,8 @@ def _value(text: str | None) -> Mapping[str, Any]:
 
 
 def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
-    """Facts by run (0 where rows have none), from all control rows and the time of the last row of any kind.
+    """Facts by run (0 where rows have none), from all control rows and the time of the last row of
+    any kind.
 
     The census has only these rows; ``add_census`` adds those that carry messages.
     """

@@ -39,7 +39,10 @@ class Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which rows: of these messages, groups and indexes, at these moments; ``after``: answers to a session, and what it got, after an index."""
+    """Which rows: of these messages, groups and indexes, at these moments.
+
+    ``after``: answers to a session, and what it got, after an index.
+    """
 
     messages: frozenset[int] = frozenset()
     ranges: Sequence[Range] = ()

@@ -1,4 +1,7 @@
-"""From instances to findings: the severity, the examples, the witness and the sentence of each kind."""
+"""From instances to findings.
+
+The severity, the examples, the witness and the sentence of each kind.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ _NOTHING: Final = Witness((), ())
 class Discoveries:
     """What the rules found in one history.
 
-    ``answers`` are what brokers answered in ``windows``; ``kept`` the first and last send of each group with a loss that got somewhere (-1: none).
+    ``answers`` are what brokers answered in ``windows``; ``kept`` the first and last send of each
+    group with a loss that got somewhere (-1: none).
     """
 
     found: Mapping[str, Found]
@@ -46,7 +50,10 @@ class Discoveries:
 
 
 def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
-    """What was found, by name: without what the rules only count; second deliveries where none is allowed."""
+    """What was found, by name: without what the rules only count.
+
+    Second deliveries where none is allowed.
+    """
     kinds = {name: some for name, some in found.items() if not name.startswith("~") and some.first}
     again = found.get(REDELIVERED)
     if again is not None and again.first and "redelivery" in looked_for(options):
@@ -57,7 +64,10 @@ def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
 def compose(
     source: Source | None, discoveries: Discoveries, decision: Decision, options: CheckOptions, known: Facts
 ) -> list[Finding]:
-    """Findings, the gravest first. Without a source nothing more is read: no witnesses, no positions."""
+    """Findings, the gravest first.
+
+    Without a source nothing more is read: no witnesses, no positions.
+    """
     pauses = _gravest_first(discoveries.pauses, known.spans(), options)
     kinds = {name: some for name, some in discoveries.found.items() if name in decision.severities}
     if pauses:
@@ -123,7 +133,9 @@ def _details(
 
 
 def _window(windows: Sequence[Window], known: Facts, options: CheckOptions) -> dict[str, Any]:
-    """When the first of them was, which faults were in force, and whether they explain all of them."""
+    """When the first of them was, which faults were in force, and whether they explain all of
+    them.
+    """
     window, spans = windows[0], known.spans()
     return {
         "begin_ns": window.begin, "end_ns": window.end,
@@ -138,7 +150,9 @@ def _positions(
     examples: list[dict[str, Any]],
     kept: Mapping[Place, tuple[int, int]],
 ) -> None:
-    """Whether each lost message is of the prefix, the middle or the tail of its group, and which broker took its send."""
+    """Whether each lost message is of the prefix, the middle or the tail of its group, and which
+    broker took its send.
+    """
     rows = messages_rows(
         source, Wanted(messages=frozenset(i.message for i in first if i.message is not None))
     )
@@ -155,7 +169,10 @@ def _positions(
 
 
 def _settlements(source: Source, first: Sequence[Instance], examples: list[dict[str, Any]]) -> None:
-    """Of each message that two sessions held: whether acks of both were answered ``ok`` (in a transaction: and its commit)."""
+    """Of each message that two sessions held.
+
+    Whether acks of both were answered ``ok`` (in a transaction: and its commit).
+    """
     rows = messages_rows(
         source, Wanted(messages=frozenset(i.message for i in first if i.message is not None))
     )
@@ -191,7 +208,11 @@ def _overlap(discoveries: Discoveries) -> dict[str, Any]:
 
 
 def _double(double: takeovers.Double) -> dict[str, Any]:
-    """Of the first pair of takeovers: whose data, who took them when under which number, and how it is known that nothing was released between."""
+    """Of the first pair of takeovers.
+
+    Whose data, who took them when under which number, and how it is known that nothing was released
+    between.
+    """
     taken = [
         {"broker": one.broker, "life": one.life, "certain_ns": one.certain, "index": one.index}
         for one in (double.earlier, double.later)
@@ -206,7 +227,10 @@ def _double(double: takeovers.Double) -> dict[str, Any]:
 
 
 def _divergence(found: Sequence[views.Divergence]) -> dict[str, Any]:
-    """Of the first thing that brokers disagree on: what each of two held for true, and when both did."""
+    """Of the first thing that brokers disagree on.
+
+    What each of two held for true, and when both did.
+    """
     first = min(found, key=lambda one: one.later.index)
     earlier, later = first.earlier, first.later
     return {
@@ -216,7 +240,10 @@ def _divergence(found: Sequence[views.Divergence]) -> dict[str, Any]:
 
 
 def _fenced(first: Instance, discoveries: Discoveries, known: Facts) -> dict[str, Any]:
-    """What replaced the broker of the first zombie's answer, and how that is known; and how much it answered afterwards."""
+    """What replaced the broker of the first zombie's answer, and how that is known.
+
+    And how much it answered afterwards.
+    """
     windows = [
         window
         for window in discoveries.windows

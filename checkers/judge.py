@@ -1,9 +1,10 @@
 """From a history to a verdict.
 
-Control rows are few and read first; they say what must be asked of the rest. Then one job of Spark asks every part all families of rules at
-once (``checkers.part``), because what they share costs more than what they differ in. Each family answers for itself: one that crashes
-or runs past its deadline makes the verdict unknown and hides nothing that another found. Where the job as a whole fails, each family is
-asked alone, so that the fault stays where it is.
+Control rows are few and read first; they say what must be asked of the rest. Then one job of Spark
+asks every part all families of rules at once (``checkers.part``), because what they share costs
+more than what they differ in. Each family answers for itself: one that crashes or runs past its
+deadline makes the verdict unknown and hides nothing that another found. Where the job as a whole
+fails, each family is asked alone, so that the fault stays where it is.
 """
 
 from __future__ import annotations
@@ -55,11 +56,16 @@ __all__ = ["HERE_ROWS", "HistoryError", "check", "rows_of"]
 Result = TypeVar("Result")
 
 _ALL_AT_ONCE: Final = 2
-"""How many deadlines the job of all families may take: within it, one that is past its own gives way to the others."""
+"""How many deadlines the job of all families may take.
+
+Within it, one that is past its own gives way to the others.
+"""
 
 
 HERE_ROWS: Final = 5_000_000
-"""Rows that are judged in this process in less time than a JVM takes to start (docs/decisions/0018)."""
+"""Rows that are judged in this process in less time than a JVM takes to start
+(docs/decisions/0018).
+"""
 
 
 def check(paths: Path | Sequence[Path], options: CheckOptions, spark: SparkSession | None = None) -> Verdict:
@@ -87,7 +93,11 @@ def rows_of(paths: Path | Sequence[Path]) -> int:
 
 @dataclass(slots=True)
 class Bench:
-    """One judging: whom it asks, what could not be judged and why, and how long each step took. ``inspection``: of a history that has not been looked at; ``confined``: what was seen of each run."""
+    """One judging: whom it asks, what could not be judged and why, and how long each step took.
+
+    ``inspection``: of a history that has not been looked at; ``confined``: what was seen of each
+    run.
+    """
 
     source: Source
     options: CheckOptions
@@ -101,7 +111,10 @@ class Bench:
     def attempt(
         self, name: str, work: Callable[[], Result], *, quietly: bool = False, deadlines: int = 1
     ) -> Result | None:
-        """Run one step under its deadline; None if it failed, with the reason kept (unless ``quietly``)."""
+        """Run one step under its deadline.
+
+        None if it failed, with the reason kept (unless ``quietly``).
+        """
         begun = time.monotonic()
         future: Future[Result] = Future()
         tag = f"{name}-{id(future)}"
@@ -130,7 +143,10 @@ class Bench:
 
 @dataclass(slots=True)
 class Case:
-    """What is found of every run of a history: one run, numbered 0, but where many small histories are judged at once."""
+    """What is found of every run of a history.
+
+    One run, numbered 0, but where many small histories are judged at once.
+    """
 
     known: Mapping[int, Facts]
     reigns: Mapping[int, list[roles.Reign]]
@@ -200,7 +216,10 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     grave = [f"{finding.name}: {finding.sentence}" for finding in findings if finding.severity == "grave"]
     untold = _untold(source)
     left = [
-        f"{', '.join(sorted(untold, key=rank))}: not judged, the history has no {', '.join(sorted(source.lacking))}"
+        (
+            f"{', '.join(sorted(untold, key=rank))}: not judged, the history has no "
+            f"{', '.join(sorted(source.lacking))}"
+        )
     ]
     values: dict[str, Any] = {name: getattr(figures, name) for name in figures.__struct_fields__}
     return Verdict(
@@ -296,7 +315,10 @@ def _untold(source: Source) -> dict[str, list[str]]:
 
 
 def _begin(bench: Bench) -> tuple[Case, dict[int, set[str]]]:
-    """What the control rows say, and so what must be asked of the others; and by run what cannot be told, because some of them say nothing sensible."""
+    """What the control rows say, and so what must be asked of the others.
+
+    And by run what cannot be told, because some of them say nothing sensible.
+    """
     source = bench.source
     untold = set(_untold(source))
 
@@ -371,7 +393,11 @@ def _ask(bench: Bench, question: Question) -> dict[int, Answer]:
 
 
 def _delivery(bench: Bench, question: Question, given: list[part.Delivered]) -> list[part.Delivered]:
-    """What became of messages; asked once more where ids were seen to which no send of theirs belongs, but which may have been sent elsewhere."""
+    """What became of messages.
+
+    Asked once more where ids were seen to which no send of theirs belongs, but which may have been
+    sent elsewhere.
+    """
     stray = delivery.joined(delivered.stray for delivered in given) if given else None
     if stray is None or not len(stray.run):
         return given
@@ -394,7 +420,10 @@ def _delivery(bench: Bench, question: Question, given: list[part.Delivered]) -> 
 def _sessions(
     bench: Bench, question: Question, answers: Mapping[int, Answer]
 ) -> list[Mapping[int, Mapping[str, Found]]]:
-    """What concerns sessions; parts where it is open are asked once more with what all parts know together."""
+    """What concerns sessions.
+
+    Parts where it is open are asked once more with what all parts know together.
+    """
     held = {n: answer.given.get("sessions", []) for n, answer in answers.items()}
     open_ = [n for n, some in held.items() if any(one.open for one in some)]
     source = bench.source

@@ -1,8 +1,11 @@
-"""The life of each message as one row, and each of its deliveries as another: what every family of rules shares, computed once.
+"""The life of each message as one row, and each of its deliveries as another.
 
-Two tables, because almost every message is delivered once: all that the order of a group and the holds of its sessions ask of
-such a message stands in its life. Only messages that were delivered again, or acknowledged in a way that their life cannot tell, are looked
-at row by row (``involved``).
+What every family of rules shares, computed once.
+
+Two tables, because almost every message is delivered once: all that the order of a group and the
+holds of its sessions ask of such a message stands in its life. Only messages that were delivered
+again, or acknowledged in a way that their life cannot tell, are looked at row by row
+(``involved``).
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ class Lives:
     ``producer``, ``sequence``   as sent
     ``stored``       some store still held it at the end
     ``recovered``    delivered though its send ended unknown
-    ``sealed``       of those, since when it must have been stored: the process that took it was seen to be gone
+    ``sealed``       of those, since when it must have been stored: the process that took it was
+                     seen to be gone
     """
 
     place: npt.NDArray[np.int32]
@@ -89,17 +93,20 @@ class Deliveries:
 
     ``life``         number of the message among all lives
     ``index``        of the row
-    ``release``      what ends the hold first for the client: ack or nack, the end of its transaction, or of the session; ``FOREVER``: nothing
+    ``release``      what ends the hold first for the client: ack or nack, the end of its
+                     transaction, or of the session; ``FOREVER``: nothing
     ``fresh``        the first of its message in its session
     ``producer``, ``sequence``   as delivered
     ``certain``      its send is
     ``duplicate``, ``unflagged``   by the rules of ``checkers.sessions``
     ``late``         its session was over before
     ``fell``         its delivery count is lower than that of one that was certainly sent before
-    ``settled``      two sessions settled its message, and the second of them had it before the first had done so
+    ``settled``      two sessions settled its message, and the second of them had it before the
+                     first had done so
     ``sent``         the first send of its message
-    ``open``         it was excused (it may have been under way), which what other parts know may refute; ``connection`` and ``since`` (the first
-                     row of its message) say what to ask for
+    ``open``         it was excused (it may have been under way), which what other parts know may
+                     refute; ``connection`` and ``since`` (the first row of its message) say what to
+                     ask for
     """
 
     place: npt.NDArray[np.int32]
@@ -147,7 +154,11 @@ def lives_and_deliveries(
     known: Known | None = None,
     deaths: Deaths | None = None,
 ) -> tuple[Lives, Deliveries]:
-    """Both tables of whole messages. ``offset`` is how many lives came before, where a part is read in slices; ``known`` what all parts know together."""
+    """Both tables of whole messages.
+
+    ``offset`` is how many lives came before, where a part is read in slices; ``known`` what all
+    parts know together.
+    """
     size = rows.messages
     sends, delivers = rows.of(SEND_INVOKE), rows.of(DELIVER)
     sent_ids, delivered_ids = rows.id[sends], rows.id[delivers]
@@ -196,7 +207,9 @@ class _Asked:
 
 
 def _deliveries(rows: Rows, lives: Lives, asking: _Asked, delivers: Numbers) -> Deliveries:
-    """Every delivery; those of involved messages from their rows, all others from one row and one answer."""
+    """Every delivery; those of involved messages from their rows, all others from one row and
+    one answer.
+    """
     size = rows.messages
     answers = rows.of(ACK_INVOKE, NACK_INVOKE)
     answer_ids = rows.id[answers]
@@ -266,9 +279,11 @@ class _Verdicts:
 def _in_detail(rows: Rows, lives: Lives, asking: _Asked, involved: Flags) -> Deliveries:
     """The deliveries of the involved messages, with what was known of each message before.
 
-    ``previous``: its last delivery in this session. ``excuse``: the last nack or rollback in this session. ``settled``: since when an ack
-    of it was certain. ``taken``: an ack of it in this session was answered ``ok`` later, which a broker that refuses stale ones would not have done.
-    ``underway``: it may have been sent before it was settled, to a session that the client found dead later or had asked to leave.
+    ``previous``: its last delivery in this session. ``excuse``: the last nack or rollback in this
+    session. ``settled``: since when an ack of it was certain. ``taken``: an ack of it in this
+    session was answered ``ok`` later, which a broker that refuses stale ones would not have done.
+    ``underway``: it may have been sent before it was settled, to a session that the client found
+    dead later or had asked to leave.
     """
     ends = asking.ends
     at = rows.of(DELIVER, ACK_INVOKE, ACK_OK, NACK_INVOKE)
@@ -311,7 +326,9 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Asked, involved: Flags) -> Del
     lost &= (answered == NONE) | (answered > lives.sent[ids])
 
     def judged(possible: Numbers, alive: Numbers) -> _Verdicts:
-        """By the earliest at which each can have been sent, and the latest at which its session was certainly alive."""
+        """By the earliest at which each can have been sent, and the latest at which its session
+        was certainly alive.
+        """
         underway = (begun != NONE) & (possible < settled) & (alive < settled) & lost & ~taken
         twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
         twice &= again
@@ -340,10 +357,12 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Asked, involved: Flags) -> Del
 def _unflagged(
     rows: Rows, order: Numbers, by_message: Numbers, previous: Numbers, begun: Numbers, possible: Numbers
 ) -> Flags:
-    """Deliveries that lack a mark they must have had, if they are the second of their message or a later one.
+    """Deliveries that lack a mark they must have had, if they are the second of their message or a
+    later one.
 
-    What is read last may have been sent first: it can have been (``possible``) before the others were read, or has the delivery count 1. But only one
-    delivery of a message is the first, and a count that is not lower than another's says that it is not.
+    What is read last may have been sent first: it can have been (``possible``) before the others
+    were read, or has the delivery count 1. But only one delivery of a message is the first, and a
+    count that is not lower than another's says that it is not.
     """
     delivering = rows.kind[order] == DELIVER
     index, count = rows.index[order], rows.delivery_count[order]
@@ -363,7 +382,9 @@ def _unflagged(
 
 
 def _fell(rows: Rows, order: Numbers, possible: Numbers) -> Flags:
-    """Deliveries with a lower count than one before in their session, or than one that was read before they can have been sent."""
+    """Deliveries with a lower count than one before in their session, or than one that was read
+    before they can have been sent.
+    """
     delivering = rows.kind[order] == DELIVER
     index, count = rows.index[order], np.where(delivering, rows.delivery_count[order], NONE)
     if not (count != NONE).any():
@@ -383,7 +404,9 @@ def _fell(rows: Rows, order: Numbers, possible: Numbers) -> Flags:
 
 
 def _settled_twice(rows: Rows, order: Numbers, settling: Numbers) -> Flags:
-    """Deliveries of messages that two sessions settled, the later delivery of the two, where the second had its own before the first had settled."""
+    """Deliveries of messages that two sessions settled, the later delivery of the two, where the
+    second had its own before the first had settled.
+    """
     index, ids, session = rows.index[order], rows.id[order], rows.session[order]
     got = highest_before(segments(ids, session), np.where(rows.kind[order] == DELIVER, index, NONE))
     at = np.flatnonzero(settling != NONE)

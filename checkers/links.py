@@ -1,10 +1,13 @@
 """What one connection answered when: which refutes that a delivery was under way.
 
-What a client reads says when it was read, not when it was sent. But a broker that answers in order with its deliveries answers a question before
-whatever it sends later: a delivery that was read after an answer was sent after the question was asked. A session's own rows say which connection is
-meant; the column ``connection`` ties those of others to it. Where it is null, a session's own rows must do.
+What a client reads says when it was read, not when it was sent. But a broker that answers in order
+with its deliveries answers a question before whatever it sends later: a delivery that was read
+after an answer was sent after the question was asked. A session's own rows say which connection is
+meant; the column ``connection`` ties those of others to it. Where it is null, a session's own rows
+must do.
 
-Only a delivery that would be accused if it was no longer under way asks for this (``Wanted``), and only of the span in which an answer would refute it.
+Only a delivery that would be accused if it was no longer under way asks for this (``Wanted``), and
+only of the span in which an answer would refute it.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ _NO_ANSWER: Final = ("deliver", "connect")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Deliveries that may have been under way: of which session and connection, asked about since ``low``, read at ``high``."""
+    """Deliveries that may have been under way.
+
+    Of which session and connection, asked about since ``low``, read at ``high``.
+    """
 
     run: Numbers
     session: Numbers
@@ -35,7 +41,10 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Operations that were answered ``ok``: indexes of question and answer, and on which session and connection."""
+    """Operations that were answered ``ok``.
+
+    Indexes of question and answer, and on which session and connection.
+    """
 
     run: Numbers
     session: Numbers
@@ -101,7 +110,9 @@ def questions(rows: Rows, spans: Spans) -> Questions:
 
 
 def asked_at(rows: Rows, answers: Numbers) -> Numbers:
-    """The position of the invocation of each answered operation, by who asked what about which message; -1 where it is not among the rows."""
+    """The position of the invocation of each answered operation, by who asked what about which
+    message; -1 where it is not among the rows.
+    """
     about = np.zeros(rows.messages, dtype=bool)
     about[rows.id[answers]] = True
     invoked = (rows.type.codes == rows.type.code("invoke")) & (rows.process >= 0) & about[rows.id]
@@ -141,7 +152,10 @@ class _Latest:
         return cls(codes, (code << _BITS) | answered, latest)
 
     def before(self, run: Numbers, number: Numbers, index: Numbers) -> Numbers:
-        """Of each row the latest question whose answer lies before ``index``; ``NONE`` where there is none."""
+        """Of each row the latest question whose answer lies before ``index``.
+
+        ``NONE`` where there is none.
+        """
         if not len(self.place):
             return np.full(len(run), NONE, dtype=np.int64)
         code = self.codes.find("code", run, number)
@@ -160,7 +174,9 @@ class Links:
         self._connections = _Latest.of(some, some.connection)
 
     def before(self, run: Numbers, session: Numbers, connection: Numbers, index: Numbers) -> Numbers:
-        """The latest question on that connection, or in that session, that was answered before ``index``; ``NONE``: none."""
+        """The latest question on that connection, or in that session, that was answered before
+        ``index``; ``NONE``: none.
+        """
         return np.maximum(
             self._sessions.before(run, session, index), self._connections.before(run, connection, index)
         )
@@ -168,7 +184,10 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was gathered from all parts: until when each session was certainly alive (``proven``), and what had been answered when."""
+    """What was gathered from all parts.
+
+    Until when each session was certainly alive (``proven``), and what had been answered when.
+    """
 
     proven: Keyed
     links: Links

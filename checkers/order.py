@@ -2,13 +2,14 @@
 
 Why the *late* message is named and not the early one: of 1, 2, 3, 0 only 0 is out of place.
 
-Only a message whose send is certain can be late. One of unknown outcome may still be on its way, in the buffers of a connection that
-its client has given up, when the producer's next message goes over another: no broker can know their order. But it was stored by the time at which
-the process that took it was seen to be gone (``checkers.deaths``), and what was sent after that comes after it.
+Only a message whose send is certain can be late. One of unknown outcome may still be on its way, in
+the buffers of a connection that its client has given up, when the producer's next message goes over
+another: no broker can know their order. But it was stored by the time at which the process that
+took it was seen to be gone (``checkers.deaths``), and what was sent after that comes after it.
 
-A message is late if some message before it (by first delivery, in its group) should have come after it: for ``reordered`` one of
-its producer with a higher sequence, for ``reordered-realtime`` any whose send was invoked after its own was ok. Both are running
-maxima over one order, so O(n log n).
+A message is late if some message before it (by first delivery, in its group) should have come after
+it: for ``reordered`` one of its producer with a higher sequence, for ``reordered-realtime`` any
+whose send was invoked after its own was ok. Both are running maxima over one order, so O(n log n).
 """
 
 from __future__ import annotations

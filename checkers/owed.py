@@ -1,7 +1,7 @@
 """Which messages are owed at the end, and in nobody's hands: what a loss is made of.
 
-A message is owed from its certain send until an ack of it happened or may have. Most messages have one ack that was asked alone and did
-not fail; only those that have not are looked at row by row.
+A message is owed from its certain send until an ack of it happened or may have. Most messages have
+one ack that was asked alone and did not fail; only those that have not are looked at row by row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ from checkers.verdict import Promises
 
 @dataclass(frozen=True, slots=True)
 class Owed:
-    """``missing``: owed, and every delivery of it was given back. ``dead``: refused so often that the broker may have given it up."""
+    """``missing``: owed, and every delivery of it was given back.
+
+    ``dead``: refused so often that the broker may have given it up.
+    """
 
     missing: Flags
     dead: Flags
@@ -51,7 +54,10 @@ def owed(rows: Rows, ends: Ends, certain: Flags, promises: Promises) -> Owed:
 
 
 def _released(rows: Rows, ends: Ends, promises: Promises) -> Flags:
-    """More acks were asked than failed, or one was answered ``ok``; those in transactions count if a commit may have happened."""
+    """More acks were asked than failed, or one was answered ``ok``.
+
+    Those in transactions count if a commit may have happened.
+    """
     size = rows.messages
     consuming = promises.nack == "consume"
 

@@ -1,8 +1,10 @@
-"""All families of rules over one part of a history: what a task of Spark does, and how its answers become one.
+"""All families of rules over one part of a history.
 
-Rows are turned into columns once, messages into lives once, and every family reads those. A family that fails says so
-and spoils no other. What is asked travels to the task as data (``Question``); so do the families, so that a judge can ask some of
-them only.
+What a task of Spark does, and how its answers become one.
+
+Rows are turned into columns once, messages into lives once, and every family reads those. A family
+that fails says so and spoils no other. What is asked travels to the task as data (``Question``); so
+do the families, so that a judge can ask some of them only.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ from checkers.verdict import Promises
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What every part is asked: bounds, and what is known beforehand from the control rows. ``limit_s`` is what a family may take."""
+    """What every part is asked: bounds, and what is known beforehand from the control rows.
+
+    ``limit_s`` is what a family may take.
+    """
 
     ends: Ends
     examples: int
@@ -45,7 +50,9 @@ class Question:
     elsewhere: delivery.Elsewhere | None = None
     deaths: Deaths = field(default_factory=Deaths)
     look_step: int = 0
-    """Before the rules, look at the rows, of which one in so many is a knot (``checkers.breakage``); 0: they have been looked at."""
+    """Before the rules, look at the rows, of which one in so many is a knot
+    (``checkers.breakage``); 0: they have been looked at.
+    """
     look_keys: bool = False
     """Parts have to hold whole groups."""
     look_lacking: frozenset[str] = frozenset()
@@ -61,7 +68,10 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """The messages and deliveries of whole groups; ``marks`` and ``stray`` of each slice, where the family "delivery" is asked."""
+    """The messages and deliveries of whole groups.
+
+    ``marks`` and ``stray`` of each slice, where the family "delivery" is asked.
+    """
 
     lives: Lives
     deliveries: Deliveries
@@ -71,7 +81,11 @@ class Messages:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What the family "delivery" found; of each group that lost a message the first and last send that got somewhere; and what must be asked for elsewhere."""
+    """What the family "delivery" found.
+
+    Of each group that lost a message the first and last send that got somewhere; and what must be
+    asked for elsewhere.
+    """
 
     found: Mapping[int, Mapping[str, Found]]
     kept: Mapping[Place, tuple[int, int]]
@@ -80,7 +94,10 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the family "sessions" found; ``open``: holds may conflict, or what was excused may be refuted, which only proofs from all parts can decide.
+    """What the family "sessions" found.
+
+    ``open``: holds may conflict, or what was excused may be refuted, which only proofs from all
+    parts can decide.
 
     ``wanted`` are the deliveries that were excused.
     """
@@ -108,7 +125,9 @@ def _delivery(messages: Messages, question: Question) -> Delivered:
 
 
 def _kept(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:
-    """Of each group that lost one, the first and last send of those that are not lost but got somewhere."""
+    """Of each group that lost one, the first and last send of those that are not lost but got
+    somewhere.
+    """
     lives = messages.lives
     somewhere = (lives.sent != NONE) & ((lives.delivered != NONE) | lives.stored)
     somewhere[lost] = False
@@ -158,7 +177,9 @@ ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of one part: what each family gave, once for each slice, and in one sentence why one failed."""
+    """Of one part: what each family gave, once for each slice, and in one sentence why one
+    failed.
+    """
 
     given: Mapping[str, list[Any]]
     failed: Mapping[str, str]
@@ -210,7 +231,10 @@ def answer(
 
 
 def _tables(part: Part, columns: Sequence[str], given: dict[str, list[Any]]) -> Iterator[pa.Table]:
-    """The slices of a part; one that cannot be read ends them and is told as what the part is like."""
+    """The slices of a part.
+
+    One that cannot be read ends them and is told as what the part is like.
+    """
     try:
         yield from part.slices(columns)
     except HistoryError as error:
@@ -223,7 +247,10 @@ class _TooLongError(Exception):
 
 @contextlib.contextmanager
 def _limited(seconds: float) -> Iterator[None]:
-    """End the body by ``_TooLongError`` after so many seconds. Only in a task's own process: elsewhere the judge's deadline must do."""
+    """End the body by ``_TooLongError`` after so many seconds.
+
+    Only in a task's own process: elsewhere the judge's deadline must do.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -266,7 +293,9 @@ def sends(part: Part, stray: delivery.Stray) -> delivery.Stray:
 
 
 def conflicts(part: Part, question: Question, known: links.Known) -> Mapping[int, Mapping[str, Found]]:
-    """All that concerns sessions, now that it is known how long each certainly lived and what had been answered when."""
+    """All that concerns sessions, now that it is known how long each certainly lived and what
+    had been answered when.
+    """
     places = Places()
     lives: list[Lives] = []
     deliveries: list[Deliveries] = []
@@ -288,7 +317,10 @@ def conflicts(part: Part, question: Question, known: links.Known) -> Mapping[int
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one part knows of windows of unavailability: of those that may be, slice by slice; and those of its groups."""
+    """What one part knows of windows of unavailability: of those that may be, slice by slice.
+
+    And those of its groups.
+    """
 
     of_gaps: Sequence[Mapping[int, availability.Asked]]
     of_groups: Sequence[availability.Pause]

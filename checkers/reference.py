@@ -1,8 +1,10 @@
-"""The second implementation: the definitions written down as loops, no Spark, quadratic where that is clearer.
+"""The second implementation.
 
-Why: it is the other side of the differential test, it judges the small histories of search and shrinking, and it proves every
-witness (checking only the witness' rows must find the anomaly again). Nothing here shares code with the rules on Spark
-except the names of the columns.
+The definitions written down as loops, no Spark, quadratic where that is clearer.
+
+Why: it is the other side of the differential test, it judges the small histories of search and
+shrinking, and it proves every witness (checking only the witness' rows must find the anomaly
+again). Nothing here shares code with the rules on Spark except the names of the columns.
 
 Rows are mappings from column to value; a missing column is null. Order is by ``index``.
 """
@@ -28,7 +30,8 @@ Key = tuple[str | None, str | None, int | None]
 def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Instance]:
     """Every instance of every anomaly in the rows, whatever the guarantee; sorted.
 
-    ``lost`` and ``stuck`` only if the rows say that everything was drained and every store looked into.
+    ``lost`` and ``stuck`` only if the rows say that everything was drained and every store looked
+    into.
     """
     history = History(sorted(rows, key=lambda row: row["index"]))
     options = options or CheckOptions()
@@ -76,7 +79,9 @@ class History:
         return _all(self)
 
     def looked_everywhere(self) -> bool:
-        """The drain ended (the browse began), the history ended, and no broker's stores stayed closed."""
+        """The drain ended (the browse began), the history ended, and no broker's stores stayed
+        closed.
+        """
         phases = {r.get("value") for r in self.rows if r["f"] == "phase"}
         closed = any(
             r["f"] == "browse"
@@ -113,7 +118,11 @@ class History:
         return max(answers, default=None)
 
     def possible(self, d: Row, options: CheckOptions) -> int | None:
-        """The index after which a delivery was certainly sent: its session was asked for, or something on its connection that was answered before it was read."""
+        """The index after which a delivery was certainly sent.
+
+        Its session was asked for, or something on its connection that was answered before it was
+        read.
+        """
         known = [self.session_begin(d["session"])]
         if options.broker.answers_in_order:
             ours = [*self._answered["session", d["session"]]]
@@ -139,7 +148,10 @@ class History:
         )
 
     def proven(self, session: int) -> int:
-        """Up to which index the broker certainly had this session: the latest question in it that was answered, or send of what it got."""
+        """Up to which index the broker certainly had this session.
+
+        The latest question in it that was answered, or send of what it got.
+        """
         if session not in self._proven:
             self._proven[session] = self._prove(session)
         return self._proven[session]
@@ -172,7 +184,10 @@ _DATA = ("send", "ack", "nack", "deliver", "browse")
 
 
 def _answered(rows: Sequence[Row]) -> Iterator[tuple[Row, Row]]:
-    """Every operation of a client that was answered ``ok``, as question and answer. A login has no connection to be asked on, a delivery no question."""
+    """Every operation of a client that was answered ``ok``, as question and answer.
+
+    A login has no connection to be asked on, a delivery no question.
+    """
     latest: dict[tuple[Any, ...], Row] = {}
     for r in rows:
         what = (r["process"], r["f"], r.get("queue"), r.get("group"), r.get("message"))
@@ -237,7 +252,8 @@ def _order(history: History) -> Iterator[Instance]:
         if m.group is not None and m.sends and m.deliveries:
             groups[m.queue, m.group].append(m)
     for messages in groups.values():
-        # In order of first deliveries: what was delivered before is known by the latest of its sends and sequences.
+        # In order of first deliveries: what was delivered before is known by the latest of its
+        # sends and sequences.
         latest_send = -1
         sequences: dict[int | None, int] = {}
         for late in sorted(messages, key=lambda m: int(m.deliveries[0]["index"])):
@@ -254,7 +270,9 @@ def _order(history: History) -> Iterator[Instance]:
 
 
 class Hold:
-    """One delivery and the indexes [begin, end) over which its session certainly held it; empty if end <= begin."""
+    """One delivery and the indexes [begin, end) over which its session certainly held it; empty
+    if end <= begin.
+    """
 
     def __init__(self, history: History, delivery: Row) -> None:
         self.delivery = delivery
@@ -337,11 +355,13 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
 def _may_have_been_under_way(
     history: History, rows: list[Row], d: Row, settled: int, options: CheckOptions
 ) -> bool:
-    """Whether it may have been sent before an ack was certain (docs/decisions/0009), and nothing refutes that (docs/decisions/0020).
+    """Whether it may have been sent before an ack was certain (docs/decisions/0009), and nothing
+    refutes that (docs/decisions/0020).
 
-    Its session was there before, the client found its connection dead afterwards (or had asked to leave before it read this). No: if something that was
-    answered before on its connection was asked after the ack was certain, if the session was alive after that, if it had left for certain before the
-    message was sent, or if the broker took an ack of it there.
+    Its session was there before, the client found its connection dead afterwards (or had asked to
+    leave before it read this). No: if something that was answered before on its connection was
+    asked after the ack was certain, if the session was alive after that, if it had left for certain
+    before the message was sent, or if the broker took an ack of it there.
     """
     session = d["session"]
     begun, over, left = history.session_begin(session), history.session_end(session), history.left(session)
@@ -391,7 +411,10 @@ def _is_duplicate(
 
 
 def _backwards(queue: str | None, group: str, deliveries: list[Row]) -> Iterator[Instance]:
-    """A delivery in a session after one of the same producer with a higher sequence; each message once a session, each named once."""
+    """A delivery in a session after one of the same producer with a higher sequence.
+
+    Each message once a session, each named once.
+    """
     firsts: list[Row] = []
     seen: set[tuple[int, int]] = set()
     for d in deliveries:

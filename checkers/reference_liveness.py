@@ -1,4 +1,7 @@
-"""Unavailable, starved and not-recovered straight from their definitions; see ``checkers.reference``."""
+"""Unavailable, starved and not-recovered straight from their definitions.
+
+See ``checkers.reference``.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ _OPERATIONS = ("send", "ack", "nack")
 
 @dataclass(frozen=True, slots=True)
 class Unavailability:
-    """A window in which nothing of ``key`` succeeded: the row of the question that began it, and its begin and end (ns)."""
+    """A window in which nothing of ``key`` succeeded.
+
+    The row of the question that began it, and its begin and end (ns).
+    """
 
     key: str
     index: int
@@ -31,7 +37,10 @@ class Unavailability:
 
 @dataclass(frozen=True, slots=True)
 class Hunger:
-    """A session held nothing and got nothing, and a message waited for it: since row ``ok`` until row ``index``, that is from ``begin`` to ``end`` (ns)."""
+    """A session held nothing and got nothing, and a message waited for it.
+
+    Since row ``ok`` until row ``index``, that is from ``begin`` to ``end`` (ns).
+    """
 
     session: int
     message: Message
@@ -64,9 +73,12 @@ def _keys(r: Row) -> Iterator[str]:
 
 
 def unavailabilities(rows: Sequence[Row], options: CheckOptions) -> Iterator[Unavailability]:
-    """From the first question after an ``ok`` to the last completion before the next that is not: longer than the bound, and three questions at least.
+    """From the first question after an ``ok`` to the last completion before the next that is not.
 
-    For a broker the questions are the completions that name it and are not ``ok``: an invocation does not know its broker.
+    Longer than the bound, and three questions at least.
+
+    For a broker the questions are the completions that name it and are not ``ok``: an invocation
+    does not know its broker.
     """
     bound_ns = int(options.unavailable_bound_s * 1e9)
     by_key: dict[str, list[Row]] = defaultdict(list)
@@ -102,7 +114,9 @@ def _window(key: str, rows: Sequence[Row], bound_ns: int) -> Unavailability | No
 
 
 def hungers(history: History, options: CheckOptions) -> Iterator[Hunger]:
-    """Each time for longer than the bound between two rows of a session that held nothing, while a message in its reach waited."""
+    """Each time for longer than the bound between two rows of a session that held nothing, while
+    a message in its reach waited.
+    """
     bound_ns = int(options.unavailable_bound_s * 1e9)
     by_session: dict[int, list[Row]] = defaultdict(list)
     for r in history.rows:

@@ -1,7 +1,10 @@
-"""The second implementation of what became of each message, and of what was delivered again: the definitions as loops.
+"""The second implementation of what became of each message, and of what was delivered again.
 
-Sees the rows of one message at a time, and of the whole history only what the definitions ask for: where an id was sent, how sessions and
-transactions ended, who holds which store and how often it was read. Nothing here shares code with the rules on columns.
+The definitions as loops.
+
+Sees the rows of one message at a time, and of the whole history only what the definitions ask for:
+where an id was sent, how sessions and transactions ended, who holds which store and how often it
+was read. Nothing here shares code with the rules on columns.
 """
 
 from __future__ import annotations
@@ -60,7 +63,8 @@ def _unreadable_in_store(r: Row) -> bool:
     return _is(r, "browse", "ok") and r.get("digest") is not None
 
 
-# ------------------------------------------------------------------------------------------ what nobody sent, or not so
+# ------------------------------------------------------------------------------------------ what
+# nobody sent, or not so
 
 
 def first_sends(messages: Iterable[Message]) -> dict[int, int]:
@@ -73,7 +77,9 @@ def first_sends(messages: Iterable[Message]) -> dict[int, int]:
 
 
 def misplaced(m: Message, sent: Mapping[int, int]) -> int | None:
-    """The first row that shows it in a queue and group to which it had not been sent, though it had been to another."""
+    """The first row that shows it in a queue and group to which it had not been sent, though it
+    had been to another.
+    """
     shown, here = _first(m.shown), _first(m.sends)
     if shown is None or (here is not None and here < shown):
         return None
@@ -81,7 +87,10 @@ def misplaced(m: Message, sent: Mapping[int, int]) -> int | None:
 
 
 def _phantom(m: Message, sent: Mapping[int, int], options: CheckOptions) -> int | None:
-    """Delivered, stored or acknowledged before any send of it was invoked; or acknowledged in a session that never got it."""
+    """Delivered, stored or acknowledged before any send of it was invoked.
+
+    Or acknowledged in a session that never got it.
+    """
     acks = [r for r in m.rows if _is(r, "ack", "ok")]
     wrong = [r["index"] for r in (*m.shown, *acks) if sent.get(m.id, r["index"]) >= r["index"]]
     if options.broker.refuses_stale_acks:
@@ -114,7 +123,8 @@ def _read_uncommitted(history: History, m: Message) -> int | None:
     return first if asked is None or first < asked else None
 
 
-# ------------------------------------------------------------------------------------------------- what is in a store
+# -------------------------------------------------------------------------------------------------
+# what is in a store
 
 
 class Stores:
@@ -130,7 +140,9 @@ class Stores:
                 self._owner[r.get("broker")] = r["node_id"]
 
     def copies(self, stored: Iterable[Row], back: int) -> dict[str | None, int]:
-        """Of each owner how many copies it had at the last reading (``back`` 1) or the one before (2): of its brokers, the highest."""
+        """Of each owner how many copies it had at the last reading (``back`` 1) or the one
+        before (2): of its brokers, the highest.
+        """
         counts: Counter[str | None] = Counter()
         for r in stored:
             ends = self._read[r.get("broker")]
@@ -159,7 +171,10 @@ def _resurrected(history: History, m: Message, stores: Stores, options: CheckOpt
 
 
 def settlements(history: History, m: Message) -> Iterator[tuple[int, Row]]:
-    """Acks that were answered ``ok``, each with the index from which it was certain: in a transaction, its commit's ``ok``."""
+    """Acks that were answered ``ok``, each with the index from which it was certain.
+
+    In a transaction, its commit's ``ok``.
+    """
     for r in m.rows:
         if _is(r, "ack", "ok") and r.get("session") is not None:
             transaction = r.get("transaction")
@@ -168,7 +183,8 @@ def settlements(history: History, m: Message) -> Iterator[tuple[int, Row]]:
                 yield at, r
 
 
-# ---------------------------------------------------------------------------------------------------- what is left over
+# ----------------------------------------------------------------------------------------------------
+# what is left over
 
 
 def _left_over(history: History, m: Message, options: CheckOptions) -> Iterator[Instance]:
@@ -191,7 +207,11 @@ def _releasing(options: CheckOptions) -> tuple[str, ...]:
 
 
 def _released(history: History, m: Message, options: CheckOptions) -> bool:
-    """An ack of it happened, or may have: it was asked and not answered ``fail``, nor was its transaction rolled back or left without a commit."""
+    """An ack of it happened, or may have.
+
+    It was asked and not answered ``fail``, nor was its transaction rolled back or left without a
+    commit.
+    """
     asked = failed = 0
     for r in m.rows:
         transaction = r.get("transaction")
@@ -238,7 +258,10 @@ def _given_back(history: History, m: Message, d: Row, options: CheckOptions) -> 
 
 
 def session_over(history: History, session: int) -> int | None:
-    """From which row on nothing may be delivered in it: its unsubscribe was answered, or its connection had ended."""
+    """From which row on nothing may be delivered in it.
+
+    Its unsubscribe was answered, or its connection had ended.
+    """
     rows = history.of_session(session)
     gone = [r["index"] for r in rows if r["f"] == "disconnect"][:1]
     asked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
@@ -264,7 +287,8 @@ def _may_be_dead(history: History, m: Message, options: CheckOptions) -> bool:
     return 0 <= options.broker.delivery_attempts <= nacks + acks
 
 
-# -------------------------------------------------------------------------------------------------- what came again
+# --------------------------------------------------------------------------------------------------
+# what came again
 
 
 def again(history: History, messages: Iterable[Message], options: CheckOptions) -> Iterator[Instance]:
@@ -295,13 +319,19 @@ def _is_late(history: History, d: Row) -> bool:
 
 
 def _certainly_before(history: History, e: Row, d: Row, options: CheckOptions) -> bool:
-    """Whether the broker sent ``e``, which was read first, before ``d``: in one session, or before the other can have been sent."""
+    """Whether the broker sent ``e``, which was read first, before ``d``.
+
+    In one session, or before the other can have been sent.
+    """
     possible = history.possible(d, options)
     return bool(e["session"] == d["session"] or (possible is not None and possible > e["index"]))
 
 
 def unflagged(history: History, earlier: Sequence[Row], d: Row, options: CheckOptions) -> bool:
-    """Whether ``d``, read after ``earlier``, lacks a mark that it must have had: what is read last may have been sent first, but only one delivery is the first."""
+    """Whether ``d``, read after ``earlier``, lacks a mark that it must have had.
+
+    What is read last may have been sent first, but only one delivery is the first.
+    """
     return d.get("redelivered") is False and any(
         e.get("redelivered") is False or not _may_have_been_sent_before(history, d, e, options)
         for e in earlier
@@ -320,7 +350,9 @@ def _may_have_been_sent_before(history: History, d: Row, e: Row, options: CheckO
 
 
 def settled_twice(history: History, m: Message) -> set[int]:
-    """Deliveries whose message two sessions settled, the second of which had it before the first had done so."""
+    """Deliveries whose message two sessions settled, the second of which had it before the first
+    had done so.
+    """
     first: dict[int, tuple[int, int]] = {}
     for at, r in settlements(history, m):
         pair = (at, r["index"])
@@ -334,11 +366,15 @@ def settled_twice(history: History, m: Message) -> set[int]:
     return {max(got, found[0][2]) for _, _, got in found[1:] if got < found[0][0]}
 
 
-# ------------------------------------------------------------------------------------------- what must have been stored
+# ------------------------------------------------------------------------------------------- what
+# must have been stored
 
 
 def sealed(history: History, m: Message) -> int | None:
-    """Of a message of unknown outcome the row since when it must have been stored: the process that took its only send was seen to be gone."""
+    """Of a message of unknown outcome the row since when it must have been stored.
+
+    The process that took its only send was seen to be gone.
+    """
     ends = [r for r in m.rows if r["f"] == "send" and r["type"] in ("ok", "fail")]
     taken = [r.get("broker") for r in m.rows if _is(r, "send", "info")]
     if ends or not taken or taken[0] is None or len(m.sends) != 1 or m.transaction is not None:
@@ -353,7 +389,10 @@ def sealed(history: History, m: Message) -> int | None:
 
 
 def of_one_node(history: History, one: str, other: str) -> bool:
-    """Whether nothing has to be forwarded from one broker to the other: they are the same, or told one node ID last."""
+    """Whether nothing has to be forwarded from one broker to the other.
+
+    They are the same, or told one node ID last.
+    """
     return one == other or _node_id(history, one) == _node_id(history, other) is not None
 
 
@@ -368,7 +407,9 @@ def _node_id(history: History, broker: str) -> str | None:
 
 
 def _saw_gone(r: Row, broker: str) -> bool:
-    """Whether that row of the monitor, the harness or the nemesis saw that broker's process gone."""
+    """Whether that row of the monitor, the harness or the nemesis saw that broker's process
+    gone.
+    """
     if r["process"] == NEMESIS:
         value = json.loads(r.get("value") or "{}")
         return r["type"] != "invoke" and (value.get("observed") or {}).get(broker) == "gone"

@@ -1,4 +1,7 @@
-"""Split-brain, double-takeover, zombie and diverged straight from their definitions; see ``checkers.reference``."""
+"""Split-brain, double-takeover, zombie and diverged straight from their definitions.
+
+See ``checkers.reference``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """A broker was live under a node ID, certainly from ``begin`` to ``end`` (ns); None: to the end of the history."""
+    """A broker was live under a node ID, certainly from ``begin`` to ``end`` (ns).
+
+    None: to the end of the history.
+    """
 
     broker: str
     node_id: str
@@ -65,7 +71,9 @@ def split_brains(rows: Sequence[Row]) -> Iterator[Instance]:
 
 
 def _doubts(rows: Sequence[Row], broker: str) -> Iterator[tuple[int, int]]:
-    """When a broker that was last seen as something other than live was not looked at, and then was something else: it may have been live meanwhile."""
+    """When a broker that was last seen as something other than live was not looked at, and then
+    was something else: it may have been live meanwhile.
+    """
     seen = [r for r in rows if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == broker]
     for before, after in itertools.pairwise(seen):
         if before["role"] != "live":
@@ -98,7 +106,9 @@ def _still_live(rows: Sequence[Row], taker: Row, moment: int) -> bool:
 
 
 def double_takeovers(rows: Sequence[Row]) -> Iterator[Instance]:
-    """Two brokers, one node's data, and one number, or the first taker certainly live when the second certainly was."""
+    """Two brokers, one node's data, and one number, or the first taker certainly live when the
+    second certainly was.
+    """
     for early, late in itertools.combinations(takeovers(rows), 2):
         if early["node_id"] != late["node_id"] or early["broker"] == late["broker"]:
             continue
@@ -111,7 +121,9 @@ def double_takeovers(rows: Sequence[Row]) -> Iterator[Instance]:
 
 
 def divergences(rows: Sequence[Row]) -> Iterator[Instance]:
-    """Two live brokers that gave different answers about one thing, each more than once and at one time."""
+    """Two live brokers that gave different answers about one thing, each more than once and at
+    one time.
+    """
     views = [
         (json.loads(r["value"]), r)
         for r in rows
@@ -137,7 +149,9 @@ def _what(r: Row) -> tuple[Any, ...]:
 
 
 def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
-    """An operation answered ``ok`` by a broker, invoked after it was certainly replaced: another was live, or had taken it over.
+    """An operation answered ``ok`` by a broker, invoked after it was certainly replaced.
+
+    Another was live, or had taken it over.
 
     Or a message delivered by it whose send was invoked only then.
     """
@@ -194,7 +208,9 @@ def _beside(rows: Sequence[Row], all_reigns: Sequence[Reign], node_id: str, aske
 
 
 def _never_live(roles: Sequence[Row], all_reigns: Sequence[Reign], asked: Row, r: Row) -> Iterator[str]:
-    """Under which node ID it was, but not live, from the question to the answer, if it had never been live before."""
+    """Under which node ID it was, but not live, from the question to the answer, if it had never
+    been live before.
+    """
     own = [reign for reign in all_reigns if reign.broker == r["broker"]]
     if own and r["time"] >= own[0].since:
         return
@@ -215,9 +231,11 @@ def _never_live(roles: Sequence[Row], all_reigns: Sequence[Reign], asked: Row, r
 def _fenced(
     rows: Sequence[Row], all_reigns: Sequence[Reign], taken: Sequence[Row], asked: Row, r: Row
 ) -> bool:
-    """Whether a takeover with a higher number than its own was certain before it was asked, in a life that it was still in.
+    """Whether a takeover with a higher number than its own was certain before it was asked, in a
+    life that it was still in.
 
-    Asked to store something; of a delivery, before the message was sent. It cannot have begun a later life before it answered.
+    Asked to store something; of a delivery, before the message was sent. It cannot have begun a
+    later life before it answered.
     """
     if r["f"] not in ("send", "ack", "commit", "deliver") or (
         r["f"] != "commit" and r.get("transaction") is not None

@@ -1,10 +1,11 @@
 """Who ruled when: split-brain and zombie.
 
-Role rows are few (a monitor writes one a change) and are laid out as intervals here; what clients were answered in those intervals is
-looked up in every part, only where two brokers shared a node ID.
+Role rows are few (a monitor writes one a change) and are laid out as intervals here; what clients
+were answered in those intervals is looked up in every part, only where two brokers shared a node
+ID.
 
-A reign is certain from ``time_high`` of its ``live`` row to ``time_low`` of the broker's next row of whatever role
-("unreachable" too: from there nothing is claimed), or to the end of the history.
+A reign is certain from ``time_high`` of its ``live`` row to ``time_low`` of the broker's next row
+of whatever role ("unreachable" too: from there nothing is claimed), or to the end of the history.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ ANSWERS_KEPT: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """Nanoseconds; ``index`` is the row's, ``since`` the earliest moment at which the reign can have begun, ``life`` its number (None: not told)."""
+    """Nanoseconds; ``index`` is the row's, ``since`` the earliest moment at which the reign can
+    have begun, ``life`` its number (None: not told).
+    """
 
     broker: str
     node_id: str
@@ -61,10 +64,13 @@ class Overlap(NamedTuple):
 
 
 class Window(NamedTuple):
-    """When a broker must not answer (or, in an overlap, must not answer beside the other): asked after ``begin``, answered before ``end``.
+    """When a broker must not answer (or, in an overlap, must not answer beside the other).
 
-    ``only`` names the one operation that counts; None: all but deliveries and logins, which promise nothing. ``own`` and ``by`` are the rows that
-    prove it of a fallen broker: the one that saw it live, and the one that saw who was in its place.
+    Asked after ``begin``, answered before ``end``.
+
+    ``only`` names the one operation that counts; None: all but deliveries and logins, which promise
+    nothing. ``own`` and ``by`` are the rows that prove it of a fallen broker: the one that saw it
+    live, and the one that saw who was in its place.
     """
 
     run: int
@@ -76,7 +82,10 @@ class Window(NamedTuple):
     own: int = -1
     by: int = -1
     stored: bool = False
-    """Only what has to be stored counts: sends, acks, commits, and deliveries (of what was sent after the broker's end)."""
+    """Only what has to be stored counts.
+
+    Sends, acks, commits, and deliveries (of what was sent after the broker's end).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +145,12 @@ def overlaps(found: Sequence[Reign]) -> list[Overlap]:
 
 
 def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
-    """By broker, in which spans [low, high] it may have been live without being seen: it was not live before, and was asked again only then.
+    """By broker, in which spans [low, high] it may have been live without being seen.
 
-    A live one that becomes something else is seen to: its reign is known, and what it answers until it is seen to have ended counts.
+    It was not live before, and was asked again only then.
+
+    A live one that becomes something else is seen to: its reign is known, and what it answers until
+    it is seen to have ended counts.
     """
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
     latest: dict[str, str] = {}
@@ -151,9 +163,11 @@ def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
 
 
 class Fall(NamedTuple):
-    """A broker that was live (row ``own``), was certainly replaced (row ``by``) before ``begin``, and cannot have been live again until ``end`` (ns).
+    """A broker that was live (row ``own``), was certainly replaced (row ``by``) before ``begin``,
+    and cannot have been live again until ``end`` (ns).
 
-    Or one that was never live (row ``own`` says whose backup it was) beside one that certainly was (row ``by``) from ``begin`` to ``end``.
+    Or one that was never live (row ``own`` says whose backup it was) beside one that certainly was
+    (row ``by``) from ``begin`` to ``end``.
     """
 
     broker: str
@@ -171,13 +185,15 @@ def fallen(
 ) -> list[Fall]:
     """When which broker was certainly replaced, and by what that is known.
 
-    Another was live in its place: under the node ID that it had last. A broker that lost its data and began anew is another node, and owes the old one nothing.
-    Nor does one that may have been live once more, for less time than lay between two looks at it; but it cannot have been while another certainly was
-    live under that node ID.
+    Another was live in its place: under the node ID that it had last. A broker that lost its data
+    and began anew is another node, and owes the old one nothing. Nor does one that may have been
+    live once more, for less time than lay between two looks at it; but it cannot have been while
+    another certainly was live under that node ID.
 
-    Or another had completed a takeover of that node under a higher number than its own life's: whatever node ID the taker is live with, and whichever row
-    came first. Then it is the store that has fenced it, which an administrator may make it do in the middle of a life: nothing that has to be stored can
-    be promised any more, and what needs no store is nobody's loss.
+    Or another had completed a takeover of that node under a higher number than its own life's:
+    whatever node ID the taker is live with, and whichever row came first. Then it is the store that
+    has fenced it, which an administrator may make it do in the middle of a life: nothing that has
+    to be stored can be promised any more, and what needs no store is nobody's loss.
     """
     by_node: dict[str, list[Reign]] = defaultdict(list)
     back: dict[int, Reign] = {}
@@ -221,7 +237,9 @@ def fallen(
 
 
 def never_live(roles: Sequence[Row], found: Sequence[Reign]) -> list[Fall]:
-    """When which broker that had not been live yet was certainly beside a live one of its node ID."""
+    """When which broker that had not been live yet was certainly beside a live one of its node
+    ID.
+    """
     earliest: dict[str, int] = {}
     for reign in found:
         earliest.setdefault(reign.broker, reign.since)
@@ -264,14 +282,18 @@ class _Beside:
         }
 
     def within(self, node_id: str, broker: str, begin: int, end: int) -> Iterator[Reign]:
-        """The reigns of others under that node ID that may have a moment in common with this span, and perhaps some around them."""
+        """The reigns of others under that node ID that may have a moment in common with this
+        span, and perhaps some around them.
+        """
         for other, some in self._reigns.get(node_id, {}).items():
             if other != broker:
                 yield from some[self._spans[node_id, other].about(begin, end)]
 
 
 class _Spans:
-    """Spans of one broker in the order they were seen, to be found by time without looking at all."""
+    """Spans of one broker in the order they were seen, to be found by time without looking at
+    all.
+    """
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         self._spans = spans
@@ -279,7 +301,9 @@ class _Spans:
         self._begins = list(itertools.accumulate((low for low, _ in reversed(spans)), min))[::-1]
 
     def about(self, begin: int, end: int) -> slice:
-        """Where all lie that may have a moment in common with this span, and some others around them."""
+        """Where all lie that may have a moment in common with this span, and some others around
+        them.
+        """
         return slice(bisect_right(self._ended, begin), bisect_left(self._begins, end))
 
     def within(self, begin: int, end: int) -> Sequence[tuple[int, int]]:
@@ -288,9 +312,11 @@ class _Spans:
 
 
 def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
-    """(run, window id) -> what was asked and answered ``ok`` within the window by its broker, in these rows.
+    """(run, window id) -> what was asked and answered ``ok`` within the window by its broker, in
+    these rows.
 
-    The answers of each broker are laid in order of time once, so that a window is a slice of them, however many windows there are.
+    The answers of each broker are laid in order of time once, so that a window is a slice of them,
+    however many windows there are.
     """
     found: Answered = {}
     if not windows or not len(rows.index):
@@ -334,7 +360,9 @@ def _sent_at(rows: Rows) -> Numbers:
 
 
 def _slices(rows: Rows, at: Numbers, windows: Sequence[Window]) -> Iterator[tuple[Window, Numbers]]:
-    """Of each window the positions, among those given, of the rows of its run and broker within it, in order; none for those without any."""
+    """Of each window the positions, among those given, of the rows of its run and broker within
+    it, in order; none for those without any.
+    """
     by_broker: dict[tuple[int, str], list[Window]] = defaultdict(list)
     for window in windows:
         by_broker[window.run, window.broker].append(window)
@@ -356,7 +384,8 @@ def _slices(rows: Rows, at: Numbers, windows: Sequence[Window]) -> Iterator[tupl
 
 
 def _stored(rows: Rows, at: Numbers) -> Flags:
-    """Which of these operations a broker answers only when they are stored, or delivers from its store.
+    """Which of these operations a broker answers only when they are stored, or delivers from its
+    store.
 
     What is in a transaction is stored with its commit.
     """

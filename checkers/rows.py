@@ -1,11 +1,16 @@
-"""The rows that carry messages as numpy columns: what every rule about messages, groups and sessions reads.
+"""The rows that carry messages as numpy columns.
 
-Why columns in Python and not expressions in Spark: a rule is a handful of passes over fixed-width numbers, and numpy does a pass over
-half a million rows in a millisecond or two. The same rules as Spark SQL (hash aggregation by text keys, two window sorts) judged
-a tenth as many events a second on the same cores, and their plans took seconds to build for a history of a minute
-(docs/decisions/0008). Spark still decides what is judged where, and moves rows where their files do not lie right.
+What every rule about messages, groups and sessions reads.
 
-Null is ``NONE`` in every number, and a code of its own (-1) in texts. Rows are in order of ``index``.
+Why columns in Python and not expressions in Spark: a rule is a handful of passes over fixed-width
+numbers, and numpy does a pass over half a million rows in a millisecond or two. The same rules as
+Spark SQL (hash aggregation by text keys, two window sorts) judged a tenth as many events a second
+on the same cores, and their plans took seconds to build for a history of a minute
+(docs/decisions/0008). Spark still decides what is judged where, and moves rows where their files do
+not lie right.
+
+Null is ``NONE`` in every number, and a code of its own (-1) in texts. Rows are in order of
+``index``.
 """
 
 from __future__ import annotations
@@ -24,7 +29,9 @@ Flags = npt.NDArray[np.bool_]
 
 NONE: Final = np.iinfo(np.int64).min
 FOREVER: Final = 2**32 - 1
-"""Above every index: an index must stay below 2^32, so that two of them and a session fit into one number."""
+"""Above every index: an index must stay below 2^32, so that two of them and a session fit into
+one number.
+"""
 
 (
     SEND_INVOKE, SEND_OK, SEND_FAIL, DELIVER, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE, NACK_OK, NACK_FAIL, SEND_INFO, BROWSE,
@@ -94,7 +101,10 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Numbers as they lie in Arrow's memory; only the rows that somebody asks for are widened and get their ``NONE``."""
+    """Numbers as they lie in Arrow's memory.
+
+    Only the rows that somebody asks for are widened and get their ``NONE``.
+    """
 
     values: npt.NDArray[Any]
     valid: Flags | None
@@ -114,9 +124,13 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of whole messages. ``kind`` is operation and type as one small number, 0 for rows that no rule about messages reads.
+    """Rows of whole messages.
 
-    ``id`` numbers the messages (a place and a message id, null included) densely from 0; ``first_row`` has one row of each.
+    ``kind`` is operation and type as one small number, 0 for rows that no rule about messages
+    reads.
+
+    ``id`` numbers the messages (a place and a message id, null included) densely from 0;
+    ``first_row`` has one row of each.
     """
 
     index: Numbers

@@ -1,8 +1,11 @@
-"""Running extremes within segments: what came before (or comes after) a row, in the same group, message or session.
+"""Running extremes within segments.
 
-Why here: order and session rules are all of the form "the highest of what came earlier". numpy's running maximum knows no
-segments, so the segment's number is put above the value in one 64-bit number: values must lie in [0, 2^32), segments be numbered
-in the order they lie. Both running maxima give ``NONE`` where nothing came before.
+What came before (or comes after) a row, in the same group, message or session.
+
+Why here: order and session rules are all of the form "the highest of what came earlier". numpy's
+running maximum knows no segments, so the segment's number is put above the value in one 64-bit
+number: values must lie in [0, 2^32), segments be numbered in the order they lie. Both running
+maxima give ``NONE`` where nothing came before.
 """
 
 from __future__ import annotations
@@ -59,9 +62,12 @@ def lowest_after(segment: Numbers, values: Numbers) -> Numbers:
 def highest_and_whose(
     segment: Numbers, values: Numbers, owner: Numbers, at: Numbers
 ) -> tuple[Numbers, Numbers]:
-    """Of the rows of a segment up to and with position ``at`` the highest value, and whose it is: of equal values, the first one's.
+    """Of the rows of a segment up to and with position ``at`` the highest value, and whose it is.
 
-    ``at`` has one position for each row, -1 or one of another segment where no row counts; there both are ``NONE``.
+    Of equal values, the first one's.
+
+    ``at`` has one position for each row, -1 or one of another segment where no row counts; there
+    both are ``NONE``.
     """
     size = len(values)
     if not size:

@@ -1,11 +1,15 @@
-"""Many small histories judged at once: a data set of files, each with one whole run, told apart by a column ``run``.
+"""Many small histories judged at once.
 
-Why: a thousand simulated runs are a thousand questions of a second each, if every one of them starts a job and is planned for itself; as one
-data set they are one question. A run lies whole in its file, so nothing is exchanged: a task takes as many files as make a part worth
-asking, and the rules, which know of runs, answer for all of them.
+A data set of files, each with one whole run, told apart by a column ``run``.
 
-A file that cannot be read, or whose rows are no history, is told by its name and spoils no other. Files carry checksums of their pages; the first job reads every
-byte of them, so that what later jobs read is what was written.
+Why: a thousand simulated runs are a thousand questions of a second each, if every one of them
+starts a job and is planned for itself; as one data set they are one question. A run lies whole in
+its file, so nothing is exchanged: a task takes as many files as make a part worth asking, and the
+rules, which know of runs, answer for all of them.
+
+A file that cannot be read, or whose rows are no history, is told by its name and spoils no other.
+Files carry checksums of their pages; the first job reads every byte of them, so that what later
+jobs read is what was written.
 """
 
 from __future__ import annotations
@@ -39,7 +43,10 @@ RUNS_SCHEMA: Final = pa.schema([pa.field(RUN, pa.int32(), nullable=False), *SCHE
 """The columns of a run's file."""
 
 PART_ROWS: Final = 100_000
-"""Rows of files that are judged as one part: enough to be worth a task, few enough to be passed over once a run."""
+"""Rows of files that are judged as one part.
+
+Enough to be worth a task, few enough to be passed over once a run.
+"""
 
 _COMPRESSION: Final = pa.ipc.IpcWriteOptions(compression="zstd")
 
@@ -75,7 +82,10 @@ def _read(path: str, columns: list[str] | None = None) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """What a part's files hold beside messages: control rows as Arrow's stream, the last moment of each run, and what cannot be read."""
+    """What a part's files hold beside messages.
+
+    Control rows as Arrow's stream, the last moment of each run, and what cannot be read.
+    """
 
     control: bytes
     last_ns: Mapping[int, int]
@@ -123,7 +133,11 @@ def _problem(table: pa.Table, file: RunFile) -> str:
 
 
 class RunsSource(SparkSource):
-    """Runs in files of their own. ``damaged`` has, of each run whose file is no history, what is wrong with it; it is asked no more."""
+    """Runs in files of their own.
+
+    ``damaged`` has, of each run whose file is no history, what is wrong with it; it is asked no
+    more.
+    """
 
     def __init__(self, spark: SparkSession, files: Sequence[RunFile]) -> None:
         self._parts = tuple(_parts(files))
@@ -172,7 +186,11 @@ def _parts(files: Sequence[RunFile]) -> Iterator[RunsPart]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One run as judged among many: what was found, by name of the anomaly, what that means, and whether a fault was seen to take effect."""
+    """One run as judged among many.
+
+    What was found, by name of the anomaly, what that means, and whether a fault was seen to take
+    effect.
+    """
 
     found: Mapping[str, Found]
     decision: Decision
@@ -189,8 +207,8 @@ def judge_runs(
 ) -> dict[int, Judged]:
     """All readable runs of a source, by number.
 
-    ``options`` are what all of them promised; ``expecting_faults`` are the runs whose schedule had any. No rule raises: what failed makes every
-    run unknown in which nothing else was found.
+    ``options`` are what all of them promised; ``expecting_faults`` are the runs whose schedule had
+    any. No rule raises: what failed makes every run unknown in which nothing else was found.
     """
     bench = Bench(source, options, confined=source.confined)
     case = examine(bench) or Case({}, {}, {}, [])

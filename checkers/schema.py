@@ -1,78 +1,111 @@
 """The history's columns: the one thing that checkers, recorder and readers share.
 
-Why columns and not records: histories are enormous relative to the tests that make them, and a verdict reads a few
-columns of all rows. Every event is one row; an operation is an ``invoke`` row and at most one completion (``ok``,
-``fail``, ``info``) by the same process. Rows are ordered by ``index``, dense from 0.
+Why columns and not records: histories are enormous relative to the tests that make them, and a
+verdict reads a few columns of all rows. Every event is one row; an operation is an ``invoke`` row
+and at most one completion (``ok``, ``fail``, ``info``) by the same process. Rows are ordered by
+``index``, dense from 0.
 
-Processes: clients are >= 0; ``NEMESIS`` (-1) records faults, ``MONITOR`` (-2) broker roles, ``HARNESS`` (-3) phases and
-what was found in the stores at the end.
+Processes: clients are >= 0; ``NEMESIS`` (-1) records faults, ``MONITOR`` (-2) broker roles,
+``HARNESS`` (-3) phases and what was found in the stores at the end.
 
 Operations ``f`` of clients
-    send          queue, group, message, producer, sequence, digest; broker on completion; transaction if in one
-    ack, nack     queue, group, message, session, producer, sequence; broker on completion; transaction if in one
-    deliver       one ``ok`` row without invocation: queue, group, message, producer, sequence, session, broker,
-                  redelivered, delivery_count, digest (of the body that arrived). A body that cannot be read has message null
-                  and ``error`` set.
+    send          queue, group, message, producer, sequence, digest; broker on completion;
+                  transaction if in one
+    ack, nack     queue, group, message, session, producer, sequence; broker on completion;
+                  transaction if in one
+    deliver       one ``ok`` row without invocation: queue, group, message, producer, sequence,
+                  session, broker, redelivered, delivery_count, digest (of the body that arrived). A
+                  body that cannot be read has message null and ``error`` set.
     begin, commit, abort   transaction, broker on completion
     subscribe     queue, session, broker; ``ok`` begins the session
     unsubscribe   queue, session, broker; ``ok`` ends it
-    disconnect    ``info``, one row a session: the client noticed or made the end of the connection; session, broker, error
+    disconnect    ``info``, one row a session: the client noticed or made the end of the connection;
+                  session, broker, error
     connect       broker on completion; a failed connect is ``fail``
 Of the harness
     phase         value: "load", "heal", "recovered", "not-recovered", "drain", "browse", "end"
-    restart       broker: it had ended by itself and was started again, as a service manager would, when no fault was in force
-    browse        ``ok`` per message found in a store: queue, group, message, producer, sequence, digest, broker, value = the store
-                  ("main", "dead-letter", "store-and-forward"); ``info`` without message: that broker's stores could not be read (error);
-                  ``ok`` without queue: that broker's stores were read completely, this reading ends here. Brokers that have a message twice, or
-                  that another has, too, are read once more. In a main store queue and group are what the broker says, else what the body says.
-                  digest is null where the body was cut and its digest is not known; a body that is nobody's has a digest and no message
-    view          what a live broker takes for true when the cluster has recovered and had time to agree: broker, time_low, time_high,
-                  value = JSON {"kind", "key", "value"}: of kind "members" or "topology" the key is a node ID, the value who is live with it; of others
-                  what there is to agree on (the owner of a group, a durable subscription). ``ok``: it gave this answer, and no other, to
-                  every question from one that was answered by time_low to one that was asked at time_high, so that time_low is after
-                  time_high where it was asked once. A null value: it knows nothing of what others know. ``info``: it could not be
-                  asked (error)
+    restart       broker: it had ended by itself and was started again, as a service manager would,
+                  when no fault was in force
+    browse        ``ok`` per message found in a store: queue, group, message, producer, sequence,
+                  digest, broker, value = the store ("main", "dead-letter", "store-and-forward");
+                  ``info`` without message: that broker's stores could not be read (error); ``ok``
+                  without queue: that broker's stores were read completely, this reading ends here.
+                  Brokers that have a message twice, or that another has, too, are read once more.
+                  In a main store queue and group are what the broker says, else what the body says.
+                  digest is null where the body was cut and its digest is not known; a body that is
+                  nobody's has a digest and no message
+    view          what a live broker takes for true when the cluster has recovered and had time to
+                  agree: broker, time_low, time_high, value = JSON {"kind", "key", "value"}: of kind
+                  "members" or "topology" the key is a node ID, the value who is live with it; of
+                  others what there is to agree on (the owner of a group, a durable subscription).
+                  ``ok``: it gave this answer, and no other, to every question from one that was
+                  answered by time_low to one that was asked at time_high, so that time_low is after
+                  time_high where it was asked once. A null value: it knows nothing of what others
+                  know. ``info``: it could not be asked (error)
 Of the monitor
-    role          broker, node_id, role, time_low, time_high: the change *to* ``role`` happened within [time_low, time_high]
-                  (ns). Role "unreachable" means nobody answered: no claim is made until the next row. value, of a live that tells: the number
-                  of its life, which grows with each life and each takeover of that node (activation, life of a shared store, epoch in a
-                  database); a takeover with a higher number fences it: it can
-                  have nothing stored any more
-    takeover      broker, node_id, value, time_low, time_high: within [time_low, time_high] that broker completed a takeover of that node's
-                  data; value is the takeover's number in the same count. Only from brokers that tell
-    replication     broker, node_id, value "replicated" or "unreplicated", time_low, time_high: from within this interval on, that live had, or
-                  had not, an up-to-date backup. Only from brokers that tell; a live without a row makes no claim
+    role          broker, node_id, role, time_low, time_high: the change *to* ``role`` happened
+                  within [time_low, time_high] (ns). Role "unreachable" means nobody answered: no
+                  claim is made until the next row. value, of a live that tells: the number of its
+                  life, which grows with each life and each takeover of that node (activation, life
+                  of a shared store, epoch in a database); a takeover with a higher number fences
+                  it: it can have nothing stored any more
+    takeover      broker, node_id, value, time_low, time_high: within [time_low, time_high] that
+                  broker completed a takeover of that node's data; value is the takeover's number in
+                  the same count. Only from brokers that tell
+    replication     broker, node_id, value "replicated" or "unreplicated", time_low, time_high: from
+                    within this interval on, that live had, or had not, an up-to-date backup. Only
+                    from brokers that tell; a live without a row makes no claim
 Of the nemesis
-    the fault's kind (``partition``, ``kill`` ...), ``invoke`` when asked for and ``info`` when it was seen to begin; then ``heal:<kind>``
-    the same way. value is JSON: {"label", "shape", "target", "links", "nodes", "observed", "bit"}.
+    the fault's kind (``partition``, ``kill`` ...), ``invoke`` when asked for and ``info`` when it
+    was seen to begin; then ``heal:<kind>`` the same way. value is JSON: {"label", "shape",
+    "target", "links", "nodes", "observed", "bit"}.
 
-``time`` is nanoseconds since the start of the test on the harness' monotonic clock. ``message`` is a signed 64-bit id unique in the
-history. ``sequence`` counts a producer's sends within one group (or within the queue where the message has no group), from 0.
-``digest`` is the CRC-32C of the payload.
+``time`` is nanoseconds since the start of the test on the harness' monotonic clock. ``message`` is
+a signed 64-bit id unique in the history. ``sequence`` counts a producer's sends within one group
+(or within the queue where the message has no group), from 0. ``digest`` is the CRC-32C of the
+payload.
 
-``connection`` numbers the connections of clients to brokers, one number for each that came about, unique in the history: a process outlives its
-connections, and what a broker answers in order it answers in the order of one connection. It is on the ``ok`` of a connect and on every row of a client
-that happened over one; null where nothing was connected, and in histories of before. ``subscription`` is the name of a durable subscription.
+``connection`` numbers the connections of clients to brokers, one number for each that came about,
+unique in the history: a process outlives its connections, and what a broker answers in order it
+answers in the order of one connection. It is on the ``ok`` of a connect and on every row of a
+client that happened over one; null where nothing was connected, and in histories of before.
+``subscription`` is the name of a durable subscription.
 
 What a history must be before it is judged
-    columns       of the types below; texts plain or by dictionary. ``connection`` and ``subscription`` may be missing. A history that was made by others may lack
-                  more, if each of its files says so: the key-value metadata ``jepsen-run-columns`` of the Parquet file names the columns that it has, with commas
-                  between. Those of ``ALWAYS`` it must have. What takes others to be told is not judged, and the verdict says so
-    index         every number from 0 to the number of rows minus 1, once. What a killed harness leaves ends early, and is a history; rows cut out of the middle
-                  are missed. Below 2^32 - 1
+    columns       of the types below; texts plain or by dictionary. ``connection`` and
+                  ``subscription`` may be missing. A history that was made by others may lack more,
+                  if each of its files says so: the key-value metadata ``jepsen-run-columns`` of the
+                  Parquet file names the columns that it has, with commas between. Those of
+                  ``ALWAYS`` it must have. What takes others to be told is not judged, and the
+                  verdict says so
+    index         every number from 0 to the number of rows minus 1, once. What a killed harness
+                  leaves ends early, and is a history; rows cut out of the middle are missed. Below
+                  2^32 - 1
     time          never goes back from one index to the next
-    words         ``type`` and ``f`` are those above; what the processes below 0 write is theirs alone, and what clients write is theirs
-    not null      index, time, process, type, f; queue and message of a send, and producer where it has a sequence; queue and session of ack, nack and deliver; session of subscribe, unsubscribe and
-                  disconnect; transaction of begin, commit and abort; broker, role, time_low and time_high of a role; broker, node_id and both times of a takeover;
-                  broker, value and both times of a replication; value of a phase; broker, value and both times of a view that is ``ok``; broker of a browse that is
-                  ``ok`` and has no queue. ``message`` is null in deliver, browse, ack and nack of a body that could not be read
-    JSON          in the value of a fault's rows (an object with a text "label") and of a view (an object with texts "kind" and "key", and "value", a text or null)
-    pairs         one invocation and at most one completion after it, by the same process, for send, ack and nack (of a message), subscribe and unsubscribe (of a
-                  session), begin, commit and abort (of a transaction) and connect; a fault's by its label. All others have no invocation
-    files         ``part-NNNNN.parquet`` have the rows of send, ack, nack, deliver and browse that name a queue, all of one queue and group in one file, and those without a group
-                  all of one queue and producer (none counts as 0); ``control.parquet`` has the others. Files of other names may have any rows
-What breaks this is no finding about a broker: one line names file, row and cause, the exit status is 254, and the other runs of a batch are judged. A row of the
-monitor, the nemesis or the harness that says nothing sensible leaves unjudged what such rows tell of; findings that other rows prove stand, and the exit status is 1.
+    words         ``type`` and ``f`` are those above; what the processes below 0 write is theirs
+                  alone, and what clients write is theirs
+    not null      index, time, process, type, f; queue and message of a send, and producer where it
+                  has a sequence; queue and session of ack, nack and deliver; session of subscribe,
+                  unsubscribe and disconnect; transaction of begin, commit and abort; broker, role,
+                  time_low and time_high of a role; broker, node_id and both times of a takeover;
+                  broker, value and both times of a replication; value of a phase; broker, value and
+                  both times of a view that is ``ok``; broker of a browse that is ``ok`` and has no
+                  queue. ``message`` is null in deliver, browse, ack and nack of a body that could
+                  not be read
+    JSON          in the value of a fault's rows (an object with a text "label") and of a view (an
+                  object with texts "kind" and "key", and "value", a text or null)
+    pairs         one invocation and at most one completion after it, by the same process, for send,
+                  ack and nack (of a message), subscribe and unsubscribe (of a session), begin,
+                  commit and abort (of a transaction) and connect; a fault's by its label. All
+                  others have no invocation
+    files         ``part-NNNNN.parquet`` have the rows of send, ack, nack, deliver and browse that
+                  name a queue, all of one queue and group in one file, and those without a group
+                  all of one queue and producer (none counts as 0); ``control.parquet`` has the
+                  others. Files of other names may have any rows
+What breaks this is no finding about a broker: one line names file, row and cause, the exit status
+is 254, and the other runs of a batch are judged. A row of the monitor, the nemesis or the harness
+that says nothing sensible leaves unjudged what such rows tell of; findings that other rows prove
+stand, and the exit status is 1.
 """
 
 from __future__ import annotations
@@ -121,7 +154,10 @@ SCHEMA: Final = pa.schema(
 COLUMNS: Final = tuple(SCHEMA.names)
 
 ADDED: Final = ("connection", "subscription")
-"""Columns that older histories lack. They are judged without them: what a table lacks reads as null throughout."""
+"""Columns that older histories lack.
+
+They are judged without them: what a table lacks reads as null throughout.
+"""
 
 OLDER: Final = pa.schema([field for field in SCHEMA if field.name not in ADDED])
 
@@ -134,7 +170,10 @@ DECLARED: Final = b"jepsen-run-columns"
 
 
 def completed(table: pa.Table, schema: pa.Schema = SCHEMA) -> pa.Table:
-    """The columns of a schema in its order; what the table lacks, as whoever opened it has found it may, is null."""
+    """The columns of a schema in its order.
+
+    What the table lacks, as whoever opened it has found it may, is null.
+    """
     for field in schema:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))

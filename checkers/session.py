@@ -1,7 +1,8 @@
 """The Spark session of this process: one JVM, which ends with it.
 
-``start`` takes many seconds from cold; ``checkers.starting`` spends them in a thread and then judges a small made-up
-history once (``warm_up``), so that the code of the real plan is loaded, generated and compiled before the test ends.
+``start`` takes many seconds from cold; ``checkers.starting`` spends them in a thread and then
+judges a small made-up history once (``warm_up``), so that the code of the real plan is loaded,
+generated and compiled before the test ends.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ _gateway: Gateway | None = None
 
 
 def heap_mb() -> int:
-    """The JVM's heap for this machine, in MiB: with what Java and Python need besides it stays under 8 GB."""
+    """The JVM's heap for this machine, in MiB.
+
+    With what Java and Python need besides it stays under 8 GB.
+    """
     try:
         machine_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     except (ValueError, OSError):
@@ -48,13 +52,17 @@ def heap_mb() -> int:
 
 
 def start(master: str | None = None, *, hurried: bool = False) -> SparkSession:
-    """The session of this process, started if there is none yet. ``master`` None is every core of this machine.
+    """The session of this process, started if there is none yet.
 
-    ``hurried`` is for one history of a run that has just ended (see ``Gateway``), not for tens of millions of rows.
+    ``master`` None is every core of this machine.
+
+    ``hurried`` is for one history of a run that has just ended (see ``Gateway``), not for tens of
+    millions of rows.
 
     On a cluster, Python is that of PYSPARK_PYTHON, else it has the same path as here.
 
-    Raises checkers.java.NoJavaError or checkers.gateway.GatewayError: the machine's fault, each with what would mend it.
+    Raises checkers.java.NoJavaError or checkers.gateway.GatewayError: the machine's fault, each
+    with what would mend it.
     """
     global _gateway  # noqa: PLW0603 - a process has one SparkContext, so one JVM
     with _lock:
@@ -97,20 +105,27 @@ def _wait_for_executors(session: SparkSession, master: str, gateway: Gateway) ->
     while context.getExecutorMemoryStatus().size() < 2:  # the driver counts as one
         if executors.ended(gateway.log()) >= _TRIES:
             raise GatewayError(
-                f"Spark at {master} gave no executor: they end at once: {executors.last_words(master, gateway.log())}"
+                f"Spark at {master} gave no executor: they end at once: "
+                f"{executors.last_words(master, gateway.log())}"
             )
         if time.monotonic() > give_up:
             said = executors.last_words(master, gateway.log())
             raise GatewayError(
-                f"Spark at {master} gave no executor within {_EXECUTORS_S:.0f} s: it needs a worker with a free core and "
-                f"{os.environ.get('SPARK_EXECUTOR_MEMORY', '1g')} of memory (SPARK_EXECUTOR_MEMORY) that can connect to this machine (SPARK_LOCAL_IP)"
+                f"Spark at {master} gave no executor within {_EXECUTORS_S:.0f} s: it needs a worker "
+                "with a free core and "
+                f"{os.environ.get('SPARK_EXECUTOR_MEMORY', '1g')} of memory (SPARK_EXECUTOR_MEMORY) "
+                "that can connect to this machine (SPARK_LOCAL_IP)"
                 + (f"; the last one ended: {said}" if said is not None else "")
             )
         time.sleep(_POLL_S)
 
 
 def _words(error: Py4JError, gateway: Gateway, master: str) -> str:
-    """Why Spark did not start, in one line: what its executors said, else what it logged, which says more than the exception that follows from it."""
+    """Why Spark did not start, in one line.
+
+    What its executors said, else what it logged, which says more than the exception that follows
+    from it.
+    """
     ended = executors.last_words(master, gateway.log())
     if ended is not None:
         return f"its executors ended: {ended}"
@@ -135,8 +150,10 @@ def _configuration(master: str | None, scratch: Path) -> SparkConf:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.python.daemon.module": "checkers.worker",
-        "spark.python.sql.dataFrameDebugging.enabled": "false",  # a stack walk per column expression, for messages we never show
-        # Work goes to the files, nothing is planned twice; compiling what runs once would take longer than running it.
+        # a stack walk per column expression, for messages we never show
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # Work goes to the files, nothing is planned twice; compiling what runs once would take
+        # longer than running it.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -162,13 +179,16 @@ def _not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def stop(*, at_once: bool = False) -> None:
-    """End the session and its JVM; leaves no Java process behind. May be called at any time, twice too.
+    """End the session and its JVM; leaves no Java process behind.
 
-    ``at_once`` is for an interrupt: whatever Spark does is cut off, and who waits for it gets an error. A start that another thread is in the
-    middle of is cut off in any case.
+    May be called at any time, twice too.
+
+    ``at_once`` is for an interrupt: whatever Spark does is cut off, and who waits for it gets an
+    error. A start that another thread is in the middle of is cut off in any case.
     """
     global _gateway
-    # Nobody wants to read what py4j logs of a JVM that ended, some of it by the root logger. It raises all of it, too.
+    # Nobody wants to read what py4j logs of a JVM that ended, some of it by the root logger. It
+    # raises all of it, too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_of_py4j)
     while not _lock.acquire(timeout=_POLL_S):
@@ -198,7 +218,9 @@ def stop(*, at_once: bool = False) -> None:
 
 
 def _kill(gateway: Gateway) -> None:
-    """End the JVM without the traceback that PySpark's server of accumulators prints when its peer is gone."""
+    """End the JVM without the traceback that PySpark's server of accumulators prints when its
+    peer is gone.
+    """
     context = SparkContext._active_spark_context  # noqa: SLF001 - no public way to ask
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
@@ -207,7 +229,10 @@ def _kill(gateway: Gateway) -> None:
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Judge a small made-up history with every rule, so that the next verdict is quick. Its outcome is thrown away."""
+    """Judge a small made-up history with every rule, so that the next verdict is quick.
+
+    Its outcome is thrown away.
+    """
     from checkers.warmup import judge_once  # noqa: PLC0415 - it imports the judge, which nobody needs before
 
     judge_once(spark)

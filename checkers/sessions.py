@@ -1,17 +1,22 @@
-"""Who held what, when: duplicate, unflagged-redelivery, double-delivery, group-split, reordered-session.
+"""Who held what, when: duplicate, unflagged-redelivery, double-delivery, group-split,
+reordered-session.
 
-A session *holds* a delivery from its row until the first of: the invocation of its ack or nack (of the commit or abort, for an ack
-in a transaction), of the unsubscribe, or the disconnect row. The hold is *certain* only until the latest moment at which the session is
-proven alive at the broker: the invocation of an operation in it that later completed ``ok``. A partitioned client may hold
-deliveries of a session that its broker ended long ago; that is no anomaly. Two holds conflict if both are certain at one instant. A session was alive, too,
-when it got something that was sent only then: whatever is known of it afterwards, a broker that sends to it while another certainly holds errs.
+A session *holds* a delivery from its row until the first of: the invocation of its ack or nack (of
+the commit or abort, for an ack in a transaction), of the unsubscribe, or the disconnect row. The
+hold is *certain* only until the latest moment at which the session is proven alive at the broker:
+the invocation of an operation in it that later completed ``ok``. A partitioned client may hold
+deliveries of a session that its broker ended long ago; that is no anomaly. Two holds conflict if
+both are certain at one instant. A session was alive, too, when it got something that was sent only
+then: whatever is known of it afterwards, a broker that sends to it while another certainly holds
+errs.
 
-Why the running maximum is enough: let d be the first delivery that begins within an earlier certain hold of another session. If the
-hold that ends last among the earlier ones is of d's own session, that hold and the other session's overlap too, and the later
-of those two begins before d: a contradiction. So the first conflict of a group is always with the hold that ends last.
+Why the running maximum is enough: let d be the first delivery that begins within an earlier certain
+hold of another session. If the hold that ends last among the earlier ones is of d's own session,
+that hold and the other session's overlap too, and the later of those two begins before d: a
+contradiction. So the first conflict of a group is always with the hold that ends last.
 
-What proves a session alive is spread over all parts, and is asked for only where two holds would conflict if every session lived for
-ever (``conflicts``): in most runs, failures or not, nowhere.
+What proves a session alive is spread over all parts, and is asked for only where two holds would
+conflict if every session lived for ever (``conflicts``): in most runs, failures or not, nowhere.
 """
 
 from __future__ import annotations
@@ -43,7 +48,10 @@ from checkers.running import highest_and_whose, highest_before, segments
 
 
 def find(deliveries: Deliveries, tally: Tally) -> None:
-    """The rules about single deliveries: as far as is known, what may have been under way is excused."""
+    """The rules about single deliveries.
+
+    As far as is known, what may have been under way is excused.
+    """
     _firsts("duplicate", deliveries, deliveries.duplicate, tally)
     _firsts("unflagged-redelivery", deliveries, deliveries.unflagged, tally)
     _firsts("late-delivery", deliveries, deliveries.late, tally)
@@ -51,7 +59,10 @@ def find(deliveries: Deliveries, tally: Tally) -> None:
 
 
 def find_backwards(deliveries: Deliveries, grouped: Flags, tally: Tally) -> None:
-    """``reordered-session``: a delivery in a session after one of the same producer with a higher sequence."""
+    """``reordered-session``.
+
+    A delivery in a session after one of the same producer with a higher sequence.
+    """
     at = np.flatnonzero(deliveries.fresh & grouped[deliveries.place] & (deliveries.producer != NONE))
     if not len(at):
         return
@@ -77,10 +88,12 @@ def conflicts(
     *,
     stale_acks_refused: bool = True,
 ) -> Flags:
-    """The places in which two holds conflict; ``double-delivery`` and ``group-split`` are told to ``tally``.
+    """The places in which two holds conflict.
 
-    Without ``proven`` (``proven`` of each session: until when it was certainly alive) every session is taken to live for ever: a
-    superset of the places, and nothing to tell.
+    ``double-delivery`` and ``group-split`` are told to ``tally``.
+
+    Without ``proven`` (``proven`` of each session: until when it was certainly alive) every session
+    is taken to live for ever: a superset of the places, and nothing to tell.
     """
     end = deliveries.release
     runs = places.runs()[deliveries.place]
@@ -119,10 +132,12 @@ def _among_several(deliveries: Deliveries) -> Flags:
 def _conflicting(
     deliveries: Deliveries, ends: Ends, runs: Numbers, until: Numbers, order: Numbers, keys: npt.NDArray[Any]
 ) -> Flags:
-    """Of the rows in ``order``: begun within an earlier hold of another session, and held then for certain.
+    """Of the rows in ``order``.
 
-    Held for certain: for a while after they were read; or at the moment at which they were sent, where the whole span in which that can have been lies
-    within the other hold.
+    Begun within an earlier hold of another session, and held then for certain.
+
+    Held for certain: for a while after they were read; or at the moment at which they were sent,
+    where the whole span in which that can have been lies within the other hold.
     """
     if not len(order):
         return np.zeros(0, dtype=bool)
@@ -160,7 +175,9 @@ def _firsts(name: str, deliveries: Deliveries, where: Flags, tally: Tally) -> No
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """Of each (run, session) the latest question in it that was answered, as far as one part knows."""
+    """Of each (run, session) the latest question in it that was answered, as far as one part
+    knows.
+    """
 
     run: Numbers
     session: Numbers
@@ -168,7 +185,9 @@ class Proofs:
 
 
 def proofs(rows: Rows) -> Proofs:
-    """By acks and nacks: of each (session, message) the first invocation, if any ``ok`` came after it; by deliveries: the send of what was delivered."""
+    """By acks and nacks: of each (session, message) the first invocation, if any ``ok`` came
+    after it; by deliveries: the send of what was delivered.
+    """
     at = rows.of(ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK)
     at = at[rows.session[at] != NONE]
     nack = rows.kind[at] >= NACK_INVOKE

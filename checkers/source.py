@@ -1,11 +1,14 @@
-"""Reading a history part by part, each part with whole groups, so that no rule has to move its rows.
+"""Reading a history part by part, each part with whole groups, so that no rule has to move its
+rows.
 
-Why: the recorder puts all rows of one (queue, group), and of one message, into one file. Who is given a file, a task of Spark or this very process, can
-judge its groups alone, and what it answers is small. So work goes to the files, and nothing is exchanged. Where the files have
-other names, rows are exchanged once, by queue and group, and the same work is done on what arrives: slower, never wrong.
+Why: the recorder puts all rows of one (queue, group), and of one message, into one file. Who is
+given a file, a task of Spark or this very process, can judge its groups alone, and what it answers
+is small. So work goes to the files, and nothing is exchanged. Where the files have other names,
+rows are exchanged once, by queue and group, and the same work is done on what arrives: slower,
+never wrong.
 
-Rows without a group are spread by producer (or, when exchanged, by message), so a rule that looks at more than one message may only look at
-rows that have a group.
+Rows without a group are spread by producer (or, when exchanged, by message), so a rule that looks
+at more than one message may only look at rows that have a group.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ from checkers.schema import ALWAYS, DECLARED, OLDER, SCHEMA, completed
 
 CONTROL: Final = "control.parquet"
 SLICE_ROWS: Final = 4_000_000
-"""A part with more rows is read again and again, some of its messages at a time: a single huge group must pass too."""
+"""A part with more rows is read again and again, some of its messages at a time.
+
+A single huge group must pass too.
+"""
 _BATCH_ROWS: Final = 500_000
 WITH_MESSAGES: Final = ("send", "ack", "nack", "deliver", "browse")
 """Operations whose rows carry messages, where they name a queue."""
@@ -107,7 +113,10 @@ TEXTS: Final = [field.name for field in SCHEMA if pa.types.is_dictionary(field.t
 
 
 def opened(path: str, *, verified: bool = False) -> pq.ParquetFile:
-    """A file of a history to read from, texts as codes; ``verified``: whose pages must agree with their checksums."""
+    """A file of a history to read from, texts as codes.
+
+    ``verified``: whose pages must agree with their checksums.
+    """
     metadata = pq.read_metadata(path)
     there = set(metadata.schema.names)
     texts = [name for name in TEXTS if name in there]
@@ -117,8 +126,9 @@ def opened(path: str, *, verified: bool = False) -> pq.ParquetFile:
 class Source(ABC):
     """One history as it is asked part by part, or many told apart by a column ``run``.
 
-    ``control`` has the rows that carry no messages, ``last_ns`` the time of the last row of each run (0 where there are no runs). ``files`` are where the rows come
-    from, if they come from files; ``laid_out``: a part is one of them.
+    ``control`` has the rows that carry no messages, ``last_ns`` the time of the last row of each
+    run (0 where there are no runs). ``files`` are where the rows come from, if they come from
+    files; ``laid_out``: a part is one of them.
     """
 
     files: Files | None = None
@@ -135,16 +145,24 @@ class Source(ABC):
         return frozenset() if self.files is None else self.files.lacking
 
     def holding(self, index: int | None) -> str:
-        """The files that have a row of that index, for a message; all together where there is none."""
+        """The files that have a row of that index, for a message.
+
+        All together where there is none.
+        """
         return "the history" if self.files is None else self.files.holding(index)
 
     @abstractmethod
     def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """Do the work on every part (or the parts of these numbers); what it gave by number of the part."""
+        """Do the work on every part (or the parts of these numbers).
+
+        What it gave by number of the part.
+        """
         ...
 
     def tag(self, name: str) -> None:  # noqa: B027 - not everything can be cancelled
-        """From now on what this thread asks can be cancelled by this name, where that is possible at all."""
+        """From now on what this thread asks can be cancelled by this name, where that is
+        possible at all.
+        """
 
     def cancel(self, name: str) -> None:  # noqa: B027 - as above
         """End what is asked under that name, whatever it is at."""
@@ -152,7 +170,10 @@ class Source(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """The files of one history, and how many rows each has. ``laid_out``: as the recorder does, whole groups in parts, the rest in one file."""
+    """The files of one history, and how many rows each has.
+
+    ``laid_out``: as the recorder does, whole groups in parts, the rest in one file.
+    """
 
     rows: Mapping[Path, int]
     lacking: frozenset[str] = frozenset()
@@ -160,7 +181,10 @@ class Files:
 
     @classmethod
     def of(cls, paths: Path | Sequence[Path]) -> Files:
-        """In a store directory, in its ``history/``, or the given Parquet files; raises HistoryError."""
+        """In a store directory, in its ``history/``, or the given Parquet files.
+
+        Raises HistoryError.
+        """
         files = _files([paths] if isinstance(paths, Path) else list(paths))
         opened_ = {file: _looked_at(file) for file in files}
         lacking = frozenset[str]().union(*(lacking for _, lacking in opened_.values()))
@@ -198,13 +222,19 @@ class Files:
         return max((_last_ns(file) for file in self.rows), default=0)
 
     def holding(self, index: int | None) -> str:
-        """The files that have a row of that index, for a message; the directory of all where none has."""
+        """The files that have a row of that index, for a message.
+
+        The directory of all where none has.
+        """
         found = [] if index is None else [file for file in self.rows if _has(file, index)]
         return " and ".join(map(str, found)) or str(next(iter(self.rows)).parent)
 
 
 class HereSource(Source):
-    """A history that is judged in this process, part after part: no JVM is started and nothing is sent anywhere."""
+    """A history that is judged in this process, part after part.
+
+    No JVM is started and nothing is sent anywhere.
+    """
 
     def __init__(self, parts: Sequence[Part], control: pa.Table, last_ns: int, rows: int) -> None:
         super().__init__(control, {0: last_ns}, rows)

@@ -1,4 +1,7 @@
-"""Which spans overlap, without looking at every pair: brokers change roles thousands of times in a long history."""
+"""Which spans overlap, without looking at every pair.
+
+Brokers change roles thousands of times in a long history.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ Span = tuple[int, int]
 
 
 def overlapping(spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """The positions (earlier, later) of every two spans that have a moment in common, by the later one's position."""
+    """The positions (earlier, later) of every two spans that have a moment in common, by the
+    later one's position.
+    """
     found = []
     open_: list[int] = []
     for here in sorted((n for n, (begin, end) in enumerate(spans) if begin < end), key=lambda n: spans[n]):

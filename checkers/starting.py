@@ -1,7 +1,8 @@
 """A Spark session on its way, or one that may never be needed.
 
-Why not always at once: a history of a few million rows is judged in this process before a JVM would have started, so nobody waits for one after a simulated
-run of two seconds. Where brokers are deployed it starts meanwhile and costs no time: there Spark decides. Whoever names a master gets it.
+Why not always at once: a history of a few million rows is judged in this process before a JVM would
+have started, so nobody waits for one after a simulated run of two seconds. Where brokers are
+deployed it starts meanwhile and costs no time: there Spark decides. Whoever names a master gets it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
 
 
 class Starting:
-    """A session at ``master``; without one it is every core of this machine, and starts only when it is asked for.
+    """A session at ``master``.
+
+    Without one it is every core of this machine, and starts only when it is asked for.
 
     ``wanted``: Spark is to decide, whatever the size of the history; so it starts now.
     """

@@ -1,12 +1,15 @@
 """Consumers that got nothing while messages waited for them: starved.
 
-A session is idle from one of its rows to the next if it holds nothing then: all that it got has been answered. A message waits from the ``ok`` of its send
-to its first delivery (or to the end, in a main store). It is in the session's reach if it was taken and given (or kept) by brokers of the node ID of
-the session's own, so that nothing had to be forwarded, and if nobody else may own its group: no other session that was there meanwhile had got any of it.
-A session is starved that was idle for longer than the bound while one message waited, in its reach, all the time.
+A session is idle from one of its rows to the next if it holds nothing then: all that it got has
+been answered. A message waits from the ``ok`` of its send to its first delivery (or to the end, in
+a main store). It is in the session's reach if it was taken and given (or kept) by brokers of the
+node ID of the session's own, so that nothing had to be forwarded, and if nobody else may own its
+group: no other session that was there meanwhile had got any of it. A session is starved that was
+idle for longer than the bound while one message waited, in its reach, all the time.
 
-Why in two steps: who was idle so long is known from the extremes of few slots of time (as in ``checkers.availability``), and in most runs nobody was.
-Only then the messages that waited so long are looked for, and whether anything was held.
+Why in two steps: who was idle so long is known from the extremes of few slots of time (as in
+``checkers.availability``), and in most runs nobody was. Only then the messages that waited so long
+are looked for, and whether anything was held.
 """
 
 from __future__ import annotations
@@ -45,7 +48,10 @@ _BITS = 33
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The first and the last row of a session in each slot of time: one row for each, in no order."""
+    """The first and the last row of a session in each slot of time.
+
+    One row for each, in no order.
+    """
 
     run: Numbers
     session: Numbers
@@ -57,7 +63,9 @@ class Activity:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Idle:
-    """A session had no row between two, one at ``begin`` (row ``after``) and one at ``end`` (row ``before``), in ns; ``node`` stands for its broker."""
+    """A session had no row between two, one at ``begin`` (row ``after``) and one at ``end`` (row
+    ``before``), in ns; ``node`` stands for its broker.
+    """
 
     run: int
     session: int
@@ -71,7 +79,10 @@ class Idle:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Hunger:
-    """A session was starved of a message from ``begin`` to ``end`` (ns); ``ok`` and ``index`` are the rows from which on it waited and that ended it."""
+    """A session was starved of a message from ``begin`` to ``end`` (ns).
+
+    ``ok`` and ``index`` are the rows from which on it waited and that ended it.
+    """
 
     run: int
     index: int
@@ -92,7 +103,11 @@ class Hunger:
 
 
 class Served(NamedTuple):
-    """What some rows know of an idle time: how many more deliveries than answers came before it, and the first message that waited through it."""
+    """What some rows know of an idle time.
+
+    How many more deliveries than answers came before it, and the first message that waited through
+    it.
+    """
 
     held: int
     waiting: tuple[int, int, str | None, int] | None
@@ -126,7 +141,9 @@ def activity(rows: Rows, bound_ns: int) -> Activity:
 
 
 def idle(known: Iterable[Activity], control: Rows, places: Places, ends: Ends, bound_ns: int) -> list[Idle]:
-    """Who had nothing to do for longer than the bound, after its subscription was confirmed and before it ended."""
+    """Who had nothing to do for longer than the bound, after its subscription was confirmed and
+    before it ended.
+    """
     some = list(known)
     run, session, low, low_ns, high, high_ns = (
         concatenate([getattr(one, name) for one in some]) for name in Activity.__slots__
@@ -165,7 +182,10 @@ def idle(known: Iterable[Activity], control: Rows, places: Places, ends: Ends, b
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """Messages of known whereabouts that waited for longer than the bound: who took them (a place in ``brokers``) when, and until which row they waited."""
+    """Messages of known whereabouts that waited for longer than the bound.
+
+    Who took them (a place in ``brokers``) when, and until which row they waited.
+    """
 
     brokers: Sequence[str]
     place: Numbers
@@ -216,7 +236,9 @@ class Serving:
         self, some: _Waiting, here: Numbers, place: int, broker: str,
         best: list[tuple[int, int, str | None, int] | None],
     ) -> None:  # fmt: skip
-        """Of each idle time the first of these messages, all of one place and taker, that waited through it."""
+        """Of each idle time the first of these messages, all of one place and taker, that waited
+        through it.
+        """
         run, queue, group = self._places.named[place]
         near = [
             n

@@ -1,4 +1,7 @@
-"""What is always reported and never a failure: counts, latencies, how long each fault kept clients from sending."""
+"""What is always reported and never a failure.
+
+Counts, latencies, how long each fault kept clients from sending.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,9 @@ WHOLE: Final = ("cluster", "")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of some rows: rows by (run, f, type), latency by operation, and when sends were ``ok``: of the ``WHOLE`` cluster, of each ("broker", name) and each ("client", name)."""
+    """Of some rows: rows by (run, f, type), latency by operation, and when sends were ``ok``: of
+    the ``WHOLE`` cluster, of each ("broker", name) and each ("client", name).
+    """
 
     census: dict[tuple[int, str, str], int]
     latency: dict[str, Bins]
@@ -108,7 +113,10 @@ def _sends(rows: Rows) -> dict[tuple[str, str], Sends]:
 
 
 def _by_slot(time: Numbers, code: Numbers) -> dict[int, Sends]:
-    """By code, the first and the last moment of each slot; within a run ``time`` does not go backwards."""
+    """By code, the first and the last moment of each slot.
+
+    Within a run ``time`` does not go backwards.
+    """
     slot = time // _SLOT_NS
     low = int(slot.min())
     width = int(slot.max()) - low + 1
@@ -200,7 +208,9 @@ def _quantiles(bins: Sequence[tuple[int, tuple[int, int]]]) -> Latency:
 
 @dataclass(frozen=True, slots=True)
 class _Pauses:
-    """Whose sends: its pauses (ns; those longer than a slot lie between the sends of two slots), its first and last ``ok``."""
+    """Whose sends: its pauses (ns; those longer than a slot lie between the sends of two slots),
+    its first and last ``ok``.
+    """
 
     of: str
     edges: Sequence[tuple[int, int]]
@@ -208,7 +218,10 @@ class _Pauses:
     last: int
 
     def longest(self, span: FaultSpan) -> float | None:
-        """The longest pause that touches a fault, in seconds; None if no send was ok after it began."""
+        """The longest pause that touches a fault, in seconds.
+
+        None if no send was ok after it began.
+        """
         until = span.end if span.end is not None else 2**62
         if self.last <= span.begin:
             return None

@@ -1,8 +1,9 @@
 """What the stores hold at the end that they must not: messages that were acknowledged, and copies.
 
-A copy proves nothing by itself: a message that moves from one broker to another may be read in both. So copies count where two successive
-readings of the stores, one after the other, found the same of them; whoever reads the stores reads again where he sees any. The brokers
-of one node ID are one owner: they are meant to hold the same.
+A copy proves nothing by itself: a message that moves from one broker to another may be read in
+both. So copies count where two successive readings of the stores, one after the other, found the
+same of them; whoever reads the stores reads again where he sees any. The brokers of one node ID are
+one owner: they are meant to hold the same.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ Held = tuple[int, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """By (run, broker): where each reading of its stores ended, and whose they are (as a number)."""
+    """By (run, broker): where each reading of its stores ended, and whose they are (as a
+    number).
+    """
 
     ended: Mapping[Broker, Sequence[int]] = field(default_factory=dict)
     owner: Mapping[Broker, int] = field(default_factory=dict)
@@ -83,14 +86,19 @@ def _though_acknowledged(rows: Rows, ends: Ends, at: Numbers) -> Numbers:
 
 
 def settlement(rows: Rows, ends: Ends, acks: Numbers) -> Numbers:
-    """Since when an ack that was answered ``ok`` is certain: in a transaction, since its commit's ``ok``."""
+    """Since when an ack that was answered ``ok`` is certain.
+
+    In a transaction, since its commit's ``ok``.
+    """
     transaction = rows.transaction[acks]
     commit = ends.transactions.find("commit", rows.run[acks], transaction)
     return np.where(transaction == NONE, rows.index[acks], commit)
 
 
 def _copies(rows: Rows, main: Numbers, whose: Owners) -> Numbers:
-    """Messages of which the last reading found several copies, and the reading before it the same."""
+    """Messages of which the last reading found several copies, and the reading before it the
+    same.
+    """
     found = np.full(rows.messages, NONE, dtype=np.int64)
     several = counted(rows.id[main], rows.messages) > 1
     main = main[several[rows.id[main]]]

@@ -1,8 +1,12 @@
-"""Takeovers of a node's data, as brokers told of them: who fenced whom, and which two of them had no release between.
+"""Takeovers of a node's data, as brokers told of them.
 
-Why numbers: a release may hide between two looks of the monitor, but not from the count that fences: every life of a node and every takeover of it has a number of
-its own, larger than all before (activation, life of a shared store, epoch of a row). Two takeovers with one number are two answers to the same
-question, whatever was not seen. Where the numbers differ, only a taker that was certainly still live in the other's place shows that nothing was released.
+Who fenced whom, and which two of them had no release between.
+
+Why numbers: a release may hide between two looks of the monitor, but not from the count that
+fences: every life of a node and every takeover of it has a number of its own, larger than all
+before (activation, life of a shared store, epoch of a row). Two takeovers with one number are two
+answers to the same question, whatever was not seen. Where the numbers differ, only a taker that was
+certainly still live in the other's place shows that nothing was released.
 
 The rows are few; everything here is of one run.
 """
@@ -27,7 +31,11 @@ NAME: Final = "double-takeover"
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Complete for certain from ``certain`` (ns). The taker was certainly live with that node ID from then to ``until``; equal where that is not known."""
+    """Complete for certain from ``certain`` (ns).
+
+    The taker was certainly live with that node ID from then to ``until``; equal where that is not
+    known.
+    """
 
     broker: str
     node_id: str
@@ -38,7 +46,10 @@ class Takeover:
 
 
 class Double(NamedTuple):
-    """Two takeovers without a release between; ``same`` if they have one number, else the first taker was still live when the second was."""
+    """Two takeovers without a release between.
+
+    ``same`` if they have one number, else the first taker was still live when the second was.
+    """
 
     earlier: Takeover
     later: Takeover
@@ -81,7 +92,9 @@ def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[T
 
 
 def doubles(found: Sequence[Takeover]) -> list[Double]:
-    """Every pair of takeovers of one node's data by two brokers that certainly had no release between."""
+    """Every pair of takeovers of one node's data by two brokers that certainly had no release
+    between.
+    """
     by_node: dict[str, list[Takeover]] = defaultdict(list)
     for takeover in found:
         by_node[takeover.node_id].append(takeover)
@@ -106,7 +119,8 @@ class Fences:
         self._earliest: dict[str, list[list[Takeover]]] = defaultdict(list)
         known = [(takeover.life, takeover) for takeover in found if takeover.life is not None]
         for life, takeover in sorted(known, key=lambda one: one[0], reverse=True):
-            # Of all with this number or a higher one: the earliest, and the earliest of another broker.
+            # Of all with this number or a higher one: the earliest, and the earliest of another
+            # broker.
             before = self._earliest[takeover.node_id][-1:]
             some = sorted(
                 [takeover, *(before[0] if before else ())], key=lambda one: (one.certain, one.index)
@@ -116,7 +130,10 @@ class Fences:
             self._earliest[takeover.node_id].append([some[0], *others[:1]])
 
     def earliest(self, broker: str, node_id: str, life: int | None) -> Takeover | None:
-        """The first takeover by another that ends that life of that broker; None if there is none."""
+        """The first takeover by another that ends that life of that broker.
+
+        None if there is none.
+        """
         if life is None:
             return None
         higher = bisect_left(self._lives.get(node_id, []), -life)

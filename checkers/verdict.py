@@ -1,7 +1,8 @@
 """What a check is asked and what it answers: plain data that can be written as JSON.
 
-Why apart from the judging: reports, batches and shrinkers read verdicts long after the run, without Spark.
-Times are seconds since the start of the test in texts, nanoseconds in rows, as in ``checkers.schema``.
+Why apart from the judging: reports, batches and shrinkers read verdicts long after the run, without
+Spark. Times are seconds since the start of the test in texts, nanoseconds in rows, as in
+``checkers.schema``.
 """
 
 from __future__ import annotations
@@ -11,19 +12,26 @@ from typing import Any, Final, Literal
 import msgspec
 
 Severity = Literal["grave", "warning", "info"]
-"""``grave`` makes the test invalid under its guarantee; ``warning`` and ``info`` are reported only."""
+"""``grave`` makes the test invalid under its guarantee.
+
+``warning`` and ``info`` are reported only.
+"""
 
 GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
 
 
 class Promises(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker's acknowledgements and refusals mean: what its dialect promises, as far as a verdict depends on it.
+    """What a broker's acknowledgements and refusals mean.
 
-    ``nack`` says what becomes of a message that a client refused; ``delivery_attempts`` after how many refusals (nacks, and acks that were rolled
-    back) it is a dead letter (-1: never), and ``keeps_dead_letters`` whether a store keeps those. ``durable_acks``: an ack that was answered
-    ``ok`` outlives every failure that a send outlives. ``refuses_stale_acks``: an ack of what that session does not hold is never answered ``ok``.
-    ``answers_in_order``: on one connection answers and deliveries arrive in the order in which the broker made them, so that what is read after an answer
-    was sent after the question.
+    What its dialect promises, as far as a verdict depends on it.
+
+    ``nack`` says what becomes of a message that a client refused; ``delivery_attempts`` after how
+    many refusals (nacks, and acks that were rolled back) it is a dead letter (-1: never), and
+    ``keeps_dead_letters`` whether a store keeps those. ``durable_acks``: an ack that was answered
+    ``ok`` outlives every failure that a send outlives. ``refuses_stale_acks``: an ack of what that
+    session does not hold is never answered ``ok``. ``answers_in_order``: on one connection answers
+    and deliveries arrive in the order in which the broker made them, so that what is read after an
+    answer was sent after the question.
     """
 
     nack: Literal["requeue", "dead-letter", "consume"] = "requeue"
@@ -37,9 +45,10 @@ class Promises(msgspec.Struct, frozen=True, kw_only=True):
 class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the test promised and how patient the judge is.
 
-    ``deadline_s`` bounds each checker family alone; one that runs past it becomes unknown and hides no other.
-    ``expect_faults`` says that the schedule had faults: then a history in which none was seen to bit is unknown.
-    ``broker`` is what the broker's dialect promises. ``examples`` is how many instances of a finding are named and kept in its details.
+    ``deadline_s`` bounds each checker family alone; one that runs past it becomes unknown and hides
+    no other. ``expect_faults`` says that the schedule had faults: then a history in which none was
+    seen to bit is unknown. ``broker`` is what the broker's dialect promises. ``examples`` is how
+    many instances of a finding are named and kept in its details.
     """
 
     guarantee: str = "at-least-once"
@@ -62,7 +71,9 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Witness(msgspec.Struct, frozen=True):
-    """The smallest set of history rows that shows one finding: checking only these rows finds it again.
+    """The smallest set of history rows that shows one finding.
+
+    Checking only these rows finds it again.
 
     ``rows`` are in order of ``index`` and leave out columns that are null.
     """
@@ -74,8 +85,9 @@ class Witness(msgspec.Struct, frozen=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of anomaly that was found, however often.
 
-    ``name`` is the anomaly's; ``count`` its instances (messages, groups, pairs of brokers, windows: the sentence says
-    which). ``details`` has ``examples`` (a list of objects, the earliest first) and what else the kind knows.
+    ``name`` is the anomaly's; ``count`` its instances (messages, groups, pairs of brokers, windows:
+    the sentence says which). ``details`` has ``examples`` (a list of objects, the earliest first)
+    and what else the kind knows.
     """
 
     name: str
@@ -87,9 +99,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
-    """Quantiles in milliseconds of one operation's time from invocation to ``ok``; ``deliver`` is send to first delivery.
+    """Quantiles in milliseconds of one operation's time from invocation to ``ok``.
 
-    Read from a histogram with 8 bins per octave: within 9 % of the exact value, which costs no sort.
+    ``deliver`` is send to first delivery.
+
+    Read from a histogram with 8 bins per octave: within 9 % of the exact value, which costs no
+    sort.
     """
 
     count: int
@@ -100,17 +115,24 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LongestPause(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose sends paused longest: a pair of brokers ("a1+a2") or a client ("producer 3"). ``seconds`` is None if none of its sends was ok any more."""
+    """Whose sends paused longest: a pair of brokers ("a1+a2") or a client ("producer 3").
+
+    ``seconds`` is None if none of its sends was ok any more.
+    """
 
     of: str
     seconds: float | None
 
 
 class FaultRecovery(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one fault kept clients from sending: the longest pause between two ``ok`` sends that touches it.
+    """How long one fault kept clients from sending.
 
-    ``end_s`` is None for a fault that was not healed in the history. ``recovery_s`` is of the whole cluster, None if nothing was ok after it; ``pair`` and ``client`` are
-    those of all pairs and clients that were kept longest (a cluster of three pairs hides that one of them is away). Brokers that had one node ID are a pair.
+    The longest pause between two ``ok`` sends that touches it.
+
+    ``end_s`` is None for a fault that was not healed in the history. ``recovery_s`` is of the whole
+    cluster, None if nothing was ok after it; ``pair`` and ``client`` are those of all pairs and
+    clients that were kept longest (a cluster of three pairs hides that one of them is away).
+    Brokers that had one node ID are a pair.
     """
 
     fault: str
@@ -141,7 +163,10 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """valid is True, False or None (unknown); ``reasons`` says why in order of weight, the gravest first."""
+    """valid is True, False or None (unknown).
+
+    ``reasons`` says why in order of weight, the gravest first.
+    """
 
     valid: bool | None
     reasons: tuple[str, ...] = ()

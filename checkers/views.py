@@ -1,7 +1,8 @@
 """Whether brokers that had time to agree hold the same for true.
 
-Why spans: two brokers are asked one after the other, and what one was told may reach the other a moment later. Each row says from when to when its broker gave one and
-the same answer; they disagree for certain where two different answers were given over spans that overlap.
+Why spans: two brokers are asked one after the other, and what one was told may reach the other a
+moment later. Each row says from when to when its broker gave one and the same answer; they disagree
+for certain where two different answers were given over spans that overlap.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ NAME: Final = "diverged"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one broker held for true of one thing, from ``begin`` to ``end`` (ns); ``value`` None: it knew nothing of it."""
+    """What one broker held for true of one thing, from ``begin`` to ``end`` (ns).
+
+    ``value`` None: it knew nothing of it.
+    """
 
     broker: str
     kind: str

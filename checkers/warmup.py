@@ -1,7 +1,7 @@
 """A small made-up history that breaks every promise, judged while the cluster is being deployed.
 
-Why: most of the time of a first verdict is the JVM loading classes, and Python's workers starting and importing what the rules need.
-The real history finds that done.
+Why: most of the time of a first verdict is the JVM loading classes, and Python's workers starting
+and importing what the rules need. The real history finds that done.
 """
 
 from __future__ import annotations

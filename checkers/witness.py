@@ -1,11 +1,13 @@
 """The smallest set of rows that shows a finding.
 
-How: fetch what could matter (the rows of the messages involved, of their sessions' ends and proofs of life, of their transactions), then take away
-row after row, the earliest first, for as long as the second implementation still finds the same instance. What is left
-shows the finding by construction, and no row of it can be spared.
+How: fetch what could matter (the rows of the messages involved, of their sessions' ends and proofs
+of life, of their transactions), then take away row after row, the earliest first, for as long as
+the second implementation still finds the same instance. What is left shows the finding by
+construction, and no row of it can be spared.
 
-Why the earliest first: of three deliveries in one session with a nack after the first, the pair that is to blame is the last two; taking
-away from the front never removes an excuse while what it excuses is still there.
+Why the earliest first: of three deliveries in one session with a nack after the first, the pair
+that is to blame is the last two; taking away from the front never removes an excuse while what it
+excuses is still there.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ def witnesses(
 ) -> dict[Instance, Witness]:
     """A witness for each instance; a few short jobs whatever their number.
 
-    ``shows`` has the rows that are known to show some of them, ``ends_ns`` says when each window of unavailability ended. A partner farther away than ``_REACH`` rows is not looked for: such a
+    ``shows`` has the rows that are known to show some of them, ``ends_ns`` says when each window of
+    unavailability ended. A partner farther away than ``_REACH`` rows is not looked for: such a
     witness has the row that completes the anomaly and the rows of its message only.
     """
     if not instances:
@@ -109,7 +112,10 @@ def witnesses(
 
 
 def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> list[Row] | None:
-    """No row can be taken away and the instance still be found; None if the rows do not show it at all."""
+    """No row can be taken away and the instance still be found.
+
+    None if the rows do not show it at all.
+    """
     kept = sorted(rows, key=lambda r: r["index"])
 
     def shows(some: list[Row]) -> bool:
@@ -132,7 +138,9 @@ def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> l
 
 
 def _asked(rows: Sequence[Row], instances: Sequence[Instance]) -> Iterator[Row]:
-    """Of rows in order, those that show an instance, and the latest invocation of each before it."""
+    """Of rows in order, those that show an instance, and the latest invocation of each before
+    it.
+    """
     shown = {i.index for i in instances}
     latest: dict[tuple[int, str], Row] = {}
     for row in rows:

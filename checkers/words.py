@@ -1,4 +1,6 @@
-"""A finding in one sentence, read from its witness: who, what, where, when. ``checkers.anomaly`` has the sentences; here are the fields they name.
+"""A finding in one sentence, read from its witness: who, what, where, when.
+
+``checkers.anomaly`` has the sentences; here are the fields they name.
 
 Kept apart from the rules so that a change of wording can never change a verdict.
 """
@@ -99,7 +101,10 @@ class _Fields:
 
     def previous(self) -> str:
         before = self._before
-        return f"session {before.get('session')} at {before.get('broker', 'a broker')} got message {before.get('message')} at {seconds(before.get('time'))}"
+        return (
+            f"session {before.get('session')} at {before.get('broker', 'a broker')} got message "
+            f"{before.get('message')} at {seconds(before.get('time'))}"
+        )
 
     def count(self) -> int | None:
         return self._at.get("delivery_count")
@@ -141,22 +146,34 @@ class _Fields:
 
     def unreadable(self) -> str:
         if self._at.get("f") == "browse":
-            return f"a body that cannot be read was found in the {self._at.get('value') or 'unnamed'} store of {self.broker()} at {self.when()}"
-        return f"{self.broker()} delivered a body that cannot be read to session {self.session()} at {self.when()}"
+            return (
+                f"a body that cannot be read was found in the {self._at.get('value') or 'unnamed'} "
+                f"store of {self.broker()} at {self.when()}"
+            )
+        return (
+            f"{self.broker()} delivered a body that cannot be read to session {self.session()} at "
+            f"{self.when()}"
+        )
 
     def undead(self) -> str:
         """Why a message may not be in a store."""
         ack = self._row("ack", "ok")
         if not ack:
             return "beside another copy of it, twice in the same way"
-        return f"although {ack.get('broker', 'a broker')} had confirmed its acknowledgement in session {ack.get('session')} at {seconds(ack.get('time'))}"
+        return (
+            f"although {ack.get('broker', 'a broker')} had confirmed its acknowledgement in session "
+            f"{ack.get('session')} at {seconds(ack.get('time'))}"
+        )
 
     def fate(self) -> str:
         """Of a message that is owed to the end."""
         got = self._row("deliver", "ok")
         if self._i.key != "after delivery":
             return "was never delivered"
-        return f"was never settled nor delivered again after session {got.get('session')} had got it at {seconds(got.get('time'))}"
+        return (
+            f"was never settled nor delivered again after session {got.get('session')} had got it at "
+            f"{seconds(got.get('time'))}"
+        )
 
     def both_settled(self) -> str:
         examples = self._details.get("examples") or [{}]
@@ -237,7 +254,10 @@ def _double_takeover(i: Instance, details: Mapping[str, Any]) -> str:
     if details.get("same_life"):
         why = "both were given one number, and a release would have changed it"
     else:
-        why = f"both were certainly live with its data from {seconds(details.get('begin_ns'))} to {seconds(details.get('end_ns'))}"
+        why = (
+            f"both were certainly live with its data from {seconds(details.get('begin_ns'))} to "
+            f"{seconds(details.get('end_ns'))}"
+        )
     return f"node {node_id} was taken over twice without a release between, by {told}: {why}"
 
 
@@ -255,7 +275,10 @@ def _fenced(details: Mapping[str, Any]) -> str:
     lives = "" if by["life"] is None else f"; number {by['life']}"
     if lives and by["own_life"] is not None:
         lives += f" fences its own, {by['own_life']}"
-    return f"{by['by']} certainly {what} node {by['node_id']} (so since a moment between {seconds(by['low_ns'])} and {seconds(by['high_ns'])}{lives})"
+    return (
+        f"{by['by']} certainly {what} node {by['node_id']} (so since a moment between "
+        f"{seconds(by['low_ns'])} and {seconds(by['high_ns'])}{lives})"
+    )
 
 
 def _diverged(i: Instance, details: Mapping[str, Any]) -> str:
@@ -266,12 +289,19 @@ def _diverged(i: Instance, details: Mapping[str, Any]) -> str:
         f"{broker} knows nothing of it" if value is None else f'{broker} says "{value}"'
         for broker, value in held.items()
     )
-    return f"after recovery, from {seconds(details.get('begin_ns'))} to {seconds(details.get('end_ns'))}, brokers disagree about {details['kind']} {details['key']}: {told}"
+    return (
+        f"after recovery, from {seconds(details.get('begin_ns'))} to "
+        f"{seconds(details.get('end_ns'))}, brokers disagree about {details['kind']} "
+        f"{details['key']}: {told}"
+    )
 
 
 def _split_brain(i: Instance, details: Mapping[str, Any]) -> str:
     node_id, first, second = (i.key or "? ? ?").split(" ")[:3]
-    text = f"{first} and {second} were live under one node ID ({node_id}) from {seconds(details.get('begin_ns'))} to {seconds(details.get('end_ns'))}"
+    text = (
+        f"{first} and {second} were live under one node ID ({node_id}) from "
+        f"{seconds(details.get('begin_ns'))} to {seconds(details.get('end_ns'))}"
+    )
     if details.get("both_acknowledged"):
         counts = " and ".join(f"{n} by {broker}" for broker, n in details["acknowledged"].items())
         return f"{text}, and both acknowledged sends meanwhile: {counts}"

@@ -68,7 +68,7 @@ def fields_table(struct: type, prefix: str = "") -> str:
 
 def document(struct: type) -> str:
     """The first paragraph of a docstring."""
-    return inspect.cleandoc(struct.__doc__ or "").split("\n\n")[0]
+    return inspect.cleandoc(struct.__doc__ or "")
 
 
 def command_line() -> str:

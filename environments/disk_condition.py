@@ -1,7 +1,8 @@
 """What faults in force mean for one disk together.
 
-Faults overlap: a disk may be slowed by one fault and filled by another, and healing one must leave the other in force. So a disk has no switches; its
-condition is always `combine`d anew from the faults in force.
+Faults overlap: a disk may be slowed by one fault and filled by another, and healing one must leave
+the other in force. So a disk has no switches; its condition is always `combine`d anew from the
+faults in force.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ SOUND: Final = DiskCondition()
 
 
 def condition_of(primitive: str, given: dict[str, Any]) -> DiskCondition:
-    """One of DISK_LEASES with its options, which are taken out of ``given``. Raises UsageError, saying what would be right."""
+    """One of DISK_LEASES with its options, which are taken out of ``given``.
+
+    Raises UsageError, saying what would be right.
+    """
     if primitive == "disk-stall":
         return DiskCondition(stalled=True)
     if primitive == "disk-full":

@@ -1,11 +1,13 @@
 """How everything that a run creates is recognised later, and removed.
 
-A harness may be killed at any moment, so nothing may depend on its memory: every process carries the run's id in its
-environment, every deployment has a directory under the user's state directory that names its parts, and containers carry labels.
-``jepsen-run clean`` asks here what is left and removes it.
+A harness may be killed at any moment, so nothing may depend on its memory: every process carries
+the run's id in its environment, every deployment has a directory under the user's state directory
+that names its parts, and containers carry labels. ``jepsen-run clean`` asks here what is left and
+removes it.
 
-A stranger is never harmed: a process is ours if its environment says so, or if its pid, start time and boot are the recorded
-ones. A deployment whose harness lives is somebody's running test and is left alone unless forced.
+A stranger is never harmed: a process is ours if its environment says so, or if its pid, start time
+and boot are the recorded ones. A deployment whose harness lives is somebody's running test and is
+left alone unless forced.
 """
 
 from __future__ import annotations
@@ -31,10 +33,15 @@ RUN_ID: Final = "JEPSEN_RUN_ID"
 """Environment variable of every process that a run starts: its run's id."""
 
 STATE_DIR: Final = "JEPSEN_RUN_STATE"
-"""Environment variable beside it: the deployment's state directory, so that two users' (or tests') runs are told apart."""
+"""Environment variable beside it.
+
+The deployment's state directory, so that two users' (or tests') runs are told apart.
+"""
 
 NOTE: Final = "note: "
-"""Lines of `find_leftovers` that begin so are not leftovers, but say what was not looked at or not touched, and why."""
+"""Lines of `find_leftovers` that begin so are not leftovers, but say what was not looked at or
+not touched, and why.
+"""
 
 _ASKED: Final = {
     "local": "environments.local.clean",
@@ -47,8 +54,9 @@ _ASKED: Final = {
 class Process(msgspec.Struct, frozen=True, kw_only=True):
     """A process that cannot be confused with a later one of the same pid.
 
-    ``started`` counts from the boot in the kernel's own ticks, which no clock adjustment moves. ``boot`` and ``namespace`` say
-    where the pid means something; ``host`` tells a reboot from another machine that shares the home directory.
+    ``started`` counts from the boot in the kernel's own ticks, which no clock adjustment moves.
+    ``boot`` and ``namespace`` say where the pid means something; ``host`` tells a reboot from
+    another machine that shares the home directory.
     """
 
     pid: int
@@ -59,19 +67,28 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_run_id() -> str:
-    """A name for a deployment: sorts by time, unique beyond doubt, fit for file names, labels and host names."""
+    """A name for a deployment.
+
+    Sorts by time, unique beyond doubt, fit for file names, labels and host names.
+    """
     return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + "-" + secrets.token_hex(4)
 
 
 def state_root() -> Path:
-    """Where deployments leave their traces: ``$XDG_STATE_HOME/jepsen-run``, else ``~/.local/state/jepsen-run``."""
+    """Where deployments leave their traces.
+
+    ``$XDG_STATE_HOME/jepsen-run``, else ``~/.local/state/jepsen-run``.
+    """
     base = os.environ.get("XDG_STATE_HOME", "")
     # The XDG base directory specification: a relative path is to be ignored.
     return (Path(base) if base.startswith("/") else Path.home() / ".local" / "state") / "jepsen-run"
 
 
 def identify(pid: int | None = None) -> Process | None:
-    """The identity of a running process (this one by default); None if there is none, or only a zombie."""
+    """The identity of a running process (this one by default).
+
+    None if there is none, or only a zombie.
+    """
     pid = os.getpid() if pid is None else pid
     started = _started(pid)
     if started is None:
@@ -80,7 +97,10 @@ def identify(pid: int | None = None) -> Process | None:
 
 
 def judge(process: Process) -> Literal["alive", "dead", "unknown"]:
-    """Whether an identified process still runs; "unknown" if it lived on another machine or in another pid namespace."""
+    """Whether an identified process still runs.
+
+    "unknown" if it lived on another machine or in another pid namespace.
+    """
     if process.boot != _boot():
         return "dead" if process.host == socket.gethostname() else "unknown"
     if process.namespace != _namespace():
@@ -97,7 +117,10 @@ def find_leftovers(*, force: bool = False) -> list[str]:
 
 
 def remove_leftovers(*, force: bool = False) -> list[str]:
-    """Remove what `find_leftovers` finds; one line for each thing removed. A second call finds nothing."""
+    """Remove what `find_leftovers` finds; one line for each thing removed.
+
+    A second call finds nothing.
+    """
     return _ask("remove", force=force)
 
 
@@ -139,7 +162,9 @@ def _call(function: Callable[..., Any], *, force: bool) -> list[str]:
 
 
 def _started(pid: int) -> str | None:
-    """The process' start in kernel ticks since the boot, None if it does not run (a zombie does not)."""
+    """The process' start in kernel ticks since the boot, None if it does not run (a zombie does
+    not).
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except FileNotFoundError:
@@ -148,7 +173,8 @@ def _started(pid: int) -> str | None:
     except OSError:
         return None
     else:
-        # The command in parentheses may hold anything, so count from the last parenthesis: state, ppid, ... starttime.
+        # The command in parentheses may hold anything, so count from the last parenthesis: state,
+        # ppid, ... starttime.
         fields = stat[stat.rindex(b")") + 2 :].split()
         return None if fields[0] in (b"Z", b"X") else fields[19].decode()
     try:

@@ -1,8 +1,9 @@
 """Leases, so that a fault never outlives the harness that asked for it.
 
-A killed harness cannot heal what it broke. So nobody breaks anything for good: whoever executes a fault *on the node*
-(an agent) keeps it in a `LeaseTable`, and undoes it when the lease has run out without a renewal. The table has no
-timers and no I/O of its own; its owner asks `next_expiry` when to wake up and `expire` what to undo.
+A killed harness cannot heal what it broke. So nobody breaks anything for good: whoever executes a
+fault *on the node* (an agent) keeps it in a `LeaseTable`, and undoes it when the lease has run out
+without a renewal. The table has no timers and no I/O of its own; its owner asks `next_expiry` when
+to wake up and `expire` what to undo.
 
 Only the standard library is imported here: agents run where nothing else may be installed.
 """
@@ -14,7 +15,9 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 DEFAULT_LEASE_S: Final = 5.0
-"""Long enough to survive a harness that is busy for a moment, short against every fault worth injecting."""
+"""Long enough to survive a harness that is busy for a moment, short against every fault worth
+injecting.
+"""
 
 REMEMBERED: Final = 1024
 """Ended leases that can still be told apart from leases that never were."""
@@ -23,7 +26,9 @@ F = TypeVar("F")
 
 
 class LeaseExpiredError(Exception):
-    """The lease ran out and its fault was healed already: the fault in the schedule and the fault in force differ.
+    """The lease ran out and its fault was healed already.
+
+    The fault in the schedule and the fault in force differ.
 
     Do not inject again silently; the history must say that the fault ended early.
     """
@@ -39,7 +44,8 @@ class _Held(Generic[F]):
 class LeaseTable(Generic[F]):
     """The faults in force, each until its lease ends.
 
-    ``clock`` returns seconds and never goes back (``time.monotonic``; a test's own). Leases are named ``<prefix>-<n>``.
+    ``clock`` returns seconds and never goes back (``time.monotonic``; a test's own). Leases are
+    named ``<prefix>-<n>``.
     """
 
     __slots__ = ("_clock", "_ended", "_held", "_next", "_prefix")
@@ -52,7 +58,10 @@ class LeaseTable(Generic[F]):
         self._ended: dict[str, None] = {}
 
     def inject(self, fault: F, lease_s: float = DEFAULT_LEASE_S) -> str:
-        """Take a fault into the table for ``lease_s`` seconds and name its lease. The caller executes the fault."""
+        """Take a fault into the table for ``lease_s`` seconds and name its lease.
+
+        The caller executes the fault.
+        """
         if not lease_s > 0:
             raise ValueError(f"a lease must last longer than 0 s, not {lease_s!r}")
         lease = f"{self._prefix}-{self._next}"
@@ -72,12 +81,16 @@ class LeaseTable(Generic[F]):
             raise KeyError(lease)
         now = self._clock()
         if now >= held.expires:
-            # Its owner has not come round to `expire` yet; to renew it now would hide that nobody renewed in time.
+            # Its owner has not come round to `expire` yet; to renew it now would hide that nobody
+            # renewed in time.
             raise LeaseExpiredError(f"{lease} ran out {now - held.expires:.1f} s ago without being renewed")
         held.expires = now + held.lease_s
 
     def heal(self, lease: str) -> F | None:
-        """End a lease; its fault for the caller to undo, None if it had ended before. KeyError if there never was one."""
+        """End a lease; its fault for the caller to undo, None if it had ended before.
+
+        KeyError if there never was one.
+        """
         held = self._held.pop(lease, None)
         if held is None:
             if lease in self._ended:

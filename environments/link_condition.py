@@ -1,7 +1,8 @@
 """What a directed link does to the bytes that cross it.
 
-Faults overlap: a link may be slowed by one fault and cut by another, and healing one must leave the other in force. So a
-link has no switches; its condition is always `combine`d anew from the faults in force.
+Faults overlap: a link may be slowed by one fault and cut by another, and healing one must leave the
+other in force. So a link has no switches; its condition is always `combine`d anew from the faults
+in force.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from typing import Any, Final
 from harness.interface import Link, UsageError
 
 LINK_PRIMITIVES: Final = ("cut", "reset", "slow", "stall")
-"""Link faults by the names of ``harness.interface.Environment``. A TCP proxy holds bytes where a network loses packets, so
-"stall" is "cut" under the name that ordinary people give to what they see."""
+"""Link faults by the names of ``harness.interface.Environment``.
+
+A TCP proxy holds bytes where a network loses packets, so "stall" is "cut" under the name that
+ordinary people give to what they see.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,8 @@ def combine(conditions: Iterable[Condition]) -> Condition:
 def condition_of(primitive: str, options: Mapping[str, Any] | None = None) -> Condition:
     """The condition that a fault primitive and its options ask for.
 
-    "slow" takes ``delay_ms``, ``jitter_ms`` (0 or more) and ``rate_bytes_s`` (more than 0), at least one of them; the others
-    take none. Raises UsageError for anything else.
+    "slow" takes ``delay_ms``, ``jitter_ms`` (0 or more) and ``rate_bytes_s`` (more than 0), at
+    least one of them; the others take none. Raises UsageError for anything else.
     """
     given = dict(options or {})
     if primitive in ("cut", "stall"):

@@ -1,8 +1,8 @@
 """One connection through the link proxy: two ends, and a pipe for each direction between them.
 
-Why pipes: the two directions of one connection obey two different links, so each direction holds, delays and ends for itself. The
-end of a stream and a reset travel within the pipe, behind the bytes that were sent before them, because that is how a peer
-learns of them through a real network.
+Why pipes: the two directions of one connection obey two different links, so each direction holds,
+delays and ends for itself. The end of a stream and a reset travel within the pipe, behind the bytes
+that were sent before them, because that is how a peer learns of them through a real network.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ from environments.link_condition import CLEAR
 from harness.interface import Link
 
 HELD_BYTES_MAX: Final = 1 << 20
-"""Bytes one direction of one connection may hold in this process; beyond it the source is not read (like a TCP window)."""
+"""Bytes one direction of one connection may hold in this process.
+
+Beyond it the source is not read (like a TCP window).
+"""
 
 PACE_S: Final = 0.02
-"""A limited link sends in pieces of so many seconds, and may catch up by so much after a late timer."""
+"""A limited link sends in pieces of so many seconds, and may catch up by so much after a late
+timer.
+"""
 
 _EOF: Final = b""
 """Marks a source's end of stream within a queue; no read ever returns it otherwise."""
@@ -33,7 +38,9 @@ _LINGER_RST: Final = struct.pack("ii", 1, 0)
 
 
 def set_reset_on_close(sock: socket.socket) -> None:
-    """Make closing the socket send a RST at once instead of a FIN after what is still to be sent."""
+    """Make closing the socket send a RST at once instead of a FIN after what is still to be
+    sent.
+    """
     with contextlib.suppress(OSError):  # not connected any more: nothing to reset
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RST)
 
@@ -51,7 +58,10 @@ class Line:
 
 
 class Pipe:
-    """One direction of one connection: what is read from ``source`` is written to ``sink`` as the line allows."""
+    """One direction of one connection.
+
+    What is read from ``source`` is written to ``sink`` as the line allows.
+    """
 
     __slots__ = (
         "choked", "condition", "done", "held", "line", "loop", "queue", "random", "reading", "sink", "source",
@@ -81,7 +91,8 @@ class Pipe:
         if condition.delay_ms or condition.jitter_ms:
             delay_ms = condition.delay_ms + condition.jitter_ms * self.random.random()
             due = time.monotonic() + delay_ms / 1000
-        # Only the queue's head is ever looked at: a late piece holds up those behind it, as in a stream it must.
+        # Only the queue's head is ever looked at: a late piece holds up those behind it, as in a
+        # stream it must.
         self.queue.append((due, item))
         if item is not None:
             self.held += len(item)
@@ -94,7 +105,8 @@ class Pipe:
         """Obey the line's new condition from now on."""
         self.condition = self.line.condition
         if not self.condition.delay_ms and not self.condition.jitter_ms:
-            # What was held back by a delay that is no more goes now, as it does when a network recovers.
+            # What was held back by a delay that is no more goes now, as it does when a network
+            # recovers.
             self.queue = deque((0.0, item) for _, item in self.queue)
         if self.timer is not None:
             self.timer.cancel()
@@ -114,7 +126,8 @@ class Pipe:
                 if rate and item:
                     due = max(due, line.free_at)
                 if due > now:
-                    # Rounded up: a loop's timer may have a millisecond's resolution and must never be early.
+                    # Rounded up: a loop's timer may have a millisecond's resolution and must never
+                    # be early.
                     self.timer = self.loop.call_later(due - now + 0.001, self.pump)
                     break
                 queue.popleft()
@@ -146,7 +159,10 @@ class Pipe:
             sink.write_eof()
 
     def update(self) -> None:
-        """Read from the source only what can be passed on or held; write through when nothing is in the way."""
+        """Read from the source only what can be passed on or held.
+
+        Write through when nothing is in the way.
+        """
         condition = self.condition
         self.straight = not self.queue and not condition.active and self.sink.ready
         reading = not self.choked and self.held < HELD_BYTES_MAX and not condition.cut and self.sink.ready
@@ -169,7 +185,10 @@ class Pipe:
 
 
 class End(asyncio.Protocol):
-    """One side of a connection through the proxy: ``inlet`` is the pipe it feeds, ``outlet`` the one that writes into it."""
+    """One side of a connection through the proxy.
+
+    ``inlet`` is the pipe it feeds, ``outlet`` the one that writes into it.
+    """
 
     __slots__ = ("ended", "inlet", "lost", "outlet", "ready", "sock", "transport", "write")
 
@@ -216,7 +235,8 @@ class End(asyncio.Protocol):
         if other.lost:
             self.inlet.drop()
         elif not (self.inlet.done and other.inlet.done):
-            # The peer is gone for both directions. It is the inlet that carries the news, behind the bytes it holds.
+            # The peer is gone for both directions. It is the inlet that carries the news, behind
+            # the bytes it holds.
             self.inlet.hold(None if exc is not None or not self.ended else _EOF)
             if other.ready:
                 other.inlet.update()

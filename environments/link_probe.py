@@ -1,12 +1,14 @@
 """Proof of a link's state: bytes that really cross it, through the same proxy code as the traffic.
 
-What was asked of a link says nothing about what it does. A `LinkProbe` keeps one standing connection through the proxy for
-each pair of ends, and proves a directed link by writing on its source's side and looking whether, and when, the bytes come
-out on its target's side. It reads both sides itself, so the answer for one direction needs nothing of the other: that is
-what tells a one-way cut from a full one.
+What was asked of a link says nothing about what it does. A `LinkProbe` keeps one standing
+connection through the proxy for each pair of ends, and proves a directed link by writing on its
+source's side and looking whether, and when, the bytes come out on its target's side. It reads both
+sides itself, so the answer for one direction needs nothing of the other: that is what tells a
+one-way cut from a full one.
 
-The machine may be slow too. So every probe is sent beside a control that crosses the proxy on a link that nobody
-ever breaks: a link is slow by what it took longer than the control, and lost when nothing has come long after the control.
+The machine may be slow too. So every probe is sent beside a control that crosses the proxy on a
+link that nobody ever breaks: a link is slow by what it took longer than the control, and lost when
+nothing has come long after the control.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ AGAIN_MAX: Final = 4
 """A link that is slow without a fault is probed so many times more before that is said of it."""
 
 PATIENCE_S: Final = 0.5
-"""A link is lost when nothing has crossed it so long after the control arrived (and after the delay asked for)."""
+"""A link is lost when nothing has crossed it so long after the control arrived (and after the
+delay asked for).
+"""
 
 MACHINE_PATIENCE_S: Final = 10.0
 """A control that takes longer than this means that the machine, not the link, is at fault."""
@@ -107,7 +111,10 @@ class _Standing:
 
 
 class LinkProbe:
-    """The standing connections of one deployment. Open it before anything is broken: a new connection needs both directions."""
+    """The standing connections of one deployment.
+
+    Open it before anything is broken: a new connection needs both directions.
+    """
 
     def __init__(self, proxy: LinkProxy) -> None:
         self.sides: set[_Side] = set()  # only for closing: never iterated where order matters
@@ -145,7 +152,8 @@ class LinkProbe:
         known = [link for link in wanted if link in self._standing]
         found = await self._ask(known)
         for _ in range(AGAIN_MAX):
-            # Slow although nobody slows it: the machine may have been busy between the control and this one probe.
+            # Slow although nobody slows it: the machine may have been busy between the control and
+            # this one probe.
             doubtful = [
                 link
                 for link, answer in found.items()
@@ -166,14 +174,18 @@ class LinkProbe:
             arrived = await asyncio.wait_for(asyncio.shield(arrival), MACHINE_PATIENCE_S)
         except (TimeoutError, ConnectionError) as error:
             raise InfrastructureError(
-                f"the link proxy did not pass a control message within {MACHINE_PATIENCE_S:.0f} s: this machine is overloaded"
+                f"the link proxy did not pass a control message within {MACHINE_PATIENCE_S:.0f} s: this "
+                "machine is overloaded"
             ) from error
         machine_s = arrived - begun
         answers = await asyncio.gather(*(self._answer(link, sent, machine_s) for link, sent in beside))
         return dict(zip(known, answers, strict=True))
 
     async def mend(self) -> None:
-        """Reconnect what a reset has broken. To be called when a reset is healed: later a cut may stand in the way."""
+        """Reconnect what a reset has broken.
+
+        To be called when a reset is healed: later a cut may stand in the way.
+        """
         broken = [standing for standing in self._numbers if not standing.up()]
         await asyncio.gather(*(self._connect(standing, PATIENCE_S) for standing in broken))
 

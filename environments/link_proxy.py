@@ -1,26 +1,33 @@
-"""A userspace proxy that stands for the network between brokers and clients, so that breaking it needs no root.
+"""A userspace proxy that stands for the network between brokers and clients, so that breaking it
+needs no root.
 
-Each (source, target, port) triple has a listener of its own, so the proxy knows by the port it was reached on who
-speaks to whom. Bytes from source to target obey the directed link ``source->target``, replies obey ``target->source``.
+Each (source, target, port) triple has a listener of its own, so the proxy knows by the port it was
+reached on who speaks to whom. Bytes from source to target obey the directed link
+``source->target``, replies obey ``target->source``.
 
 What a link can do to the bytes, in any combination (`Condition`):
 
 cut
-    Bytes and closes are held and come later, in order: what TCP's retransmission makes of a partition that heals. The
-    proxy stops reading, so that memory stays bounded and the sender feels back pressure. A new connection is accepted by
-    the kernel, but reaches the target only when neither direction is cut (a TCP handshake needs both), and never if its
-    client has given up by then.
+    Bytes and closes are held and come later, in order: what TCP's retransmission makes of a
+    partition that heals. The proxy stops reading, so that memory stays bounded and the sender feels
+    back pressure. A new connection is accepted by the kernel, but reaches the target only when
+    neither direction is cut (a TCP handshake needs both), and never if its client has given up by
+    then.
 reset
-    Every connection that uses the link, either way, gets a RST; new ones are refused (nobody listens).
+    Every connection that uses the link, either way, gets a RST; new ones are refused (nobody
+    listens).
 slow
-    Bytes arrive ``delay_ms`` to ``delay_ms + jitter_ms`` later, in order, and no faster than ``rate_bytes_s`` over the whole link.
+    Bytes arrive ``delay_ms`` to ``delay_ms + jitter_ms`` later, in order, and no faster than
+    ``rate_bytes_s`` over the whole link.
 
-What a TCP proxy cannot do, by its nature: lose, duplicate or reorder packets; delay the handshake; refuse a connection whose
-target does not listen (the source sees it accepted, then reset); starve the open direction of a one-way cut (real TCP
-stops it after a window, because its acknowledgements are lost too). Bytes handed to the target's side before a
-cut, at most a socket buffer and 64 KiB, still arrive.
+What a TCP proxy cannot do, by its nature: lose, duplicate or reorder packets; delay the handshake;
+refuse a connection whose target does not listen (the source sees it accepted, then reset); starve
+the open direction of a one-way cut (real TCP stops it after a window, because its acknowledgements
+are lost too). Bytes handed to the target's side before a cut, at most a socket buffer and 64 KiB,
+still arrive.
 
-While a link is clear nothing is copied or queued: what is read is written to the other side in the same call.
+While a link is clear nothing is copied or queued: what is read is written to the other side in the
+same call.
 """
 
 from __future__ import annotations
@@ -44,10 +51,11 @@ BACKLOG: Final = 512
 def reserve_port(host: str = "127.0.0.1") -> socket.socket:
     """Take a free port that stays ours while its server is down; close the socket to give it back.
 
-    A port that was merely found free is snatched: by another test, or by the kernel as the source port of any outgoing
-    connection while the server that owned it is killed (a client that redials a dead port can even connect to itself). The socket
-    returned is bound but does not listen, so connecting is refused; a server that sets SO_REUSEADDR, as servers do, may
-    bind and listen beside it, while nobody is given the port by the kernel.
+    A port that was merely found free is snatched: by another test, or by the kernel as the source
+    port of any outgoing connection while the server that owned it is killed (a client that redials
+    a dead port can even connect to itself). The socket returned is bound but does not listen, so
+    connecting is refused; a server that sets SO_REUSEADDR, as servers do, may bind and listen
+    beside it, while nobody is given the port by the kernel.
     """
     holder = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -99,7 +107,9 @@ class LinkProxy:
         self._closed = False
 
     async def add_route(self, link: Link, target: Address, *, host: str = "127.0.0.1") -> Address:
-        """Listen on ``host`` for connections from ``link.source`` to ``target``; the address to give to the source.
+        """Listen on ``host`` for connections from ``link.source`` to ``target``.
+
+        The address to give to the source.
 
         Several routes may share a link (one for each port of the target).
         """
@@ -112,7 +122,10 @@ class LinkProxy:
         return route.address
 
     def set_condition(self, link: Link, condition: Condition) -> None:
-        """Put a directed link into a condition, at once and for existing connections too. KeyError for an unknown link."""
+        """Put a directed link into a condition, at once and for existing connections too.
+
+        KeyError for an unknown link.
+        """
         line = self._lines[link]
         if line.condition == condition:
             return
@@ -129,7 +142,10 @@ class LinkProxy:
                 pipe.change()
 
     def condition(self, link: Link) -> Condition:
-        """The condition that was set: what is asked for, not what is proven (see `environments.link_probe`)."""
+        """The condition that was set.
+
+        What is asked for, not what is proven (see `environments.link_probe`).
+        """
         return self._lines[link].condition
 
     @property
@@ -190,7 +206,9 @@ class LinkProxy:
                     self._begin(route, sock)
 
     def _silence(self, route: _Route) -> None:
-        """Stop listening: the kernel refuses whoever connects, while the holder keeps the port ours."""
+        """Stop listening: the kernel refuses whoever connects, while the holder keeps the port
+        ours.
+        """
         if route.listener is not None:
             self.loop.remove_reader(route.listener)
             route.listener.close()
@@ -210,7 +228,8 @@ class LinkProxy:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
-                # Out of descriptors: try again when some may have been closed, without spinning on the ready listener.
+                # Out of descriptors: try again when some may have been closed, without spinning on
+                # the ready listener.
                 self.loop.remove_reader(route.listener)
                 self.loop.call_later(0.1, self._resume_accepting, route)
                 return
@@ -219,7 +238,8 @@ class LinkProxy:
             if route.passable:
                 self._begin(route, sock)
                 continue
-            # Clients that retry through a long cut would otherwise pile up their abandoned attempts here.
+            # Clients that retry through a long cut would otherwise pile up their abandoned attempts
+            # here.
             for old in [old for old in route.waiting if _hung_up(old)]:
                 route.waiting.remove(old)
                 old.close()
@@ -267,7 +287,10 @@ class LinkProxy:
 
 
 def _hung_up(sock: socket.socket) -> bool:
-    """Whether the peer has closed: it gave up connecting, and in a real network its attempt would never have arrived."""
+    """Whether the peer has closed.
+
+    It gave up connecting, and in a real network its attempt would never have arrived.
+    """
     poller = select.poll()
     poller.register(sock, select.POLLRDHUP)
     return any(events & (select.POLLRDHUP | select.POLLHUP | select.POLLERR) for _, events in poller.poll(0))

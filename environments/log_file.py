@@ -9,9 +9,12 @@ from collections.abc import Awaitable, Callable
 async def follow(
     read: Callable[[int], Awaitable[bytes]], position: int | None, every_s: float
 ) -> tuple[list[str], int]:
-    """Wait until there are whole lines behind ``position`` (bytes): those, and the position behind them. None: no lines, and where the log ends now.
+    """Wait until there are whole lines behind ``position`` (bytes).
 
-    ``read`` gives what lies behind a position, nothing where there is no log yet; it is asked every ``every_s``.
+    Those, and the position behind them. None: no lines, and where the log ends now.
+
+    ``read`` gives what lies behind a position, nothing where there is no log yet; it is asked every
+    ``every_s``.
     """
     if position is None:
         return [], len(await read(0))

@@ -1,6 +1,7 @@
 """Environments by name, and the choice between them when the user leaves it open.
 
-Modules are imported only when chosen: the docker SDK takes time to import and may be of no use on this machine.
+Modules are imported only when chosen: the docker SDK takes time to import and may be of no use on
+this machine.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from harness.interface import Environment, UsageError
 ENVIRONMENTS: Final[Mapping[str, str]] = {
     "local": "processes of this machine, links through a userspace proxy; needs no root and no containers",
     "docker": "containers with networks of their own; partitions by packet filters inside the nodes",
-    "simulation": "everything in one process on virtual time: one seed gives one history, a minute takes a second; never chosen by auto",
+    "simulation": "everything in one process on virtual time: one seed gives one history, a minute "
+    "takes a second; never chosen by auto",
 }
 """Name -> one line about it, for ``jepsen-run list``."""
 
@@ -27,7 +29,10 @@ _CLASSES: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def create(name: str) -> Environment:
-    """An environment by its name; touches nothing until it is deployed. UsageError, naming the nearest, for an unknown name."""
+    """An environment by its name; touches nothing until it is deployed.
+
+    UsageError, naming the nearest, for an unknown name.
+    """
     if name not in _CLASSES:
         near = difflib.get_close_matches(name, ["auto", *_CLASSES], n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
@@ -40,7 +45,8 @@ def create(name: str) -> Environment:
 def choose(name: str) -> tuple[Environment, str]:
     """The environment for ``--environment NAME``, and one line that says which it is and why.
 
-    "auto" is docker when an engine answers, because a real network loses packets and a proxy cannot; else local.
+    "auto" is docker when an engine answers, because a real network loses packets and a proxy
+    cannot; else local.
     """
     if name != "auto":
         return create(name), f"environment {name}: asked for"

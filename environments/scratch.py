@@ -1,7 +1,9 @@
-"""Directories for what is only needed while something runs, recognised and removed when their owner was killed.
+"""Directories for what is only needed while something runs, recognised and removed when their owner
+was killed.
 
-Why a lock and no process id in the name: the kernel lets go of it when the owner ends, however it ends, and for owners in other containers that share
-the directory of temporary files just the same; an id may be another process' by then. The JVM of the checkers claims its directory the same way
+Why a lock and no process id in the name: the kernel lets go of it when the owner ends, however it
+ends, and for owners in other containers that share the directory of temporary files just the same;
+an id may be another process' by then. The JVM of the checkers claims its directory the same way
 (``checkers/gateway.py``, which must not know of environments).
 """
 
@@ -24,7 +26,10 @@ _SETTLED_S: Final = 60.0
 
 @contextlib.contextmanager
 def directory(purpose: str) -> Iterator[Path]:
-    """A directory below the system's temporary one, removed at the end. ``purpose`` is a word of its name."""
+    """A directory below the system's temporary one, removed at the end.
+
+    ``purpose`` is a word of its name.
+    """
     with tempfile.TemporaryDirectory(prefix=f"{PREFIX}{purpose}-", ignore_cleanup_errors=True) as name:
         claim = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
         try:

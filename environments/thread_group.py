@@ -1,7 +1,8 @@
 """A process whose first thread has ended, and whether it has ended with it.
 
-Why that is a question: the kernel calls such a process a zombie, but while another of its threads waits within a file system that does not answer, it keeps its
-files, its locks and its number. Only the standard library is imported here: agents run where nothing else may be installed.
+Why that is a question: the kernel calls such a process a zombie, but while another of its threads
+waits within a file system that does not answer, it keeps its files, its locks and its number. Only
+the standard library is imported here: agents run where nothing else may be installed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Why the places that run on a real kernel cannot do what the simulation can: the reason that ``list`` shows.
+"""Why the places that run on a real kernel cannot do what the simulation can.
 
-Why words and not a missing key: who asks for a fault must learn what stands in the way, and where it can be had.
+The reason that ``list`` shows.
+
+Why words and not a missing key: who asks for a fault must learn what stands in the way, and where
+it can be had.
 """
 
 from __future__ import annotations

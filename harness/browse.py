@@ -1,10 +1,11 @@
 """What is left in the brokers' stores at the end, as rows of the history.
 
-Why it decides verdicts: a message that is owed and in nobody's hands is *stuck* if some store still holds it and *lost* if
-none does. So a store that could not be read must be said to be unread: silence would turn stuck into lost.
+Why it decides verdicts: a message that is owed and in nobody's hands is *stuck* if some store still
+holds it and *lost* if none does. So a store that could not be read must be said to be unread:
+silence would turn stuck into lost.
 
-Why some are read again: a message that is found twice, or with two brokers, may have been moving between them. Only what is found so a second time is
-one too many (*resurrected*).
+Why some are read again: a message that is found twice, or with two brokers, may have been moving
+between them. Only what is found so a second time is one too many (*resurrected*).
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ AGAIN_S: Final = 0.5
 
 
 async def browse(test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder) -> None:
-    """Look into every live broker's stores, all pairs at once; a pair without a live broker has stores that cannot be read.
+    """Look into every live broker's stores, all pairs at once.
+
+    A pair without a live broker has stores that cannot be read.
 
     Brokers that have copies of a message are read once more.
     """
@@ -67,7 +70,10 @@ def _with_copies(found: Mapping[str, Sequence[StoredMessage]]) -> list[str]:
 async def _browse_pair(
     test: Composition, nodes: Sequence[str], roles: Callable[[], Mapping[str, str]], recorder: Recorder
 ) -> dict[str, list[StoredMessage]]:
-    """Try until all of a pair's lives have been read, or time is up; then record what was read and what was not. Gives what was."""
+    """Try until all of a pair's lives have been read, or time is up.
+
+    Then record what was read and what was not. Gives what was.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_S
     while True:
@@ -112,9 +118,12 @@ def _record(recorder: Recorder, node: str, stored: Sequence[StoredMessage]) -> N
 
 
 def _found(recorder: Recorder, node: str, stored: StoredMessage) -> None:
-    """One message, identified by what its body says; a body that is not ours keeps its digest and says what is wrong.
+    """One message, identified by what its body says.
 
-    In a main store the broker's word on queue and group counts: it must be what was sent. In the others the message is on its way, or has gone astray.
+    A body that is not ours keeps its digest and says what is wrong.
+
+    In a main store the broker's word on queue and group counts: it must be what was sent. In the
+    others the message is on its way, or has gone astray.
     """
     told = payload.decode(stored.body)
     mine = told is None or stored.store == "main"

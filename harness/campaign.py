@@ -1,7 +1,8 @@
 """What a search did, counted while it runs, kept as ``campaign.json``, and told at its end.
 
-Why more than the finding: a search that found nothing says something only together with what it tried. So how runs ended, which faults bit and
-what happened in none of them is kept and told, and every run that was not valid with the seed that draws it again.
+Why more than the finding: a search that found nothing says something only together with what it
+tried. So how runs ended, which faults bit and what happened in none of them is kept and told, and
+every run that was not valid with the seed that draws it again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ FILE: Final = "campaign.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """How one run ended; small enough to come from another process. ``bug`` is the traceback of an error of ours."""
+    """How one run ended; small enough to come from another process.
+
+    ``bug`` is the traceback of an error of ours.
+    """
 
     number: int
     spec: TestSpec
@@ -48,7 +52,10 @@ class Tried:
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A run that was not valid, as ``campaign.json`` lists it; it is drawn again from the search's seed and its number."""
+    """A run that was not valid, as ``campaign.json`` lists it.
+
+    It is drawn again from the search's seed and its number.
+    """
 
     number: int
     seed: str
@@ -60,7 +67,10 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a search did: ``campaign.json``. ``ended`` counts runs by how they ended, ``never`` has the names of what happened in none."""
+    """What a search did: ``campaign.json``.
+
+    ``ended`` counts runs by how they ended, ``never`` has the names of what happened in none.
+    """
 
     versions: dict[str, str]
     seed: int
@@ -175,17 +185,24 @@ def counts(tally: Tally, real_s: float) -> str:
 
 
 def closing(tally: Tally, ended: Campaign, store: Path, smallest: Simulated | None) -> Iterator[str]:
-    """The last words: what was found, what it was made to, what happened, what never did, and what to type next."""
+    """The last words: what was found, what it was made to, what happened, what never did, and
+    what to type next.
+    """
     found = tally.first("invalid")
     if found is not None:
-        yield f"FOUND  {', '.join(reproduction.ordered(found.grave))}: run {found.number} of seed {ended.seed}"
+        yield (
+            f"FOUND  {', '.join(reproduction.ordered(found.grave))}: run {found.number} of seed {ended.seed}"
+        )
         if smallest is not None:
             yield f"Shrunk   {shrinking.describe(shrinking.Case(smallest.spec, smallest.schedule))}"
             yield f"Now      {', '.join(reproduction.ordered(smallest.grave))}"
             for fault in smallest.schedule.faults:
                 yield f"Fault    {msgspec.json.encode(fault).decode()}"
     elif tally.ended["failed"]:
-        yield "FAILED  a bug of jepsen-run, which says nothing about the brokers; please report it with the lines above"
+        yield (
+            "FAILED  a bug of jepsen-run, which says nothing about the brokers; please report it with "
+            "the lines above"
+        )
     elif tally.ended["valid"]:
         yield f"NOTHING FOUND  in {tally.ended['valid']} runs"
     else:

@@ -1,8 +1,11 @@
-"""A failing test while it is made smaller: the smallest case so far, what may still be spent, and the runs that were made.
+"""A failing test while it is made smaller.
 
-Why apart from the ways of choosing what to try next: delta debugging and Hypothesis both ask "does this simpler case still fail?", and the rules for an answer must be the
-same for both: nothing is run twice, nothing that leaves the bounds is run at all, what takes away something large is tried with several seeds, and the budget
-ends every way alike.
+The smallest case so far, what may still be spent, and the runs that were made.
+
+Why apart from the ways of choosing what to try next: delta debugging and Hypothesis both ask "does
+this simpler case still fail?", and the rules for an answer must be the same for both: nothing is
+run twice, nothing that leaves the bounds is run at all, what takes away something large is tried
+with several seeds, and the budget ends every way alike.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ T = TypeVar("T")
 RUNS: Final = 300
 SECONDS: Final = 180.0
 SEEDS: Final = 3
-"""Seeds that are tried for what takes away something large, the run's own first: a smaller run interleaves otherwise and may need other luck."""
+"""Seeds that are tried for what takes away something large, the run's own first.
+
+A smaller run interleaves otherwise and may need other luck.
+"""
 COUNTS: Final = ("groups", "queues", "producers", "consumers")
 """Fields of a spec that count what the clients are and use."""
 _FEW: Final = 2
@@ -53,7 +59,10 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Shrunk(Generic[T]):
-    """The smallest case that was found, what running it gave, and what it took. ``complete`` is False where the budget ended it."""
+    """The smallest case that was found, what running it gave, and what it took.
+
+    ``complete`` is False where the budget ended it.
+    """
 
     case: Case
     evidence: T
@@ -63,7 +72,9 @@ class Shrunk(Generic[T]):
 
 
 class Attempts(Generic[T]):
-    """What was tried: ``best`` is the smallest case that failed, ``evidence`` what running it gave."""
+    """What was tried: ``best`` is the smallest case that failed, ``evidence`` what running it
+    gave.
+    """
 
     def __init__(
         self,
@@ -97,7 +108,9 @@ class Attempts(Generic[T]):
         self._known: dict[bytes, T | None] = {}
 
     def fails(self, case: Case) -> bool:
-        """Whether a simpler case fails with any of the seeds that it is worth; if so, it is the best. False when the budget is over.
+        """Whether a simpler case fails with any of the seeds that it is worth.
+
+        If so, it is the best. False when the budget is over.
 
         The case's own seed says nothing: the best one's is tried first.
         """
@@ -113,7 +126,10 @@ class Attempts(Generic[T]):
         return False
 
     def restart(self, case: Case, evidence: T) -> None:
-        """Go on from another case that fails; what was run is still known, and the budget is what is left of it."""
+        """Go on from another case that fails.
+
+        What was run is still known, and the budget is what is left of it.
+        """
         self.best, self.evidence = case, evidence
 
     def ended(self) -> Shrunk[T]:
@@ -153,7 +169,10 @@ class Attempts(Generic[T]):
 
 
 def large(case: Case, best: Case) -> bool:
-    """Whether the step to ``case`` takes away so much that it is worth several seeds: faults, pairs, time, or all but a few clients or groups."""
+    """Whether the step to ``case`` takes away so much that it is worth several seeds.
+
+    Faults, pairs, time, or all but a few clients or groups.
+    """
     new, old = case.spec, best.spec
     return (
         len(case.schedule.faults) < len(best.schedule.faults)
@@ -182,7 +201,8 @@ def describe(case: Case) -> str:
     properties = sum(len(values) for values in case.spec.properties.values())
     return (
         f"{_counted(len(case.schedule.faults), 'fault')}, {_counted(properties, 'property')}, "
-        f"{_counted(case.spec.pairs, 'pair')}, {_counted(case.spec.groups, 'group')}, {case.spec.time_limit_s:g} s"
+        f"{_counted(case.spec.pairs, 'pair')}, {_counted(case.spec.groups, 'group')}, "
+        f"{case.spec.time_limit_s:g} s"
     )
 
 

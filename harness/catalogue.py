@@ -1,6 +1,7 @@
 """What this installation can do, and what goes with what: ``jepsen-run list``.
 
-Why one place: the names in it are the ones that options take, so nobody need read source to write a command.
+Why one place: the names in it are the ones that options take, so nobody need read source to write a
+command.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from nemesis.target import TARGETS
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy: what it is, the system that has it, whether its brokers share a store or a database."""
+    """A policy: what it is, the system that has it, whether its brokers share a store or a
+    database.
+    """
 
     description: str
     system: str
@@ -28,9 +31,13 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nemesis(msgspec.Struct, frozen=True, kw_only=True):
-    """A nemesis. ``environments`` has for each environment "" or the reason why it cannot do it; ``policies`` are those whose brokers have what it breaks.
+    """A nemesis.
 
-    ``disks`` is whether it breaks disks: outside the simulation only those of brokers that keep their data to themselves.
+    ``environments`` has for each environment "" or the reason why it cannot do it; ``policies`` are
+    those whose brokers have what it breaks.
+
+    ``disks`` is whether it breaks disks: outside the simulation only those of brokers that keep
+    their data to themselves.
     """
 
     description: str
@@ -161,7 +168,10 @@ def _lines(catalogue: Catalogue) -> Iterator[str]:
 
 
 def _table_of_nemeses(catalogue: Catalogue) -> Iterator[str]:
-    """One line for each, a column for each environment; what does not fit into a column is said below, once."""
+    """One line for each, a column for each environment.
+
+    What does not fit into a column is said below, once.
+    """
     reasons: dict[str, int] = {}
     places = tuple(catalogue.environments)
     width = max(map(len, catalogue.nemeses))
@@ -198,7 +208,10 @@ def _column(place: str) -> int:
 
 
 def _choices(what: str, of: Mapping[str, tuple[str, ...]], besides: str) -> Iterator[str]:
-    """What may be chosen, once for all kinds that have the same choice; the largest such group is called the others."""
+    """What may be chosen, once for all kinds that have the same choice.
+
+    The largest such group is called the others.
+    """
     groups: dict[tuple[str, ...], list[str]] = {}
     for name, choice in of.items():
         if choice:

@@ -1,8 +1,13 @@
-"""A product with something changed in it: copies of its packages with replacements of text made in them, and how a Python process runs from such a copy.
+"""A product with something changed in it.
 
-Why texts and not patches by line: a replacement names what it replaces, so it survives code that moves, and fails loudly when the code it speaks of has
-changed. Why a copy and a process of its own: the product carries no switch for a bug, and a module that is already imported cannot become another one.
-Packages that nothing is replaced in are taken from where they always are: a checkout, or where the product is installed.
+Copies of its packages with replacements of text made in them, and how a Python process runs from
+such a copy.
+
+Why texts and not patches by line: a replacement names what it replaces, so it survives code that
+moves, and fails loudly when the code it speaks of has changed. Why a copy and a process of its own:
+the product carries no switch for a bug, and a module that is already imported cannot become another
+one. Packages that nothing is replaced in are taken from where they always are: a checkout, or where
+the product is installed.
 """
 
 from __future__ import annotations
@@ -20,7 +25,9 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """``old``, which stands in the file at ``path`` (from where the packages lie) exactly once, becomes ``new``."""
+    """``old``, which stands in the file at ``path`` (from where the packages lie) exactly once,
+    becomes ``new``.
+    """
 
     path: str
     old: str
@@ -28,7 +35,10 @@ class Replacement:
 
 
 class StaleReplacementError(Exception):
-    """The source has changed under a replacement: its text is not there exactly once. Look what became of that code and write the replacement again."""
+    """The source has changed under a replacement: its text is not there exactly once.
+
+    Look what became of that code and write the replacement again.
+    """
 
 
 def apply(text: str, replacement: Replacement) -> str:
@@ -52,9 +62,12 @@ def texts(replacements: Iterable[Replacement], root: Path = ROOT) -> dict[str, s
 
 
 def grow(directory: Path, replacements: Iterable[Replacement], root: Path = ROOT) -> Path:
-    """Copy every package that is changed into ``directory`` and change it. Returns ``directory``: the first place to import from.
+    """Copy every package that is changed into ``directory`` and change it.
 
-    Compiled files are copied too, except those of changed modules: all else would be compiled again for each change. Raises StaleReplacementError.
+    Returns ``directory``: the first place to import from.
+
+    Compiled files are copied too, except those of changed modules: all else would be compiled again
+    for each change. Raises StaleReplacementError.
     """
     changed = texts(replacements, root)
     for package in sorted({path.partition("/")[0] for path in changed}):
@@ -70,7 +83,9 @@ def grow(directory: Path, replacements: Iterable[Replacement], root: Path = ROOT
 
 
 def variables(*places: Path) -> dict[str, str]:
-    """The environment of a process that imports from these first, and whose own processes do so too. Start Python with ``-P``: then nothing else decides."""
+    """The environment of a process that imports from these first, and whose own processes do so
+    too. Start Python with ``-P``: then nothing else decides.
+    """
     return {**os.environ, "PYTHONPATH": os.pathsep.join(str(place) for place in places)}
 
 

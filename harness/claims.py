@@ -1,8 +1,9 @@
 """``jepsen-run claims``: what the source documents say, run, and held against what came out.
 
-Why a command: a broker that is said to implement a document must show it row by row, weaknesses included. A row that promises is
-refuted by a finding; a row that admits a weakness is refuted by a run that does not find it, because then either the broker or the checkers
-are not what they are said to be. What was seen lies in the store of each run, with its report.
+Why a command: a broker that is said to implement a document must show it row by row, weaknesses
+included. A row that promises is refuted by a finding; a row that admits a weakness is refuted by a
+run that does not find it, because then either the broker or the checkers are not what they are said
+to be. What was seen lies in the store of each run, with its report.
 """
 
 from __future__ import annotations
@@ -36,7 +37,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked for. ``runs`` of each scenario, with the seeds 0, 1, ...; of each probe as many, wherever it takes its steps."""
+    """What was asked for.
+
+    ``runs`` of each scenario, with the seeds 0, 1, ...; of each probe as many, wherever it takes
+    its steps.
+    """
 
     scenarios: Sequence[Scenario | Probe]
     environment: str
@@ -48,7 +53,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """One run of a scenario: what was wrong with it ("" if nothing), what it found, and where it lies. ``judgement`` only of a scenario that was judged."""
+    """One run of a scenario.
+
+    What was wrong with it ("" if nothing), what it found, and where it lies. ``judgement`` only of
+    a scenario that was judged.
+    """
 
     problem: str
     undecided: bool
@@ -71,7 +80,10 @@ class Row:
 
     @property
     def found(self) -> str:
-        """What the runs found, the most frequent first, then causes before what follows from them: "split-brain" or, of several runs, "split-brain 10, zombie 3"."""
+        """What the runs found, the most frequent first, then causes before what follows from them.
+
+        "split-brain" or, of several runs, "split-brain 10, zombie 3".
+        """
         counts = collections.Counter(name for run in self.runs for name in run.found or ("nothing",))
         return ", ".join(
             name if len(self.runs) == 1 else f"{name} {count}"
@@ -86,7 +98,10 @@ class Row:
 
 
 def run(request: Request) -> int:
-    """Run them all, print the table as it grows; 1 if a run was not as expected, 2 if one could not be decided."""
+    """Run them all, print the table as it grows.
+
+    1 if a run was not as expected, 2 if one could not be decided.
+    """
     out = sys.stderr if request.as_json else sys.stdout
     judged = any(isinstance(each, Scenario) for each in request.scenarios)
     spark = api.start_in_background(wanted=request.environment != "simulation") if judged else None
@@ -151,7 +166,8 @@ def _probed(probe: Probe, root: Path) -> Ran:
     except InfrastructureError as error:
         return Ran(problem=f"could not be run: {error}", undecided=True, found=frozenset(), store=store)
     except (OSError, EOFError, TimeoutError) as error:
-        # A connection that was cut, a process that never ended: what it means for the claim nobody can say.
+        # A connection that was cut, a process that never ended: what it means for the claim nobody
+        # can say.
         words = f"broke off: {str(error) or type(error).__name__}"
         return Ran(problem=words, undecided=True, found=frozenset(), store=store)
     wrong = [str(step) for step in steps if not step.as_expected]
@@ -189,7 +205,10 @@ def _summary(rows: Sequence[Row], request: Request) -> list[str]:
     claims = len({row.scenario.row for row in rows})
     lines = [
         "",
-        f"{good} of {len(rows)} scenarios of {claims} claims as expected, {request.runs} run{'s' if request.runs > 1 else ''} each, {request.environment}",
+        (
+            f"{good} of {len(rows)} scenarios of {claims} claims as expected, {request.runs} "
+            f"run{'s' if request.runs > 1 else ''} each, {request.environment}"
+        ),
     ]
     if absent := missing():
         lines.append(f"no scenario yet: {'; '.join(f'{name} {text}' for name, text in absent.items())}")
@@ -228,14 +247,23 @@ def write(path: Path, rows: Sequence[Row], request: Request) -> None:
     lines = [
         "# What the source documents claim, and what was found",
         "",
-        f"Made by `jepsen-run claims --environment {request.environment} --runs {request.runs} --render {path.name}`. A claim that promises is refuted by a finding; a claim that admits a weakness",
-        "is refuted by a run that does not find it. `jepsen-run claims RP4` runs one. The last column tells which change of the broker the row must notice, and how it does: `jepsen-run claims --refute`.",
+        (
+            f"Made by `jepsen-run claims --environment {request.environment} --runs {request.runs} --render "
+            f"{path.name}`. A claim that promises is refuted by a finding; a claim that admits a weakness"
+        ),
+        (
+            "is refuted by a run that does not find it. `jepsen-run claims RP4` runs one. The last column "
+            "tells which change of the broker the row must notice, and how it does: `jepsen-run claims "
+            "--refute`."
+        ),
         "",
         "| scenario | claim | source | expected | found | as expected | refuter |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row.scenario.id} | {row.scenario.claim} | {row.scenario.source} | {row.scenario.expected} | {row.found}{_place(row.scenario)} | {row.as_expected}/{len(row.runs)} | {_refuter(row.scenario)} |"
+        f"| {row.scenario.id} | {row.scenario.claim} | {row.scenario.source} | {row.scenario.expected} "
+        f"| {row.found}{_place(row.scenario)} | {row.as_expected}/{len(row.runs)} | "
+        f"{_refuter(row.scenario)} |"
         for row in rows
     ]
     if absent := missing():

@@ -42,7 +42,10 @@ def claims_command(
     root: Path,
     as_json: bool,
 ) -> int:
-    """Run what the source documents claim, weaknesses included: a scenario (RP14-true), a row (RP14), a family (RP), or all."""
+    """Run what the source documents claim, weaknesses included.
+
+    A scenario (RP14-true), a row (RP14), a family (RP), or all.
+    """
     from harness import claims  # noqa: PLC0415 - Spark; most commands do without
     from harness.scenarios.registry import chosen  # noqa: PLC0415 - as above
     from harness.scenarios.scenario import Scenario  # noqa: PLC0415 - as above
@@ -80,7 +83,11 @@ def _refuted(
     *,
     as_json: bool,
 ) -> int:
-    """``--refute``. What would change the row, or where it runs, is refused: a refuter is one of the row as it stands."""
+    """``--refute``.
+
+    What would change the row, or where it runs, is refused: a refuter is one of the row as it
+    stands.
+    """
     from harness import refute  # noqa: PLC0415 - most commands do without
     from harness.scenarios.registry import chosen  # noqa: PLC0415 - as above
 

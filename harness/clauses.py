@@ -1,6 +1,9 @@
-"""Parts of sentences about a story: how a message was sent, delivered, acknowledged, and by a broker in which role.
+"""Parts of sentences about a story.
 
-Why apart from the families: all of them speak of the same few facts, and each must be put the same way wherever it is put.
+How a message was sent, delivered, acknowledged, and by a broker in which role.
+
+Why apart from the families: all of them speak of the same few facts, and each must be put the same
+way wherever it is put.
 """
 
 from __future__ import annotations
@@ -11,7 +14,9 @@ from harness.story import Story
 
 
 class Clauses:
-    """Parts of sentences about one story; what was said of a broker or a fault once is not said again.
+    """Parts of sentences about one story.
+
+    What was said of a broker or a fault once is not said again.
 
     ``changes`` is how many changes of roles and faults one sentence names; the others are counted.
     """
@@ -25,10 +30,14 @@ class Clauses:
         self.example = example_of(story.finding)
         self._said: set[str] = set()
 
-    # ------------------------------------------------------------------------------------------------------- finding
+    # -------------------------------------------------------------------------------------------------------
+    # finding
 
     def rows(self, f: str, type_: str | None = None, message: int | None = None) -> list[Row]:
-        """Rows of the story's messages, sessions and transactions; without a message of all of them."""
+        """Rows of the story's messages, sessions and transactions.
+
+        Without a message of all of them.
+        """
         return [
             row
             for row in self.story.rows
@@ -43,7 +52,9 @@ class Clauses:
 
     @property
     def message(self) -> int | None:
-        """Of the example; None where the anomaly belongs to a group, a broker or the whole history."""
+        """Of the example; None where the anomaly belongs to a group, a broker or the whole
+        history.
+        """
         found: int | None = self.example.get("message")
         return found
 
@@ -63,14 +74,18 @@ class Clauses:
             if all(row.get(name) == value for name, value in columns.items())
         ]
 
-    # --------------------------------------------------------------------------------------------------------- times
+    # ---------------------------------------------------------------------------------------------------------
+    # times
 
     def at(self, row: Row) -> str:
         """When."""
         return self.standing.seconds(row["time"])
 
     def between(self, low: int, high: int, opening: str) -> str:
-        """A sentence about the roles and faults that changed between two moments; nothing if none did."""
+        """A sentence about the roles and faults that changed between two moments.
+
+        Nothing if none did.
+        """
         return self.standing.meanwhile(self.story.brokers, low, high, f"{opening}:", self._changes)
 
     def meanwhile(self, low: Row | None, high: Row | None, opening: str = "In between") -> str:
@@ -85,7 +100,10 @@ class Clauses:
         return self.between(max(begin, self.standing.zero), until, opening)
 
     def force(self, at: int) -> str:
-        """Which faults were in force, as the end of a sentence; their whole span at the first mention only."""
+        """Which faults were in force, as the end of a sentence.
+
+        Their whole span at the first mention only.
+        """
         words = self.standing.force(at)
         if not words or self._new(words):
             return words
@@ -97,10 +115,14 @@ class Clauses:
         self._said.add(words)
         return new
 
-    # --------------------------------------------------------------------------------------------------------- words
+    # ---------------------------------------------------------------------------------------------------------
+    # words
 
     def seen(self, row: Row) -> str:
-        """The broker of a row with the role it had; a role that was said already is not repeated."""
+        """The broker of a row with the role it had.
+
+        A role that was said already is not repeated.
+        """
         words = self.standing.as_seen(row.get("broker"), row["time"])
         return words if self._new(words) else str(row["broker"])
 
@@ -125,7 +147,10 @@ class Clauses:
         return f"{said}; {self._sent_end(message)}{self.ended(asked.get('transaction'))}."
 
     def _sent_end(self, message: int) -> str:
-        """What each attempt to send it came to; a client that sends a message twice has said so itself."""
+        """What each attempt to send it came to.
+
+        A client that sends a message twice has said so itself.
+        """
         ends = [row for row in self.rows("send", None, message) if row["type"] != "invoke"]
         again = len(self.rows("send", "invoke", message)) > 1
         told = [self._one_end(row) for row in ends] or ["no answer to it was recorded"]
@@ -147,7 +172,10 @@ class Clauses:
         for f, word in (("commit", "commit"), ("abort", "roll-back")):
             for end in self.rows(f, "ok"):
                 if end.get("transaction") == transaction:
-                    return f", and {self.seen(end)} confirmed the {word} of transaction {transaction} at {self.at(end)}"
+                    return (
+                        f", and {self.seen(end)} confirmed the {word} of transaction {transaction} "
+                        f"at {self.at(end)}"
+                    )
         return f", and neither a commit nor a roll-back of transaction {transaction} was confirmed"
 
     def delivered(self, row: Row) -> str:
@@ -155,14 +183,20 @@ class Clauses:
         session = self.names.client(row)
         again = bool(row.get("redelivered")) or row.get("delivery_count", 1) > 1
         told = f" ({self._marks(row)})" if again else ""
-        return f"{self.seen(row)} delivered {self.names.message(row.get('message'))} to {session} at {self.at(row)}{told}"
+        return (
+            f"{self.seen(row)} delivered {self.names.message(row.get('message'))} to {session} at "
+            f"{self.at(row)}{told}"
+        )
 
     def delivered_again(self, row: Row) -> str:
         """A later delivery, as a clause: whether it was marked counts."""
         marks = self._marks(row)
         session = self.names.client(row)
         told = f" ({marks})" if marks else ""
-        return f"{self.seen(row)} delivered {self.names.message(row.get('message'))} to {session} at {self.at(row)}{told}"
+        return (
+            f"{self.seen(row)} delivered {self.names.message(row.get('message'))} to {session} at "
+            f"{self.at(row)}{told}"
+        )
 
     @staticmethod
     def _marks(row: Row) -> str:
@@ -203,6 +237,9 @@ class Clauses:
 
 
 def capital(text: str) -> str:
-    """At the begin of a sentence; a broker keeps its name as it is written everywhere else: "a1"."""
+    """At the begin of a sentence.
+
+    A broker keeps its name as it is written everywhere else: "a1".
+    """
     head = text.split(" ", maxsplit=1)[0]
     return text if any(letter.isdigit() for letter in head) else text[:1].upper() + text[1:]

@@ -1,7 +1,8 @@
 """``jepsen-run``: the command line.
 
-Why so strict about exit statuses: a nightly job reads nothing else. 0 valid, 1 invalid, 2 unknown, 254 wrong usage, 255 a bug
-of ours, 130 interrupted; a batch exits with the gravest (1 before 255 before 254 before 2).
+Why so strict about exit statuses: a nightly job reads nothing else. 0 valid, 1 invalid, 2 unknown,
+254 wrong usage, 255 a bug of ours, 130 interrupted; a batch exits with the gravest (1 before 255
+before 254 before 2).
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ DEFAULT_COMMAND: Final = "test"
 
 
 class _Group(click.Group):
-    """Runs ``test`` where no command is named: ``jepsen-run --nemesis kill`` is ``jepsen-run test --nemesis kill``."""
+    """Runs ``test`` where no command is named.
+
+    ``jepsen-run --nemesis kill`` is ``jepsen-run test --nemesis kill``.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or (args[0].startswith("-") and args[0] not in {"--help", "-h", "--version"}):
@@ -69,7 +73,8 @@ def version() -> str:
     help="Show the version and exit.",
 )
 def cli() -> None:
-    """Break a message broker's cluster on purpose and decide whether a message was lost, duplicated or reordered.
+    """Break a message broker's cluster on purpose and decide whether a message was lost, duplicated
+    or reordered.
 
     Without a command a test is run: "jepsen-run --nemesis partition --policy replication".
     """
@@ -259,7 +264,10 @@ def replay_command(
     spark_master: str | None,
     as_json: bool,
 ) -> int:
-    """Run a finding again; PATH is a repro.json or a run's directory. Exact in the simulation, k of n runs elsewhere."""
+    """Run a finding again; PATH is a repro.json or a run's directory.
+
+    Exact in the simulation, k of n runs elsewhere.
+    """
     from harness import replay  # noqa: PLC0415 - as above
 
     return replay.run(
@@ -292,7 +300,10 @@ def check_command(
     spark_master: str | None,
     as_json: bool,
 ) -> int:
-    """Judge stored runs again; PATH is a run's directory or one that holds runs. A run that was killed is judged as far as it got."""
+    """Judge stored runs again; PATH is a run's directory or one that holds runs.
+
+    A run that was killed is judged as far as it got.
+    """
     from harness import session  # noqa: PLC0415 - as above
 
     return session.check(
@@ -317,7 +328,10 @@ def list_command(as_json: bool) -> int:
 @click.option("--force", is_flag=True, help="Also what belongs to runs that are still going on.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 def clean_command(force: bool, dry_run: bool) -> int:
-    """Remove what interrupted or killed runs left: processes, containers, networks, images in the making."""
+    """Remove what interrupted or killed runs left.
+
+    Processes, containers, networks, images in the making.
+    """
     from environments import labels  # noqa: PLC0415 - as above
 
     lines = labels.find_leftovers(force=force) if dry_run else labels.remove_leftovers(force=force)
@@ -345,12 +359,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except InfrastructureError as error:
         return _complain(f"unknown: {error}", judging.UNKNOWN)
     except SystemExit:
-        # click's way out when nobody reads the output any more is status 1, which here would say "invalid".
+        # click's way out when nobody reads the output any more is status 1, which here would say
+        # "invalid".
         return judging.UNKNOWN
     except Exception:  # noqa: BLE001 - the last place where a bug can be told from a verdict
         traceback.print_exc()
         return _complain(
-            "internal error: this is a bug of jepsen-run and says nothing about the brokers; please report it with the lines above",
+            "internal error: this is a bug of jepsen-run and says nothing about the brokers; please "
+            "report it with the lines above",
             judging.INTERNAL,
         )
     return status if isinstance(status, int) else judging.VALID

@@ -1,8 +1,11 @@
-"""A spec becomes a test: the parts are chosen by name and asked whether they fit, before anything is started.
+"""A spec becomes a test.
 
-Why here and nowhere else: only the composer knows all of policy, workload, environment and nemesis, so only it can say that one cannot
-do what another needs, and it says so before the first process runs. Raises UsageError for what the person
-must change and InfrastructureError for what the machine lacks.
+The parts are chosen by name and asked whether they fit, before anything is started.
+
+Why here and nowhere else: only the composer knows all of policy, workload, environment and nemesis,
+so only it can say that one cannot do what another needs, and it says so before the first process
+runs. Raises UsageError for what the person must change and InfrastructureError for what the machine
+lacks.
 """
 
 from __future__ import annotations
@@ -25,7 +28,10 @@ from harness.systems import registry as systems
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """Everything a run needs, checked. ``environment_reason`` says why this environment was chosen."""
+    """Everything a run needs, checked.
+
+    ``environment_reason`` says why this environment was chosen.
+    """
 
     spec: TestSpec
     system: System
@@ -35,7 +41,10 @@ class Composition:
     workload: Workload
     schedule: Schedule
     given_schedule: str | None = field(default=None)
-    """The file a schedule was given in, "" where it was given otherwise; None for one made from the seed."""
+    """The file a schedule was given in, "" where it was given otherwise.
+
+    None for one made from the seed.
+    """
 
     @property
     def pairs(self) -> Mapping[str, tuple[NodePlan, ...]]:
@@ -52,7 +61,10 @@ class Composition:
 
 
 def size(nodes: Sequence[NodePlan]) -> str:
-    """How large a cluster is: "3 pairs", "1 group of 3 brokers", or "3 brokers" where none has a backup of its own."""
+    """How large a cluster is.
+
+    "3 pairs", "1 group of 3 brokers", or "3 brokers" where none has a backup of its own.
+    """
     groups = Counter(node.pair for node in nodes)
     most = max(groups.values())
     word = {1: "broker", 2: "pair"}.get(most, "group")
@@ -61,7 +73,9 @@ def size(nodes: Sequence[NodePlan]) -> str:
 
 
 def randomness(spec: TestSpec, purpose: str) -> random.Random:
-    """A generator of its own for each purpose, so that one part drawing more does not change another's choices."""
+    """A generator of its own for each purpose, so that one part drawing more does not change
+    another's choices.
+    """
     return random.Random(f"{spec.seed}:{purpose}")
 
 

@@ -1,7 +1,9 @@
-"""What happened in a test, by names fixed in one place, so that what never happened in a campaign can be named.
+"""What happened in a test, by names fixed in one place, so that what never happened in a campaign
+can be named.
 
-Why from rows and log lines: they are there anyway, the same for every environment, and a broker needs no counters for tests. A thing that never
-happened in thousands of schedules was never tested, whatever the verdicts say.
+Why from rows and log lines: they are there anyway, the same for every environment, and a broker
+needs no counters for tests. A thing that never happened in thousands of schedules was never tested,
+whatever the verdicts say.
 """
 
 from __future__ import annotations
@@ -84,8 +86,9 @@ def possible(
 ) -> frozenset[str]:
     """The names of what can happen at all where these brokers meet these kinds of faults.
 
-    A campaign names what it never saw because that was not tested. A vote is no news where nobody votes: named among what might have happened,
-    it hides the rest. Whatever is in doubt is possible.
+    A campaign names what it never saw because that was not tested. A vote is no news where nobody
+    votes: named among what might have happened, it hides the rest. Whatever is in doubt is
+    possible.
     """
     there = {*kinds, *_traits(nodes, workload)}
     needs: dict[str, tuple[tuple[str, ...], ...]] = {

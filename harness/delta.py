@@ -1,7 +1,10 @@
-"""Delta debugging over faults (Zeller and Hildebrandt, IEEE TSE 2002): without everything, each half, each quarter, ... each one.
+"""Delta debugging over faults (Zeller and Hildebrandt, IEEE TSE 2002).
 
-Why this and nothing else on real processes: a run takes a minute there. Every fault of a schedule stands for itself, so any subset is a test; of dozens one or two matter, and
-halves find those in a few runs.
+Without everything, each half, each quarter, ... each one.
+
+Why this and nothing else on real processes: a run takes a minute there. Every fault of a schedule
+stands for itself, so any subset is a test; of dozens one or two matter, and halves find those in a
+few runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What brokers say to have happened, while it happens: for faults that wait for it.
 
-Why from log lines: they are there anyway, the same in every environment, and ``coverage`` has names for them. "Dies half-way" by the clock is luck; a fault that waits for
-the line which begins the way is not.
+Why from log lines: they are there anyway, the same in every environment, and ``coverage`` has names
+for them. "Dies half-way" by the clock is luck; a fault that waits for the line which begins the way
+is not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ def needed(schedule: Schedule) -> bool:
 
 
 class Events:
-    """Follows the logs of some nodes from ``run`` on, until that is cancelled. ``told`` are the events of their system."""
+    """Follows the logs of some nodes from ``run`` on, until that is cancelled.
+
+    ``told`` are the events of their system.
+    """
 
     def __init__(self, environment: Environment, nodes: Collection[str], told: Mapping[str, Event]) -> None:
         self._environment = environment

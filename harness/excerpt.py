@@ -1,8 +1,9 @@
 """The few rows of a stored history that the story of one finding is made of.
 
-Why not the whole history: it may have fifty million rows, and a story needs some dozens. All rows of a message lie in one file of the
-history (``harness.partition``), so one column of one file says where they are, and only the row groups that have them are read; rows of a span of
-time are found by the row groups' statistics.
+Why not the whole history: it may have fifty million rows, and a story needs some dozens. All rows
+of a message lie in one file of the history (``harness.partition``), so one column of one file says
+where they are, and only the row groups that have them are read; rows of a span of time are found by
+the row groups' statistics.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ FEW: Final = 200
 SAMPLED: Final = 4
 """Files of which operations are taken where any will do to show that none succeeded."""
 SPANS_NS: Final = (200_000_000, 5_000_000_000)
-"""How far the first sends that both sides of a split brain acknowledged are looked for; the second is tried where the first has none."""
+"""How far the first sends that both sides of a split brain acknowledged are looked for.
+
+The second is tried where the first has none.
+"""
 
 
 _DECIDING: Final = ["time", "process", "message", "sequence", "session", "transaction"]
@@ -46,8 +50,9 @@ _DECIDING: Final = ["time", "process", "message", "sequence", "session", "transa
 class Excerpt:
     """What was read for one finding.
 
-    ``rows`` are of the finding: its messages, sessions and transactions; ``neighbours`` are other messages that tell something by comparison;
-    ``control`` is everything that monitor, nemesis and harness recorded, whatever the finding. Each in order of ``index``.
+    ``rows`` are of the finding: its messages, sessions and transactions; ``neighbours`` are other
+    messages that tell something by comparison; ``control`` is everything that monitor, nemesis and
+    harness recorded, whatever the finding. Each in order of ``index``.
     """
 
     rows: Sequence[Row]
@@ -59,7 +64,8 @@ class Reader:
     """Reads one stored history; what several findings need is read once.
 
     Args:
-        history: the directory of ``part-*.parquet`` and ``control.parquet``; one that is not there has no rows.
+        history: the directory of ``part-*.parquet`` and ``control.parquet``; one that is not there
+            has no rows.
     """
 
     def __init__(self, history: Path) -> None:
@@ -108,7 +114,9 @@ class Reader:
         return found
 
     def _beside(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
-        """What its producer sent right before and right after a message that went missing, in the same group."""
+        """What its producer sent right before and right after a message that went missing, in
+        the same group.
+        """
         if finding.name not in AT_END:
             return []
         send = next((row for row in rows if row["f"] == "send" and "sequence" in row), None)
@@ -159,7 +167,10 @@ class Reader:
         return sorted(self._history.glob("part-*.parquet"))
 
     def _home(self, queue: str | None, group: str | None, producer: int | None) -> Path | None:
-        """The file that has the rows of a place; the number of files is the power of two that the names leave."""
+        """The file that has the rows of a place.
+
+        The number of files is the power of two that the names leave.
+        """
         parts = self._parts()
         if queue is None or not parts:
             return None
@@ -182,7 +193,10 @@ def example_of(finding: Finding) -> Row:
 
 
 def _messages(finding: Finding) -> list[int]:
-    """The messages of a finding, its own first; those of other groups only prove that a session lived."""
+    """The messages of a finding, its own first.
+
+    Those of other groups only prove that a session lived.
+    """
     example = example_of(finding)
     own = example.get("message")
     others = [
@@ -195,7 +209,10 @@ def _messages(finding: Finding) -> list[int]:
 
 
 def _of_key(rows: Iterable[Row], key: object) -> list[Row]:
-    """The operations that a window of unavailability is about: those of its key in ``checkers.availability``."""
+    """The operations that a window of unavailability is about.
+
+    Those of its key in ``checkers.availability``.
+    """
     words = str(key or "").split(" ")
     if words[0] == "queue":
         return [row for row in rows if of_queue(row.get("queue"), row["f"]) == key]
@@ -226,7 +243,9 @@ def _read(
     *,
     most: int = READ_MAX,
 ) -> list[Row]:
-    """The rows for which ``wanted`` holds, of a span of time; the first ``most``, or the last of them where it is negative.
+    """The rows for which ``wanted`` holds, of a span of time.
+
+    The first ``most``, or the last of them where it is negative.
 
     Only the columns that decide are read of row groups without any.
     """
@@ -269,7 +288,10 @@ def _ordered(rows: Iterable[Row]) -> list[Row]:
 
 
 def load_began_ns(control: Iterable[Row]) -> int:
-    """The history's time at which the load began: what a story and the picture of the run count from."""
+    """The history's time at which the load began.
+
+    What a story and the picture of the run count from.
+    """
     phases = (row for row in control if row["process"] == HARNESS and row["f"] == "phase")
     return next((row["time"] for row in phases if row.get("value") == "load"), 0)
 

@@ -1,7 +1,10 @@
-"""One picture of a test as SVG: faults as bands, operations and latencies as lines, the brokers' roles as lanes.
+"""One picture of a test as SVG.
 
-Why drawn here and not in the browser: the report is one file that must still open in ten years, in a mail client, with
-scripts forbidden. Everything hangs on one time axis so that an eye going straight down sees cause and effect.
+Faults as bands, operations and latencies as lines, the brokers' roles as lanes.
+
+Why drawn here and not in the browser: the report is one file that must still open in ten years, in
+a mail client, with scripts forbidden. Everything hangs on one time axis so that an eye going
+straight down sees cause and effect.
 """
 
 from __future__ import annotations
@@ -64,7 +67,10 @@ def draw(timeline: Timeline) -> str:
     bottom = top_lanes + LANE * max(1, len(timeline.lanes))
     height = bottom + 46
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" font-family="system-ui, sans-serif" font-size="12">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+            'font-family="system-ui, sans-serif" font-size="12">'
+        ),
         "<title>Throughput, latency and broker roles over time, with the faults in force</title>",
         *_bands(timeline.bands, rows, x, bottom),
         *_panel("operations a second", timeline.rates, timeline, x, top_rates, logarithmic=False),
@@ -100,8 +106,14 @@ def _bands(bands: Sequence[Band], rows: Sequence[int], x: _Axis, bottom: int) ->
         name = f"{band.label} {band.target}".strip() + ("" if band.bit else " (no effect seen)")
         hint = f"{name}, {band.start_s:.2f} s to {band.end_s:.2f} s. {band.observed}"
         yield f"<g><title>{escape(hint)}</title>"
-        yield f'<rect x="{left}" y="20" width="{width:.1f}" height="{bottom - 20}" fill="{colour}" opacity="0.08"/>'
-        yield f'<rect x="{left}" y="{y}" width="{width:.1f}" height="{BAND_ROW - 2}" rx="2" fill="{colour}" opacity="0.85"/>'
+        yield (
+            f'<rect x="{left}" y="20" width="{width:.1f}" height="{bottom - 20}" fill="{colour}" '
+            'opacity="0.08"/>'
+        )
+        yield (
+            f'<rect x="{left}" y="{y}" width="{width:.1f}" height="{BAND_ROW - 2}" rx="2" '
+            f'fill="{colour}" opacity="0.85"/>'
+        )
         room = int(width / 6.2)
         shown = name if len(name) <= room else name[: max(0, room - 1)] + "…" if room > 4 else ""
         yield f'<text x="{left + 4}" y="{y + 11}" font-size="10" fill="#fff">{escape(shown)}</text></g>'
@@ -135,14 +147,20 @@ def _panel(
         else [0, ceiling / 2, ceiling]
     )
     for mark in marks:
-        yield f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(mark)}" y2="{y(mark)}" stroke="#d0d7de" stroke-width="0.6"/>'
+        yield (
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(mark)}" y2="{y(mark)}" stroke="#d0d7de" '
+            'stroke-width="0.6"/>'
+        )
         yield f'<text x="{LEFT - 8}" y="{y(mark) + 4}" text-anchor="end" fill="#57606a">{mark:g}</text>'
     yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">{escape(title)}</text>'
     legend = LEFT + 170
     for each in series:
         colour = SERIES_COLOURS.get(each.name, "#24292f")
         if any(value > 0 for value in each.values if not math.isnan(value)):
-            yield f'<path d="{_path(each.values, timeline, x, y)}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+            yield (
+                f'<path d="{_path(each.values, timeline, x, y)}" fill="none" stroke="{colour}" '
+                'stroke-width="1.5"/>'
+            )
         yield f'<rect x="{legend}" y="{top - 18}" width="10" height="10" fill="{colour}"/>'
         yield f'<text x="{legend + 14}" y="{top - 9}" fill="#24292f">{escape(each.name)}</text>'
         legend += 34 + 7 * len(each.name)
@@ -173,19 +191,31 @@ def _lanes(lanes: dict[str, list[RoleSpan]], x: _Axis, top: int) -> Iterable[str
         for span in spans:
             left, width = x(span.start_high_s), max(0.5, x(span.end_s) - x(span.start_high_s))
             colour = ROLE_COLOURS.get(span.role, "#eaeef2")
-            hint = f"{broker} {span.role} from between {span.start_low_s:.3f} s and {span.start_high_s:.3f} s to {span.end_s:.3f} s"
+            hint = (
+                f"{broker} {span.role} from between {span.start_low_s:.3f} s and "
+                f"{span.start_high_s:.3f} s to {span.end_s:.3f} s"
+            )
             dashed = ' stroke="#8c959f" stroke-dasharray="3 3"' if span.role == "unreachable" else ""
-            yield f'<rect x="{left}" y="{y + 2}" width="{width:.1f}" height="{LANE - 5}" fill="{colour}"{dashed}><title>{escape(hint)}</title></rect>'
+            yield (
+                f'<rect x="{left}" y="{y + 2}" width="{width:.1f}" height="{LANE - 5}" '
+                f'fill="{colour}"{dashed}><title>{escape(hint)}</title></rect>'
+            )
             if width > 7 * len(span.role):
                 fill = "#fff" if span.role in ("live", "stopped") else "#24292f"
-                yield f'<text x="{left + 4}" y="{y + 14}" font-size="10" fill="{fill}" pointer-events="none">{escape(span.role)}</text>'
+                yield (
+                    f'<text x="{left + 4}" y="{y + 14}" font-size="10" fill="{fill}" '
+                    f'pointer-events="none">{escape(span.role)}</text>'
+                )
 
 
 def _phases(phases: Sequence[tuple[str, float]], x: _Axis, bottom: int) -> Iterable[str]:
     last = -math.inf
     for name, at_s in phases:
         at = x(at_s)
-        yield f'<line x1="{at}" x2="{at}" y1="14" y2="{bottom}" stroke="#57606a" stroke-width="0.7" stroke-dasharray="2 3"><title>{escape(name)}, {at_s:.2f} s</title></line>'
+        yield (
+            f'<line x1="{at}" x2="{at}" y1="14" y2="{bottom}" stroke="#57606a" stroke-width="0.7" '
+            f'stroke-dasharray="2 3"><title>{escape(name)}, {at_s:.2f} s</title></line>'
+        )
         if at - last > 7 * len(name) + 6:
             yield f'<text x="{at + 2}" y="11" font-size="10" fill="#57606a">{escape(name)}</text>'
             last = at
@@ -204,6 +234,9 @@ def _role_legend(lanes: dict[str, list[RoleSpan]], y: int) -> Iterable[str]:
     seen = {span.role for spans in lanes.values() for span in spans}
     at = LEFT
     for role in [role for role in ROLE_COLOURS if role in seen]:
-        yield f'<rect x="{at}" y="{y - 10}" width="10" height="10" fill="{ROLE_COLOURS[role]}" stroke="#8c959f" stroke-width="0.5"/>'
+        yield (
+            f'<rect x="{at}" y="{y - 10}" width="10" height="10" fill="{ROLE_COLOURS[role]}" '
+            'stroke="#8c959f" stroke-width="0.5"/>'
+        )
         yield f'<text x="{at + 14}" y="{y}" fill="#24292f">{escape(role)}</text>'
         at += 34 + 7 * len(role)

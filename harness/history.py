@@ -1,11 +1,13 @@
 """The recorder: what happened, as columns, on disk while the test still runs.
 
-Why a stream first and Parquet last: a Parquet file is unreadable until its footer is written, and the run most worth
-judging is the one whose harness was killed. So rows go to an Arrow IPC *stream* (``history.arrows``), readable up
-to the last whole batch, four times a second; when the test has ended the stream is rewritten as Parquet, partitioned
-for Spark (``harness.partition``), and removed.
+Why a stream first and Parquet last: a Parquet file is unreadable until its footer is written, and
+the run most worth judging is the one whose harness was killed. So rows go to an Arrow IPC *stream*
+(``history.arrows``), readable up to the last whole batch, four times a second; when the test has
+ended the stream is rewritten as Parquet, partitioned for Spark (``harness.partition``), and
+removed.
 
-The hot path (``RowRecorder.event``) appends one tuple to a list; everything else happens in a thread beside the loop.
+The hot path (``RowRecorder.event``) appends one tuple to a list; everything else happens in a
+thread beside the loop.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ from harness.interface import InfrastructureError, UsageError
 from harness.rows import Row, RowRecorder
 
 STREAM: Final = "history.arrows"
-"""The stream's name in a store directory; it is there only while the Parquet files are not complete."""
+"""The stream's name in a store directory.
+
+It is there only while the Parquet files are not complete.
+"""
 
 FLUSH_INTERVAL_S: Final = 0.25
 BATCH_ROWS: Final = 20_000
@@ -51,9 +56,10 @@ def to_batch(rows: list[Row]) -> pa.RecordBatch:
 class StreamRecorder(RowRecorder):
     """Records one test into ``directory/history.arrows``; see ``harness.interface.Recorder``.
 
-    Use as ``async with StreamRecorder(directory) as recorder``: entering starts the flusher, leaving writes what is left.
-    A flush that fails (disk full) calls ``on_failure`` once, from the event loop, with an InfrastructureError that says from which row on
-    the history is missing: whoever runs the test must end it. ``close`` raises the same error, so that it cannot get lost.
+    Use as ``async with StreamRecorder(directory) as recorder``: entering starts the flusher,
+    leaving writes what is left. A flush that fails (disk full) calls ``on_failure`` once, from the
+    event loop, with an InfrastructureError that says from which row on the history is missing:
+    whoever runs the test must end it. ``close`` raises the same error, so that it cannot get lost.
 
     Args:
         directory: the store directory of the test; must exist.
@@ -84,7 +90,8 @@ class StreamRecorder(RowRecorder):
         except OSError as error:
             raise InfrastructureError(f"cannot write the history {self.path}: {error}") from error
 
-    # --------------------------------------------------------------------------------------------------- to the disk
+    # ---------------------------------------------------------------------------------------------------
+    # to the disk
 
     async def __aenter__(self) -> Self:
         self._flusher = asyncio.create_task(self._flush_for_ever(), name="history-flusher")
@@ -97,7 +104,8 @@ class StreamRecorder(RowRecorder):
         """Write every row recorded before this call and hand it to the operating system.
 
         Raises InfrastructureError if the file cannot be written. Being cancelled changes nothing
-        for the rows: the writer thread takes them in the order of the calls and finishes what it has begun.
+        for the rows: the writer thread takes them in the order of the calls and finishes what it
+        has begun.
         """
         rows, self._rows = self._rows, []
         if rows or self._failure is not None:
@@ -119,7 +127,8 @@ class StreamRecorder(RowRecorder):
                 written += len(chunk)
         except (OSError, pa.ArrowException) as error:
             self._failure = InfrastructureError(
-                f"the history {self.path} cannot be written ({error}): the rows from {rows[written][0]} on are not on disk; "
+                f"the history {self.path} cannot be written ({error}): the rows from {rows[written][0]} "
+                "on are not on disk; "
                 "free some space and run again"
             )
             self._failure.__cause__ = error
@@ -146,7 +155,10 @@ class StreamRecorder(RowRecorder):
                 return
 
     async def close(self) -> None:
-        """Write what is left and close the stream; may be called twice. Raises InfrastructureError if rows are missing on disk."""
+        """Write what is left and close the stream; may be called twice.
+
+        Raises InfrastructureError if rows are missing on disk.
+        """
         if self._flusher is not None:
             self._flusher.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -165,16 +177,22 @@ class StreamRecorder(RowRecorder):
                 self._file.close()
 
     async def finish(self) -> list[Path]:
-        """Close, rewrite as Parquet for the checkers, and remove the stream; returns the Parquet files."""
+        """Close, rewrite as Parquet for the checkers, and remove the stream.
+
+        Returns the Parquet files.
+        """
         await self.close()
         return await asyncio.to_thread(recover, self.path.parent)
 
 
-# ---------------------------------------------------------------------------------------------------------- reading
+# ----------------------------------------------------------------------------------------------------------
+# reading
 
 
 def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
-    """The whole batches of a stream, in order, however it was cut: what follows the last whole batch is ignored.
+    """The whole batches of a stream, in order, however it was cut.
+
+    What follows the last whole batch is ignored.
 
     Raises UsageError if the file is not a history: it says what is wrong.
     """
@@ -199,7 +217,9 @@ def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Tell apart a stream with other columns (another version's) and a file that is no stream at all."""
+    """Tell apart a stream with other columns (another version's) and a file that is no stream at
+    all.
+    """
     try:
         schema = pa.ipc.open_stream(pa.memory_map(str(path))).schema
     except (OSError, pa.ArrowException):
@@ -218,7 +238,8 @@ def _refuse_schema(path: Path, schema: pa.Schema) -> None:
             raise UsageError(f'{path} is not a history: it has no column "{field.name}"')
         if not schema.field(field.name).type.equals(field.type):
             raise UsageError(
-                f'{path} is not a history: column "{field.name}" is {schema.field(field.name).type}, not {field.type}'
+                f'{path} is not a history: column "{field.name}" is {schema.field(field.name).type}, '
+                f"not {field.type}"
             )
     strange = sorted(set(schema.names) - set(SCHEMA.names))
     raise UsageError(
@@ -227,10 +248,12 @@ def _refuse_schema(path: Path, schema: pa.Schema) -> None:
 
 
 def recover(store: Path) -> list[Path]:
-    """The Parquet files of a test's history; built from the stream if they are missing or incomplete.
+    """The Parquet files of a test's history.
 
-    Why here and not only at the end of a run: ``check`` judges runs whose harness was killed. Idempotent; the stream
-    goes only after the Parquet files are complete and synced.
+    Built from the stream if they are missing or incomplete.
+
+    Why here and not only at the end of a run: ``check`` judges runs whose harness was killed.
+    Idempotent; the stream goes only after the Parquet files are complete and synced.
 
     Raises:
         UsageError: ``store`` holds no history, or something that is none.
@@ -241,7 +264,8 @@ def recover(store: Path) -> list[Path]:
     if files is None:
         if not stream.is_file():
             raise UsageError(
-                f"{store} has no history: neither a complete {partition.DIRECTORY}/ nor {STREAM} (is it a test's store directory?)"
+                f"{store} has no history: neither a complete {partition.DIRECTORY}/ nor {STREAM} (is it "
+                "a test's store directory?)"
             )
         try:
             files = partition.write(store, read_stream(stream), partition.files_for(stream.stat().st_size))

@@ -1,10 +1,12 @@
 """The small set of protocols and data that the parts of a test share.
 
-Why one module: workloads, nemeses and environments must work together without knowing each other, so that each can
-be replaced alone (a new environment must not touch a workload). They import this module and nothing else of the
-harness; the harness imports them. What crosses between them is data that can be written as JSON.
+Why one module: workloads, nemeses and environments must work together without knowing each other,
+so that each can be replaced alone (a new environment must not touch a workload). They import this
+module and nothing else of the harness; the harness imports them. What crosses between them is data
+that can be written as JSON.
 
-Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start of the test (int), ``_ms`` milliseconds.
+Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start of the test (int),
+``_ms`` milliseconds.
 """
 
 from __future__ import annotations
@@ -28,11 +30,14 @@ T = TypeVar("T")
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker of the cluster as planned: a name and a place in a live-backup pair, before anything runs.
+    """One broker of the cluster as planned.
 
-    ``pair`` is the live-backup group's name ("a"); ``name`` is the pair and a number ("a1" is configured as master,
-    "a2" as slave). ``ports`` maps the logical ports ("stomp", "cluster", "admin") to the numbers the broker
-    *announces*; where it really listens is the environment's affair (see ``Environment.listen``).
+    A name and a place in a live-backup pair, before anything runs.
+
+    ``pair`` is the live-backup group's name ("a"); ``name`` is the pair and a number ("a1" is
+    configured as master, "a2" as slave). ``ports`` maps the logical ports ("stomp", "cluster",
+    "admin") to the numbers the broker *announces*; where it really listens is the environment's
+    affair (see ``Environment.listen``).
     """
 
     name: str
@@ -48,7 +53,9 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
 class TestSpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=False, forbid_unknown_fields=True
 ):
-    """Everything that decides a test, as it is stored in ``spec.json`` and given back by ``--spec``."""
+    """Everything that decides a test, as it is stored in ``spec.json`` and given back by
+    ``--spec``.
+    """
 
     __test__ = False  # not a pytest class
 
@@ -83,19 +90,27 @@ class TestSpec(
     recovery_bound_s: float = 30.0
     quiet_period_s: float = 0.5  # the drain ends when no queue has delivered for so long
     properties: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    """Broker properties by their documented names: node name or "*" -> {"ha-policy.replication.slave.vote-retries": 3}."""
+    """Broker properties by their documented names.
+
+    Node name or "*" -> {"ha-policy.replication.slave.vote-retries": 3}.
+    """
 
 
 class Fault(
     msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """One fault of a schedule: an interval, a kind, a target. Deleting any fault leaves a valid schedule.
+    """One fault of a schedule: an interval, a kind, a target.
 
-    ``start_s`` counts from the start of the load, or from an event: with ``after`` the fault begins so long after any broker has first said, under load, that this
-    happened ("failover/taken": the events below). If that never comes the fault is not injected, and the run is unknown.
-    ``duration_s`` None lasts to the end of the load (everything is healed then). ``target`` is a role ("live", "backup"), a part that a broker plays
-    by what was said last ("taker", "source", "claimant"; "rivals" are all other lives), a count ("one", "minority", "majority", "all") or names
-    ("a1", "a1,b1"); roles and parts are resolved when the fault begins and the history says to what.
+    Deleting any fault leaves a valid schedule.
+
+    ``start_s`` counts from the start of the load, or from an event: with ``after`` the fault begins
+    so long after any broker has first said, under load, that this happened ("failover/taken": the
+    events below). If that never comes the fault is not injected, and the run is unknown.
+    ``duration_s`` None lasts to the end of the load (everything is healed then). ``target`` is a
+    role ("live", "backup"), a part that a broker plays by what was said last ("taker", "source",
+    "claimant"; "rivals" are all other lives), a count ("one", "minority", "majority", "all") or
+    names ("a1", "a1,b1"); roles and parts are resolved when the fault begins and the history says
+    to what.
     """
 
     kind: str
@@ -114,7 +129,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid
 
 
 class Link(msgspec.Struct, frozen=True, order=True):
-    """A directed link: what ``source`` sends to ``target``. Ends are node names or client zones ("zone1", "zone2")."""
+    """A directed link: what ``source`` sends to ``target``.
+
+    Ends are node names or client zones ("zone1", "zone2").
+    """
 
     source: str
     target: str
@@ -141,8 +159,10 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message found in a broker's store when the test looks into it at the end.
 
-    ``store`` is "main", "dead-letter" or "store-and-forward"; ``queue`` is where it is meant to go, ``group`` what its header says; ``body`` is what was
-    stored; of a large message only the beginning, and then ``digest`` is the CRC-32C of all of it, or ``cut`` says that nobody knows it.
+    ``store`` is "main", "dead-letter" or "store-and-forward"; ``queue`` is where it is meant to go,
+    ``group`` what its header says; ``body`` is what was stored; of a large message only the
+    beginning, and then ``digest`` is the CRC-32C of all of it, or ``cut`` says that nobody knows
+    it.
     """
 
     store: str
@@ -154,14 +174,19 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InfrastructureError(Exception):
-    """The machine, not the broker, is at fault: a container that never started, a port in use, a missing tool.
+    """The machine, not the broker, is at fault.
+
+    A container that never started, a port in use, a missing tool.
 
     The run ends as unknown with this text first. Say what failed, where, and what would mend it.
     """
 
 
 class UsageError(Exception):
-    """The person's input is at fault: one line saying what is wrong, where, and what would be right. Exit status 254."""
+    """The person's input is at fault.
+
+    One line saying what is wrong, where, and what would be right. Exit status 254.
+    """
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -169,7 +194,10 @@ class UsageError(Exception):
 
 
 class Recorder(Protocol):
-    """Takes the events of a test in the order they happen; ``checkers.schema`` has the meaning of each column."""
+    """Takes the events of a test in the order they happen.
+
+    ``checkers.schema`` has the meaning of each column.
+    """
 
     def event(
         self,
@@ -197,7 +225,10 @@ class Recorder(Protocol):
         error: str | None = None,
         value: str | None = None,
     ) -> int:
-        """Append one row and return its index. Never blocks, never raises for a full disk (that ends the run elsewhere)."""
+        """Append one row and return its index.
+
+        Never blocks, never raises for a full disk (that ends the run elsewhere).
+        """
         ...
 
     def now_ns(self) -> int:
@@ -205,7 +236,10 @@ class Recorder(Protocol):
         ...
 
     def next_process(self) -> int:
-        """A process number never used before; one whose operation ended ``info`` must not invoke again under its old number."""
+        """A process number never used before.
+
+        One whose operation ended ``info`` must not invoke again under its old number.
+        """
         ...
 
     def next_connection(self) -> int:
@@ -240,9 +274,9 @@ class Dialect(Protocol):
 class Workload(Protocol):
     """What clients do, and what they promise to record.
 
-    ``run`` drives load until ``context.stopping`` is set, then returns promptly with every operation completed
-    (``info`` where unknown). ``drain`` consumes what is left on every broker until nothing has arrived for
-    the quiet period. Both record through ``context.recorder`` only.
+    ``run`` drives load until ``context.stopping`` is set, then returns promptly with every
+    operation completed (``info`` where unknown). ``drain`` consumes what is left on every broker
+    until nothing has arrived for the quiet period. Both record through ``context.recorder`` only.
     """
 
     name: str
@@ -269,8 +303,9 @@ class WorkloadContext(msgspec.Struct, kw_only=True):
     """(zone, node name) -> where a client of that zone reaches that node's STOMP port."""
     stopping: Any  # asyncio.Event, set when the load must end
     counters: dict[str, int] = msgspec.field(default_factory=dict)
-    """ok / fail / info totals of sends and acknowledgements, and "deliver", for the live display and to see a recovery: a broker that takes subscriptions and
-    no message has not recovered."""
+    """ok / fail / info totals of sends and acknowledgements, and "deliver", for the live display
+    and to see a recovery: a broker that takes subscriptions and no message has not recovered.
+    """
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -290,7 +325,10 @@ class Event(NamedTuple):
 
 
 class System(Protocol):
-    """A broker that can be tested. Ours is the first; nothing outside ``broker/`` may assume it is the only one."""
+    """A broker that can be tested.
+
+    Ours is the first; nothing outside ``broker/`` may assume it is the only one.
+    """
 
     name: str
     dialect: Dialect
@@ -304,7 +342,10 @@ class System(Protocol):
         ...
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
-        """The nodes of the cluster that the spec asks for. Raises UsageError for what the policy cannot be."""
+        """The nodes of the cluster that the spec asks for.
+
+        Raises UsageError for what the policy cannot be.
+        """
         ...
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
@@ -322,25 +363,37 @@ class System(Protocol):
     ) -> dict[str, bytes]:
         """Configuration files (name -> content) for one node's ``etc``.
 
-        ``listen`` maps logical ports to where this node must listen; ``hosts`` maps each other node's announced
-        "name:port" to where *this* node reaches it.
+        ``listen`` maps logical ports to where this node must listen; ``hosts`` maps each other
+        node's announced "name:port" to where *this* node reaches it.
         """
         ...
 
     def command(self, layout: Layout) -> list[str]:
-        """The argument vector that runs the broker in the foreground; ``python`` as first word is the node's interpreter."""
+        """The argument vector that runs the broker in the foreground.
+
+        ``python`` as first word is the node's interpreter.
+        """
         ...
 
     def disk(self) -> Disk:
-        """An empty disk of our making for one broker. Raises InfrastructureError for a system that cannot run in this process."""
+        """An empty disk of our making for one broker.
+
+        Raises InfrastructureError for a system that cannot run in this process.
+        """
         ...
 
     async def serve(self, files: Mapping[str, bytes], outside: Outside) -> int:
-        """Run the broker in this process, on the running loop, until its end; its exit status. ``files`` are those of ``files``."""
+        """Run the broker in this process, on the running loop, until its end; its exit status.
+
+        ``files`` are those of ``files``.
+        """
         ...
 
     async def status(self, admin: Address) -> Status:
-        """Ask a running broker. Raises OSError when nothing answers, TimeoutError when it stays silent."""
+        """Ask a running broker.
+
+        Raises OSError when nothing answers, TimeoutError when it stays silent.
+        """
         ...
 
     async def browse(self, admin: Address) -> list[StoredMessage]:
@@ -348,7 +401,10 @@ class System(Protocol):
         ...
 
     async def views(self, admin: Address) -> Mapping[str, Mapping[str, str]]:
-        """What a live broker takes for true of the cluster: kind -> key -> value; without the kinds of which brokers need not agree or that it cannot tell."""
+        """What a live broker takes for true of the cluster: kind -> key -> value.
+
+        Without the kinds of which brokers need not agree or that it cannot tell.
+        """
         ...
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
@@ -359,7 +415,8 @@ class System(Protocol):
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
     """What was observed after a fault was injected: the proof that it bit.
 
-    ``bit`` is True only if a probe saw the effect. ``observed`` has one short phrase per probe, for the history.
+    ``bit`` is True only if a probe saw the effect. ``observed`` has one short phrase per probe, for
+    the history.
     """
 
     bit: bool
@@ -369,24 +426,32 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 class Environment(Protocol):
     """Where brokers run, and what can be broken there.
 
-    Faults are leases: an injected fault is healed *on the node* when ``lease_s`` passes without ``renew``, so that a
-    killed harness leaves nothing broken. ``supports`` maps each fault primitive to "" (can) or the reason it cannot.
-    Primitives: "cut" "reset" "slow" "stall" "datagram-loss" "datagram-duplicate" "datagram-reorder" (links), "pause" "kill" "stop"
-    "destroy-data" "power-loss" (nodes), "disk-slow" "disk-stall" "disk-full" "disk-error" "disk-corrupt" (their disks),
-    "clock-skew" "clock-step" "clock-rate" "clock-strobe" (their clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared directories),
-    "database-stall" "database-restart" "database-disconnect" (their database).
+    Faults are leases: an injected fault is healed *on the node* when ``lease_s`` passes without
+    ``renew``, so that a killed harness leaves nothing broken. ``supports`` maps each fault
+    primitive to "" (can) or the reason it cannot. Primitives: "cut" "reset" "slow" "stall"
+    "datagram-loss" "datagram-duplicate" "datagram-reorder" (links), "pause" "kill" "stop"
+    "destroy-data" "power-loss" (nodes), "disk-slow" "disk-stall" "disk-full" "disk-error"
+    "disk-corrupt" (their disks), "clock-skew" "clock-step" "clock-rate" "clock-strobe" (their
+    clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared directories), "database-stall"
+    "database-restart" "database-disconnect" (their database).
     """
 
     name: str
     zones: tuple[str, ...]
 
     virtual: bool
-    """Whether time is of the environment's making: ``execute`` then takes its own loop, without threads and without the machine's clock."""
+    """Whether time is of the environment's making.
+
+    ``execute`` then takes its own loop, without threads and without the machine's clock.
+    """
 
     async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
-        """Run a test's own coroutine to its end where this environment wants it: on the running loop, or on one of its making.
+        """Run a test's own coroutine to its end where this environment wants it.
 
-        ``seed`` decides all chance of the place itself. Being cancelled cancels ``main`` and waits for it.
+        On the running loop, or on one of its making.
+
+        ``seed`` decides all chance of the place itself. Being cancelled cancels ``main`` and waits
+        for it.
         """
         ...
 
@@ -401,11 +466,16 @@ class Environment(Protocol):
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
     ) -> None:
-        """Create what the nodes need (processes' directories, containers, networks, proxies); start nothing yet."""
+        """Create what the nodes need (processes' directories, containers, networks, proxies).
+
+        Start nothing yet.
+        """
         ...
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """Where ``source`` (node, zone, or "admin" for the harness itself, outside every partition) reaches a node's logical port."""
+        """Where ``source`` (node, zone, or "admin" for the harness itself, outside every
+        partition) reaches a node's logical port.
+        """
         ...
 
     async def start(self, node: str) -> None:
@@ -452,19 +522,28 @@ class Environment(Protocol):
         ...
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Look at links and nodes from outside the broker: "open", "lost", "slow 120 ms", "refused"; "running", "paused", "gone". ``bit`` is False here; the nemesis decides.
+        """Look at links and nodes from outside the broker.
 
-        "a1/disk", "a1/clock" and "a1/store" among ``nodes`` are those parts of a node, where faults of them can be done: "sound", "slow 20 ms", "stalled",
-        "full", "failing sync", "damaged <where>"; "true", "skewed 60000 ms", "rate 1.5"; "answers", "silent", "in grace".
+        "open", "lost", "slow 120 ms", "refused"; "running", "paused", "gone". ``bit`` is False
+        here; the nemesis decides.
+
+        "a1/disk", "a1/clock" and "a1/store" among ``nodes`` are those parts of a node, where faults
+        of them can be done: "sound", "slow 20 ms", "stalled", "full", "failing sync", "damaged
+        <where>"; "true", "skewed 60000 ms", "rate 1.5"; "answers", "silent", "in grace".
         """
         ...
 
     async def reconfigure(self, node: str, configured: str) -> None:
-        """Give a node the files of another role ("master", "slave"); its broker reads them at its next start."""
+        """Give a node the files of another role ("master", "slave").
+
+        Its broker reads them at its next start.
+        """
         ...
 
     async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
-        """Wait until the node's broker has logged whole lines behind ``position``: those, and the position behind them.
+        """Wait until the node's broker has logged whole lines behind ``position``.
+
+        Those, and the position behind them.
 
         None for ``position``: no lines, and the position now.
         """
@@ -509,4 +588,7 @@ class NemesisContext(msgspec.Struct, kw_only=True):
     events: Events | None = None
     """Only where a fault of the schedule asks for them."""
     missed: list[str] = msgspec.field(default_factory=list)
-    """Faults whose event never came, in words: without them the run does not show what it was made for."""
+    """Faults whose event never came, in words.
+
+    Without them the run does not show what it was made for.
+    """

@@ -1,7 +1,8 @@
 """From a stored run to its verdict: the one way, right after a run and at any time later.
 
-Why from the store alone: ``jepsen-run check`` must say tomorrow what the run said today, and also judge a run whose harness was
-killed. Trouble with the machine is in ``run.json``: it turns a verdict that would be valid into unknown, and hides no finding.
+Why from the store alone: ``jepsen-run check`` must say tomorrow what the run said today, and also
+judge a run whose harness was killed. Trouble with the machine is in ``run.json``: it turns a
+verdict that would be valid into unknown, and hides no finding.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def judge(
     wanted: bool = False,
     tell: Callable[[str], None] | None = None,
 ) -> Verdict:
-    """Judge a stored run and write ``findings.json``, unless it is judged by another spec than its own.
+    """Judge a stored run and write ``findings.json``, unless it is judged by another spec than its
+    own.
 
     Args:
         store: its directory; a history that was cut off is recovered first.
@@ -104,7 +106,10 @@ def judge(
 
 
 def undecided(store: Path, spec: TestSpec, reason: str) -> Verdict:
-    """The verdict of a run in which nothing happened that could be judged; writes ``findings.json`` too."""
+    """The verdict of a run in which nothing happened that could be judged.
+
+    Writes ``findings.json`` too.
+    """
     from checkers.verdict import Verdict  # noqa: PLC0415 - as above
 
     verdict = Verdict(valid=None, reasons=(reason,), guarantee=spec.guarantee, ordered=spec.ordered)
@@ -113,7 +118,10 @@ def undecided(store: Path, spec: TestSpec, reason: str) -> Verdict:
 
 
 def _save(store: Path, verdict: Verdict) -> None:
-    """A verdict that cannot be written is still a verdict: it is printed, and the trouble with the disk is told."""
+    """A verdict that cannot be written is still a verdict.
+
+    It is printed, and the trouble with the disk is told.
+    """
     path = store / f".{stores.FINDINGS}.new"
     try:
         path.write_bytes(verdict.to_json())
@@ -123,7 +131,10 @@ def _save(store: Path, verdict: Verdict) -> None:
 
 
 def with_trouble(verdict: Verdict, trouble: str | None) -> Verdict:
-    """The verdict of a run that the machine spoiled: its cause first, unknown unless invalid anyway."""
+    """The verdict of a run that the machine spoiled.
+
+    Its cause first, unknown unless invalid anyway.
+    """
     if trouble is None:
         return verdict
     return msgspec.structs.replace(
@@ -132,7 +143,10 @@ def with_trouble(verdict: Verdict, trouble: str | None) -> Verdict:
 
 
 def trouble_of(store: Path) -> str | None:
-    """Why a run's verdict cannot be valid, whatever its history says; None if it went to its end."""
+    """Why a run's verdict cannot be valid, whatever its history says.
+
+    None if it went to its end.
+    """
     record = stores.load_run(store)
     if record.trouble is not None:
         return record.trouble

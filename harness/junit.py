@@ -1,7 +1,8 @@
 """The verdict as JUnit XML, which every CI server shows.
 
-Why one case per kind of finding: a CI page then lists what was checked and what failed by name, with the sentence and witness in
-the failure's text. An unknown verdict is an ``error`` of its own case, never a pass.
+Why one case per kind of finding: a CI page then lists what was checked and what failed by name,
+with the sentence and witness in the failure's text. An unknown verdict is an ``error`` of its own
+case, never a pass.
 
 Format: the schema of Apache Ant's JUnit task as CI servers read it.
 """

@@ -1,9 +1,10 @@
 """What brokers logged, placed beside the steps of a story by time.
 
-Why by time: nothing in a log says which row of the history it belongs to. Lines carry the wall clock of their machine and rows count from the begin of
-the test, so the wall clock of that moment must be known (``run.json``: ``zero``); lines that carry no time belong to the last one that did.
-Where a fault had set a broker's clock by so and so much, its lines are put back by as much; where a clock ran at another rate the stamps are
-not to be trusted. The story says either.
+Why by time: nothing in a log says which row of the history it belongs to. Lines carry the wall
+clock of their machine and rows count from the begin of the test, so the wall clock of that moment
+must be known (``run.json``: ``zero``); lines that carry no time belong to the last one that did.
+Where a fault had set a broker's clock by so and so much, its lines are put back by as much; where a
+clock ran at another rate the stamps are not to be trusted. The story says either.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ BYTES_MAX: Final = 8_000_000
 """Of one file; a longer one is read from its begin only, and the story says so."""
 
 _ORDER_NS: Final = 5_000_000
-"""By how much lines of different threads may be out of order, besides what milliseconds round off."""
+"""By how much lines of different threads may be out of order, besides what milliseconds round
+off.
+"""
 _SKEWED: Final = re.compile(r"^skewed (-?\d+)")
 _STAMP: Final = re.compile(
     r"\W{0,2}(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))? ?(Z|[+-]\d\d:?\d\d)?"
@@ -39,7 +42,10 @@ _STAMP: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """``at`` in nanoseconds of the history's clock: the line's own time, or that of the last line before it that has one."""
+    """``at`` in nanoseconds of the history's clock.
+
+    The line's own time, or that of the last line before it that has one.
+    """
 
     at: int
     broker: str
@@ -58,14 +64,19 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The lines of one broker in order of the log; ``trouble`` is why there are none, or not all."""
+    """The lines of one broker in order of the log.
+
+    ``trouble`` is why there are none, or not all.
+    """
 
     lines: tuple[Line, ...] = ()
     trouble: str = ""
 
 
 def zero_of(record: store.RunRecord) -> tuple[float | None, str]:
-    """The wall clock (seconds since the epoch) of the history's time 0, and what is to be said about its being right."""
+    """The wall clock (seconds since the epoch) of the history's time 0, and what is to be said
+    about its being right.
+    """
     if record.zero:
         return datetime.fromisoformat(record.zero).timestamp(), ""
     if record.environment == "simulation":
@@ -73,13 +84,19 @@ def zero_of(record: store.RunRecord) -> tuple[float | None, str]:
     if record.started:
         return (
             datetime.fromisoformat(record.started).timestamp(),
-            "The run recorded only roughly when its clock began: log lines may stand some hundredths of a second too early or late.",
+            (
+                "The run recorded only roughly when its clock began: log lines may stand some hundredths of "
+                "a second too early or late."
+            ),
         )
     return None, "The run did not record when its clock began: log lines cannot be placed, see logs/."
 
 
 def read(directory: Path, broker: str, zero_s: float, skews: Sequence[Skew] = ()) -> Book:
-    """Everything that a broker logged, from ``logs/<broker>/``; ``skews`` are those of its clock."""
+    """Everything that a broker logged, from ``logs/<broker>/``.
+
+    ``skews`` are those of its clock.
+    """
     files = sorted(path for path in (directory / broker).rglob("*") if path.is_file())
     lines: list[Line] = []
     trouble = ""
@@ -106,7 +123,11 @@ def read(directory: Path, broker: str, zero_s: float, skews: Sequence[Skew] = ()
 
 
 def _true_time(stamp: int, before: int | None, skews: Iterable[Skew]) -> int:
-    """When a line was written: lines of a log are in order, so of what the stamp can mean it is the earliest that is not before the last line."""
+    """When a line was written.
+
+    Lines of a log are in order, so of what the stamp can mean it is the earliest that is not before
+    the last line.
+    """
     possible = [stamp] + [stamp - skew.by for skew in skews if skew.begin <= stamp - skew.by <= skew.end]
     later = [at for at in possible if before is None or at >= before - _ORDER_NS]
     return min(later, default=stamp)
@@ -140,7 +161,10 @@ def _time_ns(text: str) -> int | None:
 
 
 def placed(story: Story, directory: Path, record: store.RunRecord) -> Story:
-    """The story with the lines of its brokers, each beside the step that it is nearest to; at most ``LINES_MAX`` a step."""
+    """The story with the lines of its brokers, each beside the step that it is nearest to.
+
+    At most ``LINES_MAX`` a step.
+    """
     zero_s, doubt = zero_of(record)
     notes = [doubt] if doubt else []
     if zero_s is None or not story.steps:
@@ -150,7 +174,8 @@ def placed(story: Story, directory: Path, record: store.RunRecord) -> Story:
     notes += [book.trouble for book in books.values() if book.trouble]
     for broker in story.brokers:
         notes += [
-            f"{skew.fault} set the clock of {broker} by {skew.by / 1e6:g} ms: the lines of its log from that time are put back by as much."
+            f"{skew.fault} set the clock of {broker} by {skew.by / 1e6:g} ms: the lines of its log from "
+            "that time are put back by as much."
             for skew in skews[broker]
         ]
         known = {skew.fault for skew in skews[broker]}

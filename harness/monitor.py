@@ -1,16 +1,20 @@
 """The role monitor: who was live when, as intervals that can be trusted.
 
-Why intervals: split-brain and zombie findings rest on *when* a broker changed its role, and a poll only ever knows two
-moments. A broker that answered "live" to a request was live at some instant after the request was sent; so the change
-away from live came after that. The first answer with the new role proves that the change came before it arrived. The
-change is therefore certain to lie within
+Why intervals: split-brain and zombie findings rest on *when* a broker changed its role, and a poll
+only ever knows two moments. A broker that answered "live" to a request was live at some instant
+after the request was sent; so the change away from live came after that. The first answer with the
+new role proves that the change came before it arrived. The change is therefore certain to lie
+within
 
-    [the last request that was answered with the old role was *sent*, the first answer with the new role *arrived*]
+    [the last request that was answered with the old role was *sent*, the first answer with the new
+    role *arrived*]
 
-Both stamps are taken on the safe side of the wire, so a busy event loop, a slow network or a paused broker widen the
-interval and never make it wrong. Takeovers that brokers tell of are dated in the same way. Equal roles with different epochs mean that the role changed and came back unseen:
-the certainty is broken by an "unreachable" row. "stopped" is claimed only when the process is known to be gone; an
-admin port that refuses while the process exists (it starts, or it hangs) is "unreachable": no claim.
+Both stamps are taken on the safe side of the wire, so a busy event loop, a slow network or a paused
+broker widen the interval and never make it wrong. Takeovers that brokers tell of are dated in the
+same way. Equal roles with different epochs mean that the role changed and came back unseen: the
+certainty is broken by an "unreachable" row. "stopped" is claimed only when the process is known to
+be gone; an admin port that refuses while the process exists (it starts, or it hangs) is
+"unreachable": no claim.
 """
 
 from __future__ import annotations
@@ -34,18 +38,27 @@ SILENCE_S: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One node as the monitor sees it: a name, a question to its broker, and whether its process exists."""
+    """One node as the monitor sees it.
+
+    A name, a question to its broker, and whether its process exists.
+    """
 
     name: str
     ask: Callable[[], Awaitable[Status]]
     running: Callable[[], Awaitable[bool]]
     look: Callable[[], Status] | None = None
-    """Where the broker lives in this very process: its answer, at once. Raises as ``ask`` does; silence is TimeoutError."""
+    """Where the broker lives in this very process: its answer, at once.
+
+    Raises as ``ask`` does; silence is TimeoutError.
+    """
 
 
 @dataclass(slots=True)
 class _Track:
-    """What is known of one node: the last row's status, and when the last request that confirmed it was sent."""
+    """What is known of one node.
+
+    The last row's status, and when the last request that confirmed it was sent.
+    """
 
     low: int
     status: Status | None = None
@@ -54,8 +67,8 @@ class _Track:
 class Monitor:
     """Polls every node's admin port, outside every partition, and records ``role`` rows.
 
-    ``run`` watches until it is cancelled. ``roles`` and ``statuses`` hold the latest observation for the nemesis, the display and whoever
-    waits (``until``).
+    ``run`` watches until it is cancelled. ``roles`` and ``statuses`` hold the latest observation
+    for the nemesis, the display and whoever waits (``until``).
 
     Args:
         watched: one per node, how to ask it and how to see whether its process exists.
@@ -110,7 +123,10 @@ class Monitor:
                 group.create_task(self._look_at(near), name="monitor")
 
     async def _look_at(self, near: Sequence[Watched]) -> None:
-        """All of them in one turn, as often as the others are asked: question and answer are of one instant."""
+        """All of them in one turn, as often as the others are asked.
+
+        Question and answer are of one instant.
+        """
         tracks = {node.name: _Track(low=self._recorder.now_ns()) for node in near}
         while True:
             now = self._recorder.now_ns()
@@ -138,7 +154,8 @@ class Monitor:
             async with asyncio.timeout(self._silence_s):
                 return await node.ask()
         except OSError:
-            # TimeoutError too: a container that is gone keeps silent where a process that is gone refuses
+            # TimeoutError too: a container that is gone keeps silent where a process that is gone
+            # refuses
             return await self._unanswered(node)
 
     async def _unanswered(self, node: Watched) -> Status:
@@ -152,7 +169,8 @@ class Monitor:
         old = track.status
         if new.role == UNREACHABLE:
             if old is not None and old.role in {UNREACHABLE, STOPPED}:
-                # A stopped broker that refuses is still nobody's live; it stays "stopped" until it says what it is.
+                # A stopped broker that refuses is still nobody's live; it stays "stopped" until it
+                # says what it is.
                 self._notice(name, old.role, None)
                 return
             if old is None:
@@ -195,7 +213,10 @@ class Monitor:
         )
 
     def _record_takeover(self, name: str, taken: Takeover, low: int, high: int) -> None:
-        """Whose data it has from now on: what the old owner does afterwards, and whoever else takes them, is judged by it."""
+        """Whose data it has from now on.
+
+        What the old owner does afterwards, and whoever else takes them, is judged by it.
+        """
         self._recorder.event(
             MONITOR,
             "info",
@@ -208,7 +229,10 @@ class Monitor:
         )
 
     def _record_replication(self, name: str, status: Status, low: int, high: int) -> None:
-        """While a live has no up-to-date backup, what it acknowledges is nowhere else: a loss is explained by that."""
+        """While a live has no up-to-date backup, what it acknowledges is nowhere else.
+
+        A loss is explained by that.
+        """
         self._recorder.event(
             MONITOR,
             "info",

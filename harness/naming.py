@@ -1,7 +1,10 @@
-"""Names for what a story is about: ``p5#9`` for a message, ``producer 5`` and ``session 6`` for clients.
+"""Names for what a story is about.
 
-Why: a message's id has nineteen digits, and nobody sees from two of them which was sent first. Producer and number say it: ``p5#9`` is producer 5's number 9
-in its group. Only where that is not unique is the group said too.
+``p5#9`` for a message, ``producer 5`` and ``session 6`` for clients.
+
+Why: a message's id has nineteen digits, and nobody sees from two of them which was sent first.
+Producer and number say it: ``p5#9`` is producer 5's number 9 in its group. Only where that is not
+unique is the group said too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the commands' options have in common: the same name means the same everywhere, so it is said once."""
+"""What the commands' options have in common.
+
+The same name means the same everywhere, so it is said once.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 _MASTER: Final = re.compile(r"local(\[[^\]]+\])?|local-cluster\[\d+,\d+,\d+\]|(spark|k8s)://.+|yarn")
-"""What Spark takes as a master: it would refuse anything else itself, after the seconds of a start and in pages."""
+"""What Spark takes as a master.
+
+It would refuse anything else itself, after the seconds of a start and in pages.
+"""
 
 
 def names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:

@@ -1,6 +1,9 @@
-"""What a broker takes from outside where it runs in the harness' own process; a part of the ``interface``.
+"""What a broker takes from outside where it runs in the harness' own process.
 
-Why apart: only the simulation runs brokers so, and only systems that are written in Python can be run so.
+A part of the ``interface``.
+
+Why apart: only the simulation runs brokers so, and only systems that are written in Python can be
+run so.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ if TYPE_CHECKING:
 class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with a disk; the fields combine freely, the default is a sound disk.
 
-    ``delay_ms`` (and up to ``jitter_ms`` more) is added to every write and sync; ``stalled`` lets none of them end. ``full``
-    refuses what needs space (ENOSPC), ``failing`` ("write", "sync") those operations (EIO).
+    ``delay_ms`` (and up to ``jitter_ms`` more) is added to every write and sync; ``stalled`` lets
+    none of them end. ``full`` refuses what needs space (ENOSPC), ``failing`` ("write", "sync")
+    those operations (EIO).
     """
 
     delay_ms: float = 0.0
@@ -32,7 +36,10 @@ class DiskCondition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Damage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a disk rots: a bit of a file is turned over, or the file is ``cut`` somewhere. ``files`` are those that may be hit, a pattern as shells have it ("*.lock")."""
+    """How a disk rots: a bit of a file is turned over, or the file is ``cut`` somewhere.
+
+    ``files`` are those that may be hit, a pattern as shells have it ("*.lock").
+    """
 
     files: str = "*"
     cut: bool = False
@@ -41,9 +48,10 @@ class Damage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class StorePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A directory that several nodes share, as planned; nodes with equal names share one.
 
-    Where it is a network file system of the environment's own, ``mount_options`` are those of nfs(5), ``lease_ms`` and ``grace_ms`` the server's;
-    ``uid`` and ``gid`` are who the broker of this very node is in a simulated one. ``nfs`` insists on such a file system where a plain directory of the machine
-    would do.
+    Where it is a network file system of the environment's own, ``mount_options`` are those of
+    nfs(5), ``lease_ms`` and ``grace_ms`` the server's; ``uid`` and ``gid`` are who the broker of
+    this very node is in a simulated one. ``nfs`` insists on such a file system where a plain
+    directory of the machine would do.
     """
 
     name: str
@@ -58,26 +66,35 @@ class StorePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 class DatabasePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """The one database of a test, in which nodes keep their messages, as planned.
 
-    ``type`` "" is what the place has of its own: a simulated server in the simulation, PostgreSQL in docker, on processes of one machine a file of SQLite, or
-    PostgreSQL where a fault is to hit it; "server" is any but a file. "given" is a server of the person's own: no environment makes or breaks it.
+    ``type`` "" is what the place has of its own: a simulated server in the simulation, PostgreSQL
+    in docker, on processes of one machine a file of SQLite, or PostgreSQL where a fault is to hit
+    it; "server" is any but a file. "given" is a server of the person's own: no environment makes or
+    breaks it.
     """
 
     type: Literal["", "postgresql", "server", "sqlite", "given"] = ""
 
 
 DATABASE: Final = "database:5432"
-"""Among a node's hosts: where it reaches the PostgreSQL server that the environment made. User and password are in its environment (``PGUSER``,
-``PGPASSWORD``), so that no file holds them."""
+"""Among a node's hosts: where it reaches the PostgreSQL server that the environment made.
+
+User and password are in its environment (``PGUSER``, ``PGPASSWORD``), so that no file holds them.
+"""
 
 
 class Disk(Protocol):
-    """A disk of our making, as the place that runs a broker in its own process sees it; what the broker sees is the system's affair.
+    """A disk of our making, as the place that runs a broker in its own process sees it.
+
+    What the broker sees is the system's affair.
 
     A fault never makes the disk lie beyond what its name says.
     """
 
     def process_ended(self, chance: random.Random) -> None:
-        """The broker is gone without a clean-up: its locks and handles too; of what it had not synced, any prefix had reached the system."""
+        """The broker is gone without a clean-up: its locks and handles too.
+
+        Of what it had not synced, any prefix had reached the system.
+        """
         ...
 
     def power_lost(self, chance: random.Random) -> None:
@@ -93,7 +110,11 @@ class Disk(Protocol):
         ...
 
     def corrupt(self, chance: random.Random, damage: Damage) -> str | None:
-        """Do damage to what was synced: "journal/0001 byte 77 bit 3", "server.lock cut to 5 bytes", or None if there is nothing to damage."""
+        """Do damage to what was synced.
+
+        "journal/0001 byte 77 bit 3", "server.lock cut to 5 bytes", or None if there is nothing to
+        damage.
+        """
         ...
 
     def seed(self, chance: random.Random) -> None:
@@ -101,7 +122,10 @@ class Disk(Protocol):
         ...
 
     async def probe(self) -> str:
-        """How it is now, tried on the disk itself: "sound", "slow 20 ms", "stalled", "full", "failing write", "damaged <where>"."""
+        """How it is now, tried on the disk itself.
+
+        "sound", "slow 20 ms", "stalled", "full", "failing write", "damaged <where>".
+        """
         ...
 
 
@@ -112,14 +136,21 @@ class Outside:
     random: random.Random
     wall_clock: Callable[[], float]
     disk: Disk
-    """The machine's own; of a node with a shared store, what becomes of the store's client when process or machine end."""
+    """The machine's own; of a node with a shared store, what becomes of the store's client when
+    process or machine end.
+    """
     stopping: asyncio.Event
     observe: Callable[[Callable[[], Any]], None]
-    """To be called once the broker answers, with what gives its ``Status`` at any time until its end."""
+    """To be called once the broker answers, with what gives its ``Status`` at any time until its
+    end.
+    """
     database: Address | None = None
     """Where the database server is, of a broker that keeps its messages in one."""
     store: Any = None
-    """The shared directory of a node that has one: what the broker's own seam to such a directory asks for."""
+    """The shared directory of a node that has one.
+
+    What the broker's own seam to such a directory asks for.
+    """
 
 
 @runtime_checkable
@@ -133,17 +164,27 @@ class Selective(Protocol):
 
 @runtime_checkable
 class Furnished(Protocol):
-    """An environment that has more than brokers and links, and says what that is once it is deployed."""
+    """An environment that has more than brokers and links, and says what that is once it is
+    deployed.
+    """
 
     def furnishings(self) -> dict[str, str]:
-        """What brokers were given -> what it really is: "store-a" -> "NFSv4 through FUSE, lease 4 s"; for the report."""
+        """What brokers were given -> what it really is.
+
+        "store-a" -> "NFSv4 through FUSE, lease 4 s"; for the report.
+        """
         ...
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """An environment whose brokers live in this very process, so that their roles can be seen without asking over a network."""
+    """An environment whose brokers live in this very process, so that their roles can be seen
+    without asking over a network.
+    """
 
     def look(self, node: str) -> Status:
-        """What the broker would answer now. Raises OSError when nothing would, TimeoutError when it keeps silent."""
+        """What the broker would answer now.
+
+        Raises OSError when nothing would, TimeoutError when it keeps silent.
+        """
         ...

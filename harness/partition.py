@@ -1,20 +1,22 @@
 """A finished history as Parquet, laid out so that Spark need not sort the world.
 
-Why: every rule that costs anything looks at one group, one message or one producer at a time. The files give each of
-them its rows together and in order, so that a reader may work file by file and shuffle nothing:
+Why: every rule that costs anything looks at one group, one message or one producer at a time. The
+files give each of them its rows together and in order, so that a reader may work file by file and
+shuffle nothing:
 
-- ``history/part-NNNNN.parquet`` holds the rows that carry messages (``send``, ``ack``, ``nack``, ``deliver`` and
-  ``browse`` with a queue). All rows of one (queue, group) are in one file: its number is the CRC-32C of the queue, a zero
-  byte and the group, modulo the number of files. Rows without a group are spread by (queue, producer), so that all rows of a
-  message and all rows of a producer are in one file too: rules for ungrouped messages are per message and per producer.
-  A delivery whose body could not be read has no message; it is with its group, or under producer 0.
-- ``history/control.parquet`` holds everything else: faults, roles, phases, and what concerns sessions and
-  transactions rather than messages (``connect``, ``subscribe``, ``disconnect``, ``begin``, ``commit`` ...). It is small and is needed
-  beside every part.
+- ``history/part-NNNNN.parquet`` holds the rows that carry messages (``send``, ``ack``, ``nack``,
+  ``deliver`` and ``browse`` with a queue). All rows of one (queue, group) are in one file: its
+  number is the CRC-32C of the queue, a zero byte and the group, modulo the number of files. Rows
+  without a group are spread by (queue, producer), so that all rows of a message and all rows of a
+  producer are in one file too: rules for ungrouped messages are per message and per producer. A
+  delivery whose body could not be read has no message; it is with its group, or under producer 0.
+- ``history/control.parquet`` holds everything else: faults, roles, phases, and what concerns
+  sessions and transactions rather than messages (``connect``, ``subscribe``, ``disconnect``,
+  ``begin``, ``commit`` ...). It is small and is needed beside every part.
 
-Within each file rows are sorted by ``index``. The number of files is a power of two that grows with the history. The history is
-complete when ``history/_complete.json`` is there and agrees with the files; it is written last. (Spark ignores names
-that begin with an underscore.)
+Within each file rows are sorted by ``index``. The number of files is a power of two that grows with
+the history. The history is complete when ``history/_complete.json`` is there and agrees with the
+files; it is written last. (Spark ignores names that begin with an underscore.)
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ VERSION: Final = 1
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True):
-    """What ``_complete.json`` says: the rows of each file, so that a missing or foreign file is noticed."""
+    """What ``_complete.json`` says.
+
+    The rows of each file, so that a missing or foreign file is noticed.
+    """
 
     version: int
     rows: int
@@ -68,7 +73,10 @@ class Marker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def files_for(stream_bytes: int) -> int:
-    """How many part files a history gets, from the size of its stream: a power of two, one for small runs."""
+    """How many part files a history gets, from the size of its stream.
+
+    A power of two, one for small runs.
+    """
     rows = stream_bytes // 16  # a typical compressed row; only the order of magnitude matters
     wanted = max(1, min(MAX_FILES, rows // ROWS_PER_FILE + 1))
     return 1 << (wanted - 1).bit_length()
@@ -80,7 +88,10 @@ def file_name(number: int) -> str:
 
 
 def file_number(queue: str, group: str | None, producer: int | None, parts: int) -> int:
-    """Which of ``parts`` files has the rows of a group, or those of a producer without groups; ``producer`` counts only there."""
+    """Which of ``parts`` files has the rows of a group, or those of a producer without groups.
+
+    ``producer`` counts only there.
+    """
     of_queue = google_crc32c.extend(0, queue.encode() + b"\0")
     if group is not None:
         return int(google_crc32c.extend(of_queue, group.encode()) % parts)
@@ -90,8 +101,8 @@ def file_number(queue: str, group: str | None, producer: int | None, parts: int)
 def complete_files(store: Path, *, certain: bool = False) -> list[Path] | None:
     """The Parquet files of a complete history; None if there is none (yet).
 
-    ``certain``: nothing could complete it, so what is not as its marker says is an error, too. Raises UsageError for that, for a history of another
-    version, and for files that are not of it.
+    ``certain``: nothing could complete it, so what is not as its marker says is an error, too.
+    Raises UsageError for that, for a history of another version, and for files that are not of it.
     """
     directory = store / DIRECTORY
     try:
@@ -102,7 +113,8 @@ def complete_files(store: Path, *, certain: bool = False) -> list[Path] | None:
         marker = msgspec.json.decode(content, type=Marker)
         if marker.version != VERSION:
             raise UsageError(
-                f"{directory / MARKER}: the history is of version {marker.version}, and this reads version {VERSION}"
+                f"{directory / MARKER}: the history is of version {marker.version}, and this reads "
+                f"version {VERSION}"
             )
         strange = sorted(file.name for file in directory.glob("*.parquet") if file.name not in marker.files)
         if strange:
@@ -113,7 +125,8 @@ def complete_files(store: Path, *, certain: bool = False) -> list[Path] | None:
             if there != rows:
                 if certain:
                     raise UsageError(
-                        f"{file} has {there:,} rows, and {MARKER} says {rows:,}: rows are missing or were added"
+                        f"{file} has {there:,} rows, and {MARKER} says {rows:,}: rows are missing or "
+                        "were added"
                     )
                 return None
     except (OSError, msgspec.MsgspecError, pa.ArrowException) as error:
@@ -125,7 +138,10 @@ def complete_files(store: Path, *, certain: bool = False) -> list[Path] | None:
 
 
 def write(store: Path, batches: Iterable[pa.RecordBatch], parts: int) -> list[Path]:
-    """Write ``batches`` (rows in order of index) as a complete history of ``parts`` part files; raises OSError."""
+    """Write ``batches`` (rows in order of index) as a complete history of ``parts`` part files.
+
+    Raises OSError.
+    """
     directory = store / DIRECTORY
     directory.mkdir(exist_ok=True)
     for old in (directory / MARKER, *directory.glob("*.parquet")):
@@ -242,7 +258,10 @@ def _file_numbers(chunk: pa.Table, parts: int) -> npt.NDArray[np.int16]:
 
 
 def _codes(chunk: pa.Table, column: str) -> tuple[Index, list[Any]]:
-    """A dictionary column as numbers and the texts they stand for; null is the number one past the last text."""
+    """A dictionary column as numbers and the texts they stand for.
+
+    Null is the number one past the last text.
+    """
     array = chunk.column(column).combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0)

@@ -36,7 +36,9 @@ _ROLES: Final = {
 
 
 def phrase(rows: Sequence[Row], names: Names, standing: Standing) -> tuple[str, str]:
-    """(label, sentence) of one row, or of a question with its answer, or of a fault from asking to being seen."""
+    """(label, sentence) of one row, or of a question with its answer, or of a fault from asking
+    to being seen.
+    """
     first = rows[0]
     if first["process"] == MONITOR:
         return _of_monitor(first, standing)
@@ -60,7 +62,10 @@ def _of_monitor(row: Row, standing: Standing) -> tuple[str, str]:
         node = str(row.get("node_id", "a node"))[:8]
         return (
             "takeover",
-            f"{broker} has completed the takeover of node {node}{number} (it was complete between {standing.seconds(low)} and {standing.seconds(high)}).",
+            (
+                f"{broker} has completed the takeover of node {node}{number} (it was complete between "
+                f"{standing.seconds(low)} and {standing.seconds(high)})."
+            ),
         )
     role = str(row.get("role"))
     if role == SILENT:

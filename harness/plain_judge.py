@@ -1,6 +1,7 @@
 """A verdict without Spark: the plain reference finds, ``checkers.decide`` decides.
 
-Why: a search judges thousands of small histories an hour, where starting a query costs more than looking at every row.
+Why: a search judges thousands of small histories an hour, where starting a query costs more than
+looking at every row.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """All instances, the names of those that are grave, and why a history without grave ones would still be unknown."""
+    """All instances, the names of those that are grave, and why a history without grave ones
+    would still be unknown.
+    """
 
     findings: tuple[Instance, ...]
     grave: frozenset[str]

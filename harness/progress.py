@@ -1,7 +1,9 @@
-"""What a person sees while a test runs: a live display on a terminal, one line per change elsewhere.
+"""What a person sees while a test runs.
 
-Why one snapshot for both: the run tells what is so, ten times a second; each display decides what of it is news. A display
-reads and never touches the run, so it cannot change a verdict.
+A live display on a terminal, one line per change elsewhere.
+
+Why one snapshot for both: the run tells what is so, ten times a second; each display decides what
+of it is news. A display reads and never touches the run, so it cannot change a verdict.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ _ROLE_COLOURS = {
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of a run at one moment. ``counters`` are totals by completion (ok, fail, info, deliver)."""
+    """The state of a run at one moment.
+
+    ``counters`` are totals by completion (ok, fail, info, deliver).
+    """
 
     phase: str
     elapsed_s: float

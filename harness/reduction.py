@@ -1,7 +1,10 @@
-"""``jepsen-run shrink``: make the schedule of a finding smaller where it was found, or in the simulation.
+"""``jepsen-run shrink``.
 
-Why apart from shrinking itself: on real processes a run takes a minute and the same faults give the finding only sometimes. So only faults are taken
-away there, and a smaller schedule counts when the finding came in k of at most n runs; how many runs that may cost is said beforehand.
+Make the schedule of a finding smaller where it was found, or in the simulation.
+
+Why apart from shrinking itself: on real processes a run takes a minute and the same faults give the
+finding only sometimes. So only faults are taken away there, and a smaller schedule counts when the
+finding came in k of at most n runs; how many runs that may cost is said beforehand.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ RUNS_REAL: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What was asked for. On real processes ``need`` of at most ``times`` runs must give the finding."""
+    """What was asked for.
+
+    On real processes ``need`` of at most ``times`` runs must give the finding.
+    """
 
     path: Path
     environment: str | None = None
@@ -54,7 +60,9 @@ def enough(once: Callable[[], bool], need: int, times: int) -> bool:
 
 
 def run(request: Request) -> int:
-    """Shrink and keep; 1 with something kept, 0 if the finding did not come at all, so that there was nothing to shrink."""
+    """Shrink and keep; 1 with something kept, 0 if the finding did not come at all, so that
+    there was nothing to shrink.
+    """
     kept = reproduction.load(request.path)
     if not kept.findings:
         raise UsageError(f"{request.path}: nothing was found there, so there is nothing to make smaller")

@@ -1,8 +1,12 @@
-"""``jepsen-run claims --refute``: each row with a broker that lacks what the row is about, to see that the row notices.
+"""``jepsen-run claims --refute``.
 
-A refuter counts if three things hold: the changed broker passes the same run without faults (for a probe: every step before the one that must fail), or it is mere breakage, which refutes
-everything; with the faults the row is not as expected; and it is the expectation named beside the refuter that fails. Each row is tried in processes of their own, from a copy of the
-broker's package in which the texts are replaced; scenarios run in the simulation, and probes start the changed ``brokerd``.
+Each row with a broker that lacks what the row is about, to see that the row notices.
+
+A refuter counts if three things hold: the changed broker passes the same run without faults (for a
+probe: every step before the one that must fail), or it is mere breakage, which refutes everything;
+with the faults the row is not as expected; and it is the expectation named beside the refuter that
+fails. Each row is tried in processes of their own, from a copy of the broker's package in which the
+texts are replaced; scenarios run in the simulation, and probes start the changed ``brokerd``.
 """
 
 from __future__ import annotations
@@ -42,7 +46,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Teeth:
-    """What became of one row: whether it has teeth (``judging.VALID``, ``INVALID``, or ``UNKNOWN``), in a few words, and what failed."""
+    """What became of one row.
+
+    Whether it has teeth (``judging.VALID``, ``INVALID``, or ``UNKNOWN``), in a few words, and what
+    failed.
+    """
 
     status: int
     words: str
@@ -53,7 +61,10 @@ class Teeth:
 
 
 def run(request: Request) -> int:
-    """Try them all, print the table as it grows. 0 if every row has teeth, 1 if a row has none, 2 if one could not be decided."""
+    """Try them all, print the table as it grows.
+
+    0 if every row has teeth, 1 if a row has none, 2 if one could not be decided.
+    """
     out = sys.stderr if request.as_json else sys.stdout
     found = asyncio.run(_each(request, out))
     good = sum(teeth.status == judging.VALID for teeth in found)

@@ -1,7 +1,10 @@
-"""What runs in a process of its own with a changed broker: one scenario or probe, without its faults and with them.
+"""What runs in a process of its own with a changed broker.
 
-``python -P -m harness.refute_worker ID RUNS STORE``; the answer is one JSON document, the last line of standard output. Judged by the plain reference checkers: no JVM need run for a
-history of a minute.
+One scenario or probe, without its faults and with them.
+
+``python -P -m harness.refute_worker ID RUNS STORE``; the answer is one JSON document, the last line
+of standard output. Judged by the plain reference checkers: no JVM need run for a history of a
+minute.
 """
 
 from __future__ import annotations
@@ -24,16 +27,23 @@ WITHOUT_FAULTS: Final = Schedule(faults=())
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="kebab"):
-    """How one run of the row came out: what the row says is wrong ("" if nothing), and why it cannot be decided ("" if it can)."""
+    """How one run of the row came out.
+
+    What the row says is wrong ("" if nothing), and why it cannot be decided ("" if it can).
+    """
 
     problem: str = ""
     undecided: str = ""
 
 
 class Tried(msgspec.Struct, frozen=True, rename="kebab"):
-    """One row under a changed broker: ``before`` is what was wrong with a scenario's run without faults ("" if nothing), ``runs`` are those of the row.
+    """One row under a changed broker.
 
-    A probe has nothing before: of its runs the first step that came out otherwise is told, so whoever expects another one sees that the broker had failed before it.
+    ``before`` is what was wrong with a scenario's run without faults ("" if nothing), ``runs`` are
+    those of the row.
+
+    A probe has nothing before: of its runs the first step that came out otherwise is told, so
+    whoever expects another one sees that the broker had failed before it.
     """
 
     before: str
@@ -41,7 +51,10 @@ class Tried(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 def tried(row: Scenario | Probe, runs: int, root: Path) -> Tried:
-    """Run it. A probe is taken once for each run; its steps are its own proof that the broker works."""
+    """Run it.
+
+    A probe is taken once for each run; its steps are its own proof that the broker works.
+    """
     if isinstance(row, Probe):
         return Tried("", tuple(_taken(row, root) for _ in range(runs)))
     seeds = [msgspec.structs.replace(row.spec, seed=seed) for seed in range(runs)]
@@ -49,7 +62,10 @@ def tried(row: Scenario | Probe, runs: int, root: Path) -> Tried:
 
 
 def _sound(spec: TestSpec) -> str:
-    """The same load with no fault at all: what is found, or why it has no verdict. The broker as it is has one always."""
+    """The same load with no fault at all: what is found, or why it has no verdict.
+
+    The broker as it is has one always.
+    """
     ran = simulate(spec, WITHOUT_FAULTS)
     return "" if ran.valid else ", ".join(sorted(ran.grave)) or ran.trouble or "no verdict"
 

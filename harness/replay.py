@@ -1,8 +1,10 @@
 """``jepsen-run replay``: does a finding come back?
 
-Why three answers: "reproduced" sends somebody to a debugger, "not reproduced" closes a ticket, and "different finding" must do neither. In the
-simulation one run decides, and equal digests say that every row is the same. On real processes the same faults begin at the same moments and
-the rest is chance, so the answer is k of n runs; the schedule is then tried in the simulation too, because a finding that comes there comes always.
+Why three answers: "reproduced" sends somebody to a debugger, "not reproduced" closes a ticket, and
+"different finding" must do neither. In the simulation one run decides, and equal digests say that
+every row is the same. On real processes the same faults begin at the same moments and the rest is
+chance, so the answer is k of n runs; the schedule is then tried in the simulation too, because a
+finding that comes there comes always.
 """
 
 from __future__ import annotations
@@ -30,7 +32,10 @@ TIMES_REAL: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What ``jepsen-run replay`` was asked for. ``times`` None is once in the simulation, and three times elsewhere."""
+    """What ``jepsen-run replay`` was asked for.
+
+    ``times`` None is once in the simulation, and three times elsewhere.
+    """
 
     path: Path
     times: int | None = None
@@ -42,7 +47,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """How one repetition ended. ``exact`` says that its history is the recorded one, row for row."""
+    """How one repetition ended.
+
+    ``exact`` says that its history is the recorded one, row for row.
+    """
 
     valid: bool | None
     grave: frozenset[str] = frozenset()
@@ -59,7 +67,10 @@ class Attempt:
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What a replay says: ``--json``. ``of`` are the repetitions, of which ``reproduced`` gave a recorded finding."""
+    """What a replay says: ``--json``.
+
+    ``of`` are the repetitions, of which ``reproduced`` gave a recorded finding.
+    """
 
     answer: str
     exit_status: int
@@ -84,7 +95,10 @@ class _Talk:
 
 
 def run(request: Request) -> int:
-    """Repeat, tell; the exit status: 0 not reproduced, 1 reproduced or another finding, 2 unknown."""
+    """Repeat, tell; the exit status.
+
+    0 not reproduced, 1 reproduced or another finding, 2 unknown.
+    """
     kept = reproduction.load(request.path)
     environment = request.environment or kept.environment
     spec = msgspec.structs.replace(kept.spec, environment=environment)
@@ -93,7 +107,8 @@ def run(request: Request) -> int:
     virtual = environment == SIMULATED
     times = request.times or (1 if virtual else TIMES_REAL)
     talk(
-        f"replay: {', '.join(kept.findings) or 'a run without a finding'}, environment {environment}, seed {spec.seed}, "
+        f"replay: {', '.join(kept.findings) or 'a run without a finding'}, environment {environment}, "
+        f"seed {spec.seed}, "
         f"{len(kept.schedule.faults)} {'fault' if len(kept.schedule.faults) == 1 else 'faults'}, "
         f"{times} {'time' if times == 1 else 'times'}"
     )
@@ -201,7 +216,9 @@ def _once(kept: Reproduction, request: Request, talk: _Talk, spark: Any) -> Atte
 
 
 def _also_simulated(kept: Reproduction, times: int, root: Path, talk: _Talk) -> str:
-    """The same faults in the simulation, which gives something exact where it gives the finding at all; the line about it."""
+    """The same faults in the simulation, which gives something exact where it gives the finding
+    at all; the line about it.
+    """
     try:
         for run in _runs(kept, times):
             if run.grave & set(kept.findings):
@@ -238,7 +255,8 @@ def _told(answer: Answer, kept: Reproduction, attempts: list[Attempt]) -> Iterat
         else:
             now = reproduction.versions()
             yield (
-                f"  another history than the recorded one: it was made with {_versions(kept.versions)}, this is {_versions(now)}; "
+                f"  another history than the recorded one: it was made with {_versions(kept.versions)}, "
+                f"this is {_versions(now)}; "
                 "the program, the spec or the schedule has changed"
             )
     if answer.simulated:

@@ -1,7 +1,10 @@
-"""One HTML file for a person with a red run: verdict first, then why, then the picture, then how to run it again.
+"""One HTML file for a person with a red run.
 
-Why rendered from what is stored and from nothing else: a report can be made again years later, and a failure here can never change
-a verdict that was already printed. Texts come from brokers and are escaped by the template; the picture is our own SVG.
+Verdict first, then why, then the picture, then how to run it again.
+
+Why rendered from what is stored and from nothing else: a report can be made again years later, and
+a failure here can never change a verdict that was already printed. Texts come from brokers and are
+escaped by the template; the picture is our own SVG.
 """
 
 from __future__ import annotations
@@ -98,7 +101,8 @@ def sentence(verdict: Verdict, spec: TestSpec, environment: str) -> str:
         None: "no verdict is possible",
     }[verdict.valid]
     return (
-        f"Policy {spec.policy}, {nodes}, workload {spec.workload}, {environment or spec.environment} environment, "
+        f"Policy {spec.policy}, {nodes}, workload {spec.workload}, {environment or spec.environment} "
+        "environment, "
         f"{faults}, seed {spec.seed}: {outcome}."
     )
 

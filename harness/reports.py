@@ -1,6 +1,7 @@
 """What a person and a CI server read of a run: report.html and junit.xml, from what is stored.
 
-Why apart from whoever ran it: a run that a search found, a sweep kept or a shrink made smaller is read like one that somebody asked for, and a failure here never changes a verdict.
+Why apart from whoever ran it: a run that a search found, a sweep kept or a shrink made smaller is
+read like one that somebody asked for, and a failure here never changes a verdict.
 """
 
 from __future__ import annotations

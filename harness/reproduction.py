@@ -1,8 +1,9 @@
 """``repro.json``: everything that brings a finding back, in one file that can be mailed.
 
-Why one file: a finding that nobody else can see is an opinion. The spec and the schedule decide a simulated run byte for byte, so the digest of its
-history says whether the same thing happened again; the names of what was found say so where another version of the program, or real time,
-gives another history. The witness is for the reader who has no time to run anything.
+Why one file: a finding that nobody else can see is an opinion. The spec and the schedule decide a
+simulated run byte for byte, so the digest of its history says whether the same thing happened
+again; the names of what was found say so where another version of the program, or real time, gives
+another history. The witness is for the reader who has no time to run anything.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_de
 class Reproduction(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
     """A finding and how to see it again.
 
-    ``seed`` is the spec's, repeated where a reader looks for it. ``findings`` are the names that broke the guarantee, the cause first; ``digest`` is
-    the history's where time is virtual, else empty; ``origin`` says where it came from.
+    ``seed`` is the spec's, repeated where a reader looks for it. ``findings`` are the names that
+    broke the guarantee, the cause first; ``digest`` is the history's where time is virtual, else
+    empty; ``origin`` says where it came from.
     """
 
     format: int = FORMAT
@@ -71,7 +73,10 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
 
 
 def ordered(names: Iterable[str]) -> tuple[str, ...]:
-    """Names of findings, causes before what usually follows from them: two lives deliver twice, hardly the other way round."""
+    """Names of findings, causes before what usually follows from them.
+
+    Two lives deliver twice, hardly the other way round.
+    """
     return tuple(sorted(names, key=rank))
 
 
@@ -91,7 +96,10 @@ def of_simulated(run: Simulated, origin: str = "") -> Reproduction:
 
 
 def of_found(spec: TestSpec, schedule: Schedule, grave: Iterable[str], origin: str = "") -> Reproduction:
-    """Of an invalid simulated run of which nothing else is there any more: it brings the finding back, and cannot say that every row did."""
+    """Of an invalid simulated run of which nothing else is there any more.
+
+    It brings the finding back, and cannot say that every row did.
+    """
     return Reproduction(
         versions=versions(),
         environment="simulation",
@@ -106,7 +114,10 @@ def of_found(spec: TestSpec, schedule: Schedule, grave: Iterable[str], origin: s
 def of_run(
     spec: TestSpec, schedule: Schedule, findings: Sequence[Finding], *, environment: str, digest: str
 ) -> Reproduction:
-    """Of a run that the checkers judged invalid; ``environment`` is where it ran, whatever the spec left open."""
+    """Of a run that the checkers judged invalid.
+
+    ``environment`` is where it ran, whatever the spec left open.
+    """
     grave = {finding.name: finding for finding in findings if finding.severity == "grave"}
     return Reproduction(
         versions=versions(),
@@ -128,7 +139,9 @@ def of_run(
 
 
 def keep(store: Path, run: Simulated, origin: str = "") -> Path:
-    """Make ``store`` the directory of that run, as if it had been run for itself: with its verdict and reports, and its reproduction.
+    """Make ``store`` the directory of that run, as if it had been run for itself.
+
+    With its verdict and reports, and its reproduction.
 
     Raises InfrastructureError if there is no space.
     """
@@ -154,7 +167,9 @@ def keep(store: Path, run: Simulated, origin: str = "") -> Path:
 
 
 def load(path: Path) -> Reproduction:
-    """From a file, or from the directory of a run: its ``repro.json``, else its spec, schedule and verdict.
+    """From a file, or from the directory of a run.
+
+    Its ``repro.json``, else its spec, schedule and verdict.
 
     Raises UsageError, naming the file and the place in it, if it is none.
     """
@@ -225,7 +240,9 @@ def _found(store: Path) -> tuple[str, ...]:
 
 
 def _witness(name: str, findings: Sequence[Instance], rows: Sequence[Mapping[str, Any]]) -> Witness:
-    """The earliest instance, with what happened to its message (or only the row that completes it)."""
+    """The earliest instance, with what happened to its message (or only the row that completes
+    it).
+    """
     found = min((one for one in findings if one.name == name), key=lambda one: one.index)
     about = [found.index]
     if found.message is not None:

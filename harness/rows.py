@@ -1,7 +1,7 @@
 """Events become rows: the hot path of recording, alike for a history on disk and one in memory.
 
-Why tuples in a list: a row is written once and read once, thousands of them a second; appending a tuple is the least that
-Python can do, and columns are made of many rows at a time.
+Why tuples in a list: a row is written once and read once, thousands of them a second; appending a
+tuple is the least that Python can do, and columns are made of many rows at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ Row = tuple[Any, ...]
 
 
 class RowRecorder:
-    """See ``harness.interface.Recorder``. ``clock`` gives monotonic nanoseconds; its value now is the test's time zero."""
+    """See ``harness.interface.Recorder``.
+
+    ``clock`` gives monotonic nanoseconds; its value now is the test's time zero.
+    """
 
     __slots__ = ("_clock", "_next_connection", "_next_index", "_next_process", "_rows", "_start")
 
@@ -120,9 +123,12 @@ class RowRecorder:
 
 
 class MemoryRecorder(RowRecorder):
-    """Keeps the rows, for a test that has no disk, threads or real time of its own: in the simulation.
+    """Keeps the rows, for a test that has no disk, threads or real time of its own.
 
-    Begin with ``restart`` when the clock runs. ``store`` writes what a StreamRecorder would have written, when the test is over.
+    In the simulation.
+
+    Begin with ``restart`` when the clock runs. ``store`` writes what a StreamRecorder would have
+    written, when the test is over.
     """
 
     __slots__ = ("on_failure",)
@@ -156,7 +162,10 @@ class MemoryRecorder(RowRecorder):
         return [dict(zip(COLUMNS, row, strict=True)) for row in self._rows]
 
     def store(self, store: Path) -> list[Path]:
-        """Write the history into a store directory, as Parquet for the checkers. Raises InfrastructureError if there is no space."""
+        """Write the history into a store directory, as Parquet for the checkers.
+
+        Raises InfrastructureError if there is no space.
+        """
         from harness import history, partition  # noqa: PLC0415 - Arrow, which a search does without
 
         batches = (

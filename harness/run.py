@@ -1,12 +1,14 @@
 """One test from deployment to a finished history.
 
-Why phases: what a verdict may claim depends on what was going on, so every phase is a row of the history. The load
-goes on while everything is healed and the cluster recovers, because only operations that succeed prove a recovery; then it
-stops, what is left is drained, and the stores are looked into.
+Why phases: what a verdict may claim depends on what was going on, so every phase is a row of the
+history. The load goes on while everything is healed and the cluster recovers, because only
+operations that succeed prove a recovery; then it stops, what is left is drained, and the stores are
+looked into.
 
-Whose fault it is decides how a run ends. A broker that misbehaves is the subject: rows, never an exception here. What the machine does
-is an InfrastructureError: the history is kept and the verdict unknown. Anything else that is raised is a bug of ours and goes to the top.
-However it ends, faults are healed, logs are collected, and nothing is left running.
+Whose fault it is decides how a run ends. A broker that misbehaves is the subject: rows, never an
+exception here. What the machine does is an InfrastructureError: the history is kept and the verdict
+unknown. Anything else that is raised is a bug of ours and goes to the top. However it ends, faults
+are healed, logs are collected, and nothing is left running.
 """
 
 from __future__ import annotations
@@ -42,21 +44,30 @@ START_S: Final = 60.0
 """How long the brokers may take until every pair has a live and an up-to-date backup."""
 
 SETTLE_S: Final = 15.0
-"""How long a recovered cluster is given to synchronise its backups before it is drained; no verdict depends on it."""
+"""How long a recovered cluster is given to synchronise its backups before it is drained.
+
+No verdict depends on it.
+"""
 
 STOP_S: Final = 30.0
-"""How long a workload may take to return once it was told to stop, beyond its own operation time-out."""
+"""How long a workload may take to return once it was told to stop, beyond its own operation
+time-out.
+"""
 
 DRAIN_S: Final = 120.0
 RESTART_AFTER_S: Final = 1.0
-"""How long no fault must have been in force before a broker that ended by itself is started again."""
+"""How long no fault must have been in force before a broker that ended by itself is started
+again.
+"""
 
 _DISPLAY_S: Final = 0.1
 _LOG_LINES: Final = 12
 
 
 class HistoryRecorder(Recorder, Protocol):
-    """A recorder with a life: entered when the test begins, finished when it has ended, however it ended.
+    """A recorder with a life.
+
+    Entered when the test begins, finished when it has ended, however it ended.
 
     ``on_failure`` is called once if rows cannot be kept.
     """
@@ -81,7 +92,8 @@ class Run:
         progress: told what is so.
         recorder: takes the history, on the clock of the environment.
 
-    ``trouble`` is why the verdict cannot be valid, ``loaded`` whether there was anything to judge, ``ended_s`` the loop's time of the last operation.
+    ``trouble`` is why the verdict cannot be valid, ``loaded`` whether there was anything to judge,
+    ``ended_s`` the loop's time of the last operation.
     """
 
     def __init__(self, test: Composition, store: Path, progress: Progress, recorder: HistoryRecorder) -> None:
@@ -98,9 +110,12 @@ class Run:
         self._roles: Callable[[], Mapping[str, str]] = dict
 
     async def conduct(self) -> None:
-        """Deploy, load, break, heal, drain, browse; the history is finished on return, whatever happened.
+        """Deploy, load, break, heal, drain, browse.
 
-        The deployment stays, the caller removes it (``dismantle``). Raises InfrastructureError (the verdict is unknown), or whatever a bug raises.
+        The history is finished on return, whatever happened.
+
+        The deployment stays, the caller removes it (``dismantle``). Raises InfrastructureError (the
+        verdict is unknown), or whatever a bug raises.
         """
         recorder = self.recorder
         try:
@@ -121,10 +136,14 @@ class Run:
             await environment.collect(self.store / stores.LOGS)
         await environment.teardown()
 
-    # ------------------------------------------------------------------------------------------------------- phases
+    # -------------------------------------------------------------------------------------------------------
+    # phases
 
     async def _guarded(self, recorder: HistoryRecorder) -> None:
-        """Run the phases beside the monitor, the display and the watch over the recorder; all end together."""
+        """Run the phases beside the monitor, the display and the watch over the recorder.
+
+        All end together.
+        """
         lost = asyncio.get_running_loop().create_future()
         recorder.on_failure = lost.set_exception
         environment = self.test.environment
@@ -146,7 +165,10 @@ class Run:
             await asyncio.shield(self._heal_quietly())
 
     async def _heal_quietly(self) -> None:
-        """Nothing stays broken, even when the run ends by an error of its own; leases would do it a little later."""
+        """Nothing stays broken, even when the run ends by an error of its own.
+
+        Leases would do it a little later.
+        """
         with contextlib.suppress(OSError, InfrastructureError):
             await self.test.environment.heal_all()
 
@@ -171,7 +193,8 @@ class Run:
             await self._break(recorder, monitor)
             await self._heal()
             agree_by = asyncio.get_running_loop().time() + spec.recovery_bound_s
-            # A live that lost its vote under the last fault may end only now, and it waits for somebody to start it.
+            # A live that lost its vote under the last fault may end only now, and it waits for
+            # somebody to start it.
             async with self._supervised(recorder):
                 recovered = await self._recovery(monitor)
             self._enter(recorder, "recovered" if recovered else "not-recovered")
@@ -256,7 +279,10 @@ class Run:
         return lacking
 
     def _settled(self, statuses: Mapping[str, Status]) -> bool:
-        """Every pair is as planned, or has nobody who could still become a backup: two lives stay two lives."""
+        """Every pair is as planned, or has nobody who could still become a backup.
+
+        Two lives stay two lives.
+        """
         lacking = self._lacking(statuses, {node.name for node in self.test.nodes})
         return all(
             all(node.name in statuses and statuses[node.name].role == "live" for node in nodes)
@@ -266,7 +292,10 @@ class Run:
 
     @contextlib.asynccontextmanager
     async def _loading(self, context: WorkloadContext) -> AsyncIterator[None]:
-        """The workload runs beside the body; when the body is through it is told to stop and awaited."""
+        """The workload runs beside the body.
+
+        When the body is through it is told to stop and awaited.
+        """
         async with asyncio.TaskGroup() as group:
             task = group.create_task(self.test.workload.run(context), name="workload")
             yield
@@ -277,7 +306,9 @@ class Run:
                 raise RuntimeError(f"the workload did not stop within {patience_s:g} s of being told to")
 
     async def _break(self, recorder: HistoryRecorder, monitor: Monitor) -> None:
-        """Let the nemesis work for the time of the test, then let it heal what is still in force."""
+        """Let the nemesis work for the time of the test, then let it heal what is still in
+        force.
+        """
         spec = self.test.spec
         steering = Steering(self.test.system, self.test.environment)
         listening = None
@@ -326,10 +357,12 @@ class Run:
                 await supervising
 
     async def _supervise(self, recorder: HistoryRecorder) -> None:
-        """Start again what ended by itself, as a service manager would, once no fault has been in force for a moment.
+        """Start again what ended by itself, as a service manager would, once no fault has been in
+        force for a moment.
 
-        Why not at once: a live that lost its vote must stay away while the cause lasts. Why at all: with brokers missing for the
-        rest of the load, every later fault would meet a cluster that has no majority and nothing to lose.
+        Why not at once: a live that lost its vote must stay away while the cause lasts. Why at all:
+        with brokers missing for the rest of the load, every later fault would meet a cluster that
+        has no majority and nothing to lose.
         """
         environment = self.test.environment
         held = nemesis.held_back(self.test.schedule)
@@ -349,7 +382,10 @@ class Run:
                     await environment.start(node.name)
 
     def _watched(self, node: str) -> Watched:
-        """How the monitor asks a broker: by its admin port, or directly where it lives in this process."""
+        """How the monitor asks a broker.
+
+        By its admin port, or directly where it lives in this process.
+        """
         environment = self.test.environment
         near = environment if isinstance(environment, Observer) else None
         return Watched(
@@ -401,7 +437,10 @@ class Run:
             async with asyncio.timeout(DRAIN_S):
                 await self.test.workload.drain(context)
         except TimeoutError:
-            self.trouble = f"the queues could not be drained within {DRAIN_S:g} s: what was left cannot be told from what was lost"
+            self.trouble = (
+                f"the queues could not be drained within {DRAIN_S:g} s: what was left cannot "
+                "be told from what was lost"
+            )
 
     async def _last_words(self, node: str) -> str:
         """The end of a broker's log, for an error message."""
@@ -420,7 +459,8 @@ class Run:
             return f"; {node} logged nothing"
         return f"; {node} logged last:\n" + "\n".join(f"    {line}" for line in lines[-_LOG_LINES:])
 
-    # ------------------------------------------------------------------------------------------------------ display
+    # ------------------------------------------------------------------------------------------------------
+    # display
 
     async def _display(self) -> None:
         while True:
@@ -459,7 +499,10 @@ async def _raise(failure: asyncio.Future[None]) -> None:
 
 
 def gravest(error: BaseException) -> BaseException:
-    """The one exception that decides how a run ends: a bug before the machine's fault, that before a person's, all before a cancellation."""
+    """The one exception that decides how a run ends.
+
+    A bug before the machine's fault, that before a person's, all before a cancellation.
+    """
     if not isinstance(error, BaseExceptionGroup):
         return error
 

@@ -1,11 +1,14 @@
 """``jepsen-run search``: simulated runs drawn one after the other until one breaks the guarantee.
 
-Why in the simulation only: a run costs a second or two there, and the one that fails can be had again, made smaller and looked into. Each
-run has a phase under faults; then everything heals, and the run itself demands that every pair serves, operations succeed and queues
-drain ("not-recovered", "stuck", "unavailable" are findings). What a campaign of runs never saw is named, because it was never tested.
+Why in the simulation only: a run costs a second or two there, and the one that fails can be had
+again, made smaller and looked into. Each run has a phase under faults; then everything heals, and
+the run itself demands that every pair serves, operations succeed and queues drain ("not-recovered",
+"stuck", "unavailable" are findings). What a campaign of runs never saw is named, because it was
+never tested.
 
-A run is decided by the seed of the search and its own number. Runs are begun in order and those that were begun are finished, so
-that with a number of runs as the only limit the first finding is the same however many processes there are.
+A run is decided by the seed of the search and its own number. Runs are begun in order and those
+that were begun are finished, so that with a number of runs as the only limit the first finding is
+the same however many processes there are.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ _FORKLESS: Final = "spawn"  # a fork would take half-built state of whoever star
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a search was asked for. ``runs`` or ``time_limit_s`` None is without that limit; ``jobs`` are processes.
+    """What a search was asked for.
+
+    ``runs`` or ``time_limit_s`` None is without that limit; ``jobs`` are processes.
 
     ``shrink_limit_s`` is for making a finding smaller afterwards; 0 leaves it as it was found.
     """
@@ -81,7 +86,8 @@ def attempt(swarm: Swarm, seed: int, number: int) -> Tried:
 
 
 def tried(request: Request) -> Generator[Tried, None, None]:
-    """The runs of a search as they end, until a limit, or until one ends invalid or by a bug (unless told to keep going).
+    """The runs of a search as they end, until a limit, or until one ends invalid or by a bug
+    (unless told to keep going).
 
     Closing the iterator, or an interrupt, ends the processes at once.
     """
@@ -137,7 +143,8 @@ def _shared_out(
                 stopping = stopping or _stops(request, one)
                 yield one
     except (KeyboardInterrupt, GeneratorExit):
-        # Nobody waits for the runs that are under way: they take as long as they take, and can be drawn again.
+        # Nobody waits for the runs that are under way: they take as long as they take, and can be
+        # drawn again.
         for process in multiprocessing.active_children():
             process.kill()
         raise
@@ -152,15 +159,18 @@ def _shared_out(
 def _begin(place: str) -> None:
     """The first thing that a process of the search does.
 
-    Ctrl-C goes to the whole group; the searcher alone decides what it means. What a run needs on the disk lies where the searcher removes it, as a
-    process that is killed cannot.
+    Ctrl-C goes to the whole group; the searcher alone decides what it means. What a run needs on
+    the disk lies where the searcher removes it, as a process that is killed cannot.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tempfile.tempdir = place
 
 
 def run(request: Request) -> int:
-    """Search, tell, keep; the exit status: 1 if something was found, 0 if not, 2 if no run could be decided."""
+    """Search, tell, keep; the exit status.
+
+    1 if something was found, 0 if not, 2 if no run could be decided.
+    """
     talk = sys.stderr if request.as_json else sys.stdout
     tally = Tally()
     began = told = time.monotonic()
@@ -249,7 +259,8 @@ def _opening(request: Request) -> Iterator[str]:
     ]
     yield (
         f"search: policy {base.policy}, {size(swarm.nodes)}, workload {base.workload}, "
-        f"{base.time_limit_s:g} s of load a run, seed {request.seed}; at most {' or '.join(limits) or 'for ever'}, "
+        f"{base.time_limit_s:g} s of load a run, seed {request.seed}; at most "
+        f"{' or '.join(limits) or 'for ever'}, "
         f"{request.jobs} {'process' if request.jobs == 1 else 'processes'}"
     )
     yield f"faults drawn from: {', '.join(swarm.kinds)}"

@@ -1,8 +1,12 @@
-"""A story as a message-sequence chart: one small SVG a step, under each other, so that text and log lines can stand beside each arrow.
+"""A story as a message-sequence chart.
 
-Why a slice for each step and not one picture: the reader's question is "what is this arrow?", and the answer, its row and its log lines, must
-stand beside it and may grow when it is opened. Across, everything is in per cent, so a slice fits a phone and a wide screen; the lanes go through
-the whole height of a slice. Lines of brokers have the colour of their role, which changes in the middle of the step that saw it change.
+One small SVG a step, under each other, so that text and log lines can stand beside each arrow.
+
+Why a slice for each step and not one picture: the reader's question is "what is this arrow?", and
+the answer, its row and its log lines, must stand beside it and may grow when it is opened. Across,
+everything is in per cent, so a slice fits a phone and a wide screen; the lanes go through the whole
+height of a slice. Lines of brokers have the colour of their role, which changes in the middle of
+the step that saw it change.
 """
 
 from __future__ import annotations
@@ -24,7 +28,10 @@ HEIGHT: Final = 40
 MIDDLE: Final = 25
 BACK: Final = 11
 PAUSE_NS: Final = 400_000_000
-"""Pauses longer than this are drawn as a break: time is not to scale, and nobody shall think it is."""
+"""Pauses longer than this are drawn as a break.
+
+Time is not to scale, and nobody shall think it is.
+"""
 
 WITNESS: Final = "#cf222e"
 CONTEXT: Final = "#57606a"
@@ -36,7 +43,9 @@ _NO_ROLE: Final = "#eaeef2"
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """``svg`` of a step; ``pause`` is the break that is drawn before it, in words, and ``pause_svg`` its lanes; empty if there is none."""
+    """``svg`` of a step; ``pause`` is the break that is drawn before it, in words, and
+    ``pause_svg`` its lanes; empty if there is none.
+    """
 
     svg: str
     pause: str = ""
@@ -56,7 +65,10 @@ def slices(story: Story) -> list[Slice]:
 
 
 def head(story: Story) -> str:
-    """The names of the lanes, to stand above the steps; the number of a client under what it is, so that many find room."""
+    """The names of the lanes, to stand above the steps.
+
+    The number of a client under what it is, so that many find room.
+    """
     parts = [_open(HEAD, "Lanes: " + ", ".join(lane.name for lane in story.lanes))]
     for lane in story.lanes:
         words = lane.name.rsplit(" ", 1) if lane.kind != "broker" else [lane.name]
@@ -64,7 +76,8 @@ def head(story: Story) -> str:
             small = ' font-size="9"' if len(story.lanes) > CROWDED and line == 14 else ""
             bold = ' font-weight="700"' if lane.kind == "broker" or line == 28 else ""
             parts.append(
-                f'<text x="{_x(story, lane)}%" y="{line}" text-anchor="middle" fill="#1f2328"{bold}{small}>{escape(word)}</text>'
+                f'<text x="{_x(story, lane)}%" y="{line}" text-anchor="middle" '
+                f'fill="#1f2328"{bold}{small}>{escape(word)}</text>'
             )
     return "".join([*parts, "</svg>"])
 
@@ -88,11 +101,15 @@ def legend(story: Story) -> list[tuple[str, str]]:
     ]
 
 
-# -------------------------------------------------------------------------------------------------------------- drawing
+# --------------------------------------------------------------------------------------------------------------
+# drawing
 
 
 def _own(step: Step) -> Sequence[dict[str, int]]:
-    """The rows that say how long a step took; a fault's effect is seen much later than the next steps begin."""
+    """The rows that say how long a step took.
+
+    A fault's effect is seen much later than the next steps begin.
+    """
     return [dict(row) for row in (step.rows if step.answered else step.rows[:1])]
 
 
@@ -104,7 +121,8 @@ def _x(story: Story, lane: Lane | str) -> float:
 
 def _open(height: int, title: str) -> str:
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="100%" style="min-height:{height}px" role="img" '
+        '<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="100%" '
+        f'style="min-height:{height}px" role="img" '
         f'font-family="system-ui, sans-serif" font-size="11"><title>{escape(title)}</title>'
     )
 
@@ -128,7 +146,8 @@ def _lanes_only(story: Story, step: Step) -> str:
         x = _x(story, lane)
         colour, width = _colour(story, lane, step.index)
         parts.append(
-            f'<line x1="{x}%" x2="{x}%" y1="0" y2="100%" stroke="{colour}" stroke-width="{width}" stroke-dasharray="3 4"/>'
+            f'<line x1="{x}%" x2="{x}%" y1="0" y2="100%" stroke="{colour}" stroke-width="{width}" '
+            'stroke-dasharray="3 4"/>'
         )
     return "".join([*parts, "</svg>"])
 
@@ -137,7 +156,10 @@ def _faults(story: Story, index: int) -> Iterator[str]:
     some = [one for one in story.faults if one.around(index)]
     if some:
         hint = "; ".join(f"{one.words} in force{'' if one.bit else ', no effect seen'}" for one in some)
-        yield f'<g><title>{escape(hint)}</title><rect width="100%" height="100%" fill="{FAULT}" opacity="0.07"/>'
+        yield (
+            f'<g><title>{escape(hint)}</title><rect width="100%" height="100%" fill="{FAULT}" '
+            'opacity="0.07"/>'
+        )
         yield f'<rect width="4" height="100%" fill="{FAULT}" opacity="0.55"/></g>'
 
 
@@ -150,7 +172,9 @@ def _lines(story: Story, step: Step) -> Iterator[str]:
             yield f'<line x1="{x}%" x2="{x}%" y1="0" y2="100%" stroke="{after}" stroke-width="{width}"/>'
         else:
             yield f'<line x1="{x}%" x2="{x}%" y1="0" y2="{MIDDLE}" stroke="{before}" stroke-width="{width}"/>'
-            yield f'<line x1="{x}%" x2="{x}%" y1="{MIDDLE}" y2="100%" stroke="{after}" stroke-width="{width}"/>'
+            yield (
+                f'<line x1="{x}%" x2="{x}%" y1="{MIDDLE}" y2="100%" stroke="{after}" stroke-width="{width}"/>'
+            )
 
 
 def _colour(story: Story, lane: Lane, index: int) -> tuple[str, int]:
@@ -186,7 +210,8 @@ def _arrow(start: float, end: float, y: int, colour: str, width: float, dashes: 
     """A line in per cent, and its head as a nested picture: only so can it sit at a per cent."""
     way = -7 if end > start else 7
     return (
-        f'<line x1="{start}%" x2="{end}%" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="{width}"{dashes}/>'
+        f'<line x1="{start}%" x2="{end}%" y1="{y}" y2="{y}" stroke="{colour}" '
+        f'stroke-width="{width}"{dashes}/>'
         f'<svg x="{end}%" y="{y}" overflow="visible"><path d="M0 0 l{way} -4 v8 z" fill="{colour}"/></svg>'
     )
 
@@ -207,15 +232,22 @@ def _local(step: Step, x: float, colour: str, weight: str) -> Iterator[str]:
         yield f'<circle cx="{x}%" cy="{MIDDLE}" r="7" fill="{fill}"{ring}/>'
         colour = WITNESS if step.witness else "#1f2328"
     elif row["f"] == "replication":
-        yield f'<svg x="{x}%" y="{MIDDLE}" overflow="visible"><path d="M-5 -5 h10 v10 h-10 z" fill="#fff" stroke="{colour}" stroke-width="2"/></svg>'
+        yield (
+            f'<svg x="{x}%" y="{MIDDLE}" overflow="visible"><path d="M-5 -5 h10 v10 h-10 z" '
+            f'fill="#fff" stroke="{colour}" stroke-width="2"/></svg>'
+        )
     elif row["f"] == "disconnect" or (step.outcome in {"info", "fail"} and row["process"] >= 0):
-        yield f'<svg x="{x}%" y="{MIDDLE}" overflow="visible"><path d="M-5 -5 l10 10 m0 -10 l-10 10" stroke="{colour}" stroke-width="2"/></svg>'
+        yield (
+            f'<svg x="{x}%" y="{MIDDLE}" overflow="visible"><path d="M-5 -5 l10 10 m0 -10 l-10 10" '
+            f'stroke="{colour}" stroke-width="2"/></svg>'
+        )
     else:
         yield f'<circle cx="{x}%" cy="{MIDDLE}" r="5" fill="{colour}"/>'
     right = x > 65
     yield f'<svg x="{x}%" y="{MIDDLE + 4}" overflow="visible">'
     yield (
-        f'<text x="{-13 if right else 13}" text-anchor="{"end" if right else "start"}" fill="{colour}"{weight} '
+        f'<text x="{-13 if right else 13}" text-anchor="{"end" if right else "start"}" '
+        f'fill="{colour}"{weight} '
         f'stroke="#fff" stroke-width="3" paint-order="stroke">{escape(step.label)}</text></svg>'
     )
 
@@ -229,5 +261,6 @@ def _band(step: Step, weight: str) -> str:
     ink = "#fff" if fault and not healed else colour
     return (
         f'<rect x="0.5%" y="{MIDDLE - 11}" width="99%" height="20" rx="3" {fill}/>'
-        f'<text x="50%" y="{MIDDLE + 3}" text-anchor="middle" fill="{ink}"{weight}>{escape(step.label)}</text>'
+        f'<text x="50%" y="{MIDDLE + 3}" text-anchor="middle" '
+        f'fill="{ink}"{weight}>{escape(step.label)}</text>'
     )

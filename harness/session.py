@@ -1,8 +1,9 @@
 """What the commands ``test`` and ``check`` do, from their options to the exit status.
 
-Why apart from the command line: everything here can be called by a test, a benchmark or a search without parsing words. The order is made
-for the reader: Spark starts while the cluster is deployed, the verdict is printed as soon as it is known, and the cluster is taken
-down beside the judging. Reports come after the verdict and cannot change it.
+Why apart from the command line: everything here can be called by a test, a benchmark or a search
+without parsing words. The order is made for the reader: Spark starts while the cluster is deployed,
+the verdict is printed as soon as it is known, and the cluster is taken down beside the judging.
+Reports come after the verdict and cannot change it.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a test ended. ``verdict`` is None only if it was interrupted or a bug of ours ended it; ``judged_s`` is from the last operation to the printed verdict."""
+    """How a test ended.
+
+    ``verdict`` is None only if it was interrupted or a bug of ours ended it; ``judged_s`` is from
+    the last operation to the printed verdict.
+    """
 
     status: int
     store: Path
@@ -94,7 +99,8 @@ def execute(
 ) -> Outcome:
     """Run a composed test to its verdict, telling ``talk``; leaves nothing running but Spark.
 
-    ``spark`` is a session that is started already, for who runs many tests; else one is started at ``spark_master`` while the cluster is deployed.
+    ``spark`` is a session that is started already, for who runs many tests; else one is started at
+    ``spark_master`` while the cluster is deployed.
     """
     from checkers import api  # noqa: PLC0415 - imports Spark
 
@@ -106,7 +112,8 @@ def execute(
         test = replace(test, given_schedule=str(store / stores.SCHEDULE))
     own = spark is None
     spark = spark or api.start_in_background(spark_master, wanted=not test.environment.virtual)
-    # A minute of virtual time takes a second: a display could show nothing that its lines do not say better.
+    # A minute of virtual time takes a second: a display could show nothing that its lines do not
+    # say better.
     virtual = test.environment.virtual
     progress = Lines(talk) if virtual else choose(talk, f"{spec.name}  seed {spec.seed}")
     progress.note(
@@ -183,7 +190,10 @@ class _Attempt:
         return await self._conclude(life, bug)
 
     def _recorder(self) -> StreamRecorder | MemoryRecorder:
-        """Rows go to the disk while a test runs; where time is not the machine's, when it has ended."""
+        """Rows go to the disk while a test runs.
+
+        Where time is not the machine's, when it has ended.
+        """
         if self.test.environment.virtual:
             return MemoryRecorder(self.test.environment.clock_ns)
         return StreamRecorder(self.store, self.test.environment.clock_ns)
@@ -224,7 +234,8 @@ class _Attempt:
             return Outcome(status=judging.INTERNAL, store=self.store)
         if verdict is None:
             print(
-                f"interrupted; the history is kept, judge it with: jepsen-run check {shlex.quote(str(self.store))}",
+                "interrupted; the history is kept, judge it with: jepsen-run check "
+                f"{shlex.quote(str(self.store))}",
                 file=self.talk,
                 flush=True,
             )
@@ -301,7 +312,8 @@ class _Attempt:
             (self.store / stores.LOGS / "harness.log").write_text(lines)
         print(lines, file=sys.stderr)
         print(
-            "jepsen-run: internal error: this is a bug of jepsen-run and says nothing about the brokers; please report it with the "
+            "jepsen-run: internal error: this is a bug of jepsen-run and says nothing about the "
+            "brokers; please report it with the "
             f"lines above. The history is kept in {self.store}",
             file=sys.stderr,
             flush=True,
@@ -355,7 +367,10 @@ def check(
 def _check_one(
     store: Path, judge: Callable[..., Verdict], changes: Mapping[str, Any], talk: TextIO
 ) -> tuple[int, msgspec.Raw]:
-    """One run of a batch: its exit status, and what is told of it as JSON; what is wrong with it hides no other."""
+    """One run of a batch: its exit status, and what is told of it as JSON.
+
+    What is wrong with it hides no other.
+    """
     given = {field: value for field, value in changes.items() if value is not None}
     try:
         spec = stores.load_spec(store)

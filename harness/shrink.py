@@ -1,16 +1,25 @@
-"""A failing run made smaller: fewer faults, clients, properties and seconds, simpler numbers, and the anomaly keeps its name.
+"""A failing run made smaller.
 
-Why: what search finds has a dozen faults of which one or two matter, and nobody reads a history of a dozen faults. The simulation decides a simpler test in a
-fraction of a second, so hundreds can be asked.
+Fewer faults, clients, properties and seconds, simpler numbers, and the anomaly keeps its name.
 
-How: a test is written as a row of numbers (``harness.simpler``), simplest first, and Hypothesis' shrinker lowers each as far as the test goes on failing: what makes runs cheap first, then
-faults by halves, then what describes the faults that are left. This is repeated on what is left until nothing more can be lowered, so no single fault can be taken away from the end
-either. Where two faults or more are left, the other order is tried from the beginning: in a shorter test with fewer clients a fault may be needed that a longer one does without. Then
-delta debugging takes away faults first, the rest follows, and the smaller end counts. Every step is strictly simpler, so it ends. Nothing is drawn at random: the choices of the run that is known to fail are where the shrinker begins. Only the pass that lowers
-single numbers runs; the others (deleting, sorting, lowering one number while raising another) took twice the runs and left nothing smaller (docs/decisions/0012).
+Why: what search finds has a dozen faults of which one or two matter, and nobody reads a history of
+a dozen faults. The simulation decides a simpler test in a fraction of a second, so hundreds can be
+asked.
 
-Kept while shrinking: the name of the anomaly; and the bounds of ``harness.swarm.promised`` if the run kept them to begin with. Without the
-second, a bug of a vote between three pairs would shrink to the split brain of one pair, which the documents admit.
+How: a test is written as a row of numbers (``harness.simpler``), simplest first, and Hypothesis'
+shrinker lowers each as far as the test goes on failing: what makes runs cheap first, then faults by
+halves, then what describes the faults that are left. This is repeated on what is left until nothing
+more can be lowered, so no single fault can be taken away from the end either. Where two faults or
+more are left, the other order is tried from the beginning: in a shorter test with fewer clients a
+fault may be needed that a longer one does without. Then delta debugging takes away faults first,
+the rest follows, and the smaller end counts. Every step is strictly simpler, so it ends. Nothing is
+drawn at random: the choices of the run that is known to fail are where the shrinker begins. Only
+the pass that lowers single numbers runs; the others (deleting, sorting, lowering one number while
+raising another) took twice the runs and left nothing smaller (docs/decisions/0012).
+
+Kept while shrinking: the name of the anomaly; and the bounds of ``harness.swarm.promised`` if the
+run kept them to begin with. Without the second, a bug of a vote between three pairs would shrink to
+the split brain of one pair, which the documents admit.
 """
 
 from __future__ import annotations
@@ -57,7 +66,10 @@ def shrink(
 
 
 def reduce(attempts: Attempts[T]) -> None:
-    """Lower what can be lowered until nothing can, or the budget is over; with faults taken away first too, where one is not enough."""
+    """Lower what can be lowered until nothing can, or the budget is over.
+
+    With faults taken away first too, where one is not enough.
+    """
     start, evidence = attempts.best, attempts.evidence
     _lower_all(attempts)
     small, proof = attempts.best, attempts.evidence
@@ -77,9 +89,12 @@ def _lower_all(attempts: Attempts[T]) -> None:
 
 
 def lower(places: Form, attempts: Attempts[T]) -> None:
-    """Hypothesis' shrinker: each choice of a case that fails as low as it goes, the last choice first.
+    """Hypothesis' shrinker.
 
-    Its engine is asked directly, because what the public ``find`` replays from a database it either does not shrink or shrinks in an order that no seed decides.
+    Each choice of a case that fails as low as it goes, the last choice first.
+
+    Its engine is asked directly, because what the public ``find`` replays from a database it either
+    does not shrink or shrinks in an order that no seed decides.
     """
     # Imported by who shrinks only: it is a tenth of a second.
     from hypothesis import Phase, settings  # noqa: PLC0415

@@ -1,12 +1,16 @@
 """Every simpler test than a failing one, as choices: what Hypothesis' shrinker chooses from.
 
-Why choices: Hypothesis' shrinker knows nothing of brokers and faults; it lowers numbers and tries whether the test still fails. So a test is written as a row of
-numbers, each an index into the candidates for one thing (a fault's kind, the seconds under load ...), simplest first and the present one last. The failing
-test is then the largest number everywhere, every smaller number is a simpler test, and zero everywhere is the emptiest test there is.
+Why choices: Hypothesis' shrinker knows nothing of brokers and faults; it lowers numbers and tries
+whether the test still fails. So a test is written as a row of numbers, each an index into the
+candidates for one thing (a fault's kind, the seconds under load ...), simplest first and the
+present one last. The failing test is then the largest number everywhere, every smaller number is a
+simpler test, and zero everywhere is the emptiest test there is.
 
-The order is part of it. The shrinker lowers the last number first, so what makes runs cheap comes last (seconds, pairs, clients). Before it each property, here or away; before that all
-faults, each half of them, each quarter, ... each one, as delta debugging takes them away (Zeller and Hildebrandt, IEEE TSE 2002), because of dozens of faults one or two matter. What
-describes a single fault comes first of all, because by then most faults are gone.
+The order is part of it. The shrinker lowers the last number first, so what makes runs cheap comes
+last (seconds, pairs, clients). Before it each property, here or away; before that all faults, each
+half of them, each quarter, ... each one, as delta debugging takes them away (Zeller and
+Hildebrandt, IEEE TSE 2002), because of dozens of faults one or two matter. What describes a single
+fault comes first of all, because by then most faults are gone.
 """
 
 from __future__ import annotations
@@ -171,7 +175,10 @@ _OPTION: Final = "option "
 
 
 def _made(fault: Fault, values: dict[str, Any]) -> Fault:
-    """The fault with the chosen values. Of its options a fault of another kind or shape keeps only the one that all have."""
+    """The fault with the chosen values.
+
+    Of its options a fault of another kind or shape keeps only the one that all have.
+    """
     fields = {name: value for name, value in values.items() if not name.startswith(_OPTION)}
     made = msgspec.structs.replace(fault, **fields)
     same = (made.kind, made.shape) == (fault.kind, fault.shape)

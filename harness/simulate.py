@@ -1,8 +1,11 @@
-"""One test in the simulation, from a spec and a schedule to what was found: the function under search, shrinking, sweep and replay.
+"""One test in the simulation, from a spec and a schedule to what was found.
 
-Why one: whoever looks for a schedule that breaks the brokers, makes it smaller, or runs it again, must run exactly the same thing. Equal
-arguments give equal histories, byte for byte, in every process and on every machine. Judged by the plain reference checkers: a
-history of a minute is small, and no JVM need run.
+The function under search, shrinking, sweep and replay.
+
+Why one: whoever looks for a schedule that breaks the brokers, makes it smaller, or runs it again,
+must run exactly the same thing. Equal arguments give equal histories, byte for byte, in every
+process and on every machine. Judged by the plain reference checkers: a history of a minute is
+small, and no JVM need run.
 """
 
 from __future__ import annotations
@@ -30,9 +33,10 @@ if TYPE_CHECKING:
 class Simulated:
     """How a simulated test ended.
 
-    ``valid`` is None when it cannot be said (``trouble`` says why) or was not asked for. ``findings`` are all instances the
-    reference finds, ``grave`` the names of those that the spec's guarantee forbids. ``digest`` is of the history: equal digests are equal
-    histories; ``trace_digest`` is of everything that happened in the world.
+    ``valid`` is None when it cannot be said (``trouble`` says why) or was not asked for.
+    ``findings`` are all instances the reference finds, ``grave`` the names of those that the spec's
+    guarantee forbids. ``digest`` is of the history: equal digests are equal histories;
+    ``trace_digest`` is of everything that happened in the world.
     """
 
     spec: TestSpec
@@ -83,7 +87,8 @@ def simulate(
         spec: the test; its environment is taken to be "simulation".
         schedule: the faults; None: those that the spec's nemeses and seed give.
         judge: find anomalies and say whether the history is valid.
-        trace: keep the text of everything that happened in the world, to compare two runs that should be equal.
+        trace: keep the text of everything that happened in the world, to compare two runs that
+            should be equal.
 
     Raises:
         UsageError: the spec or the schedule is wrong.
@@ -93,7 +98,8 @@ def simulate(
     test = replace(test, environment=environment)
     recorder = MemoryRecorder(environment.clock_ns)
     trouble = None
-    # Nothing is stored; but brokers that cannot start have their last words read from files, as everywhere.
+    # Nothing is stored; but brokers that cannot start have their last words read from files, as
+    # everywhere.
     with scratch.directory("simulation") as directory:
         life = Run(test, directory, Silent(), recorder)
         try:

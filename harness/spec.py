@@ -1,8 +1,8 @@
 """The spec of a test: its defaults, its limits, and how it is read and written.
 
-Why checked so thoroughly before anything runs: a wrong name or an impossible number found after a minute of deployment
-is a minute lost, and one that is silently ignored is a test of something else. Every refusal is one line: what is
-wrong, where, and what would be right.
+Why checked so thoroughly before anything runs: a wrong name or an impossible number found after a
+minute of deployment is a minute lost, and one that is silently ignored is a test of something else.
+Every refusal is one line: what is wrong, where, and what would be right.
 """
 
 from __future__ import annotations
@@ -78,10 +78,11 @@ def choose(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def build(given: Mapping[str, Any], base: TestSpec | None = None) -> TestSpec:
-    """A spec from what was given (field name -> value; None is "not given") over ``base`` over the defaults.
+    """A spec from what was given (field name -> value; None is "not given") over ``base`` over the
+    defaults.
 
-    The name says what is tested, unless it was given. Raises UsageError for what is impossible in itself; what
-    depends on registries and the policy is refused by whoever knows them.
+    The name says what is tested, unless it was given. Raises UsageError for what is impossible in
+    itself; what depends on registries and the policy is refused by whoever knows them.
     """
     values = msgspec.structs.asdict(base) if base is not None else {}
     changed = {field: value for field, value in given.items() if value is not None}
@@ -130,7 +131,10 @@ def _flag(field: str) -> str:
 
 
 def load(path: Path) -> TestSpec:
-    """A spec from a JSON file (or a run's directory). Raises UsageError naming the file, the field and the near one."""
+    """A spec from a JSON file (or a run's directory).
+
+    Raises UsageError naming the file, the field and the near one.
+    """
     table = _object(path / "spec.json" if path.is_dir() else path)
     known = {field.encode_name for field in msgspec.structs.fields(TestSpec)}
     for field in table:
@@ -150,12 +154,15 @@ def load(path: Path) -> TestSpec:
 
 
 def parse_property(text: str) -> tuple[str, str, Any]:
-    """``NODE:property=value`` -> (node or "*", dotted name, value as JSON where it is JSON, else text)."""
+    """``NODE:property=value`` -> (node or "*", dotted name, value as JSON where it is JSON, else
+    text).
+    """
     node, colon, rest = text.partition(":")
     name, equals, value = rest.partition("=")
     if not (node and colon and name and equals):
         raise UsageError(
-            f'--set "{text}" is not NODE:property=value; for example --set "*:acceptor.connection-ttl=1000" or '
+            f'--set "{text}" is not NODE:property=value; for example --set '
+            '"*:acceptor.connection-ttl=1000" or '
             "--set a2:ha-policy.replication.slave.vote-retries=3"
         )
     try:
@@ -186,7 +193,9 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _in_words(error: msgspec.ValidationError) -> str:
-    """Turn msgspec's "Expected `int`, got `str` - at `$.pairs`" into a phrase with the field first."""
+    """Turn msgspec's "Expected `int`, got `str` - at `$.pairs`" into a phrase with the field
+    first.
+    """
     text, separator, place = str(error).replace("`", "").partition(" - at $")
     field = place.lstrip(".")
     return f'field "{field}": {text[0].lower()}{text[1:]}' if separator and field else text

@@ -1,7 +1,8 @@
 """Which role a broker had at a moment, what was broken then, and what changed between two moments.
 
-Why from the rows of monitor and nemesis and from nothing else: what a story says of a broker must be what somebody outside it saw. A change of
-role is known within an interval; it is dated to the interval's end, from which on it is certain.
+Why from the rows of monitor and nemesis and from nothing else: what a story says of a broker must
+be what somebody outside it saw. A change of role is known within an interval; it is dated to the
+interval's end, from which on it is certain.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _ORDINALS: Final = {2: "2nd", 3: "3rd"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """One fault as it happened: ``begin`` when it was asked for, ``end`` when its healing was, ``healed`` the row of that; None: never.
+    """One fault as it happened.
+
+    ``begin`` when it was asked for, ``end`` when its healing was, ``healed`` the row of that; None:
+    never.
 
     ``bit``: it was seen to take effect; ``ends``: the nodes and zones it concerned.
     """
@@ -54,7 +58,10 @@ class Break:
 
 
 class Standing:
-    """Answers from the rows without clients; ``zero`` is the history's time of the load's begin, times in words count from it."""
+    """Answers from the rows without clients.
+
+    ``zero`` is the history's time of the load's begin, times in words count from it.
+    """
 
     def __init__(self, control: Iterable[Row], zero: int) -> None:
         self.zero = zero
@@ -74,7 +81,8 @@ class Standing:
         """A moment, for people."""
         return "?" if at is None else f"{(at - self.zero) / 1e9:.3f} s"
 
-    # ------------------------------------------------------------------------------------------------------- roles
+    # -------------------------------------------------------------------------------------------------------
+    # roles
 
     def role_row(self, broker: str, at: int) -> Row | None:
         """The latest change of its role that is certain at that moment."""
@@ -82,7 +90,10 @@ class Standing:
         return known[-1] if known else None
 
     def role_before(self, broker: str, index: int) -> str | None:
-        """The role that it had when the row of that index was recorded: what a picture of the rows shows."""
+        """The role that it had when the row of that index was recorded.
+
+        What a picture of the rows shows.
+        """
         known = [row for row in self.roles.get(broker, ()) if row["index"] < index]
         return str(known[-1].get("role")) if known else None
 
@@ -94,7 +105,9 @@ class Standing:
         return sorted(mine | shared)
 
     def replaced(self, broker: str, at: int) -> Row | None:
-        """The row from which on another broker was certainly live under its node ID, after it had begun to be live itself."""
+        """The row from which on another broker was certainly live under its node ID, after it
+        had begun to be live itself.
+        """
         own = [row for row in self.roles.get(broker, ()) if row.get("role") == "live" and moment(row) <= at]
         if not own:
             return None
@@ -111,7 +124,10 @@ class Standing:
         return min(later, key=moment, default=None)
 
     def as_seen(self, broker: str | None, at: int | None) -> str:
-        """``a1 (live since 2.050 s, replaced by a2 at 3.100 s)``; where a change was under way, both roles."""
+        """``a1 (live since 2.050 s, replaced by a2 at 3.100 s)``.
+
+        Where a change was under way, both roles.
+        """
         if broker is None or at is None:
             return "a broker"
         words = self._role_words(broker, at)
@@ -158,7 +174,8 @@ class Standing:
         known = [row for row in self.protection.get(broker or "", ()) if moment(row) <= at]
         return moment(known[-1]) if known and known[-1].get("value") == "unreplicated" else None
 
-    # ------------------------------------------------------------------------------------------------------ faults
+    # ------------------------------------------------------------------------------------------------------
+    # faults
 
     @functools.cached_property
     def breaks(self) -> list[Break]:
@@ -175,13 +192,19 @@ class Standing:
         return [] if at is None else [one for one in self.breaks if one.in_force(at)]
 
     def concerns(self, one: Break, brokers: Iterable[str]) -> bool:
-        """Whether a fault may have to do with these brokers: one of what all share, a store or a database, always may."""
+        """Whether a fault may have to do with these brokers.
+
+        One of what all share, a store or a database, always may.
+        """
         others = set(self.roles) - set(brokers)
         elsewhere = {end for end in one.ends if end in others or end.startswith("zone")}
         return not one.ends or one.ends > elsewhere
 
     def force(self, at: int | None) -> str:
-        """``, while partition isolate-live of a1 (3.370 s to 9.370 s) was in force``; nothing if nothing was."""
+        """``, while partition isolate-live of a1 (3.370 s to 9.370 s) was in force``.
+
+        Nothing if nothing was.
+        """
         some = self.in_force(at)
         if not some:
             return ""
@@ -193,10 +216,14 @@ class Standing:
         end = "the end" if one.end is None else self.seconds(one.end)
         return f"({self.seconds(one.begin)} to {end}{'' if one.bit else ', no effect seen'})"
 
-    # ----------------------------------------------------------------------------------------------------- changes
+    # -----------------------------------------------------------------------------------------------------
+    # changes
 
     def changes(self, brokers: Iterable[str], low: int, high: int) -> list[tuple[int, str]]:
-        """(time, words) of what changed strictly after ``low`` and up to ``high``: roles of these brokers, faults, restarts."""
+        """(time, words) of what changed strictly after ``low`` and up to ``high``.
+
+        Roles of these brokers, faults, restarts.
+        """
         mine = set(brokers)
         found: list[tuple[int, str]] = []
         for name in sorted(mine):
@@ -232,7 +259,10 @@ class Standing:
     def meanwhile(
         self, brokers: Iterable[str], low: int, high: int, opening: str, most: int = CHANGES_MAX
     ) -> str:
-        """A sentence about what changed between two moments, the first and last of many; nothing if nothing did."""
+        """A sentence about what changed between two moments, the first and last of many.
+
+        Nothing if nothing did.
+        """
         said = [f"{words} at {self.seconds(at)}" for at, words in self.changes(brokers, low, high)]
         if len(said) > most:
             half = most // 2

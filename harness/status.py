@@ -8,18 +8,27 @@ import msgspec
 
 
 class Takeover(msgspec.Struct, frozen=True, kw_only=True):
-    """A takeover of a node's data that a broker says to have completed. ``life`` counts the lives and takeovers of that node, each with a number above all before."""
+    """A takeover of a node's data that a broker says to have completed.
+
+    ``life`` counts the lives and takeovers of that node, each with a number above all before.
+    """
 
     node_id: str
     life: int
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker says of itself. ``epoch`` grows with each change of role, so that equal epochs of two samples prove no change between."""
+    """What a broker says of itself.
+
+    ``epoch`` grows with each change of role, so that equal epochs of two samples prove no change
+    between.
+    """
 
     name: str
     node_id: str | None
-    role: str  # "live" | "backup" | "voting" | "verifying" | "synchronizing" | "starting" | "stopping" | "stopped"
+    # "live" | "backup" | "voting" | "verifying" | "synchronizing" | "starting" | "stopping" |
+    # "stopped"
+    role: str
     epoch: int
     replicating: bool = False  # a live: its backup is up to date; a backup: it is up to date
     life: int | None = None  # a live: the number of its life; None where brokers do not tell

@@ -1,6 +1,9 @@
-"""What the nemesis may ask of brokers: an administrator's commands, over their admin ports and outside every partition.
+"""What the nemesis may ask of brokers.
 
-Why not through the environment: it knows processes and links, and nothing of what a broker understands. That is the system's.
+An administrator's commands, over their admin ports and outside every partition.
+
+Why not through the environment: it knows processes and links, and nothing of what a broker
+understands. That is the system's.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ class Steered(Protocol):
     async def administer(
         self, admin: Address, command: str, arguments: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """The answer to a command. Raises OSError when nothing answers or the broker refuses, with its reason."""
+        """The answer to a command.
+
+        Raises OSError when nothing answers or the broker refuses, with its reason.
+        """
         ...
 
 
@@ -30,11 +36,17 @@ class Steering:
         self._environment = environment
 
     async def stop_cleanly(self, node: str, failover: bool | None) -> None:
-        """Ask for a clean stop; ``failover`` None leaves it to the broker's own property. Raises OSError."""
+        """Ask for a clean stop; ``failover`` None leaves it to the broker's own property.
+
+        Raises OSError.
+        """
         await self._system.stop(self._admin(node), failover=failover)
 
     async def administer(self, node: str, command: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The answer to any other command. Raises OSError, and InfrastructureError for a system that takes none."""
+        """The answer to any other command.
+
+        Raises OSError, and InfrastructureError for a system that takes none.
+        """
         if not isinstance(self._system, Steered):
             raise InfrastructureError(
                 f"brokers of {self._system.name} take no command {command}: it cannot be given"

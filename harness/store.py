@@ -1,7 +1,7 @@
 """The store: one directory for each test that ran, ``store/<test>/<time>/``, and what lies in it.
 
-Why directories with fixed names: everything a reader needs to judge, repeat or report a test is in one place that can be
-copied, attached to a ticket and given back to ``jepsen-run check``.
+Why directories with fixed names: everything a reader needs to judge, repeat or report a test is in
+one place that can be copied, attached to a ticket and given back to ``jepsen-run check``.
 
     spec.json        the test as it was asked for        schedule.json   the faults as they were planned
     run.json         how far it got, versions            history/        what happened (history.arrows while it runs)
@@ -39,9 +39,12 @@ T = TypeVar("T")
 class RunRecord(msgspec.Struct, kw_only=True, rename="kebab"):
     """How a run went, apart from its history: ``run.json``, rewritten as the run goes on.
 
-    ``state`` is "running" until the run ends by itself: a directory that still says so after its process is gone was killed.
-    ``furnishings`` are what brokers were given beside machines and links, and what that really was.
-    ``again`` is the line that runs it again. ``zero`` is the wall clock at the history's time 0 (ISO 8601), by which log lines are put beside rows. ``trouble`` is why the machine, not the broker, spoiled the run; the verdict is then unknown for this reason first.
+    ``state`` is "running" until the run ends by itself: a directory that still says so after its
+    process is gone was killed. ``furnishings`` are what brokers were given beside machines and
+    links, and what that really was. ``again`` is the line that runs it again. ``zero`` is the wall
+    clock at the history's time 0 (ISO 8601), by which log lines are put beside rows. ``trouble`` is
+    why the machine, not the broker, spoiled the run; the verdict is then unknown for this reason
+    first.
     """
 
     state: str = "running"  # "running" | "ended" | "interrupted" | "failed"
@@ -112,7 +115,9 @@ def is_store(path: Path) -> bool:
 
 
 def find(path: Path) -> list[Path]:
-    """The runs that a person means by ``path``: a run's directory, or a directory of runs at any depth (oldest first).
+    """The runs that a person means by ``path``.
+
+    A run's directory, or a directory of runs at any depth (oldest first).
 
     Raises UsageError if nothing there is a run.
     """

@@ -1,7 +1,10 @@
-"""The story of a finding: which rows of the history a person must see, in which order, and who took part.
+"""The story of a finding.
 
-Why a choice: a witness proves a finding but does not explain it. The story adds what happened to the same messages, who ruled meanwhile and what was
-broken, and leaves out all else: at most ``STEPS_MAX`` steps, the witness always among them. It is drawn by ``harness.sequence``, told by
+Which rows of the history a person must see, in which order, and who took part.
+
+Why a choice: a witness proves a finding but does not explain it. The story adds what happened to
+the same messages, who ruled meanwhile and what was broken, and leaves out all else: at most
+``STEPS_MAX`` steps, the witness always among them. It is drawn by ``harness.sequence``, told by
 ``harness.telling``, and gets its log lines from ``harness.logbook``.
 """
 
@@ -43,10 +46,13 @@ class Lane:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing that happened: a row, or a question with its answer if nothing of the story lies between.
+    """One thing that happened.
 
-    ``source`` and ``target`` are lanes; without a target it happened at one place, without either to the whole cluster. ``label`` is
-    for the arrow, ``words`` for the reader. ``answered`` draws the way back; ``lines`` are what brokers logged near it.
+    A row, or a question with its answer if nothing of the story lies between.
+
+    ``source`` and ``target`` are lanes; without a target it happened at one place, without either
+    to the whole cluster. ``label`` is for the arrow, ``words`` for the reader. ``answered`` draws
+    the way back; ``lines`` are what brokers logged near it.
     """
 
     at: int
@@ -69,7 +75,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """Everything to draw and to tell of one finding. ``zero`` is the history's time of the load's begin; all times of day count from it."""
+    """Everything to draw and to tell of one finding.
+
+    ``zero`` is the history's time of the load's begin; all times of day count from it.
+    """
 
     finding: Finding
     lanes: tuple[Lane, ...]
@@ -101,7 +110,10 @@ class _Candidate:
 
 
 def compose(finding: Finding, excerpt: Excerpt) -> Story:
-    """The story of the first example of a finding, without log lines; needs no more than the rows of the excerpt."""
+    """The story of the first example of a finding, without log lines.
+
+    Needs no more than the rows of the excerpt.
+    """
     standing = Standing(excerpt.control, load_began_ns(excerpt.control))
     own = tuple(row for row in excerpt.rows if row["process"] >= 0 or row["f"] == "browse")
     everything = (*own, *excerpt.neighbours)
@@ -146,7 +158,8 @@ def _among(step: Step, shown: set[str]) -> Step:
     return replace(step, source=source or target, target=target if source else None)
 
 
-# ------------------------------------------------------------------------------------------------------------- choosing
+# -------------------------------------------------------------------------------------------------------------
+# choosing
 
 
 def _brokers(finding: Finding, rows: Sequence[Row], standing: Standing) -> list[str]:
@@ -242,13 +255,17 @@ def _of_control(
         elif row["process"] == HARNESS and inside and row["f"] == "phase" and row.get("value") in _PHASES:
             ends = finding.name in {"not-recovered", "unavailable"} and row.get("value") == "heal"
             found.append(_Candidate((row,), 2 if ends else 4))
-    # A broker that cannot start is started again four times a second: the first and the last tell it.
+    # A broker that cannot start is started again four times a second: the first and the last tell
+    # it.
     found += [_Candidate((row,), 2 if row in restarts[:2] or row is restarts[-1] else 5) for row in restarts]
     return found
 
 
 def _edges(finding: Finding, control: Sequence[Row], brokers: Sequence[str], low: int) -> set[int]:
-    """Changes of role beyond the span that belong to it: those that ended an overlap, and those that nothing recovered from."""
+    """Changes of role beyond the span that belong to it.
+
+    Those that ended an overlap, and those that nothing recovered from.
+    """
     roles = [row for row in control if row["f"] == "role" and row.get("broker") in brokers]
     if finding.name == "split-brain":
         return {row["index"] for row in roles if row.get("time_low") == finding.details.get("end_ns", -1)}
@@ -301,7 +318,10 @@ def _answers(question: tuple[Row, ...], answer: tuple[Row, ...]) -> bool:
 
 
 def _bounded(candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], int]:
-    """The steps that matter most, of those that matter alike the nearest to the witness; and how many were left out."""
+    """The steps that matter most, of those that matter alike the nearest to the witness.
+
+    And how many were left out.
+    """
     kept = [each for each in candidates if each.rank < _TOO_MANY]
     witness = [n for n, each in enumerate(kept) if each.rank == 0] or [len(kept) - 1]
     far = {id(each): min(abs(n - one) for one in witness) for n, each in enumerate(kept)}
@@ -309,7 +329,8 @@ def _bounded(candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], int]:
     return sorted(chosen, key=_first), len(candidates) - len(chosen)
 
 
-# -------------------------------------------------------------------------------------------------------------- shaping
+# --------------------------------------------------------------------------------------------------------------
+# shaping
 
 
 def _step(candidate: _Candidate, names: Names, standing: Standing, witness: frozenset[int]) -> Step:
@@ -338,7 +359,10 @@ def _step(candidate: _Candidate, names: Names, standing: Standing, witness: froz
 
 
 def _lanes(steps: Sequence[Step], brokers: Sequence[str], names: Names) -> tuple[tuple[Lane, ...], list[str]]:
-    """Producers, then brokers, then sessions: the way of a message from left to right. And who found no place."""
+    """Producers, then brokers, then sessions: the way of a message from left to right.
+
+    And who found no place.
+    """
     used = {name: step.witness for step in steps for name in (step.source, step.target) if name}
     used |= {name: True for step in steps if step.witness for name in (step.source, step.target) if name}
     clients = sorted(

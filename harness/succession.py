@@ -1,6 +1,10 @@
-"""The stories of who ruled: two brokers at once, two heirs of one, a broker that did not know that it was over, brokers that do not agree.
+"""The stories of who ruled.
 
-Why together: all rest on what the monitor saw and brokers told of themselves, and each must say how it is known.
+Two brokers at once, two heirs of one, a broker that did not know that it was over, brokers that do
+not agree.
+
+Why together: all rest on what the monitor saw and brokers told of themselves, and each must say how
+it is known.
 """
 
 from __future__ import annotations
@@ -22,7 +26,8 @@ def split_brain(of: Clauses) -> list[str]:
     told = [of.led_to(begin, "What led to it")]
     standing = " and ".join(of.standing.role_since(broker, begin) for broker in pair)
     told.append(
-        f"For {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to {of.standing.seconds(end)}, both were live for certain under node ID {node_id[:8]}: "
+        f"For {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to "
+        f"{of.standing.seconds(end)}, both were live for certain under node ID {node_id[:8]}: "
         f"{standing}{of.force(begin)}."
     )
     told += _both_sides(of, details, begin)
@@ -43,7 +48,10 @@ def _both_sides(of: Clauses, details: dict[str, Any], begin: int) -> list[str]:
 
 
 def zombie(of: Clauses) -> list[str]:
-    """A broker that answered, or delivered, though it was replaced: by whom, how that is known, how much more it did."""
+    """A broker that answered, or delivered, though it was replaced.
+
+    By whom, how that is known, how much more it did.
+    """
     answer = of.completing()
     if answer is None:
         return []
@@ -98,10 +106,16 @@ def _fenced(of: Clauses, broker: str, asked: Row) -> str:
         successor = of.standing.replaced(broker, asked["time"])
         if successor is None:
             return ""
-        return f"From {of.standing.seconds(moment(successor))} on {successor['broker']} was certainly live in the place of {broker}."
+        return (
+            f"From {of.standing.seconds(moment(successor))} on {successor['broker']} was certainly "
+            f"live in the place of {broker}."
+        )
     since, by = of.standing.seconds(told["high_ns"]), told["by"]
     if told["how"] == "takeover":
-        said = f"From {since} on {by} had certainly completed the takeover of {broker} (node {told['node_id'][:8]})"
+        said = (
+            f"From {since} on {by} had certainly completed the takeover of {broker} (node "
+            f"{told['node_id'][:8]})"
+        )
     else:
         said = f"From {since} on {by} was certainly live in the place of {broker}"
     if told["life"] is not None and told["own_life"] is not None:
@@ -110,7 +124,10 @@ def _fenced(of: Clauses, broker: str, asked: Row) -> str:
 
 
 def double_takeover(of: Clauses) -> list[str]:
-    """Two takeovers of one node's data: when each was complete, under which number, and why no release can lie between."""
+    """Two takeovers of one node's data.
+
+    When each was complete, under which number, and why no release can lie between.
+    """
     details = of.story.finding.details
     taken = details.get("takeovers")
     if not taken:
@@ -119,7 +136,8 @@ def double_takeover(of: Clauses) -> list[str]:
     node = str(details.get("node_id", "?"))[:8]
     told = [of.led_to(max(first["certain_ns"], second["certain_ns"]), "What led to it")]
     told += [
-        f"From {of.standing.seconds(one['certain_ns'])} on {one['broker']} had certainly completed a takeover of the data of node {node}{_number(one)}."
+        f"From {of.standing.seconds(one['certain_ns'])} on {one['broker']} had certainly completed a "
+        f"takeover of the data of node {node}{_number(one)}."
         for one in taken
     ]
     if details.get("same_life"):
@@ -129,7 +147,8 @@ def double_takeover(of: Clauses) -> list[str]:
     else:
         begin, end = details["begin_ns"], details["end_ns"]
         told.append(
-            f"Both were certainly live with these data from {of.standing.seconds(begin)} to {of.standing.seconds(end)}: {first['broker']} had not let go of them."
+            f"Both were certainly live with these data from {of.standing.seconds(begin)} to "
+            f"{of.standing.seconds(end)}: {first['broker']} had not let go of them."
         )
     return told
 
@@ -139,7 +158,9 @@ def _number(one: dict[str, Any]) -> str:
 
 
 def diverged(of: Clauses) -> list[str]:
-    """What brokers held for true of one thing, each asked again and again, and for how long that stayed so."""
+    """What brokers held for true of one thing, each asked again and again, and for how long that
+    stayed so.
+    """
     details = of.story.finding.details
     held = details.get("held")
     if not held:
@@ -152,7 +173,8 @@ def diverged(of: Clauses) -> list[str]:
     )
     begin, end = of.standing.seconds(details.get("begin_ns")), of.standing.seconds(details.get("end_ns"))
     told.append(
-        f"Asked about {details['kind']} {str(details['key'])[:8]} again and again from {begin} to {end}, {sides}."
+        f"Asked about {details['kind']} {str(details['key'])[:8]} again and again from {begin} to "
+        f"{end}, {sides}."
     )
     return told
 

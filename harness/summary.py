@@ -1,7 +1,9 @@
-"""What a person reads at the end: the verdict first, then why, then figures, then how to see it again.
+"""What a person reads at the end.
 
-Why text apart from the report: most runs are read in a terminal or a job's log by somebody who has never seen this program;
-every line must stand by itself.
+The verdict first, then why, then figures, then how to see it again.
+
+Why text apart from the report: most runs are read in a terminal or a job's log by somebody who has
+never seen this program; every line must stand by itself.
 """
 
 from __future__ import annotations
@@ -56,7 +58,10 @@ _OTHERWISE_SAID: Final = ("name", "seed", "ordered", "properties")
 
 
 def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
-    """The line that runs a test again: readable options where they can say it all, else the stored spec."""
+    """The line that runs a test again.
+
+    Readable options where they can say it all, else the stored spec.
+    """
     defaults = {field.name: field.default for field in msgspec.structs.fields(TestSpec)}
     words = ["jepsen-run"]
     for field, default in defaults.items():
@@ -91,7 +96,11 @@ def text(
     judged_s: float | None = None,
     story: str = "",
 ) -> str:
-    """The whole summary of one run; ``judged_s`` is how long the verdict took after the last operation, ``story`` tells the first grave finding."""
+    """The whole summary of one run.
+
+    ``judged_s`` is how long the verdict took after the last operation, ``story`` tells the first
+    grave finding.
+    """
     return "\n".join(_lines(spec, store, verdict, schedule_file, judged_s, story))
 
 
@@ -145,7 +154,10 @@ def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: s
     whole = re.sub(r"(?<=\d) (?=m?s\b)", "\xa0", story)  # no line ends between a number and its unit
     told = textwrap.wrap(whole, _STORY_WIDTH, break_long_words=False, break_on_hyphens=False)
     if 0 < len(told) <= _STORY_LINES:
-        yield "Story    of the first grave finding, in seconds since the load began; with a picture and logs in the report"
+        yield (
+            "Story    of the first grave finding, in seconds since the load began; with a picture and "
+            "logs in the report"
+        )
         yield from (f"  {line.replace(chr(0xA0), ' ')}" for line in told)
         yield ""
     yield from _faults(verdict.statistics.faults)
@@ -153,7 +165,10 @@ def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: s
 
 
 def by_cause(findings: Iterable[Finding]) -> list[Finding]:
-    """The gravest first, and of these causes before what usually follows from them: the one that is read first explains the others."""
+    """The gravest first, and of these causes before what usually follows from them.
+
+    The one that is read first explains the others.
+    """
     return sorted(findings, key=lambda found: (_SEVERITY_ORDER.index(found.severity), rank(found.name)))
 
 
@@ -167,7 +182,10 @@ def _finding(finding: Finding) -> Iterator[str]:
 
 
 def _row(row: Mapping[str, Any]) -> str:
-    """One history row as words: "#812 at 3.217 s: send ok, queue q0 group g3 message 99 producer 2 sequence 14 broker a1"."""
+    """One history row as words.
+
+    "#812 at 3.217 s: send ok, queue q0 group g3 message 99 producer 2 sequence 14 broker a1".
+    """
     head = f"#{row.get('index')} at {row.get('time', 0) / 1e9:.3f} s: {row.get('f')} {row.get('type')}"
     skip = {"index", "time", "f", "type", "digest", "time_low", "time_high", "process"}
     rest = " ".join(
@@ -194,7 +212,10 @@ def _faults(faults: tuple[FaultRecovery, ...]) -> Iterator[str]:
 
 
 def pauses(fault: FaultRecovery) -> str:
-    """How long a fault kept clients from sending: the whole cluster, and the pair and the client that it kept longest."""
+    """How long a fault kept clients from sending.
+
+    The whole cluster, and the pair and the client that it kept longest.
+    """
     if fault.recovery_s is None:
         return "no send succeeded after it"
     parts = [f"{fault.recovery_s:.2f} s in the whole cluster"]

@@ -1,12 +1,18 @@
-"""The drawing of one run of a search: which faults there are at all, how the brokers are set, what the clients do.
+"""The drawing of one run of a search.
 
-Why most is left out of every run: swarm testing (Groce et al., ISSTA 2012). A run with every kind of fault in it hides what needs one
-kind often, and a fixed time-out hides what needs another. So each run keeps about half of the kinds, some of the properties, and
-draws the rest from small lists; thousands of runs meet all of it.
+Which faults there are at all, how the brokers are set, what the clients do.
 
-Why bounded: brokers promise something for some faults only. A search without bounds finds again and again what the documents admit (RP4, RP11, RP13), and
-never comes to a bug. Bounded runs leave out kinds that no promise covers, do not mix what ends brokers with what silences them, and let a
-pair recover before the next blow that ends a broker (who has no backup is promised nothing but its disk, and who shares a store nothing but that: they need no rest). Kinds that are asked for by name are always taken.
+Why most is left out of every run: swarm testing (Groce et al., ISSTA 2012). A run with every kind
+of fault in it hides what needs one kind often, and a fixed time-out hides what needs another. So
+each run keeps about half of the kinds, some of the properties, and draws the rest from small lists;
+thousands of runs meet all of it.
+
+Why bounded: brokers promise something for some faults only. A search without bounds finds again and
+again what the documents admit (RP4, RP11, RP13), and never comes to a bug. Bounded runs leave out
+kinds that no promise covers, do not mix what ends brokers with what silences them, and let a pair
+recover before the next blow that ends a broker (who has no backup is promised nothing but its disk,
+and who shares a store nothing but that: they need no rest). Kinds that are asked for by name are
+always taken.
 """
 
 from __future__ import annotations
@@ -36,9 +42,15 @@ DEFAULTS: Final[Mapping[str, Any]] = {
 
 QUORUM_PAIRS: Final = 3
 SETTLE_S: Final = 1.5
-"""From the end of a fault that ended a broker to the next: a restart, a synchronisation, a failback."""
+"""From the end of a fault that ended a broker to the next.
+
+A restart, a synchronisation, a failback.
+"""
 SETTLE_SLOWED_S: Final = 3.5
-"""The same where links or disks are slow meanwhile: whoever is killed while it alone has the data takes its pair along."""
+"""The same where links or disks are slow meanwhile.
+
+Whoever is killed while it alone has the data takes its pair along.
+"""
 
 _DURATIONS_S: Final = (0.3, 1.0, 2.5, 5.0)
 _INTERVALS_S: Final = (0.5, 1.5, 3.0)
@@ -62,8 +74,9 @@ _ALWAYS_DRAWN: Final = frozenset({"seed", "nemeses", "properties", "duration_s",
 class Swarm:
     """What a search draws from.
 
-    ``base`` decides everything that is not drawn; ``fixed`` are the names of fields of it that are given and must stay. ``kinds`` are those faults
-    that may occur; the nodes are those that the policy plans.
+    ``base`` decides everything that is not drawn; ``fixed`` are the names of fields of it that are
+    given and must stay. ``kinds`` are those faults that may occur; the nodes are those that the
+    policy plans.
     """
 
     base: TestSpec
@@ -78,9 +91,12 @@ class Swarm:
 
 
 def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = frozenset()) -> Swarm:
-    """What can be drawn for a spec: its nemeses, or without any all that its cluster takes and its bounds allow.
+    """What can be drawn for a spec.
 
-    Raises UsageError for a nemesis that does not exist, that the cluster is too small for, or a policy that there is not.
+    Its nemeses, or without any all that its cluster takes and its bounds allow.
+
+    Raises UsageError for a nemesis that does not exist, that the cluster is too small for, or a
+    policy that there is not.
     """
     nodes = for_policy(base.policy).plan(base)
     for name in base.nemeses:
@@ -96,7 +112,10 @@ def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = froze
 
 
 def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
-    """One run: the same for the same seed. Its own seed, and the seeds of all its parts, follow from it."""
+    """One run: the same for the same seed.
+
+    Its own seed, and the seeds of all its parts, follow from it.
+    """
     chance = random.Random(f"swarm:{seed}")
     nodes = swarm.nodes
     chosen = _chosen(_family(swarm, chance), chance)
@@ -131,9 +150,13 @@ def draw(swarm: Swarm, seed: str) -> tuple[TestSpec, Schedule]:
 
 
 def promised(spec: TestSpec, schedule: Schedule) -> bool:
-    """Whether a run keeps within the bounds: all its kinds are to be survived by its cluster, in this mixture and with this rest between them.
+    """Whether a run keeps within the bounds.
 
-    Who makes a failing run smaller must not leave the bounds on the way, or a bug turns into a documented weakness of the same name.
+    All its kinds are to be survived by its cluster, in this mixture and with this rest between
+    them.
+
+    Who makes a failing run smaller must not leave the bounds on the way, or a bug turns into a
+    documented weakness of the same name.
     """
     nodes = for_policy(spec.policy).plan(spec)
     found = {fault.kind for fault in schedule.faults}
@@ -147,7 +170,10 @@ def promised(spec: TestSpec, schedule: Schedule) -> bool:
 
 
 def _family(swarm: Swarm, chance: random.Random) -> tuple[str, ...]:
-    """Within bounds: the kinds that end brokers, or those that silence them; the mild ones with either."""
+    """Within bounds: the kinds that end brokers, or those that silence them.
+
+    The mild ones with either.
+    """
     hard = [name for name in swarm.kinds if not kinds.get(name).mild]
     if not (swarm.bounded and hard):
         return swarm.kinds
@@ -156,7 +182,10 @@ def _family(swarm: Swarm, chance: random.Random) -> tuple[str, ...]:
 
 
 def _chosen(family: Sequence[str], chance: random.Random) -> tuple[str, ...]:
-    """About half of the kinds, but one at least that is not mild, if there is any: a slow disk alone is hardly worth a run."""
+    """About half of the kinds, but one at least that is not mild, if there is any.
+
+    A slow disk alone is hardly worth a run.
+    """
     kept = {kind for kind in family if chance.random() < 0.5}
     if all(kinds.get(name).mild for name in kept):
         kept.add(chance.choice([name for name in family if not kinds.get(name).mild] or family))
@@ -180,7 +209,9 @@ def _properties(
 
 
 def _apart(faults: Sequence[Fault]) -> Iterator[Fault]:
-    """Those faults that leave a pair the time to recover from the one before, if that ended a broker."""
+    """Those faults that leave a pair the time to recover from the one before, if that ended a
+    broker.
+    """
     free_s = 0.0
     slowed = any(kinds.get(fault.kind).slows for fault in faults)
     settle_s = SETTLE_SLOWED_S if slowed else SETTLE_S
@@ -194,9 +225,11 @@ def _apart(faults: Sequence[Fault]) -> Iterator[Fault]:
 
 
 def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
-    """Half of the time a kind that is rather a condition than an event, a slow disk or a fast clock, lasts from its beginning to the end.
+    """Half of the time a kind that is rather a condition than an event, a slow disk or a fast
+    clock, lasts from its beginning to the end.
 
-    Everything else then meets it. Faults that take turns do not meet: where the peace between them is longer than they are, no two ever do.
+    Everything else then meets it. Faults that take turns do not meet: where the peace between them
+    is longer than they are, no two ever do.
     """
     for kind in [name for name in kinds.names() if kinds.get(name).lasts]:
         mine = [fault for fault in faults if fault.kind == kind]
@@ -219,7 +252,10 @@ def _with_options(fault: Fault, nodes: Sequence[NodePlan], chance: random.Random
 
 
 def _mild(fault: Fault) -> bool:
-    """A fault that every promise covers beside any other. A link with too little room for what it must carry ends lives by their votes, as a cut does."""
+    """A fault that every promise covers beside any other.
+
+    A link with too little room for what it must carry ends lives by their votes, as a cut does.
+    """
     return kinds.get(fault.kind).mild and RATE not in fault.options
 
 
@@ -233,7 +269,10 @@ def _brisk(fault: Fault) -> Fault:
 
 
 def _focused(fault: Fault, pair: str, nodes: Sequence[NodePlan]) -> Fault:
-    """The same fault, of that pair where a fault can be of one: a sequence of blows hits hardest in one place."""
+    """The same fault, of that pair where a fault can be of one.
+
+    A sequence of blows hits hardest in one place.
+    """
     focused = msgspec.structs.replace(fault, options={**fault.options, "pair": pair})
     return focused if _valid(focused, nodes) else fault
 
@@ -267,12 +306,18 @@ def _fits(name: str, base: TestSpec, nodes: Sequence[NodePlan]) -> bool:
 
 
 def _paired(nodes: Sequence[NodePlan]) -> bool:
-    """Whether anybody's data is also with another, who must have caught up before the next blow; one alone has its own disk, always, and who shares a store the store."""
+    """Whether anybody's data is also with another, who must have caught up before the next blow.
+
+    One alone has its own disk, always, and who shares a store the store.
+    """
     return any(node.configured == "slave" and node.store is None and node.database is None for node in nodes)
 
 
 def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
-    """Whether no promise covers this kind in this cluster. Brokers that share a store ask it who is live, not each other."""
+    """Whether no promise covers this kind in this cluster.
+
+    Brokers that share a store ask it who is live, not each other.
+    """
     kind = kinds.get(name)
     few = _paired(nodes) and len({node.pair for node in nodes}) < QUORUM_PAIRS
     return bool(kind.unpromised or (few and kind.wants_quorum))

@@ -1,8 +1,12 @@
-"""``jepsen-run sweep``: many simulated runs as tasks of Spark, one data set, one judging, and a table of what broke by what.
+"""``jepsen-run sweep``.
 
-Why beside the search: a search stops at the first run that breaks a promise; a sweep asks how often each nemesis breaks each policy, and how sure
-that is. Its runs are simulated wherever Spark has a core. Their histories stay, so that they can be judged again, and a sweep that was cut off
-goes on with the runs that are missing. What it found worst is simulated once more and kept as a reproduction.
+Many simulated runs as tasks of Spark, one data set, one judging, and a table of what broke by what.
+
+Why beside the search: a search stops at the first run that breaks a promise; a sweep asks how often
+each nemesis breaks each policy, and how sure that is. Its runs are simulated wherever Spark has a
+core. Their histories stay, so that they can be judged again, and a sweep that was cut off goes on
+with the runs that are missing. What it found worst is simulated once more and kept as a
+reproduction.
 """
 
 from __future__ import annotations
@@ -41,12 +45,18 @@ WORST: Final = 10
 UNKNOWN_TOLD: Final = 20
 TOLD_EVERY_S: Final = 10.0
 RUNS_A_TASK: Final = 8
-"""At the most: few, so that the cores end together; several, because a task costs a little itself."""
+"""At the most: few, so that the cores end together.
+
+Several, because a task costs a little itself.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What ``jepsen-run sweep`` was asked for. ``store`` is that of a sweep to go on with; None begins one below ``root``."""
+    """What ``jepsen-run sweep`` was asked for.
+
+    ``store`` is that of a sweep to go on with; None begins one below ``root``.
+    """
 
     plan: Plan
     store: Path | None = None
@@ -56,7 +66,10 @@ class Request:
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A run that is worth looking at: where it was kept, and the line that runs it again. Both empty if it did not come again."""
+    """A run that is worth looking at: where it was kept, and the line that runs it again.
+
+    Both empty if it did not come again.
+    """
 
     number: int
     policy: str
@@ -88,7 +101,8 @@ def resumed(store: Path, runs: int | None = None) -> Plan:
     own = reproduction.versions()
     if plan.versions != own:
         raise UsageError(
-            f"{store} was begun with {_words(plan.versions)}, and this is {_words(own)}: its runs cannot be mixed; begin a new sweep"
+            f"{store} was begun with {_words(plan.versions)}, and this is {_words(own)}: its runs "
+            "cannot be mixed; begin a new sweep"
         )
     if runs is None:
         return plan
@@ -102,7 +116,10 @@ def _words(versions: Mapping[str, str]) -> str:
 
 
 def run(request: Request) -> int:
-    """Simulate what is missing, judge all of it, tell and keep; the exit status: 1 if something was found, 255 for a bug of ours, 2 if nothing could be decided."""
+    """Simulate what is missing, judge all of it, tell and keep.
+
+    The exit status: 1 if something was found, 255 for a bug of ours, 2 if nothing could be decided.
+    """
     talk = sys.stderr if request.as_json else sys.stdout
     plan = request.plan
     found = _found(request.store, plan) if request.store is not None else {}
@@ -131,7 +148,10 @@ def run(request: Request) -> int:
 
 
 def _found(store: Path, plan: Plan) -> dict[int, Record]:
-    """What is there of a sweep and need not be run; a run that crashed is tried again, as its bug may be mended."""
+    """What is there of a sweep and need not be run.
+
+    A run that crashed is tried again, as its bug may be mended.
+    """
     sweep_runs.clear(store / HISTORIES)
     return {
         record.number: record
@@ -159,7 +179,10 @@ def _simulate(request: Request, store: Path, found: Mapping[int, Record], talk: 
 
 
 def _beside(work: Callable[[], Result]) -> Result:
-    """Do what waits for Spark in a thread: its client takes an interrupt for a broken connection and writes pages about it."""
+    """Do what waits for Spark in a thread.
+
+    Its client takes an interrupt for a broken connection and writes pages about it.
+    """
     future: Future[Result] = Future()
 
     def run() -> None:
@@ -194,7 +217,10 @@ def _progress(talk: TextIO, histories: Path, runs: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def clusters_fault() -> Iterator[None]:
-    """A job that ended because a process or a machine went away is trouble; an error within a task is a bug of ours and passes."""
+    """A job that ended because a process or a machine went away is trouble.
+
+    An error within a task is a bug of ours and passes.
+    """
     from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's, which the command line does without
     from pyspark.errors import PySparkException, PythonException  # noqa: PLC0415 - as above
 
@@ -272,7 +298,10 @@ def _judge(request: Request, store: Path, talk: TextIO) -> tuple[Sweep, list[Run
 
 
 def status(ended: Mapping[str, int], broken: int = 0) -> int:
-    """The gravest exit status, from how many runs ended how and of how many the file is no history: a finding, a bug of ours, a broken history, nothing decided."""
+    """The gravest exit status, from how many runs ended how and of how many the file is no history.
+
+    A finding, a bug of ours, a broken history, nothing decided.
+    """
     if ended["invalid"]:
         return judging.INVALID
     if ended["crashed"]:
@@ -295,7 +324,8 @@ def _keep(store: Path, plan: Plan, one: Run, record: Record, talk: TextIO) -> Ke
         else:
             _tell(
                 talk,
-                f"run {one.number} gave another history when it was run again: a bug of jepsen-run; please report it",
+                f"run {one.number} gave another history when it was run again: a bug of jepsen-run; "
+                "please report it",
             )
     except Exception:  # noqa: BLE001 - what was found stands, kept or not
         _tell(talk, f"run {one.number} could not be kept:\n{traceback.format_exc().rstrip()}")
@@ -315,7 +345,8 @@ def _opening(plan: Plan, store: Path, found: int) -> Iterator[str]:
     policies = list(dict.fromkeys(cell.policy for cell in plan.cells))
     nemeses = list(dict.fromkeys(cell.nemesis for cell in plan.cells))
     yield (
-        f"sweep: {_counted(plan.runs, 'run')} of {_counted(len(plan.cells), 'cell')}, {_counted(base.pairs, 'pair')}, "
+        f"sweep: {_counted(plan.runs, 'run')} of {_counted(len(plan.cells), 'cell')}, "
+        f"{_counted(base.pairs, 'pair')}, "
         f"workload {base.workload}, {base.time_limit_s:g} s of load a run, seed {plan.seed}"
     )
     yield f"policies: {', '.join(policies)}; nemeses: {', '.join(nemeses)}"
@@ -329,7 +360,10 @@ def _closing(sweep: Sweep, runs: Sequence[Run]) -> Iterator[str]:
     yield ", ".join(f"{count} {word}" for word, count in sweep.ended.items() if count) or "no run"
     for one in runs:
         if one.ended == "crashed":
-            yield f"CRASHED  run {one.number} (a bug of jepsen-run): {(one.trouble or '').strip().splitlines()[-1]}"
+            yield (
+                f"CRASHED  run {one.number} (a bug of jepsen-run): "
+                f"{(one.trouble or '').strip().splitlines()[-1]}"
+            )
     unknown = [one for one in runs if one.ended == "unknown"]
     for one in unknown[:UNKNOWN_TOLD]:
         yield f"Unknown  run {one.number}: {one.trouble}"
@@ -337,7 +371,9 @@ def _closing(sweep: Sweep, runs: Sequence[Run]) -> Iterator[str]:
         yield f"Unknown  {len(unknown) - UNKNOWN_TOLD} more, see {TABLE}"
     for kept in sweep.worst:
         faults = _counted(kept.faults, "fault")
-        yield f"Worst    run {kept.number}: {kept.policy}, {kept.nemesis}, {faults}: {', '.join(kept.findings)}"
+        yield (
+            f"Worst    run {kept.number}: {kept.policy}, {kept.nemesis}, {faults}: {', '.join(kept.findings)}"
+        )
         if kept.again:
             yield f"         {kept.again}"
     yield f"Kept     {Path(sweep.store) / TABLE}"

@@ -53,7 +53,8 @@ def sweep_command(
             option = {"policies": "policy", "nemeses": "nemesis", "time_limit_s": "time-limit"}
             name = next(iter(fields))
             raise UsageError(
-                f"--{option.get(name, name)} cannot be changed with --resume: the runs that are there were drawn without it; "
+                f"--{option.get(name, name)} cannot be changed with --resume: the runs that are there "
+                "were drawn without it; "
                 "begin a new sweep"
             )
         store = store.resolve() if store.is_symlink() else store  # "latest" may point elsewhere tomorrow

@@ -1,8 +1,9 @@
 """The runs of a sweep: which there are, one of them as a task, and the file that each leaves.
 
-Why a file for each run: it is there whole or not at all, so a sweep that was cut off goes on with what is missing, and a run lies where one
-task can judge it alone. Together the files are one Parquet data set, told apart by the column ``run``; what decided a run (its spec and its
-schedule) and how it went are in the metadata of its file, so that no second file can disagree with it.
+Why a file for each run: it is there whole or not at all, so a sweep that was cut off goes on with
+what is missing, and a run lies where one task can judge it alone. Together the files are one
+Parquet data set, told apart by the column ``run``; what decided a run (its spec and its schedule)
+and how it went are in the metadata of its file, so that no second file can disagree with it.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
-    """Everything that decides a sweep: ``sweep.json``. Run ``n`` is of cell ``n`` modulo their number, drawn from the seed and ``n``.
+    """Everything that decides a sweep: ``sweep.json``.
+
+    Run ``n`` is of cell ``n`` modulo their number, drawn from the seed and ``n``.
 
     ``base`` has what all runs share; ``fixed`` are the names of its fields that are not drawn.
     """
@@ -75,7 +78,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
 
 
 def cells(base: TestSpec, policies: Sequence[str], nemeses: Sequence[str]) -> tuple[Cell, ...]:
-    """Every policy with every nemesis; without nemeses, with all that the policy is promised to survive.
+    """Every policy with every nemesis.
+
+    Without nemeses, with all that the policy is promised to survive.
 
     Raises UsageError for a policy or a nemesis that there is not, or that does not fit the cluster.
     """
@@ -87,7 +92,9 @@ def cells(base: TestSpec, policies: Sequence[str], nemeses: Sequence[str]) -> tu
 
 
 def new_plan(given: Mapping[str, Any], runs: int) -> Plan:
-    """The plan of a new sweep, from what was given: ``policies``, ``nemeses``, ``seed`` and fields of a spec.
+    """The plan of a new sweep, from what was given.
+
+    ``policies``, ``nemeses``, ``seed`` and fields of a spec.
 
     Raises UsageError for what cannot be.
     """
@@ -110,7 +117,10 @@ def new_plan(given: Mapping[str, Any], runs: int) -> Plan:
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """How a run went, apart from its history. ``bug`` is the traceback of an error of ours: there is no history then."""
+    """How a run went, apart from its history.
+
+    ``bug`` is the traceback of an error of ours: there is no history then.
+    """
 
     number: int
     spec: TestSpec
@@ -123,7 +133,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 def attempt(plan: Plan, number: int, histories: Path) -> Record:
-    """Simulate one run and leave its file. An error of ours in it is kept too: it concerns that run alone. Raises OSError."""
+    """Simulate one run and leave its file.
+
+    An error of ours in it is kept too: it concerns that run alone. Raises OSError.
+    """
     spec, schedule = plan.draw(number)
     batches: list[pa.RecordBatch] = []
     try:
@@ -219,7 +232,8 @@ def load_plan(store: Path) -> Plan:
         return msgspec.json.decode(path.read_bytes(), type=Plan)
     except FileNotFoundError:
         raise UsageError(
-            f"{store} is not the directory of a sweep: it has no {PLAN}; give what the sweep named as its store"
+            f"{store} is not the directory of a sweep: it has no {PLAN}; give what the sweep named as "
+            "its store"
         ) from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None

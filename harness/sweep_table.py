@@ -1,11 +1,13 @@
 """What a sweep says: policy by nemesis by anomaly, how often, and how sure that is.
 
-Why intervals: of twenty runs without a loss nothing follows but that fewer than about one in six loses; a table of bare
-percentages would hide that. The interval is Wilson's (E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
-JASA 22, 1927): it stays within 0 and 1 and is honest where nothing, or everything, was seen.
+Why intervals: of twenty runs without a loss nothing follows but that fewer than about one in six
+loses; a table of bare percentages would hide that. The interval is Wilson's (E. B. Wilson,
+"Probable inference, the law of succession, and statistical inference", JASA 22, 1927): it stays
+within 0 and 1 and is honest where nothing, or everything, was seen.
 
-An anomaly is counted where it could have been seen: in runs that were judged, in which something was sent and delivered and a fault was seen to
-take effect; lost and stuck only where the stores were also read to the end. So a run whose end is unknown makes no rate smaller.
+An anomaly is counted where it could have been seen: in runs that were judged, in which something
+was sent and delivered and a fault was seen to take effect; lost and stuck only where the stores
+were also read to the end. So a run whose end is unknown makes no rate smaller.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ ANY: Final = "any grave"
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """In how many of the runs that could show it an anomaly was seen. ``rate`` is None where none could; ``low`` and ``high`` bound it with 95 % confidence."""
+    """In how many of the runs that could show it an anomaly was seen.
+
+    ``rate`` is None where none could; ``low`` and ``high`` bound it with 95 % confidence.
+    """
 
     seen: int
     of: int
@@ -40,7 +45,11 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One cell. ``bit`` are runs in which a fault took effect; ``anomalies`` has ``ANY`` first, then all that any run of the sweep showed."""
+    """One cell.
+
+    ``bit`` are runs in which a fault took effect; ``anomalies`` has ``ANY`` first, then all that
+    any run of the sweep showed.
+    """
 
     policy: str
     nemesis: str
@@ -54,7 +63,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """One run: how it ended, what was found and how often, why it is unknown. ``seed`` is its own, drawn from the sweep's."""
+    """One run: how it ended, what was found and how often, why it is unknown.
+
+    ``seed`` is its own, drawn from the sweep's.
+    """
 
     number: int
     cell: Cell
@@ -71,7 +83,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 def wilson(seen: int, of: int) -> tuple[float, float]:
-    """The bounds of a rate with 95 % confidence: Wilson's score interval; everything is possible where nothing was tried."""
+    """The bounds of a rate with 95 % confidence: Wilson's score interval.
+
+    Everything is possible where nothing was tried.
+    """
     if not of:
         return 0.0, 1.0
     rate, square = seen / of, Z * Z
@@ -158,7 +173,10 @@ _LEFT: Final = ("policy", "nemesis", "anomaly")
 
 
 def text(table: Sequence[Row]) -> str:
-    """The table for a reader: what a cell never showed is left out of it, but that it was never invalid."""
+    """The table for a reader.
+
+    What a cell never showed is left out of it, but that it was never invalid.
+    """
     lines = [_HEAD, *(line for row in table for line in _lines(row))]
     widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
     return "\n".join(
@@ -193,7 +211,10 @@ def _figures(rate: Rate) -> tuple[str, str]:
 
 
 def worst(runs: Sequence[Run], most: int) -> list[Run]:
-    """Invalid runs: the gravest cause first, then the fewest faults; one of each policy, nemesis and cause, or one bug would fill the list."""
+    """Invalid runs: the gravest cause first, then the fewest faults.
+
+    One of each policy, nemesis and cause, or one bug would fill the list.
+    """
     causes = ordered({name for run in runs for name in run.grave})
     found = sorted(
         (run for run in runs if run.ended == "invalid"),

@@ -1,7 +1,12 @@
-"""A story in one paragraph: who sent what and when, who acknowledged it in which role, what was broken, and why the end is a contradiction.
+"""A story in one paragraph.
 
-Why from rows and from nothing else: a paragraph that guesses sends an engineer the wrong way with authority. Every clause is a row of the history, a role
-that the monitor saw or a fault that the nemesis recorded; what is not known is not said. Times count from the begin of the load, as in the pictures.
+Who sent what and when, who acknowledged it in which role, what was broken, and why the end is a
+contradiction.
+
+Why from rows and from nothing else: a paragraph that guesses sends an engineer the wrong way with
+authority. Every clause is a row of the history, a role that the monitor saw or a fault that the
+nemesis recorded; what is not known is not said. Times count from the begin of the load, as in the
+pictures.
 """
 
 from __future__ import annotations
@@ -28,9 +33,12 @@ def paragraph(story: Story) -> str:
 
 
 def of_gravest(directory: Path, verdict: Verdict, characters: int) -> str:
-    """What happened in the first grave finding of a stored run, for who reads in a terminal; empty if there is none.
+    """What happened in the first grave finding of a stored run, for who reads in a terminal.
 
-    What changed meanwhile is said more shortly where all of it would need more than so many characters.
+    Empty if there is none.
+
+    What changed meanwhile is said more shortly where all of it would need more than so many
+    characters.
     """
     grave = next((each for each in by_cause(verdict.findings) if each.severity == "grave"), None)
     if grave is None:
@@ -53,7 +61,8 @@ def _gone(of: Clauses) -> list[str]:
     since = None if sent is None else of.standing.unprotected(sent.get("broker"), sent["time"])
     if sent is not None and since is not None:
         told.append(
-            f"{sent['broker']} had no up-to-date backup then (since {of.standing.seconds(since)}): what it acknowledged was nowhere else."
+            f"{sent['broker']} had no up-to-date backup then (since {of.standing.seconds(since)}): what "
+            "it acknowledged was nowhere else."
         )
     browse = next(iter(of.shown("phase", value="browse")), None)
     told.append(of.meanwhile(sent, browse, "After that"))
@@ -68,7 +77,8 @@ def _beside(of: Clauses) -> list[str]:
         if own is not None and row["f"] == "deliver" and row.get("delivery_count", 1) <= 1:
             which = "before" if row.get("sequence", 0) < own.get("sequence", 0) else "after"
             told.append(
-                f"Its producer's message {which} it in the {'group' if 'group' in row else 'queue'} did arrive: {of.delivered(row)}."
+                f"Its producer's message {which} it in the {'group' if 'group' in row else 'queue'} did "
+                f"arrive: {of.delivered(row)}."
             )
             told.append(
                 of.session_end(row.get("session"), row["index"], 1 << 62) if which == "before" else ""
@@ -93,7 +103,8 @@ def _stuck(of: Clauses) -> list[str]:
     held = (
         "a store still held it"
         if kept is None
-        else f"{kept.get('broker', 'a broker')} still held it in its {kept.get('value', 'main')} store at {of.at(kept)}"
+        else f"{kept.get('broker', 'a broker')} still held it in its {kept.get('value', 'main')} store "
+        f"at {of.at(kept)}"
     )
     got = of.one("deliver", "ok", of.message)
     if got is None:
@@ -147,7 +158,8 @@ def _corrupted(of: Clauses) -> list[str]:
     sent = of.one("send", "invoke", of.message)
     if sent is not None and sent.get("digest") != got.get("digest") and "digest" in sent and "digest" in got:
         told.append(
-            f"The checksum of its body was {sent['digest']:08x} when it was sent and {got['digest']:08x} when it arrived."
+            f"The checksum of its body was {sent['digest']:08x} when it was sent and "
+            f"{got['digest']:08x} when it arrived."
         )
     elif sent is not None:
         told += [
@@ -285,7 +297,10 @@ def _still_held(of: Clauses, early: Row, late: Row) -> str:
     ]
     if not alive:
         return f"{holder} had not let go of {what} by then, nor been disconnected."
-    return f"{holder} had not let go of {what} by then: {alive[0].get('broker', 'its broker')} still answered that session at {of.at(alive[0])}."
+    return (
+        f"{holder} had not let go of {what} by then: {alive[0].get('broker', 'its broker')} still "
+        f"answered that session at {of.at(alive[0])}."
+    )
 
 
 def _out_of_order(of: Clauses) -> list[str]:
@@ -311,7 +326,8 @@ def _out_of_order(of: Clauses) -> list[str]:
     return told
 
 
-# ------------------------------------------------------------------------------------------------------- of brokers
+# -------------------------------------------------------------------------------------------------------
+# of brokers
 
 
 def _unavailable(of: Clauses) -> list[str]:
@@ -329,7 +345,10 @@ def _unavailable(of: Clauses) -> list[str]:
         "group": f"nothing succeeded in group {rest}",
     }
     told = [
-        f"For {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to {of.standing.seconds(end)}, {nothing.get(kind, f'nothing succeeded ({key})')}{of.force(begin)}."
+        (
+            f"For {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to "
+            f"{of.standing.seconds(end)}, {nothing.get(kind, f'nothing succeeded ({key})')}{of.force(begin)}."
+        )
     ]
     failed = [row for row in of.story.rows if begin <= row["time"] <= end and row["type"] in {"fail", "info"}]
     errors = sorted({shortened(row["error"]) for row in failed if row.get("error")})
@@ -348,7 +367,11 @@ def _starved(of: Clauses) -> list[str]:
         return [of.story.finding.sentence]
     told = [
         of.sent(of.message),
-        f"{capital(str(of.example.get('key', 'a session')))} held nothing, and got nothing for {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to {of.standing.seconds(end)}{of.force(begin)}.",
+        (
+            f"{capital(str(of.example.get('key', 'a session')))} held nothing, and got nothing for "
+            f"{(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to "
+            f"{of.standing.seconds(end)}{of.force(begin)}."
+        ),
     ]
     told.append(of.between(begin, end, "Meanwhile"))
     got = of.rows("deliver", "ok", of.message)
@@ -369,7 +392,8 @@ def _not_recovered(of: Clauses) -> list[str]:
         told.append(f"At {of.at(said)} the recovery bound had passed, and operations still did not succeed.")
     else:
         told.append(
-            f"Of the operations that ended after the recovery bound none succeeded; the first ended at {of.at(said)}."
+            "Of the operations that ended after the recovery bound none succeeded; the first ended at "
+            f"{of.at(said)}."
         )
     roles = [of.standing.as_seen(broker, said["time"]) for broker in of.story.brokers]
     told.append(f"Brokers at that moment: {', '.join(roles)}." if roles else "")

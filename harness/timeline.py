@@ -1,7 +1,10 @@
-"""What happened when, small enough to draw: rates, latencies, faults and roles over the time of a test.
+"""What happened when, small enough to draw.
 
-Why a step of its own: a report must show the whole of a history, not its first ten thousand operations, so rows are
-reduced to a few hundred bins of equal width before anything is drawn. Times are seconds since the start of the load.
+Rates, latencies, faults and roles over the time of a test.
+
+Why a step of its own: a report must show the whole of a history, not its first ten thousand
+operations, so rows are reduced to a few hundred bins of equal width before anything is drawn. Times
+are seconds since the start of the load.
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ class Band(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RoleSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker in one role; the change to it was seen between ``start_low_s`` and ``start_high_s``."""
+    """A broker in one role.
+
+    The change to it was seen between ``start_low_s`` and ``start_high_s``.
+    """
 
     role: str
     start_low_s: float
@@ -54,7 +60,9 @@ class Series(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the picture of a test needs. It begins with the load, or with the first row where none began.
+    """Everything the picture of a test needs.
+
+    It begins with the load, or with the first row where none began.
 
     ``set_up_s`` went before; ``zero_s`` is when it begins by the history's clock.
     """

@@ -1,8 +1,10 @@
 """What the live brokers take for true of the cluster after recovery, as rows of the history.
 
-Why asked again and again: a cluster has the recovery bound to agree, and brokers are asked one after the other, so that two answers may differ for a moment without anybody being
-wrong. As soon as all agree it is over; where they do not, the rows say over which span each gave one and the same answer, and the checkers accuse only where two
-spans overlap. A broker that could not be asked makes no claim.
+Why asked again and again: a cluster has the recovery bound to agree, and brokers are asked one
+after the other, so that two answers may differ for a moment without anybody being wrong. As soon as
+all agree it is over; where they do not, the rows say over which span each gave one and the same
+answer, and the checkers accuse only where two spans overlap. A broker that could not be asked makes
+no claim.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ Thing = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A value that a broker gave, first in an answer that arrived at ``low`` and last to a question sent at ``high`` (ns)."""
+    """A value that a broker gave, first in an answer that arrived at ``low`` and last to a
+    question sent at ``high`` (ns).
+    """
 
     value: str | None
     low: int
@@ -38,7 +42,10 @@ class _Held:
 
 
 def hopeless(statuses: Iterable[Status]) -> bool:
-    """Whether two brokers are live under one node ID: they will not agree on who it is, and waiting for it would only keep the verdict back."""
+    """Whether two brokers are live under one node ID.
+
+    They will not agree on who it is, and waiting for it would only keep the verdict back.
+    """
     lives = [status.node_id for status in statuses if status.role == "live" and status.node_id is not None]
     return len(lives) > len(set(lives))
 
@@ -46,7 +53,9 @@ def hopeless(statuses: Iterable[Status]) -> bool:
 async def look(
     test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder, patience_s: float
 ) -> None:
-    """Ask until all live brokers agree, at most ``patience_s`` from now on, and at least twice where they do not; record what they said last."""
+    """Ask until all live brokers agree, at most ``patience_s`` from now on, and at least twice
+    where they do not; record what they said last.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
     held: dict[str, dict[Thing, _Held]] = {}
@@ -69,7 +78,10 @@ async def look(
 async def _ask(
     test: Composition, names: list[str], recorder: Recorder, before: Mapping[str, Mapping[Thing, _Held]]
 ) -> tuple[dict[str, dict[Thing, _Held]], dict[str, str]]:
-    """One round: what each broker holds now, with the spans of what it held before and still does; and who did not answer why."""
+    """One round: what each broker holds now, with the spans of what it held before and still does.
+
+    And who did not answer why.
+    """
     told: dict[str, Mapping[str, Mapping[str, str]]] = {}
     sent: dict[str, int] = {}
     arrived: dict[str, int] = {}

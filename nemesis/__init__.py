@@ -1,6 +1,7 @@
 """Faults, their targets and their schedules.
 
-``registry`` has the kinds by name, ``schedule`` makes and checks plans of faults, ``conductor`` carries one out.
+``registry`` has the kinds by name, ``schedule`` makes and checks plans of faults, ``conductor``
+carries one out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
-"""What administrators do to a cluster that serves: takeover, quiesce (Sun 4.1, "Preventing or Forcing Takeover of a Broker"). A planned shutdown is ``stop``.
+"""What administrators do to a cluster that serves.
 
-Why these are faults: nobody has failed, so nothing is suspected and nothing waited for. A takeover by hand meets a broker that is serving at that very moment, and
-must fence it all the same. Commands go to admin ports, outside every partition, and their effect is read there too.
+Takeover, quiesce (Sun 4.1, "Preventing or Forcing Takeover of a Broker"). A planned shutdown is
+``stop``.
+
+Why these are faults: nobody has failed, so nothing is suspected and nothing waited for. A takeover
+by hand meets a broker that is serving at that very moment, and must fence it all the same. Commands
+go to admin ports, outside every partition, and their effect is read there too.
 """
 
 from __future__ import annotations
@@ -18,10 +22,14 @@ from nemesis.target import resolve_target
 
 COMMAND_PATIENCE_S: Final = 5.0
 TAKEOVER_PATIENCE_S: Final = 15.0
-"""A taker waits for ``takeover-wait``, reads what it has got, and may stand still itself meanwhile."""
+"""A taker waits for ``takeover-wait``, reads what it has got, and may stand still itself
+meanwhile.
+"""
 
 OPEN_PATIENCE_S: Final = 15.0
-"""How long a broker may stand still, or its database, before one that was quiesced is called not healed."""
+"""How long a broker may stand still, or its database, before one that was quiesced is called not
+healed.
+"""
 POLL_S: Final = 0.2
 
 SILENT: Final = "no answer"
@@ -47,7 +55,10 @@ class AdminKind(NodeKind):
         patience_s: float = COMMAND_PATIENCE_S,
         **arguments: Any,
     ) -> Mapping[str, Any]:
-        """The answer. Raises InfrastructureError with the node's name when it refuses or does not answer in time."""
+        """The answer.
+
+        Raises InfrastructureError with the node's name when it refuses or does not answer in time.
+        """
         try:
             async with asyncio.timeout(patience_s):
                 return await site.administer(node, command, arguments)
@@ -57,7 +68,10 @@ class AdminKind(NodeKind):
             raise InfrastructureError(f"{node} did not do {command}: {error}") from None
 
     async def member(self, site: Site, asked: str, node: str) -> Mapping[str, Any] | None:
-        """The row of a node in the store, as another one or itself reads it; None where there is none or nobody answers."""
+        """The row of a node in the store, as another one or itself reads it.
+
+        None where there is none or nobody answers.
+        """
         try:
             rows = (await self.ask(site, asked, "members"))["members"]
         except InfrastructureError:
@@ -70,7 +84,10 @@ class AdminKind(NodeKind):
 
 
 class Takeover(AdminKind):
-    """One broker takes over from others by hand, however alive they are; they find themselves replaced and join again, empty."""
+    """One broker takes over from others by hand, however alive they are.
+
+    They find themselves replaced and join again, empty.
+    """
 
     name = "takeover"
     description = "a broker is taken over by another on command, whether it serves, stands still or is down"
@@ -153,7 +170,11 @@ class Quiesce(AdminKind):
         return None
 
     async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
-        """Let them take in clients again. One that is gone does so anyway when it is back, and one that does not answer is asked until it does."""
+        """Let them take in clients again.
+
+        One that is gone does so anyway when it is back, and one that does not answer is asked until
+        it does.
+        """
         del label, lease
         async with asyncio.TaskGroup() as group:
             for node in impact.nodes:

@@ -1,8 +1,10 @@
 """Faults of clocks: clock-skew, clock-step, clock-strobe, clock-rate.
 
-Why four: a wrong clock confuses who compares times of different machines, a jump confuses who measures with it, one that jumps to and fro lets no two readings agree, and a clock that runs at
-another speed makes every time-out early or late without anybody noticing. At the end of each the wall clock is true again, in one jump, as NTP sets a
-clock that is too wrong to be led back slowly: what is healed must not make the next fault look as if it had bitten.
+Why four: a wrong clock confuses who compares times of different machines, a jump confuses who
+measures with it, one that jumps to and fro lets no two readings agree, and a clock that runs at
+another speed makes every time-out early or late without anybody noticing. At the end of each the
+wall clock is true again, in one jump, as NTP sets a clock that is too wrong to be led back slowly:
+what is healed must not make the next fault look as if it had bitten.
 """
 
 from __future__ import annotations
@@ -29,7 +31,10 @@ class ClockFault(LeasedPart):
 
 
 class ClockSkew(ClockFault):
-    """A machine whose clock is wrong from the start of the fault; the monotonic clock runs on undisturbed."""
+    """A machine whose clock is wrong from the start of the fault.
+
+    The monotonic clock runs on undisturbed.
+    """
 
     name = "clock-skew"
     description = "wall clocks are wrong by a constant"
@@ -44,7 +49,10 @@ class ClockSkew(ClockFault):
 
 
 class ClockStep(ClockFault):
-    """A clock that somebody sets while everything runs, backwards unless asked otherwise; NTP sets it back at the end."""
+    """A clock that somebody sets while everything runs, backwards unless asked otherwise.
+
+    NTP sets it back at the end.
+    """
 
     name = "clock-step"
     description = "wall clocks jump back, and at the end forwards again"
@@ -59,7 +67,10 @@ class ClockStep(ClockFault):
 
 
 class ClockStrobe(ClockFault):
-    """A clock that two masters pull at: it jumps ahead and back again and again, many times within one time-out."""
+    """A clock that two masters pull at.
+
+    It jumps ahead and back again and again, many times within one time-out.
+    """
 
     name = "clock-strobe"
     description = "wall clocks jump to and fro, many times a second"

@@ -1,8 +1,11 @@
-"""Carries a schedule out: each fault at its time, proved by probes, recorded, and healed whatever happens.
+"""Carries a schedule out.
 
-A fault is one task with one life: invoke row, injection, probes until the effect is seen, info row, the time of the fault (its lease renewed
-meanwhile), then the same for healing. A fault that cannot be injected is a row that says so, never a crash of the run:
-what the nemesis failed to break is no finding about the broker.
+Each fault at its time, proved by probes, recorded, and healed whatever happens.
+
+A fault is one task with one life: invoke row, injection, probes until the effect is seen, info row,
+the time of the fault (its lease renewed meanwhile), then the same for healing. A fault that cannot
+be injected is a row that says so, never a crash of the run: what the nemesis failed to break is no
+finding about the broker.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ NEMESIS: Final = -1
 """The process number of nemesis rows in a history."""
 
 RENEW_S: Final = 1.0
-"""Environments' leases last 5 s by default: four renewals may be late before a fault heals by itself."""
+"""Environments' leases last 5 s by default.
+
+Four renewals may be late before a fault heals by itself.
+"""
 
 OBSERVE_S: Final = 2.0
 OBSERVE_EVERY_S: Final = 0.1
@@ -37,7 +43,8 @@ _EXPECTED: Final = (CannotBeginError, InfrastructureError, UsageError, OSError, 
 async def run(schedule: Schedule, context: NemesisContext) -> None:
     """Carry out all faults; time counts from this call. Returns when all are healed.
 
-    A fault without a duration lasts until this call is cancelled; cancelling heals whatever is in force before it ends.
+    A fault without a duration lasts until this call is cancelled; cancelling heals whatever is in
+    force before it ends.
     """
     site = Site(context.environment, context.stop_cleanly, context.administer)
     began_s = asyncio.get_running_loop().time()
@@ -48,7 +55,8 @@ async def run(schedule: Schedule, context: NemesisContext) -> None:
                 f"{fault.kind}-{place}",
                 context,
                 site,
-                # Chance of its own, so that what one fault draws does not depend on when another begins.
+                # Chance of its own, so that what one fault draws does not depend on when another
+                # begins.
                 random.Random(context.random.getrandbits(64)),
             )
             group.create_task(life.run(began_s), name=f"fault {life.label}")
@@ -87,7 +95,10 @@ class _Life:
                 await self._end()
 
     async def _event(self, event: str) -> None:
-        """Wait for it. If it never comes the history says so, and whoever judges the run is told."""
+        """Wait for it.
+
+        If it never comes the history says so, and whoever judges the run is told.
+        """
         events = self._context.events
         assert events is not None, f"{self.label} waits for {event} and nobody listens"
         try:
@@ -186,7 +197,10 @@ class _Life:
         return _Renewing(self._renew)
 
     async def _renew(self) -> None:
-        """Renew the lease until cancelled; one that has ended before its time is remembered, for the heal row."""
+        """Renew the lease until cancelled.
+
+        One that has ended before its time is remembered, for the heal row.
+        """
         lease = self._lease
         if lease is None or self._lost is not None:
             return

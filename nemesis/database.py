@@ -1,8 +1,9 @@
 """Faults of the database that brokers share: database-stall, database-restart, database-disconnect.
 
-Why three: a server that stands still does what it was asked when nobody waits for it any more; one that restarts drops every connection and keeps every
-commit; a connection that is lost at the wrong moment leaves a broker not knowing whether its commit happened. Brokers must wait, step down or look, and
-never guess.
+Why three: a server that stands still does what it was asked when nobody waits for it any more; one
+that restarts drops every connection and keeps every commit; a connection that is lost at the wrong
+moment leaves a broker not knowing whether its commit happened. Brokers must wait, step down or
+look, and never guess.
 """
 
 from __future__ import annotations
@@ -34,9 +35,15 @@ class DatabaseKind(LeasedPart):
                 " or --policy shared-store --set store:type=database"
             )
         if "sqlite" in types:
-            return "the database of this test is a file, which no fault can stop: use --set database:type=postgresql"
+            return (
+                "the database of this test is a file, which no fault can stop: use --set "
+                "database:type=postgresql"
+            )
         if "given" in types:
-            return "the database of this test is a server of yours, which is not broken: leave database-store.url out"
+            return (
+                "the database of this test is a server of yours, which is not broken: leave "
+                "database-store.url out"
+            )
         return ""
 
 
@@ -79,7 +86,10 @@ def _share(value: Any) -> str:
 
 
 class DatabaseDisconnect(DatabaseKind):
-    """Connections that break while a transaction is under way: half of these have been committed, and nobody says which."""
+    """Connections that break while a transaction is under way.
+
+    Half of these have been committed, and nobody says which.
+    """
 
     name = "database-disconnect"
     description = "transactions of brokers lose their connection, half of them after the commit"
@@ -90,7 +100,8 @@ class DatabaseDisconnect(DatabaseKind):
         "pair": PAIR,
         "chance": Option(f"of each transaction, {CHANCE_DEFAULT:g} by default", _chance, drawn=(0.1, 1.0)),
         "committed": Option(
-            f"how many of those that lose their connection happen all the same, {COMMITTED_DEFAULT:g} by default; with chance 1 and"
+            f"how many of those that lose their connection happen all the same, {COMMITTED_DEFAULT:g} "
+            "by default; with chance 1 and"
             " committed 0 a broker is cut off",
             _share,
             drawn=(0.0, 1.0),

@@ -1,7 +1,9 @@
-"""Faults of disks: disk-slow, disk-stall, disk-full, disk-error as leases; disk-corrupt and power-loss, which end the broker.
+"""Faults of disks: disk-slow, disk-stall, disk-full, disk-error as leases.
 
-Why bits are flipped under a stopped broker: one that runs reads hardly anything back, so damage shows when it starts, and a fault that
-cannot show proves nothing.
+Disk-corrupt and power-loss, which end the broker.
+
+Why bits are flipped under a stopped broker: one that runs reads hardly anything back, so damage
+shows when it starts, and a fault that cannot show proves nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ ENDED_BY_ITSELF: Final = "a broker that ends itself leaves its pair to a restart
 
 
 class LeasedPart(NodeKind):
-    """A lease on a part of nodes: their disks, their clocks. Being probed, that part says a word of ``seen_as``."""
+    """A lease on a part of nodes: their disks, their clocks.
+
+    Being probed, that part says a word of ``seen_as``.
+    """
 
     part: ClassVar[str]
     seen_as: ClassVar[str | tuple[str, ...]]
@@ -101,7 +106,10 @@ class DiskFull(LeasedPart):
 
 
 class DiskError(LeasedPart):
-    """The kernel gives up on the device (EIO); what a failed sync held is not on the disk, whatever a later one says."""
+    """The kernel gives up on the device (EIO).
+
+    What a failed sync held is not on the disk, whatever a later one says.
+    """
 
     name = "disk-error"
     description = "writes or syncs fail"
@@ -117,10 +125,16 @@ class DiskError(LeasedPart):
 
 
 class DiskCorrupt(Kill):
-    """Data that rot under a stopped broker: it must notice them, and never serve what it cannot trust."""
+    """Data that rot under a stopped broker.
+
+    It must notice them, and never serve what it cannot trust.
+    """
 
     name = "disk-corrupt"
-    description = "broker processes die, and what each had on its disk is damaged: a bit flipped, a file cut; started again at the end"
+    description = (
+        "broker processes die, and what each had on its disk is damaged: a bit flipped, a "
+        "file cut; started again at the end"
+    )
     unpromised = "what rots on the only copy is gone"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
@@ -151,7 +165,10 @@ class DiskCorrupt(Kill):
         return bool(observed) and all(phrase.startswith("damaged") for phrase in observed.values())
 
     def healed(self, observed: Mapping[str, str]) -> bool:
-        """Nothing mends a disk; what was damaged may be replaced by the broker, and that is its affair."""
+        """Nothing mends a disk.
+
+        What was damaged may be replaced by the broker, and that is its affair.
+        """
         return bool(observed)
 
 

@@ -1,7 +1,8 @@
 """What a kind of fault is: data to list and validate it by, and the four steps of its life.
 
-Why one class for all: the conductor treats every fault alike (plan, begin, look, end, look again), so a new kind is one new class and one line
-in the registry. Planning is pure and draws all its chance from the fault's own generator; only ``begin`` and ``end`` touch anything.
+Why one class for all: the conductor treats every fault alike (plan, begin, look, end, look again),
+so a new kind is one new class and one line in the registry. Planning is pure and draws all its
+chance from the fault's own generator; only ``begin`` and ``end`` touch anything.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ from nemesis.near import near
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a fault: what it means, and which values it takes. ``check`` returns "" or what would be right.
+    """One option of a fault: what it means, and which values it takes.
 
-    ``default`` is what the environment is told where a fault does not say it; without one it is told nothing.
-    ``drawn`` is what a search draws from; without any it never gives the option.
+    ``check`` returns "" or what would be right.
+
+    ``default`` is what the environment is told where a fault does not say it; without one it is
+    told nothing. ``drawn`` is what a search draws from; without any it never gives the option.
     """
 
     meaning: str
@@ -90,7 +93,8 @@ class Situation:
 class Impact:
     """What a fault will touch, resolved to names. ``target`` says in words what it was resolved to.
 
-    ``part`` is what of the nodes is looked at: "" their processes, "disk", "clock". ``by`` is the broker that does it, where one does.
+    ``part`` is what of the nodes is looked at: "" their processes, "disk", "clock". ``by`` is the
+    broker that does it, where one does.
     """
 
     target: str | None
@@ -107,12 +111,18 @@ class Impact:
 
 
 class CannotBeginError(Exception):
-    """The fault makes no sense now: no broker is live, say. It is recorded as without effect, and the test goes on."""
+    """The fault makes no sense now: no broker is live, say.
+
+    It is recorded as without effect, and the test goes on.
+    """
 
 
 @dataclass(slots=True)
 class Site:
-    """The hands of the nemesis. ``down`` has, for every node that a fault keeps from running, the labels of those faults."""
+    """The hands of the nemesis.
+
+    ``down`` has, for every node that a fault keeps from running, the labels of those faults.
+    """
 
     environment: Environment
     stop_cleanly: Callable[[str, bool | None], Awaitable[None]]
@@ -148,17 +158,31 @@ class Kind(ABC):
     options: ClassVar[Mapping[str, Option]] = {}
 
     stops: ClassVar[bool] = False
-    """It takes a broker down, or keeps it from starting: who stops under another kind has ended itself."""
+    """It takes a broker down, or keeps it from starting.
+
+    Who stops under another kind has ended itself.
+    """
     ends: ClassVar[bool] = False
-    """A broker must start again after it, taken down or ended by itself; other kinds silence or disturb brokers."""
+    """A broker must start again after it, taken down or ended by itself.
+
+    Other kinds silence or disturb brokers.
+    """
     slows: ClassVar[bool] = False
-    """It makes what brokers do take longer, so that they need longer to recover from something else."""
+    """It makes what brokers do take longer, so that they need longer to recover from something
+    else.
+    """
     lasts: ClassVar[bool] = False
-    """Rather a condition than an event, as a slow disk or a fast clock: a search lets it last to the end now and then."""
+    """Rather a condition than an event, as a slow disk or a fast clock.
+
+    A search lets it last to the end now and then.
+    """
     mild: ClassVar[bool] = False
     """Every promise covers it beside any other kind."""
     unpromised: ClassVar[str] = ""
-    """Why nobody promises that brokers survive it: a bounded search takes it only if it is named."""
+    """Why nobody promises that brokers survive it.
+
+    A bounded search takes it only if it is named.
+    """
     wants_quorum: ClassVar[str] = ""
     """Why brokers with a backup survive it only where there are pairs enough for a vote."""
 
@@ -168,7 +192,9 @@ class Kind(ABC):
         return {name: option.drawn for name, option in self.options.items() if option.drawn}
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """Raises UsageError, saying what would be right, for a target, shape or option that this kind does not know."""
+        """Raises UsageError, saying what would be right, for a target, shape or option that this
+        kind does not know.
+        """
         if fault.shape is not None and fault.shape not in self.shapes:
             if not self.shapes:
                 raise UsageError(f'takes no shape, but has "{fault.shape}"')
@@ -190,13 +216,19 @@ class Kind(ABC):
             raise UsageError(f'unknown pair "{pair}": {near(pair, pairs)}')
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:
-        """What this kind would break and the cluster does not have, with what would be right; "" if it can break something."""
+        """What this kind would break and the cluster does not have, with what would be right.
+
+        "" if it can break something.
+        """
         del nodes
         return ""
 
     @abstractmethod
     def plan(self, fault: Fault, situation: Situation) -> Impact:
-        """Resolve the fault to links or nodes. Raises CannotBeginError if there is nothing that it could touch now."""
+        """Resolve the fault to links or nodes.
+
+        Raises CannotBeginError if there is nothing that it could touch now.
+        """
 
     @abstractmethod
     async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
@@ -207,7 +239,10 @@ class Kind(ABC):
         """Mend it. Must do no harm when it has healed by itself."""
 
     async def look(self, impact: Impact, site: Site) -> Mapping[str, str]:
-        """One probe of what was hit, for ``bit`` and ``healed``: what the environment sees, unless a kind looks elsewhere."""
+        """One probe of what was hit, for ``bit`` and ``healed``.
+
+        What the environment sees, unless a kind looks elsewhere.
+        """
         return (await site.environment.probe(impact.links, impact.probed)).observed
 
     @abstractmethod

@@ -18,7 +18,10 @@ TOO_FEW_TO_TELL: Final = "fewer than three pairs cannot tell a cut link from a d
 
 
 class LinkKind(Kind):
-    """A fault of the links that a partition's shape names. A lease: the environment heals it if nobody renews it."""
+    """A fault of the links that a partition's shape names.
+
+    A lease: the environment heals it if nobody renews it.
+    """
 
     primitive: ClassVar[str]
     seen_as: ClassVar[str]
@@ -68,7 +71,10 @@ class LinkKind(Kind):
             await site.environment.heal(lease)
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """At least one link shows it, and none is open. One to a broker that is gone may say something else."""
+        """At least one link shows it, and none is open.
+
+        One to a broker that is gone may say something else.
+        """
         del before
         phrases = list(observed.values())
         return any(phrase.startswith(self.seen_as) for phrase in phrases) and "open" not in phrases

@@ -1,7 +1,8 @@
 """Faults of shared directories: nfs-stall, nfs-disconnect, nfs-restart.
 
-What they have in common with a partition is silence; what they do not, that the file server decides meanwhile who holds a lock. A fault is seen
-where it matters: the store is asked from the machines it hits.
+What they have in common with a partition is silence; what they do not, that the file server decides
+meanwhile who holds a lock. A fault is seen where it matters: the store is asked from the machines
+it hits.
 """
 
 from __future__ import annotations
@@ -27,11 +28,17 @@ class StoreKind(LeasedPart):
         """A shared directory, where there is none."""
         if any(node.store is not None for node in nodes):
             return ""
-        return "no broker of this test has its data in a shared directory: use --policy shared-store or multi-instance"
+        return (
+            "no broker of this test has its data in a shared directory: use --policy shared-store or "
+            "multi-instance"
+        )
 
 
 class ServerKind(StoreKind):
-    """A fault of the server: it hits every node that shares the directory with one of the target's."""
+    """A fault of the server.
+
+    It hits every node that shares the directory with one of the target's.
+    """
 
     default_target = "one"
 
@@ -50,15 +57,24 @@ class ServerKind(StoreKind):
 
 
 class NfsStall(ServerKind):
-    """A server that stands still and goes on (SS7, SS9): its clients wait, or give up on a soft mount; leases may run out unseen."""
+    """A server that stands still and goes on (SS7, SS9).
+
+    Its clients wait, or give up on a soft mount; leases may run out unseen.
+    """
 
     name = "nfs-stall"
-    description = "the file server of a shared store stands still, and goes on at the end with what it was sent meanwhile"
+    description = (
+        "the file server of a shared store stands still, and goes on at the end with what it "
+        "was sent meanwhile"
+    )
     primitives = ("nfs-stall",)
 
 
 class NfsRestart(ServerKind):
-    """A server that is away and comes back: only what was held before can be had while its grace period lasts."""
+    """A server that is away and comes back.
+
+    Only what was held before can be had while its grace period lasts.
+    """
 
     name = "nfs-restart"
     description = (
@@ -68,7 +84,10 @@ class NfsRestart(ServerKind):
 
 
 class NfsDisconnect(StoreKind):
-    """One machine that loses its store and nothing else: its locks expire while its clients still reach it."""
+    """One machine that loses its store and nothing else.
+
+    Its locks expire while its clients still reach it.
+    """
 
     name = "nfs-disconnect"
     description = "nodes are cut off from their shared store, and only from it"

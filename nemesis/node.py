@@ -1,7 +1,7 @@
 """Faults of nodes: kill, pause, stop, destroy, late-start.
 
-Faults overlap: a node that two of them keep down starts when the last one ends, and a fault claims an effect only on nodes that
-were running before it.
+Faults overlap: a node that two of them keep down starts when the last one ends, and a fault claims
+an effect only on nodes that were running before it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ class Stop(NodeKind):
     }
 
     def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Nothing where brokers do not share a database: elsewhere none may be left to its restart."""
+        """Nothing where brokers do not share a database.
+
+        Elsewhere none may be left to its restart.
+        """
         return super().drawn(nodes) if any(node.database for node in nodes) else {}
 
     async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
@@ -138,7 +141,10 @@ class Stop(NodeKind):
 
 
 class LateStart(NodeKind):
-    """A broker that joins under load (RP2): the harness does not start it, the end of the fault does."""
+    """A broker that joins under load (RP2).
+
+    The harness does not start it, the end of the fault does.
+    """
 
     name = "late-start"
     description = "nodes are not started with the others but at the end of the fault"
@@ -176,7 +182,9 @@ class LateStart(NodeKind):
 
 
 class Reconfigure(NodeKind):
-    """What an administrator does to a pair that is down: the slave that was live last becomes the master, so that it can be started first (RP17).
+    """What an administrator does to a pair that is down.
+
+    The slave that was live last becomes the master, so that it can be started first (RP17).
 
     It is no fault that heals: what is configured stays so.
     """
@@ -222,7 +230,10 @@ class Reconfigure(NodeKind):
 
 
 class Pause(NodeKind):
-    """A process that stands still and does not know it: a garbage collection, a suspended machine (HA4)."""
+    """A process that stands still and does not know it.
+
+    A garbage collection, a suspended machine (HA4).
+    """
 
     name = "pause"
     description = "broker processes stand still (SIGSTOP), and go on at the end"

@@ -1,8 +1,9 @@
 """Shapes of partitions as sets of directed links: pure functions of the cluster and a generator.
 
-A shape is a graph of who still hears whom; what it lacks of the complete graph is cut. Ends are nodes and client zones; zones have
-no links between them. Shapes follow the field (Jepsen's halves, majorities-ring and bridge); isolate-live is
-the network isolation of AMQ 17.3.3, pair-link cuts nothing but replication.
+A shape is a graph of who still hears whom; what it lacks of the complete graph is cut. Ends are
+nodes and client zones; zones have no links between them. Shapes follow the field (Jepsen's halves,
+majorities-ring and bridge); isolate-live is the network isolation of AMQ 17.3.3, pair-link cuts
+nothing but replication.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A shape: ``lacks`` tells what a cluster has too little of for it ("" if nothing), ``cut`` computes it."""
+    """A shape: ``lacks`` tells what a cluster has too little of for it ("" if nothing), ``cut``
+    computes it.
+    """
 
     description: str
     lacks: Callable[[Sequence[NodePlan]], str]
@@ -49,7 +52,10 @@ def between(side: Iterable[str], other: Iterable[str]) -> frozenset[Link]:
 
 
 def _isolate(role: str) -> Callable[[Situation, dict[str, Any]], Cut]:
-    """Cut one node off from every broker and from the first half of the client zones; the other half still reaches it."""
+    """Cut one node off from every broker and from the first half of the client zones.
+
+    The other half still reaches it.
+    """
 
     def cut(situation: Situation, options: dict[str, Any]) -> Cut:
         node = _with_role(situation, role, options.get("pair"))
@@ -83,7 +89,9 @@ def _bridge(situation: Situation, _: dict[str, Any]) -> Cut:
 
 
 def _majorities_ring(situation: Situation, _: dict[str, Any]) -> Cut:
-    """Each node hears its neighbours on a shuffled ring, just so many that with itself they are a majority; clients hear everybody."""
+    """Each node hears its neighbours on a shuffled ring, just so many that with itself they are
+    a majority; clients hear everybody.
+    """
     ring = situation.random.sample(situation.names, len(situation.names))
     count = len(ring)
     neighbours = count // 2
@@ -105,7 +113,9 @@ def _one_way(situation: Situation, options: dict[str, Any]) -> Cut:
 
 
 def _random(situation: Situation, _: dict[str, Any]) -> Cut:
-    """Any links between brokers, most of them both ways, and now and then a client zone from a broker; at least one link."""
+    """Any links between brokers, most of them both ways, and now and then a client zone from a
+    broker; at least one link.
+    """
     chance = situation.random
     every = list(combinations(situation.names, 2))
     links = set(both_ways([chance.choice(every)]))

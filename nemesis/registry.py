@@ -69,7 +69,10 @@ def get(name: str) -> Kind:
 
 
 def unsupported(name: str, supports: Mapping[str, str]) -> str:
-    """Why an environment cannot do this kind: the primitive it lacks, where that has another name, and its reason; "" if it can."""
+    """Why an environment cannot do this kind.
+
+    The primitive it lacks, where that has another name, and its reason; "" if it can.
+    """
     for primitive in get(name).primitives:
         reason = supports.get(primitive, "this environment has no such fault")
         if reason:

@@ -1,7 +1,8 @@
 """Plans of faults: made from a seed, kept as JSON, checked before anything starts.
 
-A schedule is a list of intervals (start, duration, kind, target): each fault stands for itself, so that deleting any of them leaves a valid
-schedule, which is what shrinking needs. The same seed gives the same schedule, byte for byte.
+A schedule is a list of intervals (start, duration, kind, target): each fault stands for itself, so
+that deleting any of them leaves a valid schedule, which is what shrinking needs. The same seed
+gives the same schedule, byte for byte.
 """
 
 from __future__ import annotations
@@ -23,19 +24,26 @@ from nemesis.node import LateStart
 from nemesis.partition import SHAPES
 
 JITTER: Final = 0.25
-"""Starts vary by so much of the interval: two nemeses drift over each other instead of meeting always in one phase."""
+"""Starts vary by so much of the interval.
+
+Two nemeses drift over each other instead of meeting always in one phase.
+"""
 
 SHORTEST_S: Final = 0.1
 
 
 def generate(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random) -> Schedule:
-    """The schedule of ``spec.nemeses``: each has ``duration_s``, then ``interval_s`` of peace, and so on.
+    """The schedule of ``spec.nemeses``.
 
-    The first fault begins at about half the interval. With several nemeses each keeps its own rhythm, evenly
-    displaced. All end half an interval before the time limit, so that the recovery can be seen; a time limit too short for one fault gives one
-    shorter fault in its middle. Shapes and targets come in turns, shuffled, so that each is used before any comes twice.
+    Each has ``duration_s``, then ``interval_s`` of peace, and so on.
 
-    Raises UsageError for an unknown nemesis, shape or target, or one that the cluster is too small for.
+    The first fault begins at about half the interval. With several nemeses each keeps its own
+    rhythm, evenly displaced. All end half an interval before the time limit, so that the recovery
+    can be seen; a time limit too short for one fault gives one shorter fault in its middle. Shapes
+    and targets come in turns, shuffled, so that each is used before any comes twice.
+
+    Raises UsageError for an unknown nemesis, shape or target, or one that the cluster is too small
+    for.
     """
     faults: list[Fault] = []
     for place, name in enumerate(spec.nemeses):
@@ -77,7 +85,8 @@ def save(schedule: Schedule, path: Path) -> None:
 def validate(
     schedule: Schedule, supports: Mapping[str, str], nodes: Sequence[NodePlan], events: Collection[str] = ()
 ) -> None:
-    """Raises UsageError naming the first fault that is wrong, that the cluster is too small for, or that the environment cannot do.
+    """Raises UsageError naming the first fault that is wrong, that the cluster is too small for, or
+    that the environment cannot do.
 
     ``events`` are those that a fault can wait for.
     """
@@ -124,7 +133,8 @@ def _intervals(spec: TestSpec, place: int, chance: random.Random) -> Iterator[tu
     end = spec.time_limit_s - margin
     start = spec.interval_s / 2 + place * period / len(spec.nemeses)
     if start + spec.duration_s > end:
-        # As late as it fits; if not even one of the asked length does, a shorter one, in the middle of what there is.
+        # As late as it fits; if not even one of the asked length does, a shorter one, in the middle
+        # of what there is.
         start = min(start, max(end - spec.duration_s, spec.time_limit_s / 4))
         yield start, max(SHORTEST_S, min(spec.duration_s, end - start))
         return
@@ -162,7 +172,10 @@ def _turns(choices: Sequence[str], chance: random.Random) -> Iterator[str | None
 
 
 def _late_start(spec: TestSpec, nodes: Sequence[NodePlan], chance: random.Random) -> Fault:
-    """One node that joins under load: a named one, else any backup-to-be, else any but the first."""
+    """One node that joins under load.
+
+    A named one, else any backup-to-be, else any but the first.
+    """
     named = [target for target in spec.targets if target in {node.name for node in nodes}]
     backups = [node.name for node in nodes if node.configured == "slave"]
     candidates = named or backups or [node.name for node in nodes[1:]]

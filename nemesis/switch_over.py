@@ -1,6 +1,9 @@
-"""The controlled switch-over of a multi-instance queue manager (MI5): its active instance is ended so that the standby instance becomes active.
+"""The controlled switch-over of a multi-instance queue manager (MI5).
 
-Why beside ``stop``: a switch-over is refused where nobody stands by, so it never ends a service; a stop ends both instances.
+Its active instance is ended so that the standby instance becomes active.
+
+Why beside ``stop``: a switch-over is refused where nobody stands by, so it never ends a service; a
+stop ends both instances.
 """
 
 from __future__ import annotations
@@ -20,7 +23,10 @@ class SwitchOver(Stop):
     """Without a standby instance nothing happens, and the fault says why it had no effect."""
 
     name = "switch-over"
-    description = "the active instance of a queue manager ends and lets the standby instance take over; it is started again at the end"
+    description = (
+        "the active instance of a queue manager ends and lets the standby instance take over; "
+        "it is started again at the end"
+    )
     stops = ends = False
     mild = True
     options: ClassVar[Mapping[str, Option]] = {"pair": PAIR}

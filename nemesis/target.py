@@ -1,6 +1,7 @@
 """Which nodes a fault hits: by role, by count, or by name.
 
-Roles are looked up when the fault begins, because that is what a person means by "kill the live": the one that is live then.
+Roles are looked up when the fault begins, because that is what a person means by "kill the live":
+the one that is live then.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ PARTS: Final = {
     "claimant": ("the broker that is about to ask whether it may take over another", ("member/suspected",)),
     "source": ("the live that a backup copies its data from", ("sync/snapshot-sent",)),
 }
-"""Part that a broker plays -> one line about it, and the events by which one is known to play it: the last that said any of them. TARGETS has them too."""
+"""Part that a broker plays -> one line about it, and the events by which one is known to play it.
+
+The last that said any of them. TARGETS has them too.
+"""
 
 RIVALS: Final = "rivals"
 
@@ -56,7 +60,9 @@ def names_in(target: str) -> list[str]:
 
 
 def validate_target(target: str, nodes: Sequence[NodePlan], pair: str | None = None) -> None:
-    """Raises UsageError for a target that is no word of TARGETS and no list of nodes, or that never hits anything."""
+    """Raises UsageError for a target that is no word of TARGETS and no list of nodes, or that
+    never hits anything.
+    """
     here = [node for node in nodes if pair in (None, node.pair)]
     if target in TARGETS:
         if target not in (*_ROLES, *PARTS, RIVALS) and count_of(target, len(here)) < 1:

@@ -1,15 +1,20 @@
-"""One client connection to a broker: frames out, receipts back, and the exact knowledge of what happened to each.
+"""One client connection to a broker.
 
-Why our own client: a history is worth what its outcomes are worth. ``ok`` is a RECEIPT. ``fail`` is said only of what
-certainly did not happen: no byte of its frame was handed to the network, or the broker said that it had refused it before processing
-(as far as the dialect can tell). Everything else is ``info``: a time-out, a connection lost after the first byte, an ERROR of unknown kind, any exception.
+Frames out, receipts back, and the exact knowledge of what happened to each.
 
-Why it lets go early: when a broker hears nothing from a client it gives the client's messages to others. The client must have
-closed by then, or two would believe to hold one message. So a connection on which the broker has been silent for 2.5 heart-beats closes itself, and
-what arrives later is not read: not even bytes that waited in the socket while this process was stopped.
+Why our own client: a history is worth what its outcomes are worth. ``ok`` is a RECEIPT. ``fail`` is
+said only of what certainly did not happen: no byte of its frame was handed to the network, or the
+broker said that it had refused it before processing (as far as the dialect can tell). Everything
+else is ``info``: a time-out, a connection lost after the first byte, an ERROR of unknown kind, any
+exception.
 
-Why operations are objects with ``complete``: tens of thousands a second; a future and a task for each would cost more than the work.
-All frames of one turn of the loop leave in one write.
+Why it lets go early: when a broker hears nothing from a client it gives the client's messages to
+others. The client must have closed by then, or two would believe to hold one message. So a
+connection on which the broker has been silent for 2.5 heart-beats closes itself, and what arrives
+later is not read: not even bytes that waited in the socket while this process was stopped.
+
+Why operations are objects with ``complete``: tens of thousands a second; a future and a task for
+each would cost more than the work. All frames of one turn of the loop leave in one write.
 """
 
 # ruff: noqa: D102 - asyncio.Protocol says what its methods mean
@@ -31,7 +36,10 @@ from harness.interface import Address, Dialect
 
 HEART_BEAT_S: Final = 0.5
 SILENT_BEATS: Final = 2.5
-"""Heart-beats without a byte after which the broker is given up: 1.25 s, where brokers wait at least 2 s for their clients."""
+"""Heart-beats without a byte after which the broker is given up.
+
+1.25 s, where brokers wait at least 2 s for their clients.
+"""
 CONNECT_S: Final = 1.0
 FAREWELL_S: Final = 1.0
 _TICK_S: Final = 0.1
@@ -48,7 +56,9 @@ class Operation(Protocol):
 
 
 class ConnectError(Exception):
-    """No connection came about, and nothing was asked of the broker but to log in; says why in a few words.
+    """No connection came about, and nothing was asked of the broker but to log in.
+
+    Says why in a few words.
 
     ``redirect`` is the address that the broker named instead, "" where it named none.
     """
@@ -59,10 +69,13 @@ class ConnectError(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """From ``connect`` to its end, which comes once: ``ended`` then has the reason, or the exception of a bug in who uses it.
+    """From ``connect`` to its end, which comes once.
 
-    ``broker`` is what the broker calls itself in CONNECTED, else the node's name. ``clean`` tells whether the broker has
-    confirmed the end. ``on_message`` gets MESSAGE frames; ``on_end`` is called after every open operation is completed.
+    ``ended`` then has the reason, or the exception of a bug in who uses it.
+
+    ``broker`` is what the broker calls itself in CONNECTED, else the node's name. ``clean`` tells
+    whether the broker has confirmed the end. ``on_message`` gets MESSAGE frames; ``on_end`` is
+    called after every open operation is completed.
     """
 
     __slots__ = (
@@ -101,7 +114,8 @@ class Connection(asyncio.Protocol):
         self._silence_s = 0.0
         self._tick: asyncio.TimerHandle | None = None
 
-    # ---------------------------------------------------------------------------------------------- for its user
+    # ----------------------------------------------------------------------------------------------
+    # for its user
 
     @property
     def open_operations(self) -> int:
@@ -109,9 +123,12 @@ class Connection(asyncio.Protocol):
         return len(self._pending)
 
     def request(self, head: bytes, operation: Operation, body: bytes = b"") -> None:
-        """Send a frame with a receipt: ``head`` is the command and header lines, each with its line end.
+        """Send a frame with a receipt.
 
-        The operation is completed later, never before this returns; the connection must not be closed.
+        ``head`` is the command and header lines, each with its line end.
+
+        The operation is completed later, never before this returns; the connection must not be
+        closed.
         """
         assert not self.closed, "a request on a closed connection"
         self._receipt += 1
@@ -124,7 +141,10 @@ class Connection(asyncio.Protocol):
             self._write(b"%breceipt:%d\n\n\0" % (head, self._receipt))
 
     async def finish(self) -> None:
-        """Say DISCONNECT, wait a moment for the answer, close. Operations still open then end as ``info``."""
+        """Say DISCONNECT, wait a moment for the answer, close.
+
+        Operations still open then end as ``info``.
+        """
         if not self.closed:
             farewell = _Farewell(self._loop.create_future())
             self.request(b"DISCONNECT\n", farewell)
@@ -134,10 +154,14 @@ class Connection(asyncio.Protocol):
             self.close("disconnected")
 
     def close(self, reason: str) -> None:
-        """End the connection now; nothing that was not yet sent will be, nothing that arrives later is read."""
+        """End the connection now.
+
+        Nothing that was not yet sent will be, nothing that arrives later is read.
+        """
         self._end(reason, None)
 
-    # ---------------------------------------------------------------------------------------------- from the loop
+    # ----------------------------------------------------------------------------------------------
+    # from the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -146,7 +170,8 @@ class Connection(asyncio.Protocol):
             return
         raw = transport.get_extra_info("socket")
         if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
-            # What the kernel has not yet delivered when we let go must not arrive later, behind newer connections' frames.
+            # What the kernel has not yet delivered when we let go must not arrive later, behind
+            # newer connections' frames.
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
     def data_received(self, data: bytes) -> None:
@@ -175,7 +200,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(_words(exc) if exc is not None else "connection closed by the broker")
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
+    # inside
 
     def _take(self, frames: list[Frame]) -> None:
         pending = self._pending
@@ -208,7 +234,9 @@ class Connection(asyncio.Protocol):
         self._tick = self._loop.call_later(_TICK_S, self._look)
 
     def _refused(self, frame: Frame) -> None:
-        """An ERROR, after which a broker closes (STOMP 1.2, "ERROR"), or a frame that makes no sense here."""
+        """An ERROR, after which a broker closes (STOMP 1.2, "ERROR"), or a frame that makes no
+        sense here.
+        """
         if frame.command != "ERROR":
             self.close(f"unexpected {frame.command}")
             return
@@ -238,12 +266,16 @@ class Connection(asyncio.Protocol):
         transport.write(b"".join(out))
 
     def _look(self) -> None:
-        """Has the broker fallen silent, is an operation overdue, is a heart-beat due? Asked again when the first of these can be."""
+        """Has the broker fallen silent, is an operation overdue, is a heart-beat due?
+
+        Asked again when the first of these can be.
+        """
         if self.closed:
             return
         now = self._loop.time()
         if self._silence_s and now - self._heard > self._silence_s:
-            # After a pause of this process bytes may wait that were in time; data_received refuses them all the same.
+            # After a pause of this process bytes may wait that were in time; data_received refuses
+            # them all the same.
             self.close("broker silent")
             return
         try:
@@ -257,7 +289,10 @@ class Connection(asyncio.Protocol):
         self._tick = self._loop.call_later(max(_TICK_S, self._next_look() - now), self._look)
 
     def _next_look(self) -> float:
-        """When something may have to be done; no operation that begins later can be overdue sooner than the last of these."""
+        """When something may have to be done.
+
+        No operation that begins later can be overdue sooner than the last of these.
+        """
         moments = [self._loop.time() + self._timeout_s]
         if self._silence_s:
             moments.append(self._heard + self._silence_s)
@@ -344,7 +379,9 @@ async def connect(
     connect_timeout_s: float = CONNECT_S,
     store_session: str | None = None,
 ) -> Connection:
-    """A logged-in connection. Raises ConnectError within ``connect_timeout_s``, saying why; nothing stays open then.
+    """A logged-in connection.
+
+    Raises ConnectError within ``connect_timeout_s``, saying why; nothing stays open then.
 
     ``store_session`` is that of the connection before, if the broker gave it one.
     """

@@ -1,10 +1,12 @@
 """Consumers: sessions, deliveries, acknowledgements, and the ways to leave.
 
-A *session* is one subscription from its SUBSCRIBE to its end; a consumer that reconnects or comes back has new ones. Deliveries are
-rows of a process that never invokes anything (``Consumer.observer``), so that they cannot be mistaken for completions.
+A *session* is one subscription from its SUBSCRIBE to its end; a consumer that reconnects or comes
+back has new ones. Deliveries are rows of a process that never invokes anything
+(``Consumer.observer``), so that they cannot be mistaken for completions.
 
-Why messages are held for a moment before they are acknowledged: two sessions that hold one message, or one group, at the
-same time are only seen if holding takes time. A consumer that acknowledges within the same turn of the loop would never see a group split.
+Why messages are held for a moment before they are acknowledged: two sessions that hold one message,
+or one group, at the same time are only seen if holding takes time. A consumer that acknowledges
+within the same turn of the loop would never see a group split.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ Style = Literal["unsubscribe", "disconnect"]
 
 
 class Consumer:
-    """Consumes ``queues`` of one pair, acknowledging each message after ``hold_s`` (ack mode client-individual, with receipts).
+    """Consumes ``queues`` of one pair, acknowledging each message after ``hold_s`` (ack mode
+    client-individual, with receipts).
 
-    ``run`` for as long as it is there; ``leave`` ends that; then it may ``run`` again, with new sessions.
+    ``run`` for as long as it is there; ``leave`` ends that; then it may ``run`` again, with new
+    sessions.
 
     Args:
         context: the workload's.
@@ -95,10 +99,14 @@ class Consumer:
         client = self._client
         return self._unclean_at if client is None or client.unclean_at is None else client.unclean_at
 
-    # -------------------------------------------------------------------------------------------------- coming and going
+    # --------------------------------------------------------------------------------------------------
+    # coming and going
 
     async def run(self) -> None:
-        """Be there: connect, subscribe, consume, and again after every loss; returns when ``leave`` is done."""
+        """Be there: connect, subscribe, consume, and again after every loss.
+
+        Returns when ``leave`` is done.
+        """
         self._leaving = False
         client = FailoverClient(
             self._context,
@@ -119,7 +127,10 @@ class Consumer:
                 self._unclean_at = client.unclean_at
 
     async def leave(self, style: Style) -> None:
-        """Go away in order: end the subscriptions and then the connection, or the connection alone. ``run`` returns or must be cancelled."""
+        """Go away in order: end the subscriptions and then the connection, or the connection alone.
+
+        ``run`` returns or must be cancelled.
+        """
         client, connection = self._client, self._connection
         if client is None:
             return
@@ -130,7 +141,8 @@ class Consumer:
             await self._unsubscribe(connection)
         elif connection is not None:
             await self._settle(connection)
-        # The sessions that are still open end with the answer to DISCONNECT: what comes before it was sent to them.
+        # The sessions that are still open end with the answer to DISCONNECT: what comes before it
+        # was sent to them.
         await client.finish()
 
     async def _unsubscribe(self, connection: Connection) -> None:
@@ -141,7 +153,9 @@ class Consumer:
         await self._until(lambda: connection.closed or not self._open)
 
     async def _settle(self, connection: Connection) -> None:
-        """A moment for the acknowledgements under way, so that leaving does not make their outcome unknown."""
+        """A moment for the acknowledgements under way, so that leaving does not make their
+        outcome unknown.
+        """
         await self._until(lambda: connection.closed or not self.acks_open)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
@@ -184,11 +198,15 @@ class Consumer:
             self.attached.set()
 
     def ended(self, session: Session) -> None:
-        """A session never began, or its end is confirmed: no disconnect row will follow. What comes for it now comes too late."""
+        """A session never began, or its end is confirmed: no disconnect row will follow.
+
+        What comes for it now comes too late.
+        """
         self._open.pop(session.subscription, None)
         self._left[session.subscription] = session
 
-    # -------------------------------------------------------------------------------------------------- consuming
+    # --------------------------------------------------------------------------------------------------
+    # consuming
 
     def _message(self, frame: Frame) -> None:
         headers = frame.headers

@@ -1,9 +1,13 @@
-"""The drain: consume what is left, so that what was never delivered can be told from what was not delivered yet.
+"""The drain: consume what is left, so that what was never delivered can be told from what was not
+delivered yet.
 
-Every broker that serves is drained, for after a split brain a pair has two lives with a journal each. It ends when, with a consumer attached on every pair,
-nothing has arrived for the quiet period and no acknowledgement is under way. Two things prolong it. A pair on which nobody can be attached is tried for as long as the recovery bound; then the drain ends
-without it (its failed ``connect`` rows tell). A broker that still believes in a dead connection of ours keeps that connection's messages until
-its own time-out: so the quiet period counts at the earliest from ``UNNOTICED_S`` after the latest such loss.
+Every broker that serves is drained, for after a split brain a pair has two lives with a journal
+each. It ends when, with a consumer attached on every pair, nothing has arrived for the quiet period
+and no acknowledgement is under way. Two things prolong it. A pair on which nobody can be attached
+is tried for as long as the recovery bound; then the drain ends without it (its failed ``connect``
+rows tell). A broker that still believes in a dead connection of ours keeps that connection's
+messages until its own time-out: so the quiet period counts at the earliest from ``UNNOTICED_S``
+after the latest such loss.
 """
 
 from __future__ import annotations
@@ -29,7 +33,10 @@ async def drain(
     sessions: Sessions,
     unclean_at: float | None,
 ) -> None:
-    """Consume on every live broker until it is quiet; ``unclean_at`` is the loop time of the latest loss a broker may not have noticed."""
+    """Consume on every live broker until it is quiet.
+
+    ``unclean_at`` is the loop time of the latest loss a broker may not have noticed.
+    """
     loop = asyncio.get_running_loop()
     nodes = [(pair, node) for pair, members in pairs.items() for node in members]
     consumers = [

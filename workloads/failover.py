@@ -1,10 +1,13 @@
 """A client that knows where its brokers are and finds the one that is live.
 
-Why sequential attempts: only a live broker accepts clients, its backup refuses at once, so one attempt after the other finds it in a
-round trip, and a client stays with the broker it had as long as that one answers. That matters behind a partition: clients of either side
-stay where they are, as real ones would. When nobody answers, a short pause with jitter keeps clients from returning as one crowd.
+Why sequential attempts: only a live broker accepts clients, its backup refuses at once, so one
+attempt after the other finds it in a round trip, and a client stays with the broker it had as long
+as that one answers. That matters behind a partition: clients of either side stay where they are, as
+real ones would. When nobody answers, a short pause with jitter keeps clients from returning as one
+crowd.
 
-Where a dialect has ``topology_destination`` (a feed of JSON, see ``live_first``) the broker's own word on who is live decides the order of attempts.
+Where a dialect has ``topology_destination`` (a feed of JSON, see ``live_first``) the broker's own
+word on who is live decides the order of attempts.
 """
 
 from __future__ import annotations
@@ -29,8 +32,8 @@ TOPOLOGY_SUBSCRIPTION: Final = "topology"
 class FailoverClient:
     """Keeps one connection to whichever of ``nodes`` is live, until ``finish``.
 
-    Each attempt is a ``connect`` operation in the history. ``on_up`` gets every new connection before anything was asked on it;
-    what was on the old one is the user's to ask again.
+    Each attempt is a ``connect`` operation in the history. ``on_up`` gets every new connection
+    before anything was asked on it; what was on the old one is the user's to ask again.
 
     Args:
         context: the workload's.
@@ -75,7 +78,10 @@ class FailoverClient:
         self._finishing = False
 
     async def run(self) -> None:
-        """Connect, and again whenever the connection ends; returns after ``finish``. A bug in a callback is raised here."""
+        """Connect, and again whenever the connection ends; returns after ``finish``.
+
+        A bug in a callback is raised here.
+        """
         while not self._is_finishing():
             for node in tuple(self._candidates):
                 connection = await self._attempt(node)
@@ -89,7 +95,10 @@ class FailoverClient:
                 await asyncio.sleep(self._random.uniform(*BACKOFF_S))
 
     async def finish(self) -> None:
-        """Leave: say DISCONNECT if there is a connection, and never connect again. ``run`` must be cancelled if it has none."""
+        """Leave: say DISCONNECT if there is a connection, and never connect again.
+
+        ``run`` must be cancelled if it has none.
+        """
         self._finishing = True
         if self.connection is not None:
             await self.connection.finish()
@@ -146,7 +155,8 @@ class FailoverClient:
         if self._on_down is not None:
             self._on_down(reason)
 
-    # -------------------------------------------------------------------------------------------------------- topology
+    # --------------------------------------------------------------------------------------------------------
+    # topology
 
     def _prefer(self, nodes: Sequence[str]) -> None:
         known = [node for node in nodes if node in self._known]
@@ -172,7 +182,10 @@ class FailoverClient:
 
 
 class _Asked:
-    """Waits for the receipt of the subscription to the topology; a broker that has none is not asked twice."""
+    """Waits for the receipt of the subscription to the topology.
+
+    A broker that has none is not asked twice.
+    """
 
     __slots__ = ("_client",)
 
@@ -185,9 +198,12 @@ class _Asked:
 
 
 def live_first(body: bytes) -> list[str]:
-    """Names of the nodes that a topology announces, lives before backups; nothing for a body that says nothing of the kind.
+    """Names of the nodes that a topology announces, lives before backups.
 
-    Expected: ``{"nodes": [{"live": {"name": "a1"}, "backup": {"name": "a2"}}, ...]}``, null where there is none.
+    Nothing for a body that says nothing of the kind.
+
+    Expected: ``{"nodes": [{"live": {"name": "a1"}, "backup": {"name": "a2"}}, ...]}``, null where
+    there is none.
     """
     try:
         nodes = msgspec.json.decode(body, type=_Topology).nodes

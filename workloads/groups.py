@@ -1,8 +1,9 @@
 """Workload ``groups``: several producers per message group, consumers that come and go.
 
-Each group has a home pair, and its producers connect there only: without a grouping handler a message with a group is
-never forwarded to another broker, because two brokers could choose two owners for one group. Groups are dealt to pairs in turn (more
-even than a hash where there are few), and to queues so that a pair serves all of them.
+Each group has a home pair, and its producers connect there only: without a grouping handler a
+message with a group is never forwarded to another broker, because two brokers could choose two
+owners for one group. Groups are dealt to pairs in turn (more even than a hash where there are few),
+and to queues so that a pair serves all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from workloads.producer import Lane
 
 
 class Groups(Load):
-    """Every producer of a pair sends to every group at home there: a group has as many producers as its pair."""
+    """Every producer of a pair sends to every group at home there.
+
+    A group has as many producers as its pair.
+    """
 
     name = "groups"
     description = "several producers per message group, consumers that come and go"

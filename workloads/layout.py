@@ -1,4 +1,7 @@
-"""Who works where: pairs, zones, queues, and which clients serve which pair. Pure functions of the spec, so that a seed gives the same test again."""
+"""Who works where: pairs, zones, queues, and which clients serve which pair.
+
+Pure functions of the spec, so that a seed gives the same test again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from harness.interface import NodePlan, TestSpec
 def pairs_of(nodes: Sequence[NodePlan]) -> dict[str, tuple[str, ...]]:
     """Pair -> names of the nodes where its clients may be served, the likeliest first.
 
-    Backups come last; behind a pair's own, all other members of a cluster in which every broker takes over from any other.
+    Backups come last; behind a pair's own, all other members of a cluster in which every broker
+    takes over from any other.
     """
     pairs: dict[str, list[NodePlan]] = {}
     for node in nodes:
@@ -34,7 +38,9 @@ def queues_of(spec: TestSpec) -> tuple[str, ...]:
 
 
 def staffed(wanted: int, pairs: int, least: int) -> Iterator[tuple[int, int]]:
-    """(client, pair) for ``wanted`` clients in turn, then more until each pair has ``least``: no pair is without.
+    """(client, pair) for ``wanted`` clients in turn, then more until each pair has ``least``.
+
+    No pair is without.
 
     Clients are numbered from 0; one client serves one pair.
     """

@@ -1,6 +1,9 @@
-"""What the workloads have in common: clients that come up, work until told to stop, complete what they began, and a drain.
+"""What the workloads have in common.
 
-A workload differs only in its *lanes*: which producer sends to which queue and group, through which pair.
+Clients that come up, work until told to stop, complete what they began, and a drain.
+
+A workload differs only in its *lanes*: which producer sends to which queue and group, through which
+pair.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ class Load(abc.ABC):
     """A workload without lanes; see ``harness.interface.Workload``.
 
     Args:
-        pipeline: sends under way per producer and group (or queue); None: 1, or 8 where the rate is "as fast as possible".
+        pipeline: sends under way per producer and group (or queue); None: 1, or 8 where the rate is
+            "as fast as possible".
         hold_s: how long consumers hold a message; None: 20 ms, or not at all at full speed.
         prefetch: messages that a consumer may hold unacknowledged.
     """
@@ -67,7 +71,9 @@ class Load(abc.ABC):
         """Which producer sends where; each workload's own."""
 
     async def run(self, context: WorkloadContext) -> None:
-        """Load the cluster until ``context.stopping`` is set; returns when every operation is completed.
+        """Load the cluster until ``context.stopping`` is set.
+
+        Returns when every operation is completed.
 
         Raises InfrastructureError when no producer could connect at all before the load began.
         """
@@ -137,13 +143,18 @@ class Load(abc.ABC):
         return pairs
 
     def _remember(self, clients: Sequence[FailoverClient | Consumer]) -> None:
-        """When a broker may last have been left with a connection that it does not know to be dead."""
+        """When a broker may last have been left with a connection that it does not know to be
+        dead.
+        """
         times = [client.unclean_at for client in clients if client.unclean_at is not None]
         self._unclean_at = max(times, default=None)
 
 
 class Churn:
-    """Consumers of one pair that leave and return at seeded times; the last one that is attached never leaves."""
+    """Consumers of one pair that leave and return at seeded times.
+
+    The last one that is attached never leaves.
+    """
 
     def __init__(self, consumers: Sequence[Consumer], seed: int) -> None:
         self._consumers = list(consumers)
@@ -184,7 +195,10 @@ class Churn:
 async def _come_up(
     context: WorkloadContext, clients: Sequence[FailoverClient], consumers: Sequence[Consumer]
 ) -> bool:
-    """Wait until all clients are up, the bound has passed, or the end has come; whether a producer is."""
+    """Wait until all clients are up, the bound has passed, or the end has come.
+
+    Whether a producer is.
+    """
     loop = asyncio.get_running_loop()
     end = loop.time() + UP_S
     while loop.time() < end and not context.stopping.is_set():

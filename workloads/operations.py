@@ -1,4 +1,6 @@
-"""A consumer's operations: what waits for a receipt, and what it means to the consumer when it comes.
+"""A consumer's operations.
+
+What waits for a receipt, and what it means to the consumer when it comes.
 
 Each takes a process from its consumer when it is made, and is recorded through it.
 """
@@ -64,7 +66,10 @@ class SessionOperation(abc.ABC):
 
 
 class Subscribe(SessionOperation):
-    """A session begins. Without a receipt the connection is of no use: it is closed, and the next one tries again."""
+    """A session begins.
+
+    Without a receipt the connection is of no use: it is closed, and the next one tries again.
+    """
 
     __slots__ = ()
     f = "subscribe"

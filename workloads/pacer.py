@@ -1,8 +1,9 @@
 """When the next message is sent: an open loop, so that a slow broker is not spared.
 
-Why open: clients that wait for a slow broker before they send again hide its slowness, and leave the moments that matter
-unobserved. So the rate is kept over all producers as long as any of them has a free process; what could not be sent when due is dropped, not caught
-up with in a burst that no schedule asked for.
+Why open: clients that wait for a slow broker before they send again hide its slowness, and leave
+the moments that matter unobserved. So the rate is kept over all producers as long as any of them
+has a free process; what could not be sent when due is dropped, not caught up with in a burst that
+no schedule asked for.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ RETRY_S: Final = 0.1
 class Pacer:
     """Lets free slots send at ``rate`` a second, all together; 0: each as soon as it is free.
 
-    ``drive`` makes the slots; ``run`` lets them send until cancelled. Turns go around, from a seeded order.
+    ``drive`` makes the slots; ``run`` lets them send until cancelled. Turns go around, from a
+    seeded order.
     """
 
     __slots__ = ("_idle", "_rate", "_running", "_slots", "_without")
@@ -78,7 +80,8 @@ class Pacer:
         issued = 0
         burst = int(self._rate * BURST_S) + 1
         while True:
-            # No sooner than the next one is due: a slow rate must not cost two hundred turns a second.
+            # No sooner than the next one is due: a slow rate must not cost two hundred turns a
+            # second.
             await asyncio.sleep(max(TICK_S, start + (issued + 1) / self._rate - loop.time()))
             due = int((loop.time() - start) * self._rate)
             for _ in range(min(due - issued, burst)):

@@ -1,7 +1,10 @@
-"""What a message's body says: who it is, so that a delivery is judged by what arrived and not by its headers.
+"""What a message's body says.
 
-Layout: ``jr1 <message> <producer> <sequence> <queue> <group> `` in ASCII, then padding of dots. A message without a group has ``-``
-there. The digest is the CRC-32C of the whole body, padding included, so that damage anywhere shows (``corrupted``).
+Who it is, so that a delivery is judged by what arrived and not by its headers.
+
+Layout: ``jr1 <message> <producer> <sequence> <queue> <group> `` in ASCII, then padding of dots. A
+message without a group has ``-`` there. The digest is the CRC-32C of the whole body, padding
+included, so that damage anywhere shows (``corrupted``).
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from google_crc32c import value as _crc32c
 MAGIC: Final = b"jr1"
 NO_GROUP: Final = b"-"
 PRODUCER_SHIFT: Final = 40
-"""A message id is ``producer << 40 | counter``: unique without asking anybody, 63 bits, and its producer can be read off it."""
+"""A message id is ``producer << 40 | counter``.
+
+Unique without asking anybody, 63 bits, and its producer can be read off it.
+"""
 PRODUCER_MAX: Final = (1 << 63 - PRODUCER_SHIFT) - 1
 _MESSAGE_MAX: Final = (1 << 63) - 1
 
@@ -31,8 +37,9 @@ class Payload(NamedTuple):
 class Writer:
     """Bodies of one producer for one queue and group; what they have in common is made once.
 
-    ``large_share`` of them, evenly spread over the sequence, are ``large_bytes`` long instead of ``payload_bytes``.
-    Raises ValueError for a name with a space or beyond ASCII, or a group that is called "-".
+    ``large_share`` of them, evenly spread over the sequence, are ``large_bytes`` long instead of
+    ``payload_bytes``. Raises ValueError for a name with a space or beyond ASCII, or a group that is
+    called "-".
     """
 
     __slots__ = ("_bytes", "_large_bytes", "_large_share", "_producer", "_tail")
@@ -74,7 +81,9 @@ def encode(payload: Payload, payload_bytes: int = 0) -> bytes:
 
 
 def decode(body: bytes) -> Payload | None:
-    """What a body says; None for one that is not ours or damaged beyond reading (``unreadable`` has words for it)."""
+    """What a body says; None for one that is not ours or damaged beyond reading (``unreadable``
+    has words for it).
+    """
     parts = body.split(b" ", 6)
     if len(parts) != 7 or parts[0] != MAGIC:
         return None

@@ -1,7 +1,8 @@
 """Logical processes: who an operation is invoked by.
 
-Why a pool: a process has one operation at a time, and one whose operation ended in ``info`` is never heard of again. One connection carries
-many at once, so numbers that are free are used again and the others are dropped.
+Why a pool: a process has one operation at a time, and one whose operation ended in ``info`` is
+never heard of again. One connection carries many at once, so numbers that are free are used again
+and the others are dropped.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Producers: who sends what next, and what became of it.
 
-A *lane* is one producer's messages of one group (or of one queue, where there are no groups): its sequence counts from 0 and never
-repeats. Up to ``pipeline`` sends of a lane may be under way; each has a logical process of its own, a ``Slot``. With a pipeline
-of 1 the order of a lane is beyond doubt; with more it still is the order of one connection's bytes.
+A *lane* is one producer's messages of one group (or of one queue, where there are no groups): its
+sequence counts from 0 and never repeats. Up to ``pipeline`` sends of a lane may be under way; each
+has a logical process of its own, a ``Slot``. With a pipeline of 1 the order of a lane is beyond
+doubt; with more it still is the order of one connection's bytes.
 
-A send that ended in ``info`` is not tried again: a second attempt would be a second message. The lane goes on with the next sequence number.
+A send that ended in ``info`` is not tried again: a second attempt would be a second message. The
+lane goes on with the next sequence number.
 """
 
 from __future__ import annotations
@@ -66,9 +68,12 @@ class Lane:
 
 
 class Slot:
-    """One logical process of a lane: sends one message at a time, ``on_idle`` when it may send the next.
+    """One logical process of a lane.
 
-    ``on_idle`` is told whether the send reached a connection at all, so that nobody is asked in a circle while there is none.
+    Sends one message at a time, ``on_idle`` when it may send the next.
+
+    ``on_idle`` is told whether the send reached a connection at all, so that nobody is asked in a
+    circle while there is none.
     """
 
     __slots__ = (
@@ -93,7 +98,10 @@ class Slot:
         return connection is not None and not connection.closed
 
     def send(self) -> None:
-        """Send the lane's next message. Without a connection the operation fails at once: nothing was sent."""
+        """Send the lane's next message.
+
+        Without a connection the operation fails at once: nothing was sent.
+        """
         lane = self._lane
         self._sequence = sequence = lane.sequence
         lane.sequence = sequence + 1

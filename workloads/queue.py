@@ -11,7 +11,10 @@ from workloads.producer import Lane
 
 
 class Queue(Load):
-    """Every producer sends to every queue, through its own pair; brokers may forward what is sent."""
+    """Every producer sends to every queue, through its own pair.
+
+    Brokers may forward what is sent.
+    """
 
     name = "queue"
     description = "messages without groups; producers and consumers on every pair, consumers come and go"

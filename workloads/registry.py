@@ -23,7 +23,10 @@ def names() -> tuple[str, ...]:
 
 
 def create(name: str, *, pipeline: int | None = None) -> Workload:
-    """A fresh workload for one test. Raises UsageError, with the near name, for one there is not."""
+    """A fresh workload for one test.
+
+    Raises UsageError, with the near name, for one there is not.
+    """
     kind = _CLASSES.get(name)
     if kind is None:
         close = difflib.get_close_matches(name, _CLASSES, n=1, cutoff=0.5)

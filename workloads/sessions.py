@@ -1,10 +1,15 @@
-"""Sessions: one subscription from its SUBSCRIBE to its end. Numbers are unique in a test, so that "held by two sessions" means what it says."""
+"""Sessions: one subscription from its SUBSCRIBE to its end.
+
+Numbers are unique in a test, so that "held by two sessions" means what it says.
+"""
 
 from __future__ import annotations
 
 
 class Session:
-    """One subscription; ``subscription`` is its id in frames, ``broker`` who serves it over which ``connection``."""
+    """One subscription; ``subscription`` is its id in frames, ``broker`` who serves it over
+    which ``connection``.
+    """
 
     __slots__ = ("broker", "confirmed", "connection", "ending", "number", "queue", "subscription")
 

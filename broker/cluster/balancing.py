@@ -1,8 +1,10 @@
-"""Which broker shall have a message (``message-load-balancing``, AMQ 17.1.1), and what that takes: counts of consumers, and bridges.
+"""Which broker shall have a message (``message-load-balancing``, AMQ 17.1.1), and what that takes.
 
-ON_DEMAND: round robin over the brokers whose queue has consumers, ourselves among them; nobody has any: here. STRICT: over all live
-brokers, consumers or not. OFF: always here. A message with a group is never asked for: without a grouping handler two brokers could
-pick two owners for it.
+Counts of consumers, and bridges.
+
+ON_DEMAND: round robin over the brokers whose queue has consumers, ourselves among them; nobody has
+any: here. STRICT: over all live brokers, consumers or not. OFF: always here. A message with a group
+is never asked for: without a grouping handler two brokers could pick two owners for it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,10 @@ class Balancing:
         self._mode = membership.section.message_load_balancing
 
     def attach(self, engine: Engine) -> None:
-        """Begin, with an engine that serves nobody yet: messages that were waiting for other brokers go on."""
+        """Begin, with an engine that serves nobody yet.
+
+        Messages that were waiting for other brokers go on.
+        """
         self._engine = engine
         membership = self._membership
         membership.handlers[m.Consumers] = self._consumers_told
@@ -91,7 +96,8 @@ class Balancing:
             self._bridge(node_id)
         return node_id
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
+    # inside
 
     def _find(self, queue: str) -> list[str | None]:
         assert self._engine is not None
@@ -118,7 +124,8 @@ class Balancing:
         if self._engine is not None:
             self._engine.feeds[DESTINATION].publish(encoded(self._membership))
 
-    # ---------------------------------------------------------------------------------------------- consumers
+    # ----------------------------------------------------------------------------------------------
+    # consumers
 
     def _observed(self, queue: str, count: int) -> None:
         self._candidates.pop(queue, None)
@@ -149,7 +156,8 @@ class Balancing:
             for queue in message.counts:
                 self._candidates.pop(queue, None)
 
-    # ---------------------------------------------------------------------------------------------- accepting
+    # ----------------------------------------------------------------------------------------------
+    # accepting
 
     def _forwarded(self, link: Link, request: m.Forward) -> None:
         """Take messages from another broker; the answer goes out when all of them are durable."""

@@ -1,8 +1,10 @@
-"""A bridge: takes messages from the store-and-forward queue of one remote node and brings them there, each exactly once.
+"""A bridge: takes messages from the store-and-forward queue of one remote node and brings them
+there, each exactly once.
 
-Why exactly once although it repeats itself: a message leaves our journal only when the other broker says that it is durable
-there; whatever happened to an answer, the message is sent again, and the receiver knows it by our record id (``accept_forwarded``). The
-bridge belongs to a node ID, not to a broker: when the live fails, it goes on with the backup that takes over.
+Why exactly once although it repeats itself: a message leaves our journal only when the other broker
+says that it is durable there; whatever happened to an answer, the message is sent again, and the
+receiver knows it by our record id (``accept_forwarded``). The bridge belongs to a node ID, not to a
+broker: when the live fails, it goes on with the backup that takes over.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
-"""The incarnation number: which of two starts of one broker is the later (as in SWIM's suspicion of members).
+"""The incarnation number.
 
-Why a number that each start writes down and not the clock: a clock may be set back between two starts, and what others still tell of the former life would then count
-as news of the present one (bug 36). The clock still gives the least value, so that a broker whose disk was replaced is not taken for an older one.
+Which of two starts of one broker is the later (as in SWIM's suspicion of members).
+
+Why a number that each start writes down and not the clock: a clock may be set back between two
+starts, and what others still tell of the former life would then count as news of the present one
+(bug 36). The clock still gives the least value, so that a broker whose disk was replaced is not
+taken for an older one.
 """
 
 from __future__ import annotations
@@ -18,9 +22,12 @@ FILE: Final = "incarnation"
 
 
 async def next_incarnation(volume: Volume | None, seams: Seams) -> int:
-    """A number larger than that of every earlier start on this volume: microseconds since the epoch, or one more than the last where the clock says less.
+    """A number larger than that of every earlier start on this volume.
 
-    Without a volume of its own (a broker on a shared store) the clock alone decides. Durable when it returns. Raises OSError.
+    Microseconds since the epoch, or one more than the last where the clock says less.
+
+    Without a volume of its own (a broker on a shared store) the clock alone decides. Durable when
+    it returns. Raises OSError.
     """
     now = int(seams.wall_clock() * 1_000_000)
     if volume is None:

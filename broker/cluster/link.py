@@ -1,11 +1,14 @@
-"""A link: one authenticated TCP connection between two brokers, with frames, heart-beats, and requests that end.
+"""A link: one authenticated TCP connection between two brokers, with frames, heart-beats, and
+requests that end.
 
-Why our own heart-beats: TCP tells of a lost peer after minutes, a partition tells nothing at all. A link is dead when no byte came
-for ``ttl`` seconds (``connection-ttl``, AMQ Appendix C). ``confirmed`` says more: the latest moment *of our own clock* at which the
-peer has certainly heard us, because it answered a ping that was sent then. A live broker's right to answer clients hangs on that.
+Why our own heart-beats: TCP tells of a lost peer after minutes, a partition tells nothing at all. A
+link is dead when no byte came for ``ttl`` seconds (``connection-ttl``, AMQ Appendix C).
+``confirmed`` says more: the latest moment *of our own clock* at which the peer has certainly heard
+us, because it answered a ping that was sent then. A live broker's right to answer clients hangs on
+that.
 
-The handshake proves the cluster password both ways without sending it: each side answers the other's nonce with an
-HMAC. Nobody says who it is before the other side has proved itself.
+The handshake proves the cluster password both ways without sending it: each side answers the
+other's nonce with an HMAC. Nobody says who it is before the other side has proved itself.
 
     connecting side        accepting side
     Hello(user, nonce)  ->
@@ -31,7 +34,10 @@ from broker.tls import Layer, TlsError
 _log = logging.getLogger(__name__)
 
 PINGS_PER_TTL = 4
-"""Several heart-beats may be lost before a link counts as dead; the client of AMQ sends two per time to live."""
+"""Several heart-beats may be lost before a link counts as dead.
+
+The client of AMQ sends two per time to live.
+"""
 
 PINGS_PER_TTL_REPLICATING = 8
 """A live's lease lasts from the latest ping that was answered, so it asks more often."""
@@ -48,7 +54,10 @@ class LinkError(ConnectionError):
 
 
 class RefusedError(LinkError):
-    """The other side wants no link with us: wrong user, password or protocol version. Mend the configuration."""
+    """The other side wants no link with us: wrong user, password or protocol version.
+
+    Mend the configuration.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +72,10 @@ class Terms:
     member: Callable[[], m.Member]
     """Who we are at this moment."""
     check_period_s: float = 30.0
-    """``check-period``: the longest a link goes unchecked; short times to live are checked more often by themselves."""
+    """``check-period``: the longest a link goes unchecked.
+
+    Short times to live are checked more often by themselves.
+    """
     tls: Layer | None = None
     strangers: StrangerLog = field(default_factory=lambda: StrangerLog(_log, "cluster port"))
 
@@ -74,9 +86,13 @@ class Terms:
 
 
 class Link(asyncio.Protocol):
-    """One end. ``on_message`` gets what is no answer to a request, ``on_closed`` is called once, with the reason, when an open link ends.
+    """One end.
 
-    ``purpose`` None: the accepting side, which learns it from the other's introduction and then calls ``on_open``.
+    ``on_message`` gets what is no answer to a request, ``on_closed`` is called once, with the
+    reason, when an open link ends.
+
+    ``purpose`` None: the accepting side, which learns it from the other's introduction and then
+    calls ``on_open``.
     """
 
     def __init__(
@@ -124,7 +140,8 @@ class Link(asyncio.Protocol):
         self._writable.set()
         self._reason = ""
 
-    # ---------------------------------------------------------------------------------------------- to the outside
+    # ----------------------------------------------------------------------------------------------
+    # to the outside
 
     @property
     def _peername(self) -> object:
@@ -139,7 +156,10 @@ class Link(asyncio.Protocol):
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else "unknown"
 
     def send(self, message: m.Message) -> None:
-        """Hand a message to the connection; on a closed link it is dropped, and ``on_closed`` has told."""
+        """Hand a message to the connection.
+
+        On a closed link it is dropped, and ``on_closed`` has told.
+        """
         if self._transport is not None and not self.closed:
             self._said = self._loop.time()
             self._transport.write(m.encode(message))
@@ -150,7 +170,10 @@ class Link(asyncio.Protocol):
         return self._numbers
 
     async def call(self, request: m.Request, timeout_s: float | None = None) -> m.Reply:
-        """Send a request (numbered by ``number``) and return its answer. Raises LinkError, TimeoutError after ``call-timeout``."""
+        """Send a request (numbered by ``number``) and return its answer.
+
+        Raises LinkError, TimeoutError after ``call-timeout``.
+        """
         if not self.is_open:
             raise LinkError(f"no link to {self.peer}")
         future: asyncio.Future[m.Reply] = self._loop.create_future()
@@ -163,7 +186,10 @@ class Link(asyncio.Protocol):
             self._waiting.pop(request.number, None)
 
     async def drain(self) -> None:
-        """Return when the connection takes more: await it between large messages, so that heart-beats never queue behind megabytes."""
+        """Return when the connection takes more.
+
+        Await it between large messages, so that heart-beats never queue behind megabytes.
+        """
         await self._writable.wait()
 
     @property
@@ -201,7 +227,8 @@ class Link(asyncio.Protocol):
         self.send(m.Refusal(reason))
         self.close(reason)
 
-    # ---------------------------------------------------------------------------------------------- asyncio's protocol
+    # ----------------------------------------------------------------------------------------------
+    # asyncio's protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
@@ -267,7 +294,8 @@ class Link(asyncio.Protocol):
             self._rest = [data[position:]]
             self._rest_size = end - position
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
+    # inside
 
     def _take(self, message: m.Message) -> None:
         if not self.is_open:
@@ -299,7 +327,8 @@ class Link(asyncio.Protocol):
             elif len(message.nonce) != NONCE_BYTES:
                 self._broken(f"a nonce of {len(message.nonce)} bytes")
             else:
-                # A wrong user is refused as late as a wrong password, and in the same words: a stranger learns nothing.
+                # A wrong user is refused as late as a wrong password, and in the same words: a
+                # stranger learns nothing.
                 self._theirs = message.nonce if message.user == terms.user else b"\0" + message.nonce
                 self.send(m.Challenge(self._ours))
         elif self.connecting and isinstance(message, m.Challenge) and not self._theirs:
@@ -355,14 +384,15 @@ class Link(asyncio.Protocol):
         now = self._loop.time()
         late = now - self._due
         if late > self.ttl_s / 4:
-            # We did not run: what the peer said meanwhile is still unread, and says whether it is there.
+            # We did not run: what the peer said meanwhile is still unread, and says whether it is
+            # there.
             self.stalled = True
         elif now - self.received > self.ttl_s:
             self.abort(f"nothing heard for {1000 * (now - self.received):.0f} ms (connection-ttl)")
             return
         if self.purpose == "replication" or now - self._said >= 0.9 * (self._due - self._begun):
-            # Between brokers that only want to hear each other an answer to the other's ping says as much as a ping of one's own; who
-            # replicates must know what was heard, and when.
+            # Between brokers that only want to hear each other an answer to the other's ping says
+            # as much as a ping of one's own; who replicates must know what was heard, and when.
             self.send(m.Ping(now))
         self._beat_after(now)
 
@@ -435,9 +465,12 @@ async def connect(
     ttl_s: float | None = None,
     timeout_s: float | None = None,
 ) -> Link:
-    """An open link to a broker. ``opened`` is called on it before any message is handed out, to set its callbacks.
+    """An open link to a broker.
 
-    Raises LinkError (RefusedError for wrong credentials), OSError, TimeoutError after ``timeout_s`` (default ``call-timeout``).
+    ``opened`` is called on it before any message is handed out, to set its callbacks.
+
+    Raises LinkError (RefusedError for wrong credentials), OSError, TimeoutError after ``timeout_s``
+    (default ``call-timeout``).
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[Link] = loop.create_future()

@@ -1,12 +1,14 @@
-"""Who belongs to the cluster, learnt from anybody who does (static discovery, AMQ 17.2.1), and who of them is live.
+"""Who belongs to the cluster, learnt from anybody who does (static discovery, AMQ 17.2.1), and who
+of them is live.
 
-Why direct links decide: a broker counts as live here only while we have a link to it on which it said so. What others tell of
-third brokers is where to find them, never that they live: a vote must not rest on hearsay (a silent broker stays in a cached
-topology until its time-out).
+Why direct links decide: a broker counts as live here only while we have a link to it on which it
+said so. What others tell of third brokers is where to find them, never that they live: a vote must
+not rest on hearsay (a silent broker stays in a cached topology until its time-out).
 
-Every broker dials every other. Each tells all its links what has changed about itself, and tells a newcomer whom it
-is linked with; whoever is new to the listener is dialled. The largest number of live node IDs seen at one time is remembered until
-this process ends: it is the ``n`` of the quorum votes (17.3.3.1: the threshold does not shrink before a restart).
+Every broker dials every other. Each tells all its links what has changed about itself, and tells a
+newcomer whom it is linked with; whoever is new to the listener is dialled. The largest number of
+live node IDs seen at one time is remembered until this process ends: it is the ``n`` of the quorum
+votes (17.3.3.1: the threshold does not shrink before a restart).
 """
 
 from __future__ import annotations
@@ -37,10 +39,13 @@ Handler = Callable[[Link, Any], None]
 
 
 class Membership:
-    """Our place in the cluster, from ``start`` to ``stop``. ``announce`` changes what others are told of us.
+    """Our place in the cluster, from ``start`` to ``stop``.
 
-    ``handlers`` has who takes which message from a member. ``on_change`` is called whenever a member, or a link to one, has come, gone or
-    changed. ``on_replication`` gets links that a backup opened.
+    ``announce`` changes what others are told of us.
+
+    ``handlers`` has who takes which message from a member. ``on_change`` is called whenever a
+    member, or a link to one, has come, gone or changed. ``on_replication`` gets links that a backup
+    opened.
     """
 
     def __init__(self, config: BrokerConfig, section: ClusterSection, seams: Seams) -> None:
@@ -85,10 +90,13 @@ class Membership:
         self._warned: set[tuple[str, int, int]] = set()
         self._stopped = False
 
-    # ---------------------------------------------------------------------------------------------- life
+    # ----------------------------------------------------------------------------------------------
+    # life
 
     async def start(self, volume: Volume | None = None) -> None:
-        """Take the next incarnation number, listen, and dial the static connectors. Raises StartError when the address cannot be had.
+        """Take the next incarnation number, listen, and dial the static connectors.
+
+        Raises StartError when the address cannot be had.
 
         ``volume`` is this broker's own; None where it has none.
         """
@@ -144,7 +152,10 @@ class Membership:
             link.close("stopping")
 
     async def settled(self, timeout_s: float) -> None:
-        """Return when every known address has been tried once, or after the time-out: all that can be known at start is known."""
+        """Return when every known address has been tried once, or after the time-out.
+
+        All that can be known at start is known.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 while untried := [peer for peer in self._peers.values() if not peer.tried.is_set()]:
@@ -156,12 +167,15 @@ class Membership:
         """Dial a broker of whom somebody else has told us where it is."""
         self._dial(address)
 
-    # ---------------------------------------------------------------------------------------------- what we say
+    # ----------------------------------------------------------------------------------------------
+    # what we say
 
     def announce(self, **changes: Any) -> None:
-        """Change what we say of ourselves (role, node_id, activation, live, heir) and tell every link.
+        """Change what we say of ourselves (role, node_id, activation, live, heir) and tell every
+        link.
 
-        ``live`` follows from the role, where it is not said: only a live that votes has to say it. ``heir`` ends with the role it was said with.
+        ``live`` follows from the role, where it is not said: only a live that votes has to say it.
+        ``heir`` ends with the role it was said with.
         """
         if "role" in changes:
             changes.setdefault("live", changes["role"] == "live")
@@ -180,7 +194,8 @@ class Membership:
                 told.add(link.member.name)
                 link.send(message)
 
-    # ---------------------------------------------------------------------------------------------- what we know
+    # ----------------------------------------------------------------------------------------------
+    # what we know
 
     def linked(self) -> Iterator[tuple[m.Member, Link]]:
         """Members we have dialled and are linked with, by name."""
@@ -193,7 +208,10 @@ class Membership:
             yield found[name]
 
     def lives(self) -> dict[str, tuple[m.Member, Link]]:
-        """The other live brokers that we are linked with, by node ID; of two that claim one the higher activation."""
+        """The other live brokers that we are linked with, by node ID.
+
+        Of two that claim one the higher activation.
+        """
         found: dict[str, tuple[m.Member, Link]] = {}
         for member, link in self.linked():
             node_id = member.node_id
@@ -204,7 +222,9 @@ class Membership:
         return found
 
     def live_with(self, node_id: str) -> m.Member | None:
-        """Another broker that is live with that node ID, or about to be, as it or those linked with it said; the highest activation."""
+        """Another broker that is live with that node ID, or about to be, as it or those linked
+        with it said; the highest activation.
+        """
         claims = [
             member
             for member in self.known.values()
@@ -213,7 +233,10 @@ class Membership:
         return max(claims, key=lambda member: (member.activation, member.name), default=None)
 
     def heir_of(self, node_id: str) -> m.Member | None:
-        """A backup that we are linked with and whose copy of that node ID's journal is up to date: it may be live in a moment."""
+        """A backup that we are linked with and whose copy of that node ID's journal is up to date.
+
+        It may be live in a moment.
+        """
         return next(
             (member for member, _ in self.linked() if member.node_id == node_id and member.heir), None
         )
@@ -231,7 +254,8 @@ class Membership:
         """The link that we dialled to a broker, if it is open."""
         return next((link for member, link in self.linked() if member.name == name), None)
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
+    # inside
 
     def _links(self) -> Iterator[Link]:
         for peer in dict.fromkeys(self._peers.values()):
@@ -286,7 +310,10 @@ class Membership:
         self._changed()
 
     def _first(self, peer: Peer, link: Link, message: m.Message) -> None:
-        """The other side begins with the members it knows; from then on this address has told all it can."""
+        """The other side begins with the members it knows.
+
+        From then on this address has told all it can.
+        """
         self._take(link, message)
         if isinstance(message, m.Members):
             peer.tried.set()
@@ -309,7 +336,11 @@ class Membership:
                 handler(link, message)
 
     def _latest(self, member: m.Member) -> m.Member:
-        """What that life of a broker said last: news comes over one of two links between us, and may overtake what it had said before over the other."""
+        """What that life of a broker said last.
+
+        News comes over one of two links between us, and may overtake what it had said before over
+        the other.
+        """
         known = self.known.get(member.name)
         overtaken = (
             known is not None and known.incarnation == member.incarnation and known.version > member.version
@@ -317,9 +348,13 @@ class Membership:
         return known if known is not None and overtaken else member
 
     def _learn(self, member: m.Member, *, direct: bool, met: bool = False) -> None:
-        """Take in what is said of a broker. ``direct``: by itself; ``met``: in the handshake of a new link, which only a broker that lives now can make.
+        """Take in what is said of a broker.
 
-        What comes later over a link may be the last words of a life that is over, sent before the present life began.
+        ``direct``: by itself; ``met``: in the handshake of a new link, which only a broker that
+        lives now can make.
+
+        What comes later over a link may be the last words of a life that is over, sent before the
+        present life began.
         """
         if member.name == self.own.name:
             return
@@ -354,7 +389,8 @@ class Membership:
             return
         self._warned.add(sign)
         _log.warning(
-            "duplicate node ID: %s is live with our node ID %s (its activation %d, ours %d); if both go on, and each on a store of its own, the two stores differ from now on",
+            "duplicate node ID: %s is live with our node ID %s (its activation %d, ours %d); if both go "
+            "on, and each on a store of its own, the two stores differ from now on",
             member.name,
             own.node_id,
             member.activation,

@@ -1,8 +1,9 @@
 """What brokers say to each other: one type per message, as MessagePack arrays.
 
-Why one place: both ends of every conversation are in this program, and a reader who wants to know the protocol needs only this
-file. A frame is ``length u32`` (big endian), then one message. ``VERSION`` changes whenever a message does: brokers of different versions refuse each
-other in the handshake, by name, rather than misunderstand each other later.
+Why one place: both ends of every conversation are in this program, and a reader who wants to know
+the protocol needs only this file. A frame is ``length u32`` (big endian), then one message.
+``VERSION`` changes whenever a message does: brokers of different versions refuse each other in the
+handshake, by name, rather than misunderstand each other later.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ class Reply(Message, frozen=True, array_like=True, tag=True, gc=False):
 class Member(msgspec.Struct, frozen=True, array_like=True):
     """A broker as it introduces itself (AMQ 17.1.3, 17.2.1).
 
-    ``incarnation`` orders the lives of one broker (``cluster.incarnation``) and ``version`` what it said in one of them. ``activation`` counts the
-    takeovers of a node ID: of two brokers that claim one, the higher took over last.
+    ``incarnation`` orders the lives of one broker (``cluster.incarnation``) and ``version`` what it
+    said in one of them. ``activation`` counts the takeovers of a node ID: of two brokers that claim
+    one, the higher took over last.
     """
 
     name: str
@@ -60,7 +62,10 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
     live: bool = False
     """It has an engine: it serves clients, or waits for the vote that says whether it may go on."""
     heir: bool = False
-    """It is a backup whose copy is up to date: it takes over, or asks to, as soon as it notices that its live is gone."""
+    """It is a backup whose copy is up to date.
+
+    It takes over, or asks to, as soon as it notices that its live is gone.
+    """
 
     @property
     def claims(self) -> bool:
@@ -68,11 +73,15 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
         return self.live or self.role == "voting"
 
 
-# ------------------------------------------------------------------------------------------------------- handshake
+# -------------------------------------------------------------------------------------------------------
+# handshake
 
 
 class Hello(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """The first word of whoever connects; ``nonce`` is what the other side must prove its password over."""
+    """The first word of whoever connects.
+
+    ``nonce`` is what the other side must prove its password over.
+    """
 
     version: int
     user: str
@@ -111,11 +120,15 @@ class Refusal(Message, frozen=True, array_like=True, tag=True, gc=False):
     reason: str
 
 
-# ------------------------------------------------------------------------------------------------------- liveness
+# -------------------------------------------------------------------------------------------------------
+# liveness
 
 
 class Ping(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """``at`` is the sender's clock in seconds; the answer brings it back, so that the sender knows since when it has been heard."""
+    """``at`` is the sender's clock in seconds.
+
+    The answer brings it back, so that the sender knows since when it has been heard.
+    """
 
     at: float
 
@@ -126,7 +139,8 @@ class Pong(Message, frozen=True, array_like=True, tag=True, gc=False):
     at: float
 
 
-# ------------------------------------------------------------------------------------------------------- membership
+# -------------------------------------------------------------------------------------------------------
+# membership
 
 
 class Members(Message, frozen=True, array_like=True, tag=True, gc=False):
@@ -143,7 +157,10 @@ class Leaving(Message, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class Consumers(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """How many clients' consumers these queues of the sender have; ``whole``: and no others have any."""
+    """How many clients' consumers these queues of the sender have.
+
+    ``whole``: and no others have any.
+    """
 
     counts: dict[str, int]
     whole: bool
@@ -157,17 +174,23 @@ class Forward(Request, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class Forwarded(Reply, frozen=True, array_like=True, tag=True, gc=False):
-    """The first ``count`` of them are durable here; 0 with a reason when the receiver cannot take any."""
+    """The first ``count`` of them are durable here.
+
+    0 with a reason when the receiver cannot take any.
+    """
 
     count: int
     reason: str
 
 
-# ------------------------------------------------------------------------------------------------------- votes
+# -------------------------------------------------------------------------------------------------------
+# votes
 
 
 class VoteRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
-    """Who may be live after replication ``session`` of ``node_id`` was interrupted? ``claimant`` asks for itself, for the ``round``-th time.
+    """Who may be live after replication ``session`` of ``node_id`` was interrupted?
+
+    ``claimant`` asks for itself, for the ``round``-th time.
 
     ``stays``: it is the live, and would stay; else its backup, which would take over.
     """
@@ -199,26 +222,32 @@ class VoteWithdrawal(Message, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class StartRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
-    """The sender is about to be live again as ``node_id``, with that activation, unless another was voted into its place."""
+    """The sender is about to be live again as ``node_id``, with that activation, unless another
+    was voted into its place.
+    """
 
     node_id: str
     activation: int
 
 
 class StartAnswer(Reply, frozen=True, array_like=True, tag=True, gc=False):
-    """``claimant`` was; None: nobody, and the sender of this gives no such vote while the link stands."""
+    """``claimant`` was; None.
+
+    Nobody, and the sender of this gives no such vote while the link stands.
+    """
 
     claimant: str | None
 
 
-# ------------------------------------------------------------------------------------------------------- replication
+# -------------------------------------------------------------------------------------------------------
+# replication
 
 
 class Attach(Request, frozen=True, array_like=True, tag=True, gc=False):
     """May I be your backup?
 
-    ``node_id`` is what the asker's data carries. ``failback``: a master that wants to be live again. ``patience_s``: how long the asker will wait in
-    silence before it takes us for lost.
+    ``node_id`` is what the asker's data carries. ``failback``: a master that wants to be live
+    again. ``patience_s``: how long the asker will wait in silence before it takes us for lost.
     """
 
     group_name: str | None
@@ -266,7 +295,10 @@ class Synchronized(Message, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class UpToDate(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """From now on receipts wait for the backup. It may take over once it has ``sequence``: what was answered before needs no more."""
+    """From now on receipts wait for the backup.
+
+    It may take over once it has ``sequence``: what was answered before needs no more.
+    """
 
     session: str
     sequence: int
@@ -286,7 +318,10 @@ class Acknowledgement(Message, frozen=True, array_like=True, tag=True, gc=False)
 
 
 class BlobChunk(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """Bytes of a large body or a page, in order; ``kind`` names its directory, ``last``: the whole of it has come now."""
+    """Bytes of a large body or a page, in order.
+
+    ``kind`` names its directory, ``last``: the whole of it has come now.
+    """
 
     kind: str
     id: int

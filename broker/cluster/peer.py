@@ -1,7 +1,7 @@
 """Our side of the way to one other broker: dial, keep the link, dial again.
 
-Why each broker dials each other: two one-way relations need no agreement on who of the two keeps which connection, and losing
-one direction does not hide the other.
+Why each broker dials each other: two one-way relations need no agreement on who of the two keeps
+which connection, and losing one direction does not hide the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _log = logging.getLogger(__name__)
 class Peer:
     """Keeps a link to whoever answers at ``address`` (logical), until ``stop``.
 
-    ``tried`` is set when the first attempt has ended, well (we have heard whom the other knows) or not. ``on_open`` is called with each new link before any message is handed out.
+    ``tried`` is set when the first attempt has ended, well (we have heard whom the other knows) or
+    not. ``on_open`` is called with each new link before any message is handed out.
     """
 
     def __init__(
@@ -71,7 +72,8 @@ class Peer:
                     self._seams.resolve(self.address),
                     "cluster",
                     opened=self._opened,
-                    # A dead address must not keep the next attempt waiting longer than a lost link would.
+                    # A dead address must not keep the next attempt waiting longer than a lost link
+                    # would.
                     timeout_s=min(self._terms.call_timeout_s, self._terms.ttl_s),
                 )
             except (LinkError, OSError, TimeoutError, ValueError) as error:

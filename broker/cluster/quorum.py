@@ -1,12 +1,16 @@
-"""Quorum votes: who of a pair may be live when their replication connection is interrupted (AMQ 17.3.3.1).
+"""Quorum votes: who of a pair may be live when their replication connection is interrupted (AMQ
+17.3.3.1).
 
-Why grants: the documents let the backup start when it reaches a majority of the live brokers (17.3.1.3), and the live stay when it
-reaches one. Both can be true at once. A voter therefore grants one interruption to one claimant only; two majorities
-of the same voters share at least one voter, so at most one of the two parties gets one. An interruption is named by the replication
-*session* that it ended: a new one begins whenever a backup has become up to date, so a grant never outlives its occasion.
+Why grants: the documents let the backup start when it reaches a majority of the live brokers
+(17.3.1.3), and the live stay when it reaches one. Both can be true at once. A voter therefore
+grants one interruption to one claimant only; two majorities of the same voters share at least one
+voter, so at most one of the two parties gets one. An interruption is named by the replication
+*session* that it ended: a new one begins whenever a backup has become up to date, so a grant never
+outlives its occasion.
 
-A claimant whose round failed withdraws it, which frees what it was granted, and may ask again in a later round: otherwise two halves of the
-votes would block each other for ever. A voter remembers the highest withdrawn round, so that a late question of an old one is not granted.
+A claimant whose round failed withdraws it, which frees what it was granted, and may ask again in a
+later round: otherwise two halves of the votes would block each other for ever. A voter remembers
+the highest withdrawn round, so that a late question of an old one is not granted.
 """
 
 from __future__ import annotations
@@ -25,13 +29,19 @@ from broker.cluster.membership import Membership
 _log = logging.getLogger(__name__)
 
 SESSIONS_KEPT = 8
-"""Interruptions of one node ID that a voter remembers: the latest is the only one that is ever asked for."""
+"""Interruptions of one node ID that a voter remembers.
+
+The latest is the only one that is ever asked for.
+"""
 
 
 def votes_needed(live_nodes: int, quorum_size: int = -1) -> int:
-    """Votes of *others* that make a majority of a cluster of ``live_nodes`` pairs; ``quorum_size`` other than -1 overrides it.
+    """Votes of *others* that make a majority of a cluster of ``live_nodes`` pairs.
 
-    n/2 for n <= 2 (0 for one pair: it cannot be protected), else n/2 + 1, with integer division, as Artemis counts.
+    ``quorum_size`` other than -1 overrides it.
+
+    n/2 for n <= 2 (0 for one pair: it cannot be protected), else n/2 + 1, with integer division, as
+    Artemis counts.
     """
     if quorum_size >= 0:
         return quorum_size
@@ -39,7 +49,10 @@ def votes_needed(live_nodes: int, quorum_size: int = -1) -> int:
 
 
 class Grant(msgspec.Struct, array_like=True):
-    """What a voter decided for one interruption. ``claimant`` None: free; ``withdrawn``: each claimant's highest failed round."""
+    """What a voter decided for one interruption.
+
+    ``claimant`` None: free; ``withdrawn``: each claimant's highest failed round.
+    """
 
     node_id: str
     session: str
@@ -49,7 +62,11 @@ class Grant(msgspec.Struct, array_like=True):
 
 
 class Grants:
-    """A voter's decisions. Plain data and rules, no I/O: what must be kept is handed to ``on_decided`` before anybody is answered."""
+    """A voter's decisions.
+
+    Plain data and rules, no I/O: what must be kept is handed to ``on_decided`` before anybody is
+    answered.
+    """
 
     def __init__(self, recovered: Iterable[Grant] = ()) -> None:
         self._grants: dict[str, dict[str, Grant]] = {}
@@ -59,10 +76,12 @@ class Grants:
     def ask(self, node_id: str, session: str, claimant: str, round_: int) -> tuple[bool, str, Grant | None]:
         """(granted, why not, the decision that must be on the disk before that is said).
 
-        A vote that is given again is kept again: that it was given before does not say that it was on the disk yet.
+        A vote that is given again is kept again: that it was given before does not say that it was
+        on the disk yet.
         """
         if any(_order(known) > _order(session) for known in self._grants.get(node_id, ())):
-            # A later session began with a backup that was up to date: who lost an earlier one is behind.
+            # A later session began with a backup that was up to date: who lost an earlier one is
+            # behind.
             return False, "that interruption is over", None
         grant = self._of(node_id, session)
         if round_ <= grant.withdrawn.get(claimant, -1):
@@ -85,7 +104,9 @@ class Grants:
         return grant
 
     def holder(self, node_id: str, activation: int, besides: str) -> str | None:
-        """Who, ``besides`` the one that asks, holds a vote about that life of a node ID or a later one."""
+        """Who, ``besides`` the one that asks, holds a vote about that life of a node ID or a
+        later one.
+        """
         return next(
             (
                 grant.claimant
@@ -96,7 +117,10 @@ class Grants:
         )
 
     def forgotten(self, node_id: str) -> list[Grant]:
-        """Drop, and return, decisions too old to be asked for: of the earliest sessions, however late they were heard of."""
+        """Drop, and return, decisions too old to be asked for.
+
+        Of the earliest sessions, however late they were heard of.
+        """
         sessions = self._grants.get(node_id, {})
         old = sorted(sessions, key=_order)[: max(0, len(sessions) - SESSIONS_KEPT)]
         return [sessions.pop(session) for session in old]
@@ -137,7 +161,10 @@ class Result:
 
 
 class Count:
-    """Counts the answers to one vote: each voter once, and only answers to this very vote (ARTEMIS-2702)."""
+    """Counts the answers to one vote.
+
+    Each voter once, and only answers to this very vote (ARTEMIS-2702).
+    """
 
     def __init__(self, vote: str, asked: Iterable[str], needed: int) -> None:
         self.vote = vote
@@ -177,10 +204,12 @@ async def vote(
     needed: int,
     timeout_s: float,
 ) -> Result:
-    """Ask every other live broker that we are linked with; ends when it is decided, or after ``timeout_s`` (``quorum-vote-wait``).
+    """Ask every other live broker that we are linked with.
 
-    Our own vote does not count, nor does a broker of our own node ID. Who cannot be reached says no. A failed round
-    must be withdrawn (``withdraw``) by a claimant that is certainly not live.
+    Ends when it is decided, or after ``timeout_s`` (``quorum-vote-wait``).
+
+    Our own vote does not count, nor does a broker of our own node ID. Who cannot be reached says
+    no. A failed round must be withdrawn (``withdraw``) by a claimant that is certainly not live.
     """
     claimant = membership.own.name
     name = f"{node_id}/{session}/{claimant}/{round_}"
@@ -215,14 +244,18 @@ async def vote(
 
 
 def withdraw(membership: Membership, node_id: str, session: str, round_: int) -> None:
-    """Free what this claimant was granted in its rounds so far. Only for a claimant that is not, and will not become, live on them."""
+    """Free what this claimant was granted in its rounds so far.
+
+    Only for a claimant that is not, and will not become, live on them.
+    """
     membership.broadcast(m.VoteWithdrawal(node_id, session, membership.own.name, round_))
 
 
 class Voter:
     """The live broker as a voter: answers for as long as it is live.
 
-    ``keep`` makes a decision durable and then calls back; ``drop`` deletes old ones. ``partner_gone``: a backup gets no vote while its live is in reach (``backup-vote``).
+    ``keep`` makes a decision durable and then calls back; ``drop`` deletes old ones.
+    ``partner_gone``: a backup gets no vote while its live is in reach (``backup-vote``).
     """
 
     def __init__(
@@ -263,7 +296,8 @@ class Voter:
         decision: Grant | None = None
         granted, reason = False, self._successor(request)
         if not reason and not request.stays and self._in_doubt():
-            # Somebody may be live in our own place by now and vote too: there would be two electorates (bug 35).
+            # Somebody may be live in our own place by now and vote too: there would be two
+            # electorates (bug 35).
             reason = "in doubt itself"
         if not reason and not request.stays and self._partner_gone:
             reason = self._partner(request)
@@ -286,7 +320,10 @@ class Voter:
                 self._drop(old)
 
     def starts(self, link: Link, request: m.StartRequest) -> None:
-        """Say who was voted into the place of one that starts again; if nobody was, nobody will be."""
+        """Say who was voted into the place of one that starts again.
+
+        If nobody was, nobody will be.
+        """
         member = link.member
         assert member is not None
         claimant = self._grants.holder(request.node_id, request.activation - 1, member.name)
@@ -295,15 +332,21 @@ class Voter:
         link.send(m.StartAnswer(request.number, claimant))
 
     def _partner(self, request: m.VoteRequest) -> str:
-        """Whom the claimant would replace, where we are linked with it: the link between the two is gone, and the live is not."""
+        """Whom the claimant would replace, where we are linked with it.
+
+        The link between the two is gone, and the live is not.
+        """
         found = self._membership.lives().get(request.node_id) if self._membership is not None else None
         there = found is not None and found[0].name != request.claimant
         return f"{found[0].name} is in reach and live" if found is not None and there else ""
 
     def _successor(self, request: m.VoteRequest) -> str:
-        """Who is live here, or about to be, in a later life than the one that was interrupted: the claimant is late, whoever it is.
+        """Who is live here, or about to be, in a later life than the one that was interrupted.
 
-        Whether the live of the interrupted life itself is a reason is a matter of ``backup-vote`` (decision 1).
+        The claimant is late, whoever it is.
+
+        Whether the live of the interrupted life itself is a reason is a matter of ``backup-vote``
+        (decision 1).
         """
         interrupted, _ = _order(request.session)
         found = self._membership.lives().get(request.node_id) if self._membership is not None else None

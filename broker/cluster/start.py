@@ -1,8 +1,11 @@
-"""A broker that was live asks before it is so again: has another been voted into its place, or is it about to be?
+"""A broker that was live asks before it is so again.
 
-Why ask the voters and not the other: the one that was voted in may be behind a slow or cut link, and voters know before it does. And why the question binds who
-answers it: a vote that is given between the answer and the start would make two lives. So a voter that has answered "nobody" gives no vote for an earlier
-life of that node ID for as long as its link to the asker stands.
+Has another been voted into its place, or is it about to be?
+
+Why ask the voters and not the other: the one that was voted in may be behind a slow or cut link,
+and voters know before it does. And why the question binds who answers it: a vote that is given
+between the answer and the start would make two lives. So a voter that has answered "nobody" gives
+no vote for an earlier life of that node ID for as long as its link to the asker stands.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from broker.cluster.membership import Membership
 
 
 async def voted_in(membership: Membership, node_id: str, activation: int) -> str | None:
-    """Who holds a vote to be live as ``node_id`` after the life before ``activation``, as any other live broker says; None if nobody does.
+    """Who holds a vote to be live as ``node_id`` after the life before ``activation``, as any other
+    live broker says; None if nobody does.
 
     Who does not answer within ``call-timeout`` knows nothing.
     """

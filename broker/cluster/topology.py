@@ -1,10 +1,13 @@
-"""What clients are told of the cluster, so that they know where to go when their broker fails (AMQ 17.3.6, 17.6).
+"""What clients are told of the cluster, so that they know where to go when their broker fails (AMQ
+17.3.6, 17.6).
 
 A feed of JSON under ``$SYS.cluster.topology``, a new value after each change::
 
-    {"nodes": [{"node-id": "...", "live": {"name": "a1", "connector": "a1:61613"}, "backup": {"name": "a2", "connector": "a2:61613"}}]}
+    {"nodes": [{"node-id": "...", "live": {"name": "a1", "connector": "a1:61613"}, "backup":
+    {"name": "a2", "connector": "a2:61613"}}]}
 
-``live`` or ``backup`` is null where there is none that we know of. Nodes are sorted by the name of their live broker.
+``live`` or ``backup`` is null where there is none that we know of. Nodes are sorted by the name of
+their live broker.
 """
 
 from __future__ import annotations

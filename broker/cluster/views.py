@@ -1,9 +1,12 @@
-"""What this broker takes for true of the cluster, where brokers that can talk to each other must agree.
+"""What this broker takes for true of the cluster, where brokers that can talk to each other must
+agree.
 
-Why apart from the topology that clients are told: it is to be compared, so every kind is plain key and value, and what may differ without harm (who is whose backup,
-what is known by hearsay only) is left out::
+Why apart from the topology that clients are told: it is to be compared, so every kind is plain key
+and value, and what may differ without harm (who is whose backup, what is known by hearsay only) is
+left out::
 
-    members   node ID -> the broker that we are linked with and that says itself that it is live with it; ourselves
+    members   node ID -> the broker that we are linked with and that says itself that it is live
+              with it; ourselves
     topology  node ID -> the live broker that clients of ours are sent to
 """
 

@@ -1,7 +1,8 @@
 """Which settings hold for which queue: matches with the wildcards of AMQ.
 
-Why the most specific match wins: an administrator writes ``#`` for all and then an exception for one; the order of the tables must not
-matter (AMQ wildcard syntax: words between dots, ``*`` for one word, ``#`` for any number of words, none included).
+Why the most specific match wins: an administrator writes ``#`` for all and then an exception for
+one; the order of the tables must not matter (AMQ wildcard syntax: words between dots, ``*`` for one
+word, ``#`` for any number of words, none included).
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ DEFAULTS: Final = AddressSettings()
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Does a queue's name match? ``a.#`` matches ``a``, ``a.b`` and ``a.b.c``; ``a.*`` only ``a.b``."""
+    """Does a queue's name match?
+
+    ``a.#`` matches ``a``, ``a.b`` and ``a.b.c``; ``a.*`` only ``a.b``.
+    """
     return _match(pattern.split("."), name.split("."))
 
 
 def _match(pattern: Sequence[str], words: Sequence[str]) -> bool:
-    # One row of the usual table: reachable[i] says that the pattern so far can have consumed i words.
+    # One row of the usual table: reachable[i] says that the pattern so far can have consumed i
+    # words.
     reachable = [True] + [False] * len(words)
     for part in pattern:
         if part == "#":
@@ -48,7 +53,10 @@ T = TypeVar("T", bound=Matched)
 
 
 class Matches(Generic[T]):
-    """Finds which of several settings holds for a queue: the most specific match, and of equals the last."""
+    """Finds which of several settings holds for a queue.
+
+    The most specific match, and of equals the last.
+    """
 
     def __init__(self, settings: Sequence[T]) -> None:
         self._settings = sorted(settings, key=lambda entry: _specificity(entry.match))

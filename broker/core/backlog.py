@@ -1,8 +1,9 @@
 """What waits behind a queue's lanes: nobody has asked for it yet, and not all of it is in memory.
 
-Why not decoded at once: a backup that takes over 10^6 messages has to serve its first client long before the last of these is delivered. A
-message becomes an object, with its group in a lane, when a consumer has room for it and nothing older is left. What arrives meanwhile
-waits behind, in the same line, so that order is what it would have been.
+Why not decoded at once: a backup that takes over 10^6 messages has to serve its first client long
+before the last of these is delivered. A message becomes an object, with its group in a lane, when a
+consumer has room for it and nothing older is left. What arrives meanwhile waits behind, in the same
+line, so that order is what it would have been.
 
     lanes   <-  front: what a start found, pages, the messages of the page that was read last  <-  tail: what came after the last page
 
@@ -29,7 +30,10 @@ Loose: TypeAlias = Record | Message
 
 
 def restore(record: Record, *, least_deliveries: int) -> Message:
-    """A record of the journal as a message. ``least_deliveries`` is 1 where an earlier delivery cannot be excluded, else 0."""
+    """A record of the journal as a message.
+
+    ``least_deliveries`` is 1 where an earlier delivery cannot be excluded, else 0.
+    """
     _, message = decode(record.id, record.data)
     for update in record.updates:
         if update.kind == DELIVERIES:
@@ -40,7 +44,11 @@ def restore(record: Record, *, least_deliveries: int) -> Message:
 
 
 class Backlog:
-    """Oldest first. ``size`` is the bytes of what is in memory, ``tail_size`` of those behind the last page; ``len`` counts the messages of pages too."""
+    """Oldest first.
+
+    ``size`` is the bytes of what is in memory, ``tail_size`` of those behind the last page; ``len``
+    counts the messages of pages too.
+    """
 
     __slots__ = ("_count", "_front", "_tail", "least_deliveries", "size", "tail_size")
 
@@ -86,7 +94,10 @@ class Backlog:
             self.append(restore(item, least_deliveries=least_deliveries))
 
     def next_page(self) -> Page | None:
-        """The page that has to be read before anything can be taken; None if the oldest is in memory, or nothing is left."""
+        """The page that has to be read before anything can be taken.
+
+        None if the oldest is in memory, or nothing is left.
+        """
         oldest = self._front[0] if self._front else None
         return oldest if isinstance(oldest, Page) else None
 
@@ -117,7 +128,10 @@ class Backlog:
         return bool(self._front)
 
     def keep(self, size: int) -> None:
-        """The oldest so many bytes of the tail are needed soon: they are its beginning no longer, and no page is cut from them."""
+        """The oldest so many bytes of the tail are needed soon.
+
+        They are its beginning no longer, and no page is cut from them.
+        """
         for item in self.oldest_of_tail(size):
             self._tail.popleft()
             self._front.append(item)
@@ -126,7 +140,8 @@ class Backlog:
     def oldest_of_tail(self, size: int) -> list[Loose]:
         """So many bytes of messages, or all of the tail: what the next page will hold.
 
-        All of one block of ids: a page has one place in the line, and what was taken over from another broker may belong between two blocks of ours.
+        All of one block of ids: a page has one place in the line, and what was taken over from
+        another broker may belong between two blocks of ours.
         """
         run: list[Loose] = []
         for item in self._tail:
@@ -137,7 +152,10 @@ class Backlog:
         return run
 
     def cut(self, run: Sequence[Loose], page: Page) -> int | None:
-        """The page stands for this run, which was the oldest of the tail: the bytes that this sets free. None if a consumer was faster."""
+        """The page stands for this run, which was the oldest of the tail.
+
+        The bytes that this sets free. None if a consumer was faster.
+        """
         tail = self._tail
         if len(tail) < len(run) or any(map(is_not, run, tail)):
             return None

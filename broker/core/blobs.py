@@ -1,6 +1,9 @@
-"""Blobs as the engine sees them: each message or page holds its own, and lets go of it when its deletion is durable.
+"""Blobs as the engine sees them.
 
-Why not sooner: a blob that is gone while a crash can still bring its record back would be a lost message.
+Each message or page holds its own, and lets go of it when its deletion is durable.
+
+Why not sooner: a blob that is gone while a crash can still bring its record back would be a lost
+message.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A consumer of a queue, and what it holds unacknowledged.
 
-Why a delivery is an object: between dispatch and settlement a message belongs to exactly one place, the consumer that got it
-or the transaction in which it was acknowledged, and goes back to its queue from there when that place ends.
+Why a delivery is an object: between dispatch and settlement a message belongs to exactly one place,
+the consumer that got it or the transaction in which it was acknowledged, and goes back to its queue
+from there when that place ends.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ class Delivery:
 class Consumer:
     """One subscription to one queue; made by ``Engine.subscribe``.
 
-    ``deliver`` is called with each delivery and must not call back into the queue. ``window`` is how many messages it may hold
-    unacknowledged. With ``auto`` a message counts as acknowledged when it is handed over. An ``internal`` consumer (a cluster bridge) is not
-    counted as one that clients brought, and no groups are pinned to it by observers. ``gone`` is called when its queue is deleted.
+    ``deliver`` is called with each delivery and must not call back into the queue. ``window`` is
+    how many messages it may hold unacknowledged. With ``auto`` a message counts as acknowledged
+    when it is handed over. An ``internal`` consumer (a cluster bridge) is not counted as one that
+    clients brought, and no groups are pinned to it by observers. ``gone`` is called when its queue
+    is deleted.
     """
 
     __slots__ = (

@@ -1,4 +1,6 @@
-"""When a message is given up, and what becomes of it (``max-delivery-attempts``, ``dead-letter-address``)."""
+"""When a message is given up, and what becomes of it (``max-delivery-attempts``,
+``dead-letter-address``).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,17 @@ from broker.core.message import Message, header_line
 
 
 def is_dead(message: Message, queue: str, settings: AddressSettings) -> bool:
-    """Has it been refused too often? What is refused in the dead letter queue itself stays there."""
+    """Has it been refused too often?
+
+    What is refused in the dead letter queue itself stays there.
+    """
     return 0 <= settings.max_delivery_attempts <= message.refusals and settings.dead_letter_address != queue
 
 
 def dead_letter(message: Message, address: str) -> Message:
-    """The message as a dead letter, with its body, headers and deliveries, and the queue it was for in ``_AMQ_ORIG_QUEUE``."""
+    """The message as a dead letter, with its body, headers and deliveries, and the queue it was
+    for in ``_AMQ_ORIG_QUEUE``.
+    """
     dead = message.copy(address, header_line("_AMQ_ORIG_QUEUE", message.target))
     dead.deliveries = message.deliveries
     dead.redelivered = True

@@ -1,8 +1,10 @@
-"""Deleting queues: because an administrator says so, or because nobody needs them any more (``auto-delete-queues``).
+"""Deleting queues: because an administrator says so, or because nobody needs them any more
+(``auto-delete-queues``).
 
-A queue ends by one entry of the journal that deletes its records, and only when nothing is left of it: no message in memory, on a page, on its way
-to the disk or held by a transaction, and no consumer. So no record ever names a queue that is not there, whatever crashes when, and every
-store and every backup gets the deletion as it gets everything else.
+A queue ends by one entry of the journal that deletes its records, and only when nothing is left of
+it: no message in memory, on a page, on its way to the disk or held by a transaction, and no
+consumer. So no record ever names a queue that is not there, whatever crashes when, and every store
+and every backup gets the deletion as it gets everything else.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ async def delete(
 ) -> int:
     """Delete a queue, durably, and say how many messages went with it.
 
-    ``remove_consumers`` ends those that it has (their connections are closed with an ERROR), as destroyQueue of AMQ. Raises QueueInUseError.
+    ``remove_consumers`` ends those that it has (their connections are closed with an ERROR), as
+    destroyQueue of AMQ. Raises QueueInUseError.
     """
     queue = engine.queues.get(name)
     if queue is None:
@@ -67,14 +70,17 @@ async def delete(
             return purged
         await engine.flushed()  # what is on its way arrives
     raise QueueInUseError(
-        f"queue {name!r} is not empty: producers send to it, or transactions hold {queue.size} bytes of it; {purged} messages were removed"
+        f"queue {name!r} is not empty: producers send to it, or transactions hold {queue.size} bytes of "
+        f"it; {purged} messages were removed"
     )
 
 
 class Reaper:
-    """Deletes queues that had consumers and need no more, where their settings say so, some time after their last use.
+    """Deletes queues that had consumers and need no more, where their settings say so, some time
+    after their last use.
 
-    Why only when nobody consumes: then nobody owns a group, no delivery is under way, and what somebody sends next begins a queue anew.
+    Why only when nobody consumes: then nobody owns a group, no delivery is under way, and what
+    somebody sends next begins a queue anew.
     """
 
     def __init__(self, engine: Engine) -> None:

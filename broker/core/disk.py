@@ -1,7 +1,10 @@
-"""How full the disk is, looked at now and then: producers wait before there is no room left (AMQ max-disk-usage).
+"""How full the disk is, looked at now and then.
 
-Why before: a journal that cannot be written ends its broker, for after a failed write nobody knows what is on the disk. Consumers go on; what they
-acknowledge is what makes room again, when compaction gives it back. Their acknowledgements need a little of it, so the bound must leave some.
+Producers wait before there is no room left (AMQ max-disk-usage).
+
+Why before: a journal that cannot be written ends its broker, for after a failed write nobody knows
+what is on the disk. Consumers go on; what they acknowledge is what makes room again, when
+compaction gives it back. Their acknowledgements need a little of it, so the bound must leave some.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ _log = logging.getLogger(__name__)
 
 
 class DiskWatch:
-    """Blocks the producers of an engine from ``start`` to ``stop`` whenever more than ``max_usage`` percent of the disk are used."""
+    """Blocks the producers of an engine from ``start`` to ``stop`` whenever more than
+    ``max_usage`` percent of the disk are used.
+    """
 
     def __init__(
         self, space: Callable[[], Awaitable[Space | None]], memory: Memory, max_usage: int, period_s: float
@@ -59,7 +64,8 @@ class DiskWatch:
         if blocked is not self._memory.disk_full:
             if blocked:
                 _log.warning(
-                    "the disk is %.1f %% full (broker.max-disk-usage is %d): producers wait until there is room; consumers go on",
+                    "the disk is %.1f %% full (broker.max-disk-usage is %d): producers wait until there "
+                    "is room; consumers go on",
                     space.used_percent,
                     self._max_usage,
                 )

@@ -1,8 +1,9 @@
 """Which forwarded messages were already taken, so that a bridge may repeat itself.
 
-Why: a bridge that loses its connection cannot know whether its last message arrived and must send it again. The receiver
-writes the origin's id of the message into the same journal entry as the message itself, so both survive or neither does, and remembers the last
-20,000 of each origin (the size of Artemis' duplicate id cache, ``id-cache-size``).
+Why: a bridge that loses its connection cannot know whether its last message arrived and must send
+it again. The receiver writes the origin's id of the message into the same journal entry as the
+message itself, so both survive or neither does, and remembers the last 20,000 of each origin (the
+size of Artemis' duplicate id cache, ``id-cache-size``).
 """
 
 from __future__ import annotations
@@ -17,14 +18,19 @@ _ID: Final = struct.Struct("<Q")
 
 
 class DuplicateId(NamedTuple):
-    """Who first took the message, and the id of its record there: unique in the cluster, for ever."""
+    """Who first took the message, and the id of its record there.
+
+    Unique in the cluster, for ever.
+    """
 
     origin: str
     record: int
 
 
 class Duplicates:
-    """The ids remembered, by origin, with the journal sequence of the entry that accepted each (0: recovered)."""
+    """The ids remembered, by origin, with the journal sequence of the entry that accepted each
+    (0: recovered).
+    """
 
     def __init__(self, size: int = RING_SIZE) -> None:
         self._size = size
@@ -40,7 +46,9 @@ class Duplicates:
         self._sequences[duplicate] = sequence
 
     def remember(self, duplicate: DuplicateId, record_id: int, sequence: int) -> int | None:
-        """Remember, and return the record id that must be deleted for it, if the ring of its origin is full."""
+        """Remember, and return the record id that must be deleted for it, if the ring of its
+        origin is full.
+        """
         ring = self._rings.get(duplicate.origin)
         if ring is None:
             ring = self._rings[duplicate.origin] = deque()

@@ -1,23 +1,30 @@
-"""The engine: queues, messages, acknowledgements and transactions of a live broker, over one journal.
+"""The engine: queues, messages, acknowledgements and transactions of a live broker, over one
+journal.
 
-Why it exists only while the broker is live: what a backup has is a journal, and the policy builds an engine from it
-the moment it may serve; when the broker is demoted, ``abandon`` ends it without a word to anybody. Who may be answered is never decided
-here but by the ``DurabilityGate``: a callback that stands for a receipt is only ever given to it.
+Why it exists only while the broker is live: what a backup has is a journal, and the policy builds
+an engine from it the moment it may serve; when the broker is demoted, ``abandon`` ends it without a
+word to anybody. Who may be answered is never decided here but by the ``DurabilityGate``: a callback
+that stands for a receipt is only ever given to it.
 
 What happens when
-    send          entry appended -> durable: message arrives in its queue, producer is answered -> dispatch
+    send          entry appended -> durable: message arrives in its queue, producer is answered ->
+                  dispatch
     acknowledge   entry appended, message settled in memory -> durable: consumer is answered
-    refuse        entry appended (counts, or the move to the dead letters) -> durable: consumer is answered, message back in its place
+    refuse        entry appended (counts, or the move to the dead letters) -> durable: consumer is
+                  answered, message back in its place
     commit        all of it in one entry
-Nothing is dispatched while the gate is held: what a broker that may no longer be the live one delivers, another may deliver too.
+Nothing is dispatched while the gate is held: what a broker that may no longer be the live one
+delivers, another may deliver too.
 
-``redelivered`` after a restart: dispatches are not journalled, so a broker that did not end cleanly cannot know which of the recovered
-messages a client has seen. All of them are delivered with ``redelivered`` true and at least one earlier delivery counted: an
-earlier delivery cannot be excluded. A clean end (``stop``) records the counts, and then they are exact.
+``redelivered`` after a restart: dispatches are not journalled, so a broker that did not end cleanly
+cannot know which of the recovered messages a client has seen. All of them are delivered with
+``redelivered`` true and at least one earlier delivery counted: an earlier delivery cannot be
+excluded. A clean end (``stop``) records the counts, and then they are exact.
 
-For the cluster: ``route`` decides where a message goes (``Router``), ``subscribe(internal=True)`` is how a bridge consumes a store-and-forward
-queue, ``accept_forwarded`` how the other side takes a message exactly once, ``consumer_observers`` what on-demand balancing needs,
-``feeds`` what clients subscribe to under ``$SYS.``.
+For the cluster: ``route`` decides where a message goes (``Router``), ``subscribe(internal=True)``
+is how a bridge consumes a store-and-forward queue, ``accept_forwarded`` how the other side takes a
+message exactly once, ``consumer_observers`` what on-demand balancing needs, ``feeds`` what clients
+subscribe to under ``$SYS.``.
 """
 
 from __future__ import annotations
@@ -64,14 +71,20 @@ _log = logging.getLogger(__name__)
 
 
 class DemotedError(Exception):
-    """This broker is no longer live. Nothing may be answered; close the connection and look for the new live."""
+    """This broker is no longer live.
+
+    Nothing may be answered; close the connection and look for the new live.
+    """
 
 
 class Engine:
-    """All of a live broker but its connections. Every method is for the loop's thread and returns at once, except ``stop``.
+    """All of a live broker but its connections.
 
-    ``recovered`` is what ``Journal.open`` found. Methods that change something return the sequence of the journal entry; their
-    ``done`` is called once that is durable, in order of sequences, never within the call. After ``abandon`` they raise DemotedError.
+    Every method is for the loop's thread and returns at once, except ``stop``.
+
+    ``recovered`` is what ``Journal.open`` found. Methods that change something return the sequence
+    of the journal entry; their ``done`` is called once that is durable, in order of sequences,
+    never within the call. After ``abandon`` they raise DemotedError.
     """
 
     def __init__(
@@ -109,7 +122,8 @@ class Engine:
         self._marked_clean = False
         self.adopt(recovered)
 
-    # ---------------------------------------------------------------------------------------------- queues
+    # ----------------------------------------------------------------------------------------------
+    # queues
 
     def queue(self, name: str) -> Queue:
         """The queue of that name; it is created, durably, when it is not there."""
@@ -130,7 +144,10 @@ class Engine:
         return sequence
 
     def browse(self, queue: str | None = None) -> Browsing:
-        """Every message stored now, whoever holds it, oldest first within each queue; of one queue if named."""
+        """Every message stored now, whoever holds it, oldest first within each queue.
+
+        Of one queue if named.
+        """
         return Browsing(self.queues, self.settings, self.paging, queue)
 
     def status(self, names: Iterable[str] | None = None) -> list[QueueStatus]:
@@ -143,9 +160,12 @@ class Engine:
         return known.client_consumers() if known else 0
 
     async def purge(self, queue: str) -> int:
-        """Delete what waits in the queue now and no consumer holds: how many that were, once it is durable.
+        """Delete what waits in the queue now and no consumer holds.
 
-        In slices, with others served in between; each is one entry, so a crash half-way leaves the rest of it.
+        How many that were, once it is durable.
+
+        In slices, with others served in between; each is one entry, so a crash half-way leaves the
+        rest of it.
         """
         count = 0
         for purged in self.purging(queue):
@@ -175,7 +195,8 @@ class Engine:
             self.large.settled(messages)
             yield len(messages) + sum(page.left for page in pages)
 
-    # ---------------------------------------------------------------------------------------------- producers
+    # ----------------------------------------------------------------------------------------------
+    # producers
 
     def send(self, queue: str, message: Message, done: Callback | None = None) -> int:
         """Take a message; it is in its queue, and ``done`` is called, once it is durable."""
@@ -190,9 +211,12 @@ class Engine:
     def accept_forwarded(
         self, queue: str, message: Message, duplicate: DuplicateId, done: Callback | None = None
     ) -> int:
-        """Take a message from another broker, once: a repeated one only calls ``done``, when the first is durable.
+        """Take a message from another broker, once.
 
-        It is taken however full the queue is; whoever forwards gives the other side credit by ``memory.is_full`` and ``wait``.
+        A repeated one only calls ``done``, when the first is durable.
+
+        It is taken however full the queue is; whoever forwards gives the other side credit by
+        ``memory.is_full`` and ``wait``.
         """
         self._check()
         known = self._duplicates.sequence(duplicate)
@@ -216,7 +240,8 @@ class Engine:
         self.gate.when_durable(sequence, partial(arrived, holder, message, done))
         return sequence
 
-    # ---------------------------------------------------------------------------------------------- consumers
+    # ----------------------------------------------------------------------------------------------
+    # consumers
 
     def subscribe(
         self,
@@ -228,7 +253,11 @@ class Engine:
         internal: bool = False,
         gone: Callback | None = None,
     ) -> Consumer:
-        """Consume a queue. ``window`` is the prefetch, by default that of the address settings. End it with ``unsubscribe``."""
+        """Consume a queue.
+
+        ``window`` is the prefetch, by default that of the address settings. End it with
+        ``unsubscribe``.
+        """
         self._check()
         known = self.queue(queue)
         consumer = Consumer(
@@ -265,13 +294,17 @@ class Engine:
         return sequence
 
     def refuse(self, deliveries: Sequence[Delivery], done: Callback | None = None) -> int:
-        """The client did not want them (NACK): back to their places, or to the dead letters after too many times."""
+        """The client did not want them (NACK).
+
+        Back to their places, or to the dead letters after too many times.
+        """
         self._check()
         for delivery in deliveries:
             del delivery.consumer.unacknowledged[delivery.tag]
         return self._refuse(deliveries, [], [], done)
 
-    # ---------------------------------------------------------------------------------------------- transactions
+    # ----------------------------------------------------------------------------------------------
+    # transactions
 
     def commit(self, transaction: Transaction, done: Callback | None = None) -> int:
         """Do all that the transaction holds, in one entry."""
@@ -294,8 +327,8 @@ class Engine:
     ) -> int | None:
         """Undo it; the messages it acknowledged go back.
 
-        ``refused``: the client said so (ABORT), which counts as a delivery attempt; the loss of its connection does not. Returns
-        None, and calls ``done`` soon, where nothing had to be written.
+        ``refused``: the client said so (ABORT), which counts as a delivery attempt; the loss of its
+        connection does not. Returns None, and calls ``done`` soon, where nothing had to be written.
         """
         self.large.undone(transaction)
         deliveries = transaction.acknowledged + transaction.refused
@@ -307,10 +340,15 @@ class Engine:
             self.gate.when_durable(self.journal.last_sequence, done)
         return None
 
-    # ---------------------------------------------------------------------------------------------- life
+    # ----------------------------------------------------------------------------------------------
+    # life
 
     def suspend(self) -> None:
-        """Dispatch nothing for now. A held gate suspends too, by itself: then nobody knows whether this broker is still the live one."""
+        """Dispatch nothing for now.
+
+        A held gate suspends too, by itself: then nobody knows whether this broker is still the live
+        one.
+        """
         self._suspended = True
 
     def resume(self) -> None:
@@ -319,7 +357,8 @@ class Engine:
         self._wake()
 
     async def stop(self) -> None:
-        """End cleanly: everything held goes back, delivery counts are recorded, and all of it is durable on return.
+        """End cleanly: everything held goes back, delivery counts are recorded, and all of it is
+        durable on return.
 
         Stop the server first. Waits as long as the gate is held: bound it.
         """
@@ -341,7 +380,10 @@ class Engine:
         await durable
 
     def adopt(self, recovered: Recovered) -> None:
-        """Take what a journal held: at the start our own, later that of a broker that was taken over."""
+        """Take what a journal held.
+
+        At the start our own, later that of a broker that was taken over.
+        """
         collecting = gc.isenabled()
         gc.disable()  # nothing of it is garbage: with 100,000 queues looking for some took half of the time
         try:
@@ -373,7 +415,8 @@ class Engine:
         if operations:
             sequence = self.journal.append(operations)
             if image.clean_marks:
-                # A crash must not find the mark once anybody has got a message: its counts would be believed.
+                # A crash must not find the mark once anybody has got a message: its counts would be
+                # believed.
                 self._marked_clean = True
                 self.gate.when_durable(sequence, self._mark_gone)
         _log.info(
@@ -384,7 +427,10 @@ class Engine:
         )
 
     def abandon(self) -> None:
-        """The broker is demoted: connections are cut, nobody is answered, nothing is acknowledged from now on."""
+        """The broker is demoted.
+
+        Connections are cut, nobody is answered, nothing is acknowledged from now on.
+        """
         if self.abandoned:
             return
         self.abandoned = True
@@ -397,7 +443,8 @@ class Engine:
         for callback in self.on_abandon:
             callback()
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
+    # inside
 
     def _check(self) -> None:
         if self.abandoned:
@@ -410,7 +457,10 @@ class Engine:
         return sequence
 
     def _holder(self, queue: str, message: Message) -> Queue:
-        """The queue in which the message is kept: its own, or the store-and-forward queue of another broker, if there is room."""
+        """The queue in which the message is kept.
+
+        Its own, or the store-and-forward queue of another broker, if there is room.
+        """
         if self.router is not None and message.group is None and message.large is None:
             node_id = self.router.route(queue, message)
             if node_id is not None:
@@ -426,7 +476,10 @@ class Engine:
         arrivals: list[tuple[Queue, Message]],
         done: Callback | None,
     ) -> int:
-        """Append ``operations``, which bring ``arrivals``, and the refusals as one entry; the deliveries have been taken from their holders."""
+        """Append ``operations``, which bring ``arrivals``, and the refusals as one entry.
+
+        The deliveries have been taken from their holders.
+        """
         again: list[Delivery] = []
         for delivery in deliveries:
             message, queue = delivery.message, delivery.consumer.queue

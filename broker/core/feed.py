@@ -1,6 +1,8 @@
-"""A feed: a value that clients may watch, such as the cluster's topology, under a destination of its own.
+"""A feed: a value that clients may watch, such as the cluster's topology, under a destination of
+its own.
 
-Why no queue: only the latest value counts, everybody gets it, and nothing is kept when a broker ends.
+Why no queue: only the latest value counts, everybody gets it, and nothing is kept when a broker
+ends.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ Watcher = Callable[[bytes], None]
 
 
 class Feed:
-    """The latest value and who watches it. A new watcher gets the present value at once, if there is one."""
+    """The latest value and who watches it.
+
+    A new watcher gets the present value at once, if there is one.
+    """
 
     def __init__(self, content_type: str = "application/json") -> None:
         self.content_type = content_type

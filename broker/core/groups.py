@@ -1,15 +1,16 @@
 """Lanes: the order within a queue, and who may take the next message of it.
 
-Why lanes: messages of one group must go to one consumer in order, and a group whose owner is busy must not hold up the
-others. A queue is therefore a set of FIFO lanes, one per group and one for messages without a group, and dispatch picks the
-lane with the oldest message among those a consumer may take from: a heap of lanes keyed by their oldest message, so that nothing is
-ever scanned.
+Why lanes: messages of one group must go to one consumer in order, and a group whose owner is busy
+must not hold up the others. A queue is therefore a set of FIFO lanes, one per group and one for
+messages without a group, and dispatch picks the lane with the oldest message among those a consumer
+may take from: a heap of lanes keyed by their oldest message, so that nothing is ever scanned.
 
 The rules of a group (AMQ message groups, JMSXGroupID and JMSXGroupSeq):
-    pinned     the first dispatch makes that consumer the owner, until it leaves or a message that closes the group
-               (JMSXGroupSeq -1) has been dispatched
-    exclusive  a lane without an owner is offered only when nobody holds a message of it unacknowledged (a transaction may
-               outlive its consumer), so that two consumers never hold one group
+    pinned     the first dispatch makes that consumer the owner, until it leaves or a message that
+               closes the group (JMSXGroupSeq -1) has been dispatched
+    exclusive  a lane without an owner is offered only when nobody holds a message of it
+               unacknowledged (a transaction may outlive its consumer), so that two consumers never
+               hold one group
     ordered    a message that comes back goes before all younger ones of its lane
 """
 
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 class Lane:
     """The messages of one group (or of none) that wait in a queue, oldest first.
 
-    ``held`` counts those that are with a consumer or a transaction, ``delayed`` those that wait for their refusal to be on the disk or
-    for their redelivery delay: a group waits with them, messages without a group do not.
+    ``held`` counts those that are with a consumer or a transaction, ``delayed`` those that wait for
+    their refusal to be on the disk or for their redelivery delay: a group waits with them, messages
+    without a group do not.
     """
 
     __slots__ = ("delayed", "fresh", "group", "held", "owner", "returned")
@@ -42,7 +44,10 @@ class Lane:
         self.delayed = 0
 
     def __lt__(self, other: Lane) -> bool:
-        """Heaps order lanes by their oldest message; two entries of one lane with the same message are equal."""
+        """Heaps order lanes by their oldest message.
+
+        Two entries of one lane with the same message are equal.
+        """
         return False
 
     def __len__(self) -> int:
@@ -55,7 +60,10 @@ class Lane:
         return self.fresh[0].place if self.fresh else 0
 
     def pop(self) -> Message:
-        """Take the oldest message. What comes back was taken from the front, so it is always older than what is fresh."""
+        """Take the oldest message.
+
+        What comes back was taken from the front, so it is always older than what is fresh.
+        """
         if self.returned:
             return heappop(self.returned)[1]
         return self.fresh.popleft()

@@ -1,19 +1,24 @@
 """A message as a queue holds it, and its bytes in the journal.
 
-Why the headers are bytes: a message leaves as it came, byte for byte, so its headers are kept as the STOMP 1.2 header lines
-in which they travel (escaped, each ended by LF) and are never built again per delivery. What the broker itself says of a
-delivery (message-id, ack, redelivered ...) goes before them and is not part of them.
+Why the headers are bytes: a message leaves as it came, byte for byte, so its headers are kept as
+the STOMP 1.2 header lines in which they travel (escaped, each ended by LF) and are never built
+again per delivery. What the broker itself says of a delivery (message-id, ack, redelivered ...)
+goes before them and is not part of them.
 
-Records of the journal written by the core (``Operation.kind``); kinds from 32 on are free for policies:
+Records of the journal written by the core (``Operation.kind``); kinds from 32 on are free for
+policies:
 
     QUEUE 1      a queue exists: its name in UTF-8
     MESSAGE 2    see ``encode``; an update is DELIVERIES
-    DUPLICATE 3  a forwarded message was accepted: origin's record id (u64), origin's node ID in UTF-8
+    DUPLICATE 3  a forwarded message was accepted: origin's record id (u64), origin's node ID in
+                 UTF-8
     CLEAN 4      the broker ended cleanly and nothing has happened since
     DELIVERIES 5 update of a message: deliveries (u32), refusals (u32)
     PAGE 6       a run of a queue's messages is in a blob: see ``pages``
-    CONSUMED 7   some messages of a page are consumed: the page's record id (u64), their ids (u64 each)
-    COUNTED 8    a message of a page was delivered: the page's record id, its id or 0 for all of them, deliveries, refusals
+    CONSUMED 7   some messages of a page are consumed: the page's record id (u64), their ids (u64
+                 each)
+    COUNTED 8    a message of a page was delivered: the page's record id, its id or 0 for all of
+                 them, deliveries, refusals
 """
 
 from __future__ import annotations
@@ -37,13 +42,20 @@ CONSUMED: Final = 7
 COUNTED: Final = 8
 
 HEAD: Final = struct.Struct("<QBHHI")
-"""How a message's record begins: its queue's record id, flags, and the bytes of group, target and headers, which follow with the body."""
+"""How a message's record begins.
+
+Its queue's record id, flags, and the bytes of group, target and headers, which follow with the
+body.
+"""
 _COUNTS: Final = struct.Struct("<II")
 LARGE: Final = struct.Struct("<QQI")
 _CLOSES: Final = 1
 _GROUPED: Final = 2
 IS_LARGE: Final = 4
-"""Flag of a record whose body is in a file: its id, bytes and checksum (LARGE) stand before what is kept of the body."""
+"""Flag of a record whose body is in a file.
+
+Its id, bytes and checksum (LARGE) stand before what is kept of the body.
+"""
 
 OVERHEAD: Final = 256
 """Bytes of memory a message costs beside its headers and body, about; counted in ``size``."""
@@ -52,13 +64,16 @@ OVERHEAD: Final = 256
 class Message:
     """One message in one queue.
 
-    ``id`` is its record in the journal. ``place`` is its place in its queue, given when it is lined up: places grow, so a message that comes back
-    goes before all younger ones. (Ids grow too, but those of a broker that was taken over may be lower than what was lined up before.) ``target``
-    is the queue it is meant for, which differs from the one it is in only for store-and-forward queues. ``redelivered`` means that an
-    earlier delivery cannot be excluded. ``deliveries`` counts dispatches to consumers, ``refusals`` those that a client refused (NACK, or an ACK it rolled back): only these lead to the dead letters, since a lost
-    connection says nothing about the messages that were in flight on it. ``large``: the body
-    is in a file, and ``body`` has only its beginning, for who wants to see which message it is. ``page``: the page whose blob
-    stores it, None for one with a record of its own.
+    ``id`` is its record in the journal. ``place`` is its place in its queue, given when it is lined
+    up: places grow, so a message that comes back goes before all younger ones. (Ids grow too, but
+    those of a broker that was taken over may be lower than what was lined up before.) ``target`` is
+    the queue it is meant for, which differs from the one it is in only for store-and-forward
+    queues. ``redelivered`` means that an earlier delivery cannot be excluded. ``deliveries`` counts
+    dispatches to consumers, ``refusals`` those that a client refused (NACK, or an ACK it rolled
+    back): only these lead to the dead letters, since a lost connection says nothing about the
+    messages that were in flight on it. ``large``: the body is in a file, and ``body`` has only its
+    beginning, for who wants to see which message it is. ``page``: the page whose blob stores it,
+    None for one with a record of its own.
     """
 
     __slots__ = (
@@ -159,7 +174,10 @@ def stored_size(data: bytes) -> int:
 
 
 def block(id_: int) -> int:
-    """The opening of a journal that gave this id out. Ids say who is older within a block; across blocks a message that was taken over may come later."""
+    """The opening of a journal that gave this id out.
+
+    Ids say who is older within a block; across blocks a message that was taken over may come later.
+    """
     return id_ >> ID_BLOCK_BITS
 
 

@@ -1,8 +1,9 @@
 """All open transactions of a broker: how much they hold together, for how long, and who holds it.
 
-Why a book of its own: what a transaction would send counts against ``global-max-size`` until it ends, so clients that begin and never end
-would stop every producer for ever. Hence three bounds: their number, their share of the memory, and their age (``transaction-timeout``, counted
-from BEGIN as in Artemis). Whatever bound is met, the log says who holds what.
+Why a book of its own: what a transaction would send counts against ``global-max-size`` until it
+ends, so clients that begin and never end would stop every producer for ever. Hence three bounds:
+their number, their share of the memory, and their age (``transaction-timeout``, counted from BEGIN
+as in Artemis). Whatever bound is met, the log says who holds what.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from broker.core.transactions import Transaction
 
 LARGEST_TOLD: Final = 5
 TOLD_EVERY_S: Final = 1.0
-"""Who holds what is told no more often: clients that are refused may come again at once, and looking for the largest takes its time."""
+"""Who holds what is told no more often.
+
+Clients that are refused may come again at once, and looking for the largest takes its time.
+"""
 UNDONE_TOLD: Final = 20
 """Of those that time out together, so many have a line each."""
 
@@ -25,7 +29,9 @@ _log = logging.getLogger(__name__)
 
 
 class TransactionBounds(NamedTuple):
-    """How old a transaction may become, how often that is looked at, how many may be open, and what they may hold together."""
+    """How old a transaction may become, how often that is looked at, how many may be open, and
+    what they may hold together.
+    """
 
     timeout_s: float = 300.0
     scan_period_s: float = 1.0
@@ -52,7 +58,10 @@ class _Holding(NamedTuple):
 
 
 class OpenTransactions:
-    """From ``begin`` to ``end`` a transaction's bytes are reserved; until ``close`` (the client has ended it) it may time out."""
+    """From ``begin`` to ``end`` a transaction's bytes are reserved.
+
+    Until ``close`` (the client has ended it) it may time out.
+    """
 
     def __init__(self, memory: Memory, bounds: TransactionBounds) -> None:
         self.bounds = bounds
@@ -68,12 +77,18 @@ class OpenTransactions:
         return len(self._open) + len(self._closed)
 
     def objection(self, size: int, *, begins: bool = False) -> str:
-        """Why no transaction may hold ``size`` bytes more, "" if it may. Whoever asks in vain is refused, so the log says who holds what."""
+        """Why no transaction may hold ``size`` bytes more, "" if it may.
+
+        Whoever asks in vain is refused, so the log says who holds what.
+        """
         bounds = self.bounds
         if begins and len(self) >= bounds.number:
             text = f"{bounds.number} transactions are open (broker.max-transactions)"
         elif self.size + size > bounds.size:
-            text = f"open transactions of all clients hold {self.size} bytes, and may hold {bounds.size} (broker.max-transactions-percent)"
+            text = (
+                f"open transactions of all clients hold {self.size} bytes, and may hold "
+                f"{bounds.size} (broker.max-transactions-percent)"
+            )
         else:
             return ""
         now = asyncio.get_running_loop().time()
@@ -145,6 +160,7 @@ class OpenTransactions:
         owner, name, begun = self._open[transaction]
         age_s = asyncio.get_running_loop().time() - begun
         return (
-            f"transaction {name[:64]!r} of {owner} holds {transaction.size} bytes in {len(transaction.sends)} sends and"
+            f"transaction {name[:64]!r} of {owner} holds {transaction.size} bytes in "
+            f"{len(transaction.sends)} sends and"
             f" {len(transaction.acknowledged) + len(transaction.refused)} messages since {age_s:.1f} s"
         )

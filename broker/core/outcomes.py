@@ -29,7 +29,10 @@ def all_arrived(arrivals: Iterable[tuple[Queue, Message]], done: Callback | None
 def refused(
     arrivals: Iterable[tuple[Queue, Message]], again: Iterable[Delivery], done: Callback | None
 ) -> None:
-    """Refusals are recorded: dead letters arrive, the client is answered, what may be tried again goes back."""
+    """Refusals are recorded.
+
+    Dead letters arrive, the client is answered, what may be tried again goes back.
+    """
     all_arrived(arrivals, done)
     give_back(again, refused=True)
 

@@ -1,13 +1,17 @@
-"""Pages: runs of a queue's messages that wait on the disk and take no memory (``address-full-policy`` PAGE; ``paging`` in AMQ 17.3.2).
+"""Pages: runs of a queue's messages that wait on the disk and take no memory
+(``address-full-policy`` PAGE; ``paging`` in AMQ 17.3.2).
 
-Why a message moves there from the journal and not at once: its receipt waits for one sync as ever, whether or not the queue is full; a page is written
-when there is enough for one, off the way of any client. It takes the place of its messages' records, so that a start reads one record instead of
+Why a message moves there from the journal and not at once: its receipt waits for one sync as ever,
+whether or not the queue is full; a page is written when there is enough for one, off the way of any
+client. It takes the place of its messages' records, so that a start reads one record instead of
 thousands, and a compaction has nothing to copy.
 
-The record PAGE is ``queue's record id u64, blob (id u64, bytes u64, CRC-32C u32), id of the oldest message u64, messages u32``, then for each large
-message among them ``its id u64, its body's blob``. The blob is a message after the other: ``id u64, deliveries u32, refusals u32, bytes u32`` and the
-bytes of ``message.encode``. What has become of single messages since is told by records of their own (CONSUMED, COUNTED), the page's *marks*, which
-end with it: so a page may be kept wherever records are, with as many readers as there are consumers.
+The record PAGE is ``queue's record id u64, blob (id u64, bytes u64, CRC-32C u32), id of the oldest
+message u64, messages u32``, then for each large message among them ``its id u64, its body's blob``.
+The blob is a message after the other: ``id u64, deliveries u32, refusals u32, bytes u32`` and the
+bytes of ``message.encode``. What has become of single messages since is told by records of their
+own (CONSUMED, COUNTED), the page's *marks*, which end with it: so a page may be kept wherever
+records are, with as many readers as there are consumers.
 """
 
 from __future__ import annotations
@@ -28,10 +32,14 @@ _ID: Final = struct.Struct("<Q")
 
 
 class Page:
-    """One page that a queue waits for. ``id`` is its record's, ``first`` that of its oldest message, ``left`` how many are not consumed.
+    """One page that a queue waits for.
 
-    ``consumed`` and ``counts`` (deliveries and refusals by message id) are what its marks, records of the ids ``marks``, say; ``large`` are the bodies
-    that its messages name, by message id. ``least_deliveries``: each was delivered so often at the least.
+    ``id`` is its record's, ``first`` that of its oldest message, ``left`` how many are not
+    consumed.
+
+    ``consumed`` and ``counts`` (deliveries and refusals by message id) are what its marks, records
+    of the ids ``marks``, say; ``large`` are the bodies that its messages name, by message id.
+    ``least_deliveries``: each was delivered so often at the least.
     """
 
     __slots__ = ("blob", "consumed", "counts", "first", "id", "large", "least_deliveries", "left", "marks")
@@ -62,7 +70,9 @@ class Page:
             self.least_deliveries = max(self.least_deliveries, deliveries)
 
     def messages(self, data: bytes) -> Iterator[Message]:
-        """Those that are not consumed, oldest first, from the blob's bytes, which its checksum has vouched for."""
+        """Those that are not consumed, oldest first, from the blob's bytes, which its checksum
+        has vouched for.
+        """
         position = 0
         while position < len(data):
             id_, deliveries, refusals, size = _STORED.unpack_from(data, position)

@@ -1,12 +1,18 @@
-"""Writes pages and reads them back (``address-full-policy`` PAGE): what does not fit in memory waits on the disk, and producers do not.
+"""Writes pages and reads them back (``address-full-policy`` PAGE).
+
+What does not fit in memory waits on the disk, and producers do not.
 
 What happens when
-    a queue is full           what arrives is not lined up any more but stays in its backlog, whose tail grows
-    a page's worth is there   blob written, synced, with the backup -> one entry: PAGE added, its messages' records deleted -> memory is free
+    a queue is full           what arrives is not lined up any more but stays in its backlog, whose
+                              tail grows
+    a page's worth is there   blob written, synced, with the backup -> one entry: PAGE added, its
+                              messages' records deleted -> memory is free
     consumers get there       blob read, its messages lined up, as many as fit
-    a message is consumed     CONSUMED added; with the last one PAGE and its marks are deleted, durably -> the blob is removed
-Nobody waits for any of it: receipts are those of the journal. Only if the disk is too slow for the producers, or cannot be written, they wait after all:
-at ``queue.SLACK`` pages more than the queue may have.
+    a message is consumed     CONSUMED added; with the last one PAGE and its marks are deleted,
+                              durably -> the blob is removed
+Nobody waits for any of it: receipts are those of the journal. Only if the disk is too slow for the
+producers, or cannot be written, they wait after all: at ``queue.SLACK`` pages more than the queue
+may have.
 """
 
 from __future__ import annotations
@@ -35,7 +41,11 @@ _log = logging.getLogger(__name__)
 
 
 class Paging:
-    """All pages of one engine. ``large`` are the bodies that messages name, ``memory`` is told what a page sets free and what it takes."""
+    """All pages of one engine.
+
+    ``large`` are the bodies that messages name, ``memory`` is told what a page sets free and what
+    it takes.
+    """
 
     def __init__(self, entries: Entries, gate: DurabilityGate, memory: Memory, large: LargeBodies) -> None:
         self.blobs = HeldBlobs(entries.pages, entries, gate)
@@ -47,7 +57,8 @@ class Paging:
         self._readers: dict[Queue, asyncio.Task[None]] = {}
         self._stopped = False
 
-    # ---------------------------------------------------------------------------------------------- what the journal is told
+    # ----------------------------------------------------------------------------------------------
+    # what the journal is told
 
     def removals(self, messages: Sequence[Message]) -> list[Operation]:
         """The operations by which these messages end, in the entry that is appended now."""
@@ -87,7 +98,10 @@ class Paging:
         return operations
 
     def final_counts(self, queues: Iterable[Queue]) -> list[Operation]:
-        """The same for all that was ever delivered; of the messages of a page that may have been before the last start nobody knows which."""
+        """The same for all that was ever delivered.
+
+        Of the messages of a page that may have been before the last start nobody knows which.
+        """
         stored = [item for queue in queues for item in queue.all()]
         operations = self.counts([item for item in stored if isinstance(item, Message) and item.deliveries])
         for page in stored:
@@ -105,7 +119,8 @@ class Paging:
         self.blobs.end((page.blob,))
         return [Operation(DELETE, PAGE, page.id), *(Operation(DELETE, CONSUMED, mark) for mark in page.marks)]
 
-    # ---------------------------------------------------------------------------------------------- life
+    # ----------------------------------------------------------------------------------------------
+    # life
 
     def pages(self, queue: Queue) -> bool:
         """Does that queue page, or do its producers wait?"""
@@ -156,10 +171,13 @@ class Paging:
         for task in self._readers.values():
             task.cancel()
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
+    # inside
 
     def _worth(self, queue: Queue, backlog: Backlog) -> int:
-        """Bytes of tail for which a page is written: twice as many where its beginning is what consumers need next, which then stays in memory.
+        """Bytes of tail for which a page is written.
+
+        Twice as many where its beginning is what consumers need next, which then stays in memory.
 
         Fewer while all memory together is full, or many short queues could fill it for ever.
         """

@@ -1,9 +1,10 @@
 """A queue: durable messages in lanes, and their dispatch to consumers.
 
-Why no scan: with 100,000 messages waiting and owners without credit, a dispatch must still cost O(log lanes). Lanes that
-nobody owns wait in one heap, lanes of an owner in the owner's; entries are keyed by the oldest message and go stale silently when
-a lane changes (they are dropped when met). Consumers with credit stand in a rotation, so that unowned work goes round robin; each
-takes the oldest message it may have.
+Why no scan: with 100,000 messages waiting and owners without credit, a dispatch must still cost
+O(log lanes). Lanes that nobody owns wait in one heap, lanes of an owner in the owner's; entries are
+keyed by the oldest message and go stale silently when a lane changes (they are dropped when met).
+Consumers with credit stand in a rotation, so that unowned work goes round robin; each takes the
+oldest message it may have.
 
 Nothing here touches the journal: the engine says what is durable, the queue says who gets it.
 """
@@ -26,8 +27,10 @@ from broker.core.pages import Page
 from broker.storage.records import Record
 
 GROUPS_MAX: Final = 65_536
-"""Groups whose owner is remembered though nothing of them waits or is held; beyond it such a group may get another owner (Artemis
-bounds the same memory by ``group-buckets``)."""
+"""Groups whose owner is remembered though nothing of them waits or is held.
+
+Beyond it such a group may get another owner (Artemis bounds the same memory by ``group-buckets``).
+"""
 
 
 SLACK: Final = 8
@@ -55,10 +58,13 @@ class Pager(Protocol):
 
 
 class Queue:
-    """One queue. ``id`` is its record in the journal, ``size`` the bytes of its messages in memory including those not yet durable.
+    """One queue.
 
-    ``handed_over`` is called with each delivery to a consumer in auto mode, which settles it. ``may_dispatch`` is asked before each round of
-    dispatch; whoever says no wakes the queue later.
+    ``id`` is its record in the journal, ``size`` the bytes of its messages in memory including
+    those not yet durable.
+
+    ``handed_over`` is called with each delivery to a consumer in auto mode, which settles it.
+    ``may_dispatch`` is asked before each round of dispatch; whoever says no wakes the queue later.
     """
 
     __slots__ = (
@@ -125,7 +131,8 @@ class Queue:
             self.paging = True
             self.slack = SLACK * self.page_bytes
 
-    # ---------------------------------------------------------------------------------------------- messages
+    # ----------------------------------------------------------------------------------------------
+    # messages
 
     def arrive(self, message: Message) -> None:
         """A message has become durable: it may be dispatched, in the order of these calls."""
@@ -141,7 +148,10 @@ class Queue:
         self.wake()
 
     def adopt(self, line: Sequence[Record | Page], *, size: int, least_deliveries: int) -> None:
-        """What a journal that became ours held, ``size`` bytes of records: that of a new queue waits as it is until it is its turn."""
+        """What a journal that became ours held, ``size`` bytes of records.
+
+        That of a new queue waits as it is until it is its turn.
+        """
         if self.backlog is None and not self.messages:
             self.backlog = Backlog(line, size=size, least_deliveries=least_deliveries)
         else:
@@ -153,7 +163,10 @@ class Queue:
         self.wake()
 
     def all(self) -> Iterator[Message | Page]:
-        """Every message, oldest first where none was taken over later; for those on a page that was not read yet the page."""
+        """Every message, oldest first where none was taken over later.
+
+        For those on a page that was not read yet the page.
+        """
         yield from self.messages.values()
         if (backlog := self.backlog) is not None:
             for item in backlog.items():
@@ -166,7 +179,9 @@ class Queue:
         return True
 
     def _look_further(self) -> bool:
-        """Take the next messages out of the backlog, if there are any that need not be read first and there is room for them."""
+        """Take the next messages out of the backlog, if there are any that need not be read
+        first and there is room for them.
+        """
         backlog = self.backlog
         if backlog is None:
             return False
@@ -216,11 +231,16 @@ class Queue:
             self._freed(lane)
 
     def refusing(self, delivery: Delivery) -> None:
-        """A refusal is on its way to the disk: its group waits for the message, or a younger one would overtake it."""
+        """A refusal is on its way to the disk.
+
+        Its group waits for the message, or a younger one would overtake it.
+        """
         delivery.lane.delayed += 1
 
     def returned(self, deliveries: Iterable[Delivery], delay: float = 0.0, *, refused: bool = False) -> None:
-        """Messages come back undone, each to its place; ``delay`` seconds later their group (or they alone) go on.
+        """Messages come back undone, each to its place.
+
+        ``delay`` seconds later their group (or they alone) go on.
 
         ``refused``: each was given to ``refusing``.
         """
@@ -239,9 +259,12 @@ class Queue:
         self.wake()
 
     def removing(self, most: int) -> Iterator[tuple[list[Message], list[Page]]]:
-        """Take out what waits now and is with no consumer or transaction, for purging: so many messages in memory, or pages, at a time.
+        """Take out what waits now and is with no consumer or transaction, for purging.
 
-        What waits behind the lanes is out of reach from the first step on: it must not be lined up while others are taken.
+        So many messages in memory, or pages, at a time.
+
+        What waits behind the lanes is out of reach from the first step on: it must not be lined up
+        while others are taken.
         """
         last = self._last_place
         backlog, self.backlog = self.backlog, None
@@ -271,7 +294,9 @@ class Queue:
 
     @property
     def idle(self) -> bool:
-        """Has it no consumer and no message, not even one on its way to the disk or in a transaction?"""
+        """Has it no consumer and no message, not even one on its way to the disk or in a
+        transaction?
+        """
         return not (self.consumers or self.size or len(self))
 
     @property
@@ -303,7 +328,8 @@ class Queue:
             self._list(lane)
         self.wake()
 
-    # ---------------------------------------------------------------------------------------------- consumers
+    # ----------------------------------------------------------------------------------------------
+    # consumers
 
     def join(self, consumer: Consumer) -> None:
         """A consumer begins to consume."""
@@ -337,7 +363,8 @@ class Queue:
             self._with_work[consumer] = None
         self.wake()
 
-    # ---------------------------------------------------------------------------------------------- dispatch
+    # ----------------------------------------------------------------------------------------------
+    # dispatch
 
     def wake(self) -> None:
         """Dispatch soon, once for all that happens in this turn of the loop."""
@@ -404,7 +431,9 @@ class Queue:
             self.handed_over(delivery)
 
     def _list(self, lane: Lane) -> None:
-        """Make a group's lane findable by its present oldest message, if anybody may take from it."""
+        """Make a group's lane findable by its present oldest message, if anybody may take from
+        it.
+        """
         head = lane.head()
         if not head or lane.delayed:
             return

@@ -1,4 +1,6 @@
-"""From the records of a journal to queues and what is stored in them, when a broker becomes live."""
+"""From the records of a journal to queues and what is stored in them, when a broker becomes
+live.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,11 @@ from broker.storage.records import Record
 
 @dataclass(slots=True)
 class Image:
-    """What the journal says: queues by record id, and by the same the records of their messages, oldest first, and their pages."""
+    """What the journal says.
+
+    Queues by record id, and by the same the records of their messages, oldest first, and their
+    pages.
+    """
 
     queues: dict[int, str] = field(default_factory=dict)
     messages: dict[int, list[Record]] = field(default_factory=dict)
@@ -45,7 +51,10 @@ class Image:
 
     @property
     def clean(self) -> bool:
-        """The broker that wrote it ended cleanly: its delivery counts are exact. An empty journal is clean too."""
+        """The broker that wrote it ended cleanly: its delivery counts are exact.
+
+        An empty journal is clean too.
+        """
         return bool(self.clean_marks) or not (self.messages or self.pages)
 
     def lines(self) -> dict[str, tuple[Sequence[Record | Page], int]]:
@@ -74,10 +83,12 @@ class Image:
 
 
 def read(records: Iterable[Record]) -> Image:
-    """Read the core's records; those of other kinds are left to whoever wrote them. Messages stay records: see ``backlog``.
+    """Read the core's records; those of other kinds are left to whoever wrote them.
 
-    After an unclean end every message counts as delivered at least once: nobody knows, and to claim otherwise would be a redelivery without
-    its flag.
+    Messages stay records: see ``backlog``.
+
+    After an unclean end every message counts as delivered at least once: nobody knows, and to claim
+    otherwise would be a redelivery without its flag.
     """
     image = Image()
     marks: list[Record] = []

@@ -1,8 +1,9 @@
 """A client's transaction: what it would do, until it says so.
 
-Why everything waits: the commit is one journal entry, so after any crash either all of it has happened or nothing (the whole
-entry is checksummed). Messages sent in it are nowhere before, messages acknowledged in it belong to it and go back to their places
-when it is aborted, be it by ABORT or by the end of its connection.
+Why everything waits: the commit is one journal entry, so after any crash either all of it has
+happened or nothing (the whole entry is checksummed). Messages sent in it are nowhere before,
+messages acknowledged in it belong to it and go back to their places when it is aborted, be it by
+ABORT or by the end of its connection.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from broker.core.message import Message
 
 
 class Transaction:
-    """Open until ``Engine.commit`` or ``Engine.roll_back`` takes it; ``size`` is the bytes of its sends."""
+    """Open until ``Engine.commit`` or ``Engine.roll_back`` takes it.
+
+    ``size`` is the bytes of its sends.
+    """
 
     __slots__ = ("acknowledged", "refused", "sends", "size")
 
@@ -30,7 +34,10 @@ class Transaction:
         self.size += message.size
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
-        """Acknowledge on commit; till then the messages are the transaction's and no longer count as the consumer's."""
+        """Acknowledge on commit.
+
+        Till then the messages are the transaction's and no longer count as the consumer's.
+        """
         self._take(deliveries, self.acknowledged)
 
     def refuse(self, deliveries: Iterable[Delivery]) -> None:

@@ -25,10 +25,12 @@ class Router(Protocol):
     """The cluster's say on where a message goes (``message-load-balancing``)."""
 
     def route(self, queue: str, message: Message) -> str | None:
-        """The node ID of the broker that shall have the message, None for this one. Called once per message, before it is stored.
+        """The node ID of the broker that shall have the message, None for this one.
 
-        Never asked for a message with a group: without a grouping handler two brokers could pick two owners. Nor for one that
-        another broker forwarded here: it stays.
+        Called once per message, before it is stored.
+
+        Never asked for a message with a group: without a grouping handler two brokers could pick
+        two owners. Nor for one that another broker forwarded here: it stays.
         """
         ...
 
@@ -72,9 +74,12 @@ class EngineSettings:
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """Counts of one queue, for people and for the harness. ``store`` is as of ``EngineSettings.store``.
+    """Counts of one queue, for people and for the harness.
 
-    ``paged`` of the ``messages`` wait on pages and take no memory; ``size`` is the bytes of the others.
+    ``store`` is as of ``EngineSettings.store``.
+
+    ``paged`` of the ``messages`` wait on pages and take no memory; ``size`` is the bytes of the
+    others.
     """
 
     name: str
@@ -88,7 +93,10 @@ class QueueStatus:
 
 @dataclass(frozen=True, slots=True)
 class BrowsedMessage:
-    """A message in a store. ``queue`` is where it was meant to go; ``holder`` is the queue that has it."""
+    """A message in a store.
+
+    ``queue`` is where it was meant to go; ``holder`` is the queue that has it.
+    """
 
     store: str
     queue: str
@@ -97,10 +105,11 @@ class BrowsedMessage:
 
 
 class Browsing:
-    """Every message that was stored when it was made, whoever holds it, oldest first within each queue: ``async for``, then ``close`` in any case.
+    """Every message that was stored when it was made, whoever holds it, oldest first within each
+    queue: ``async for``, then ``close`` in any case.
 
-    Those on a page are read in their turn, one page in memory at a time; what has been consumed by then is left out. Raises OSError,
-    JournalDamagedError.
+    Those on a page are read in their turn, one page in memory at a time; what has been consumed by
+    then is left out. Raises OSError, JournalDamagedError.
     """
 
     def __init__(

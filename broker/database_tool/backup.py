@@ -2,8 +2,9 @@
 
     magic line, SHA-256 of the rest, then one MessagePack document: see ``Backup``
 
-Why one file that comes into its place by a rename: whoever is killed while writing leaves no file that looks like a backup, and never
-harms an older one. Why a checksum: a backup is read on the worst day, and must not then be half of one.
+Why one file that comes into its place by a rename: whoever is killed while writing leaves no file
+that looks like a backup, and never harms an older one. Why a checksum: a backup is read on the
+worst day, and must not then be half of one.
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ _DIGEST_SIZE: Final = 32
 
 
 class Backup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """One cluster. ``sessions`` is the number that was given out last; rows are as their columns stand in the tables, without the cluster's id.
+    """One cluster.
 
-    ``brokers`` (broker id, address, state, epoch), ``owners`` (session, broker id), ``records`` and ``updates`` (session, id, kind, data),
-    ``upgrades`` (journal, session), ``blobs`` (kind, session, id, start, data).
+    ``sessions`` is the number that was given out last; rows are as their columns stand in the
+    tables, without the cluster's id.
+
+    ``brokers`` (broker id, address, state, epoch), ``owners`` (session, broker id), ``records`` and
+    ``updates`` (session, id, kind, data), ``upgrades`` (journal, session), ``blobs`` (kind,
+    session, id, start, data).
     """
 
     cluster_id: str
@@ -45,13 +50,17 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 async def take(store: Store) -> Backup:
-    """All rows as of one moment; brokers may run meanwhile. Raises DatabaseError, ToolRefusedError for a cluster that is not there."""
+    """All rows as of one moment; brokers may run meanwhile.
+
+    Raises DatabaseError, ToolRefusedError for a cluster that is not there.
+    """
     snapshot = [Statement("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")]
     where = (store.cluster_id,)
     questions = [
         Statement("SELECT sessions FROM store_cluster WHERE cluster_id = ?", where),
         Statement(
-            "SELECT broker_id, address, state, epoch FROM store_broker WHERE cluster_id = ? ORDER BY broker_id",
+            "SELECT broker_id, address, state, epoch FROM store_broker WHERE cluster_id = ? ORDER BY "
+            "broker_id",
             where,
         ),
         Statement(
@@ -63,16 +72,19 @@ async def take(store: Store) -> Backup:
         ),
         Statement("SELECT journal, session FROM store_upgrade WHERE cluster_id = ? ORDER BY journal", where),
         Statement(
-            "SELECT kind, session, id, start, data FROM store_blob WHERE cluster_id = ? ORDER BY kind, id, start",
+            "SELECT kind, session, id, start, data FROM store_blob WHERE cluster_id = ? ORDER BY kind, "
+            "id, start",
             where,
         ),
     ]
-    # SQLite's transactions are of one moment anyway; PostgreSQL's look anew at each statement unless told otherwise.
+    # SQLite's transactions are of one moment anyway; PostgreSQL's look anew at each statement
+    # unless told otherwise.
     results = await store.transact([*(snapshot if store.kind == "postgresql" else ()), *questions])
     cluster, brokers, owners, records, updates, upgrades, blobs = results[-len(questions) :]
     if not cluster.rows:
         raise ToolRefusedError(
-            f"there is no cluster {store.cluster_id!r} in this database: nothing to back up (ha-policy.ha-database.cluster-id)"
+            f"there is no cluster {store.cluster_id!r} in this database: nothing to back up "
+            "(ha-policy.ha-database.cluster-id)"
         )
     return msgspec.convert(
         (
@@ -90,24 +102,29 @@ async def take(store: Store) -> Backup:
 
 
 async def put_back(store: Store, backup: Backup) -> None:
-    """Replace all rows of the cluster by those of the backup, in one transaction. Raises ToolRefusedError while a broker runs, DatabaseError.
+    """Replace all rows of the cluster by those of the backup, in one transaction.
 
-    Nobody runs afterwards, as the store has it: each broker's messages wait for its own start. Epochs only grow, so a broker of before that stood still meanwhile
-    is fenced.
+    Raises ToolRefusedError while a broker runs, DatabaseError.
+
+    Nobody runs afterwards, as the store has it: each broker's messages wait for its own start.
+    Epochs only grow, so a broker of before that stood still meanwhile is fenced.
     """
     cluster = (store.cluster_id,)
     lasting = (s.TAKEOVER_COMPLETE,)
     highest = max([backup.sessions, *(epoch for _, _, _, epoch in backup.brokers)])
     statements = [
         Statement(
-            "UPDATE store_cluster SET sessions = CASE WHEN sessions > ? THEN sessions ELSE ? END + 1 WHERE cluster_id = ?",
+            "UPDATE store_cluster SET sessions = CASE WHEN sessions > ? THEN sessions ELSE ? END + 1 "
+            "WHERE cluster_id = ?",
             (highest, highest, *cluster),
             count=1,
         ),
         *(
             Statement(
-                "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, heartbeat, taker, taker_epoch)"
-                " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, clock_ms(), '', 0"
+                "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, "
+                "heartbeat, taker, taker_epoch)"
+                " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, "
+                "clock_ms(), '', 0"
                 " FROM store_cluster WHERE cluster_id = ?",
                 (broker_id, address, state if state in lasting else s.SHUTDOWN_COMPLETE, *cluster),
                 count=1,

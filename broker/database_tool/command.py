@@ -1,6 +1,9 @@
-"""The command line of ``brokerctl database``: whose store, what is to be done, and whether it is really meant.
+"""The command line of ``brokerctl database``.
 
-It needs no running broker but its configuration: ``brokerctl --config broker.toml database backup FILE``.
+Whose store, what is to be done, and whether it is really meant.
+
+It needs no running broker but its configuration: ``brokerctl --config broker.toml database backup
+FILE``.
 """
 
 from __future__ import annotations
@@ -81,7 +84,11 @@ class Tool:
         return self.section.broker_id or self.config.broker.name
 
     def run(self, work: Callable[[Store], Awaitable[T]], *, making: bool = False) -> T:
-        """Do it to the store. ``making``: there need be none yet. Raises RefusedError, NobodyAnswersError, ConfigurationError, each one line."""
+        """Do it to the store.
+
+        ``making``: there need be none yet. Raises RefusedError, NobodyAnswersError,
+        ConfigurationError, each one line.
+        """
         try:
             return asyncio.run(self._run(work, making=making))
         except MaskError as error:
@@ -179,7 +186,8 @@ def restore(tool: Tool, file: Path, *, force: bool) -> int:
         raise click.UsageError(str(error)) from None
     if held.cluster_id != tool.section.cluster_id:
         raise click.UsageError(
-            f"{file} is of cluster {held.cluster_id!r}, and {tool.config.path} of {tool.section.cluster_id!r} (ha-policy.ha-database.cluster-id)"
+            f"{file} is of cluster {held.cluster_id!r}, and {tool.config.path} of "
+            f"{tool.section.cluster_id!r} (ha-policy.ha-database.cluster-id)"
         )
 
     async def there(store: Store) -> int:
@@ -191,7 +199,8 @@ def restore(tool: Tool, file: Path, *, force: bool) -> int:
             return 1
     tool.run(lambda store: backups.put_back(store, held), making=True)
     tool.answer(
-        f"cluster {held.cluster_id} is restored: {len(held.brokers)} brokers, {len(held.records)} records; start its brokers now",
+        f"cluster {held.cluster_id} is restored: {len(held.brokers)} brokers, {len(held.records)} "
+        "records; start its brokers now",
         brokers=len(held.brokers),
         records=len(held.records),
     )
@@ -203,7 +212,8 @@ def restore(tool: Tool, file: Path, *, force: bool) -> int:
 def upgrade(tool: Tool) -> None:
     """Import a standalone broker's journal.
 
-    It is that in the configuration's data directory. What it held is this broker's own from its next start on; the journal is moved aside.
+    It is that in the configuration's data directory. What it held is this broker's own from its
+    next start on; the journal is moved aside.
     """
     cluster = tool.config.cluster
     assert cluster is not None, "a high-availability broker without a cluster section"
@@ -213,7 +223,8 @@ def upgrade(tool: Tool) -> None:
     )
     how = "was imported already" if done.before else "is imported"
     tool.answer(
-        f"{done.messages} messages: the journal {how} for broker {tool.broker_id}, and lies in {done.moved_to} now",
+        f"{done.messages} messages: the journal {how} for broker {tool.broker_id}, and lies in "
+        f"{done.moved_to} now",
         messages=done.messages,
         before=done.before,
         journal=str(done.moved_to),

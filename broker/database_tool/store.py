@@ -1,7 +1,8 @@
 """A cluster's shared store in the hands of its administrator: create, remove a broker, reset locks.
 
-Why each is one transaction: the tool may be killed, and brokers may start at any moment. So the database itself decides, within the transaction, whether
-anybody runs; what it finds undoes everything. Nothing is looked up first and done afterwards.
+Why each is one transaction: the tool may be killed, and brokers may start at any moment. So the
+database itself decides, within the transaction, whether anybody runs; what it finds undoes
+everything. Nothing is looked up first and done afterwards.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Store:
         database: where they are.
         kind: "sqlite" or "postgresql".
         cluster_id: whose.
-        expiration_ms: how long after its last sign of life a broker counts as running (``lock-expiration``).
+        expiration_ms: how long after its last sign of life a broker counts as running
+            (``lock-expiration``).
     """
 
     def __init__(self, database: Database, kind: str, cluster_id: str, expiration_ms: int) -> None:
@@ -57,7 +59,11 @@ class Store:
         return await self._database.transact(statements, PATIENCE_S)
 
     async def exists(self, table: str = "store_blob") -> bool:
-        """Whether a table has been made; without its name, the youngest one, which a store of a former version lacks. Raises DatabaseError."""
+        """Whether a table has been made.
+
+        Without its name, the youngest one, which a store of a former version lacks. Raises
+        DatabaseError.
+        """
         question = (
             "SELECT 1 FROM sqlite_master WHERE name = ?"
             if self.kind == "sqlite"
@@ -82,13 +88,17 @@ class Store:
         return await self._registry.rows(count_messages=MESSAGE)
 
     async def remove(self, broker_id: str, *, with_messages: bool) -> int:
-        """Forget a broker that is not running; how many messages went with it. Raises ToolRefusedError, DatabaseError."""
+        """Forget a broker that is not running; how many messages went with it.
+
+        Raises ToolRefusedError, DatabaseError.
+        """
         row = next((row for row in await self.brokers() if row.broker_id == broker_id), None)
         if row is None:
             raise ToolRefusedError(f"there is no broker {broker_id!r} in cluster {self.cluster_id!r}")
         if row.state == s.TAKEOVER_STARTED:
             raise ToolRefusedError(
-                f"{broker_id} is just being taken over by {row.taker}: wait, or let another broker complete it"
+                f"{broker_id} is just being taken over by {row.taker}: wait, or let another broker "
+                "complete it"
                 f" (brokerctl takeover -n {broker_id})"
             )
         if row.messages and not with_messages:
@@ -108,7 +118,8 @@ class Store:
             self._nobody_runs(broker_id),
             held,
             Statement(
-                "DELETE FROM store_broker WHERE cluster_id = ? AND broker_id = ? AND epoch = ? AND state <> ?",
+                "DELETE FROM store_broker WHERE cluster_id = ? AND broker_id = ? AND epoch = ? AND "
+                "state <> ?",
                 (*mine, row.epoch, s.TAKEOVER_STARTED),
                 count=1,
             ),
@@ -126,23 +137,29 @@ class Store:
             if error.index == len(self._locked()):
                 raise await self._running(broker_id) from None
             raise ToolRefusedError(
-                f"{broker_id} has changed meanwhile: nothing was removed; look at it again (brokerctl members)"
+                f"{broker_id} has changed meanwhile: nothing was removed; look at it again (brokerctl "
+                "members)"
             ) from None
         return row.messages
 
     async def reset_locks(self) -> list[str]:
-        """Take away what brokers that died have left behind, so that they may start at once; whose it was.
+        """Take away what brokers that died have left behind, so that they may start at once.
 
-        Every epoch grows: whoever runs all the same, unseen, is fenced. What such a broker had waits for its own restart. Raises ToolRefusedError, DatabaseError.
+        Whose it was.
+
+        Every epoch grows: whoever runs all the same, unseen, is fenced. What such a broker had
+        waits for its own restart. Raises ToolRefusedError, DatabaseError.
         """
         left = (*s.RUNNING, s.TAKEOVER_STARTED)
         marks = ", ".join("?" for _ in left)
         found = Statement(
-            f"SELECT broker_id FROM store_broker WHERE cluster_id = ? AND state IN ({marks}) ORDER BY broker_id",
+            f"SELECT broker_id FROM store_broker WHERE cluster_id = ? AND state IN ({marks}) ORDER BY "
+            "broker_id",
             (self.cluster_id, *left),
         )
         reset = Statement(
-            "UPDATE store_broker SET state = ?, epoch = epoch + 1, taker = '', taker_epoch = 0, heartbeat = clock_ms()"
+            "UPDATE store_broker SET state = ?, epoch = epoch + 1, taker = '', taker_epoch = 0, "
+            "heartbeat = clock_ms()"
             f" WHERE cluster_id = ? AND state IN ({marks})",
             (s.SHUTDOWN_COMPLETE, self.cluster_id, *left),
         )
@@ -153,7 +170,10 @@ class Store:
         return [str(row[0]) for row in results[-2].rows]
 
     async def replace(self, statements: Sequence[Statement]) -> None:
-        """Empty the cluster and do these, in one transaction, if nobody runs. Raises ToolRefusedError, DatabaseError."""
+        """Empty the cluster and do these, in one transaction, if nobody runs.
+
+        Raises ToolRefusedError, DatabaseError.
+        """
         empty = [
             Statement(f"DELETE FROM {table} WHERE cluster_id = ?", (self.cluster_id,)) for table in TABLES
         ]
@@ -166,14 +186,19 @@ class Store:
             raise
 
     def _locked(self) -> list[Statement]:
-        """Lock the brokers' rows and the cluster's, in the order in which a broker that registers does: who comes second waits, and nobody waits for each other."""
+        """Lock the brokers' rows and the cluster's, in the order in which a broker that
+        registers does: who comes second waits, and nobody waits for each other.
+        """
         brokers = Statement(
             "UPDATE store_broker SET heartbeat = heartbeat WHERE cluster_id = ?", (self.cluster_id,)
         )
         return [brokers, s.retire_epochs(self.cluster_id)]
 
     def _nobody_runs(self, broker_id: str | None = None) -> Statement:
-        """Concerns no row, or undoes everything: behind a statement that has locked the cluster's row, so that nobody registers meanwhile."""
+        """Concerns no row, or undoes everything.
+
+        Behind a statement that has locked the cluster's row, so that nobody registers meanwhile.
+        """
         marks = ", ".join("?" for _ in s.RUNNING)
         one = "" if broker_id is None else " AND broker_id = ?"
         return Statement(
@@ -198,5 +223,6 @@ class Store:
         ]
         who = ", ".join(running) or "a broker that has just ended"
         return ToolRefusedError(
-            f"running: {who}: stop it first (brokerctl stop); one that was killed counts as running for {self.expiration_ms / 1000:g} s"
+            f"running: {who}: stop it first (brokerctl stop); one that was killed counts as running for "
+            f"{self.expiration_ms / 1000:g} s"
         )

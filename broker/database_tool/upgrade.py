@@ -1,10 +1,12 @@
 """From a standalone broker's journal to a shared store (Sun 4.1, ``imqdbmgr upgrade hastore``).
 
-All records are one transaction, which also says that this journal has been imported. So a tool that is killed has imported everything or
-nothing, and one that is run again imports nothing twice; only then is the journal moved aside.
+All records are one transaction, which also says that this journal has been imported. So a tool that
+is killed has imported everything or nothing, and one that is run again imports nothing twice; only
+then is the journal moved aside.
 
-Large bodies do not fit into memory together. They go before the records, part by part, as blobs of a kind that no broker looks at and that names the journal;
-the transaction then gives them their true kind and ids. What a tool that was killed has left of them, the next one replaces.
+Large bodies do not fit into memory together. They go before the records, part by part, as blobs of
+a kind that no broker looks at and that names the journal; the transaction then gives them their
+true kind and ids. What a tool that was killed has left of them, the next one replaces.
 """
 
 from __future__ import annotations
@@ -40,9 +42,11 @@ class Imported(NamedTuple):
 
 
 async def upgrade(store: Store, data: Path, broker_id: str, address: str) -> Imported:
-    """Import the journal of the standalone broker whose data directory this is, as what ``broker_id`` owns.
+    """Import the journal of the standalone broker whose data directory this is, as what
+    ``broker_id`` owns.
 
-    Raises ToolRefusedError for a journal that is not there, in use, damaged or holds what cannot be taken along, and while that broker runs; DatabaseError, OSError.
+    Raises ToolRefusedError for a journal that is not there, in use, damaged or holds what cannot be
+    taken along, and while that broker runs; DatabaseError, OSError.
     """
     if not (data / DIRECTORY).is_dir():
         raise ToolRefusedError(
@@ -62,11 +66,13 @@ async def upgrade(store: Store, data: Path, broker_id: str, address: str) -> Imp
             for moved in (LARGE_MESSAGES, DIRECTORY):
                 if (data / moved).is_dir() and _aside(data, moved).exists():
                     raise ToolRefusedError(
-                        f"everything is imported, but {_aside(data, moved)} is in the way: move it, and run this again"
+                        f"everything is imported, but {_aside(data, moved)} is in the way: move it, and "
+                        "run this again"
                     )
         finally:
             await journal.close()
-        # The journal last: it is by the journal that a tool which was killed between the two sees what there is to do.
+        # The journal last: it is by the journal that a tool which was killed between the two sees
+        # what there is to do.
         if (data / LARGE_MESSAGES).is_dir():
             await volume.rename(LARGE_MESSAGES, _aside(data, LARGE_MESSAGES).name)
         await volume.rename(DIRECTORY, _aside(data, DIRECTORY).name)
@@ -114,14 +120,18 @@ async def _import(
             count=1,
         ),
         Statement(
-            "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, heartbeat, taker, taker_epoch)"
-            " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, clock_ms(), '', 0 FROM store_cluster WHERE cluster_id = ?"
+            "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, heartbeat, "
+            "taker, taker_epoch)"
+            " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, "
+            "clock_ms(), '', 0 FROM store_cluster WHERE cluster_id = ?"
             " ON CONFLICT DO NOTHING",
             (broker_id, address, s.SHUTDOWN_COMPLETE, *cluster),
         ),
-        # The broker has all of its store in its memory: what is added beside it would be seen only by its next life.
+        # The broker has all of its store in its memory: what is added beside it would be seen only
+        # by its next life.
         Statement(
-            "UPDATE store_broker SET heartbeat = clock_ms() WHERE cluster_id = ? AND broker_id = ? AND state = ?",
+            "UPDATE store_broker SET heartbeat = clock_ms() WHERE cluster_id = ? AND broker_id = ? AND "
+            "state = ?",
             (*cluster, broker_id, s.SHUTDOWN_COMPLETE),
             count=1,
         ),
@@ -147,14 +157,18 @@ async def _import(
                 "a broker has started meanwhile: nothing was imported, run this again"
             ) from None
         raise ToolRefusedError(
-            f"{broker_id} is a running broker of cluster {store.cluster_id!r}, or was not shut down: stop it without failover first"
+            f"{broker_id} is a running broker of cluster {store.cluster_id!r}, or was not shut down: "
+            "stop it without failover first"
             " (brokerctl stop --no-failover)"
         ) from None
     return True
 
 
 async def _send_ahead(store: Store, kind: str, large: Blobs, bodies: dict[Blob, int]) -> None:
-    """The bodies as blobs of that kind, by their numbers within the session to come. Raises ToolRefusedError for one that is damaged."""
+    """The bodies as blobs of that kind, by their numbers within the session to come.
+
+    Raises ToolRefusedError for one that is damaged.
+    """
     await store.transact(
         [Statement("DELETE FROM store_blob WHERE cluster_id = ? AND kind = ?", (store.cluster_id, kind))]
     )
@@ -179,7 +193,8 @@ async def _send_ahead(store: Store, kind: str, large: Blobs, bodies: dict[Blob, 
 def converted(
     records: list[Record], cluster_id: str, session: int
 ) -> tuple[tuple[Row, ...], tuple[Row, ...], dict[Blob, int]]:
-    """Rows of records and of updates, with ids of the session in the journal's order, and the numbers within the session of the bodies that they name.
+    """Rows of records and of updates, with ids of the session in the journal's order, and the
+    numbers within the session of the bodies that they name.
 
     Raises ToolRefusedError for a kind that only its own policy understands, and for pages.
     """
@@ -191,11 +206,13 @@ def converted(
     for record in sorted(records, key=lambda record: (record.kind != QUEUE, record.id)):
         if record.kind == PAGE:
             raise ToolRefusedError(
-                f"record {record.id} of the journal is a page: messages that wait on the disk cannot be taken along; have them consumed first"
+                f"record {record.id} of the journal is a page: messages that wait on the disk cannot be "
+                "taken along; have them consumed first"
             )
         if record.kind not in KNOWN:
             raise ToolRefusedError(
-                f"record {record.id} of the journal is of kind {record.kind}, which cannot be taken along: only messages, queues and what"
+                f"record {record.id} of the journal is of kind {record.kind}, which cannot be taken "
+                "along: only messages, queues and what"
                 " belongs to them can"
             )
         new = ids[record.id] = (session << s.SESSION_SHIFT) + len(ids) + 1

@@ -1,7 +1,11 @@
-"""The concurrent tests: two copies of this program on two hosts (or on one, which shows less) work on the same files in turn.
+"""The concurrent tests.
 
-They take turns by messages, so that each test is about one promise: what was synced is seen, attributes are fresh, a lock is one lock. Only then
-both write at the same time, under the lock, and the file must be the same as if they had taken turns.
+Two copies of this program on two hosts (or on one, which shows less) work on the same files in
+turn.
+
+They take turns by messages, so that each test is about one promise: what was synced is seen,
+attributes are fresh, a lock is one lock. Only then both write at the same time, under the lock, and
+the file must be the same as if they had taken turns.
 """
 
 from __future__ import annotations
@@ -28,9 +32,13 @@ _AGAIN_S: Final = 0.002
 
 
 class ConcurrentCheck:
-    """One copy. Both copies come to the same results for what only one of them can see, because each tells the other what it found.
+    """One copy.
 
-    ``patience_s`` bounds each wait for the other copy; ``name`` tells copies apart (this host and process, if none is given).
+    Both copies come to the same results for what only one of them can see, because each tells the
+    other what it found.
+
+    ``patience_s`` bounds each wait for the other copy; ``name`` tells copies apart (this host and
+    process, if none is given).
     """
 
     def __init__(
@@ -107,11 +115,15 @@ class ConcurrentCheck:
         seen = self._meeting.owner_seen()
         if seen != (other.uid, other.gid):
             raise FailedError(
-                f"the other copy runs as user {other.uid} and group {other.gid}, but its files belong to {seen[0]} and {seen[1]} here"
+                f"the other copy runs as user {other.uid} and group {other.gid}, but its files belong "
+                f"to {seen[0]} and {seen[1]} here"
             )
 
     async def _turns(self) -> None:
-        """Append and sync in turn; look at what the other did, by attributes before and by content after opening."""
+        """Append and sync in turn.
+
+        Look at what the other did, by attributes before and by content after opening.
+        """
         path = self._meeting.shared("turns")
         loop = asyncio.get_running_loop()
         descriptor = self._calls.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -204,7 +216,10 @@ class ConcurrentCheck:
             self._calls.close(descriptor)
 
     async def _concurrent_writes(self) -> None:
-        """Both append numbered records under the lock as fast as they can; each record's number must be the one after the last."""
+        """Both append numbered records under the lock as fast as they can.
+
+        Each record's number must be the one after the last.
+        """
         path, lock = self._meeting.shared("records"), self._meeting.shared("lock")
         locked = self._calls.open(lock, os.O_RDWR | os.O_CREAT)
         descriptor = self._calls.open(path, os.O_RDWR | os.O_CREAT)

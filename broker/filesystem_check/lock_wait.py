@@ -1,4 +1,7 @@
-"""The lock-wait test: take a lock and keep it until told, or wait for who has it. Run on two hosts, it shows by hand how a lock passes over."""
+"""The lock-wait test: take a lock and keep it until told, or wait for who has it.
+
+Run on two hosts, it shows by hand how a lock passes over.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ NAME: Final = f"{PREFIX}.lkw"
 async def lock_wait(
     directory: Path, calls: Calls, say: Callable[[str], None], released: Callable[[], Awaitable[None]]
 ) -> list[Result]:
-    """Take the lock, waiting for it as long as it takes; keep it until ``released`` returns. The file stays, for the other host waits on it."""
+    """Take the lock, waiting for it as long as it takes; keep it until ``released`` returns.
+
+    The file stays, for the other host waits on it.
+    """
     try:
         calls.stat(directory)
         descriptor = calls.open(directory / NAME, os.O_RDWR | os.O_CREAT)

@@ -1,7 +1,10 @@
-"""How two copies of a check on two hosts talk: by files with new names in the directory that is checked, and by nothing else.
+"""How two copies of a check on two hosts talk.
 
-Why new names: a file system that caches attributes or content shows a *new* file at worst late, but never old; so that the messages arrive
-even where what they are about is wrong. A message is written under another name first and renamed, so that it is never seen half.
+By files with new names in the directory that is checked, and by nothing else.
+
+Why new names: a file system that caches attributes or content shows a *new* file at worst late, but
+never old; so that the messages arrive even where what they are about is wrong. A message is written
+under another name first and renamed, so that it is never seen half.
 """
 
 from __future__ import annotations
@@ -25,7 +28,10 @@ _JOINED: Final = ".joined"
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What one copy tells the other: what it did, a number if that needs one, and who it runs as."""
+    """What one copy tells the other.
+
+    What it did, a number if that needs one, and who it runs as.
+    """
 
     did: str
     number: int = 0
@@ -34,7 +40,10 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Meeting:
-    """One copy's side. ``join`` first; it decides who is first. ``patience_s`` bounds every wait for the other copy."""
+    """One copy's side.
+
+    ``join`` first; it decides who is first. ``patience_s`` bounds every wait for the other copy.
+    """
 
     def __init__(
         self, directory: Path, calls: Calls, say: Callable[[str], None], patience_s: float, name: str
@@ -94,7 +103,10 @@ class Meeting:
         raise FailedError(f"no second copy was seen for {self._patience_s:.0f} s")
 
     async def _answer(self, name: str) -> bool:
-        """Join who waits under a name; False, and its file is removed, if it was left by a copy that is gone."""
+        """Join who waits under a name.
+
+        False, and its file is removed, if it was left by a copy that is gone.
+        """
         answered = self._directory / f"{PREFIX}.{name}+{self._me}{_JOINED}"
         self._create(answered)
         self._pair = f"{name}+{self._me}"
@@ -125,13 +137,19 @@ class Meeting:
         return msgspec.json.decode(self._calls.read(path), type=Message)
 
     def owner_seen(self) -> tuple[int, int]:
-        """(user, group) that the file of the last message received belongs to, as this host sees it."""
+        """(user, group) that the file of the last message received belongs to, as this host sees
+        it.
+        """
         assert self._seen_of is not None
         found = self._calls.stat(self._seen_of)
         return found.st_uid, found.st_gid
 
     def leave(self) -> None:
-        """Remove all files of the meeting. Only the first copy does, when the second has said goodbye: that may still have a message to read."""
+        """Remove all files of the meeting.
+
+        Only the first copy does, when the second has said goodbye: that may still have a message to
+        read.
+        """
         if not self.first:
             return
         with contextlib.suppress(OSError):

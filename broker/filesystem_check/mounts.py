@@ -1,4 +1,6 @@
-"""What this machine knows about the file system under a directory, where a test cannot find it out without pulling the plug."""
+"""What this machine knows about the file system under a directory, where a test cannot find it
+out without pulling the plug.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ _UNSAFE: Final = ("nobarrier", "barrier=0", "volatile")
 
 
 def unsafe(directory: Path, mounts: str, variables: Mapping[str, str]) -> str:
-    """Why fsync there cannot be believed; "" if nothing says so. ``mounts`` is the text of MOUNTS, ``variables`` the environment."""
+    """Why fsync there cannot be believed; "" if nothing says so.
+
+    ``mounts`` is the text of MOUNTS, ``variables`` the environment.
+    """
     if "eatmydata" in variables.get("LD_PRELOAD", ""):
         return "libeatmydata is loaded, which turns fsync into nothing"
     kind, options = _mount_of(directory, mounts)
@@ -24,7 +29,10 @@ def unsafe(directory: Path, mounts: str, variables: Mapping[str, str]) -> str:
 
 
 def _mount_of(directory: Path, mounts: str) -> tuple[str, list[str]]:
-    """(type, options) of the mount that a directory is on; the last of the longest that fit, as later ones cover earlier ones."""
+    """(type, options) of the mount that a directory is on.
+
+    The last of the longest that fit, as later ones cover earlier ones.
+    """
     place = os.path.realpath(directory)
     best: tuple[int, str, list[str]] = (-1, "", [])
     for line in mounts.splitlines():

@@ -1,7 +1,10 @@
-"""Another process on this host, for what a process cannot ask of itself: its own locks never stand in its way.
+"""Another process on this host, for what a process cannot ask of itself.
 
-``python neighbour.py PATH try`` ends with 0 if it got the lock and 1 if somebody else has it; with ``hold`` in place of ``try`` it says
-``held`` and keeps it until it is killed or its standard input ends. 2: the file system has no locks.
+Its own locks never stand in its way.
+
+``python neighbour.py PATH try`` ends with 0 if it got the lock and 1 if somebody else has it; with
+``hold`` in place of ``try`` it says ``held`` and keeps it until it is killed or its standard input
+ends. 2: the file system has no locks.
 """
 
 from __future__ import annotations

@@ -42,11 +42,15 @@ REMEDIES: Final = {
     "sync-directory": "use a file system that honours fsync of directories",
     "fresh-names": "mount with lookupcache=none and noac",
     "fresh-attributes": "mount with noac",
-    "sync-is-seen": "mount with sync and without client caches; the server must not acknowledge what it only has in memory",
-    "lock-denied-to-the-other-host": "mount with NFSv4 on both hosts (or start the lock manager): not with nolock or local_lock",
+    "sync-is-seen": "mount with sync and without client caches; the server must not acknowledge what it "
+    "only has in memory",
+    "lock-denied-to-the-other-host": "mount with NFSv4 on both hosts (or start the lock manager): not "
+    "with nolock or local_lock",
     "lock-passes-to-the-other-host": "the server keeps locks of who has let go: use another, or update it",
-    "concurrent-writes": "locks or caches do not hold between the hosts: mount with NFSv4, sync, noac and lookupcache=none on both",
-    "same-owner": "give the user and its group the same numbers on both hosts (or configure NFSv4 ID mapping)",
+    "concurrent-writes": "locks or caches do not hold between the hosts: mount with NFSv4, sync, noac "
+    "and lookupcache=none on both",
+    "same-owner": "give the user and its group the same numbers on both hosts (or configure NFSv4 ID "
+    "mapping)",
     "meet": "start the same command on the other host, with the same shared directory",
 }
 """Test -> what usually mends its failure."""

@@ -1,6 +1,7 @@
 """The node ID: who a broker is, for as long as its journal exists (AMQ 17.1.3).
 
-It is made when the journal is first created and kept in ``server.lock`` beside it; a live and its backup share it.
+It is made when the journal is first created and kept in ``server.lock`` beside it; a live and its
+backup share it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ async def write_node_id(volume: Volume, node_id: str) -> None:
 
 
 def new_node_id(seams: Seams, name: str = "") -> str:
-    """A node ID that nobody has; different for each broker's ``name`` even where chance is the same."""
+    """A node ID that nobody has.
+
+    Different for each broker's ``name`` even where chance is the same.
+    """
     return str(uuid.uuid5(uuid.UUID(int=seams.random.getrandbits(128), version=4), name))
 
 

@@ -1,6 +1,9 @@
-"""A live broker put together: gate, engine and STOMP server over an open journal. Every policy becomes live this way.
+"""A live broker put together: gate, engine and STOMP server over an open journal.
 
-Why apart from the policies: they differ in when a broker is live and who must have its data, not in what it is then.
+Every policy becomes live this way.
+
+Why apart from the policies: they differ in when a broker is live and who must have its data, not in
+what it is then.
 """
 
 from __future__ import annotations
@@ -25,8 +28,9 @@ _log = logging.getLogger(__name__)
 class Live:
     """Serves from ``open`` to ``close`` or ``abandon``.
 
-    Between construction and ``open`` nobody is served: feeds, routers and observers may be added to ``engine``. ``gate`` may come from the
-    policy; ``local`` follows the journal from ``open`` on unless the policy has set ``journal.on_synced`` itself.
+    Between construction and ``open`` nobody is served: feeds, routers and observers may be added to
+    ``engine``. ``gate`` may come from the policy; ``local`` follows the journal from ``open`` on
+    unless the policy has set ``journal.on_synced`` itself.
     """
 
     def __init__(
@@ -52,7 +56,11 @@ class Live:
         self.engine.on_abandon.append(self._disk.stop)
 
     async def open(self) -> None:
-        """Begin to serve. Raises StartError when the acceptor's port cannot be had, or a large message or a page is not there; JournalFailedError."""
+        """Begin to serve.
+
+        Raises StartError when the acceptor's port cannot be had, or a large message or a page is
+        not there; JournalFailedError.
+        """
         gate = self.gate
         try:
             await self.journal.sweep()
@@ -74,13 +82,17 @@ class Live:
             ) from None
         if acceptor.open_to_all:
             _log.warning(
-                "everybody who reaches %s may send and consume: set acceptor.users, or acceptor.host to 127.0.0.1",
+                "everybody who reaches %s may send and consume: set acceptor.users, or acceptor.host to "
+                "127.0.0.1",
                 acceptor.listens_on,
             )
         _log.info("serving STOMP on %s:%d", acceptor.listens_on, self.server.port)
 
     async def close(self) -> None:
-        """End cleanly: connections, then the engine's state, durably. The journal stays open; its owner closes it."""
+        """End cleanly: connections, then the engine's state, durably.
+
+        The journal stays open; its owner closes it.
+        """
         self._disk.stop()
         self.server.quiesce()
         await self.engine.stop()

@@ -1,6 +1,9 @@
-"""What a policy is to the daemon and to the admin port: a life of a broker, and what it says of itself meanwhile.
+"""What a policy is to the daemon and to the admin port.
 
-Why a protocol: the daemon knows nothing of roles, the policies nothing of signals and command lines.
+A life of a broker, and what it says of itself meanwhile.
+
+Why a protocol: the daemon knows nothing of roles, the policies nothing of signals and command
+lines.
 """
 
 from __future__ import annotations
@@ -16,7 +19,11 @@ if TYPE_CHECKING:
 
 
 class StartError(Exception):
-    """The broker cannot start or go on: one line for the log, saying what is wrong, where, and what would be right. ``status`` is the process's exit status."""
+    """The broker cannot start or go on.
+
+    One line for the log, saying what is wrong, where, and what would be right. ``status`` is the
+    process's exit status.
+    """
 
     status = 1
 
@@ -26,14 +33,20 @@ class RequestRefusedError(Exception):
 
 
 class Takeover(NamedTuple):
-    """A takeover of a node's data that is complete. ``life`` counts the lives and the takeovers of that node: every one has a number larger than all before."""
+    """A takeover of a node's data that is complete.
+
+    ``life`` counts the lives and the takeovers of that node: every one has a number larger than all
+    before.
+    """
 
     node_id: str
     life: int
 
 
 class Succession(NamedTuple):
-    """Under which number a live serves its node's data, and what it has taken over since it became live. A takeover fences all lives with lower numbers."""
+    """Under which number a live serves its node's data, and what it has taken over since it
+    became live. A takeover fences all lives with lower numbers.
+    """
 
     life: int | None = None
     takeovers: tuple[Takeover, ...] = ()
@@ -62,8 +75,9 @@ class Steered(Protocol):
 class Policy(Protocol):
     """One broker process from start to end.
 
-    ``role`` is one of "starting", "live", "backup", "voting", "verifying", "synchronizing", "stopping", "stopped"; ``epoch`` grows with each change of it, so that
-    two equal epochs prove that nothing changed between. ``engine`` exists only while the broker is live.
+    ``role`` is one of "starting", "live", "backup", "voting", "verifying", "synchronizing",
+    "stopping", "stopped"; ``epoch`` grows with each change of it, so that two equal epochs prove
+    that nothing changed between. ``engine`` exists only while the broker is live.
     """
 
     @property
@@ -97,11 +111,17 @@ class Policy(Protocol):
         ...
 
     def request_stop(self, *, failover: bool | None = None) -> None:
-        """A clean stop is about to be asked for; ``failover`` overrides failover-on-shutdown for this once."""
+        """A clean stop is about to be asked for.
+
+        ``failover`` overrides failover-on-shutdown for this once.
+        """
         ...
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """Live until ``stopping`` is set (a clean stop) or the policy itself decides to end. Raises StartError."""
+        """Live until ``stopping`` is set (a clean stop) or the policy itself decides to end.
+
+        Raises StartError.
+        """
         ...
 
     def details(self) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""A broker without a backup: live from its start to its end. A receipt means "on this broker's disk"."""
+"""A broker without a backup: live from its start to its end.
+
+A receipt means "on this broker's disk".
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ def journal_options(config: BrokerConfig) -> JournalOptions:
 
 
 async def open_journal(volume: Volume, config: BrokerConfig) -> tuple[Journal, Any]:
-    """The broker's journal. Raises StartError, one line, for one that is locked, damaged, incomplete or unreadable."""
+    """The broker's journal.
+
+    Raises StartError, one line, for one that is locked, damaged, incomplete or unreadable.
+    """
     try:
         return await Journal.open(volume, "journal", journal_options(config))
     except JournalError as error:

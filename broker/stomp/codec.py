@@ -1,15 +1,18 @@
 """STOMP without I/O: bytes in, frames out; frames in, bytes out.
 
-Why no I/O: the same codec serves the broker's sessions, the test clients and a simulated network, and its tests need no
-socket. Why so little per frame: all load on the broker and all that the clients record passes through here, in pure
-Python. A frame costs one search for the end of its headers, one decoding of the whole header block, one split into
-lines; only blocks with an escape, a carriage return or a repeated header go the long way.
+Why no I/O: the same codec serves the broker's sessions, the test clients and a simulated network,
+and its tests need no socket. Why so little per frame: all load on the broker and all that the
+clients record passes through here, in pure Python. A frame costs one search for the end of its
+headers, one decoding of the whole header block, one split into lines; only blocks with an escape, a
+carriage return or a repeated header go the long way.
 
-A server reads all versions of the protocol (``versions``); what is written here is 1.2, the clients' half.
+A server reads all versions of the protocol (``versions``); what is written here is 1.2, the
+clients' half.
 
-Sources: the STOMP specifications. Two readings of them: an unescaped ":" in a header's *value* is accepted, as every
-server does (the first one ends the name); a frame other than SEND, MESSAGE and ERROR with a body is refused, unless there are only
-line ends in it, with which many clients end their CONNECT.
+Sources: the STOMP specifications. Two readings of them: an unescaped ":" in a header's *value* is
+accepted, as every server does (the first one ends the name); a frame other than SEND, MESSAGE and
+ERROR with a body is refused, unless there are only line ends in it, with which many clients end
+their CONNECT.
 """
 
 from __future__ import annotations
@@ -38,8 +41,9 @@ _ESCAPE: Final = str.maketrans({"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\
 class Parser:
     """Turns a stream of bytes, cut anywhere, into frames.
 
-    Memory is bounded by the limits; where these have ``large_from``, large bodies come as ``LargeHead`` and ``LargePart``s, and nothing of them is kept. After a RemoteProtocolError the stream cannot be resynchronised: every later
-    ``feed`` raises it again, without frames.
+    Memory is bounded by the limits; where these have ``large_from``, large bodies come as
+    ``LargeHead`` and ``LargePart``s, and nothing of them is kept. After a RemoteProtocolError the
+    stream cannot be resynchronised: every later ``feed`` raises it again, without frames.
     """
 
     __slots__ = ("_chunks", "_error", "_held", "_large", "_limits", "_searched", "_version", "_wanted")
@@ -62,7 +66,9 @@ class Parser:
         return self._held
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
-        """Take what arrived; return the frames that it completed. Line ends between frames are heart-beats and vanish.
+        """Take what arrived; return the frames that it completed.
+
+        Line ends between frames are heart-beats and vanish.
 
         Raises RemoteProtocolError, with the whole frames before the damage in ``.frames``.
         """
@@ -94,7 +100,10 @@ class Parser:
         return self._held > limits.max_header_bytes + body
 
     def _parse(self, data: bytes, frames: list[Frame]) -> int:
-        """Append the whole frames in ``data`` and return how many bytes they took; _wanted is what the rest waits for."""
+        """Append the whole frames in ``data`` and return how many bytes they took.
+
+        _wanted is what the rest waits for.
+        """
         limits = self._limits
         max_body_bytes = limits.max_body_bytes
         large_from = limits.large_from
@@ -245,14 +254,18 @@ def _head_slowly(block: bytes, limits: Limits, version: Version) -> tuple[str, d
                 name, value = version.unescape(name), version.unescape(value)
             except KeyError as error:
                 raise RemoteProtocolError(
-                    f"a header of {command} has the escape {error.args[0]!r}, which STOMP {version.name} does not define"
+                    f"a header of {command} has the escape {error.args[0]!r}, which STOMP "
+                    f"{version.name} does not define"
                 ) from None
         headers.setdefault(name, value)
     return command, headers
 
 
 def _refuse_early(block: bytes, limits: Limits) -> None:
-    """Refuse the beginning of a header block that no continuation can make good: a stranger must not wait for the end."""
+    """Refuse the beginning of a header block that no continuation can make good.
+
+    A stranger must not wait for the end.
+    """
     line = block.split(b"\n", 1)[0]
     if len(line) > _COMMAND_BYTES or (len(line) < len(block) and line.removesuffix(b"\r") not in COMMANDS):
         raise _unknown_command(line)
@@ -282,8 +295,9 @@ _COMMANDS: Final = {name: name for name in COMMANDS.values()}
 def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
     """One frame as bytes; a body always gets its content-length.
 
-    Raises LocalProtocolError for what STOMP 1.2 cannot express: an unknown command, an empty header name, a body where none may
-    be, a content-length that is not the body's, a line break in a header of CONNECT or CONNECTED.
+    Raises LocalProtocolError for what STOMP 1.2 cannot express: an unknown command, an empty header
+    name, a body where none may be, a content-length that is not the body's, a line break in a
+    header of CONNECT or CONNECTED.
     """
     if not body:
         if "content-length" in headers:
@@ -300,8 +314,8 @@ def encode(command: str, headers: Mapping[str, str], body: bytes = b"") -> bytes
 def head(command: str, headers: Mapping[str, str]) -> bytes:
     r"""Command and header lines, each with its line end, but not the blank line.
 
-    For those who send many frames that differ in few headers: encode the common part once, append ``b"receipt:17\n\n"``, body and NUL.
-    Raises LocalProtocolError as ``encode``.
+    For those who send many frames that differ in few headers: encode the common part once, append
+    ``b"receipt:17\n\n"``, body and NUL. Raises LocalProtocolError as ``encode``.
     """
     if command not in _COMMANDS:
         raise LocalProtocolError(f"unknown command {command!r}")

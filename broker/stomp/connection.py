@@ -1,14 +1,19 @@
-"""One client's connection: bytes, heart-beats, and the end of it. What the frames mean is ``session``'s.
+"""One client's connection: bytes, heart-beats, and the end of it.
 
-Why a protocol and not streams: at tens of thousands of frames a second a task per connection and a future per read cost more than
-the work. Everything written within one turn of the loop leaves in one write.
+What the frames mean is ``session``'s.
 
-Slow readers: above HIGH_WATER bytes not yet taken by the network, or gathered in one turn, the session is told to dispatch nothing; it
-may go on when the network has caught up. Who asks for receipts and reads none is read no more himself when UNREAD_MAX bytes wait for him.
+Why a protocol and not streams: at tens of thousands of frames a second a task per connection and a
+future per read cost more than the work. Everything written within one turn of the loop leaves in
+one write.
 
-Life signs: a connection from which nothing has come for its time to live is closed (``connection-ttl``, or what was agreed as heart-beats; without either the
-system's keepalive finds out who is gone). After a pause of this very process
-the timer may run before the bytes that wait in the socket are read, so it gives them one more turn (openmq 69: load hides heart-beats).
+Slow readers: above HIGH_WATER bytes not yet taken by the network, or gathered in one turn, the
+session is told to dispatch nothing; it may go on when the network has caught up. Who asks for
+receipts and reads none is read no more himself when UNREAD_MAX bytes wait for him.
+
+Life signs: a connection from which nothing has come for its time to live is closed
+(``connection-ttl``, or what was agreed as heart-beats; without either the system's keepalive finds
+out who is gone). After a pause of this very process the timer may run before the bytes that wait in
+the socket are read, so it gives them one more turn (openmq 69: load hides heart-beats).
 """
 
 # ruff: noqa: D102 - asyncio.Protocol says what its methods mean
@@ -42,7 +47,10 @@ HIGH_WATER: Final = 256 * 1024
 UNREAD_MAX: Final = 4 * 1024 * 1024
 GRACE_S: Final = 0.05
 TICK_S: Final = 0.001
-"""The shortest wait for a life sign: what rounding leaves of a time to live may be too small for any clock to pass."""
+"""The shortest wait for a life sign.
+
+What rounding leaves of a time to live may be too small for any clock to pass.
+"""
 LINGER_S: Final = 5.0
 """How long a closed connection may take to hand over its last bytes."""
 
@@ -91,7 +99,8 @@ class Connection(asyncio.Protocol):
         self.uploads = Uploads(self, server.engine.large.store, server.engine.memory)
         self.session = Session(self, server)
 
-    # ---------------------------------------------------------------------------------------------- from the loop
+    # ----------------------------------------------------------------------------------------------
+    # from the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -139,7 +148,8 @@ class Connection(asyncio.Protocol):
         self._balance_unread()
         self._may_deliver()
 
-    # ---------------------------------------------------------------------------------------------- for the session
+    # ----------------------------------------------------------------------------------------------
+    # for the session
 
     def write(self, *parts: bytes) -> None:
         """Send, at the end of this turn of the loop, together with all else."""
@@ -156,7 +166,10 @@ class Connection(asyncio.Protocol):
             self._balance_unread()
 
     def stream(self, head: bytes, body: Blob) -> None:
-        """Send a frame whose body is in a file, in its turn; nothing is dispatched until it is out."""
+        """Send a frame whose body is in a file, in its turn.
+
+        Nothing is dispatched until it is out.
+        """
         store = self._server.engine.large.store
         assert store is not None, "a large body where none can be kept"
         if not self.closing:
@@ -173,7 +186,10 @@ class Connection(asyncio.Protocol):
         self._loop.call_soon(lambda: None if self.closing else callback())
 
     def error(self, message: str, receipt: str | None = None, *headers: tuple[str, str]) -> None:
-        """Say what is wrong, and close: after an ERROR frame there is nothing more (STOMP 1.2, "ERROR")."""
+        """Say what is wrong, and close.
+
+        After an ERROR frame there is nothing more (STOMP 1.2, "ERROR").
+        """
         if self.closing:
             return
         self._server.warnings.tell(self.host, f"{self.session}: {message}")
@@ -194,7 +210,10 @@ class Connection(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Hand over what is written, then close. The session ends now: its messages go to others."""
+        """Hand over what is written, then close.
+
+        The session ends now: its messages go to others.
+        """
         if self.closing:
             return
         self._flush()
@@ -207,7 +226,10 @@ class Connection(asyncio.Protocol):
         self._end()
 
     def abort(self) -> None:
-        """Cut the connection without another byte: what was not handed to the network is never sent."""
+        """Cut the connection without another byte.
+
+        What was not handed to the network is never sent.
+        """
         self.closing = True
         self._transport.abort()
         self._end()
@@ -248,10 +270,13 @@ class Connection(asyncio.Protocol):
             self._balance_reading()
 
     def was_reset(self) -> bool:
-        """Has the peer cut the connection while it was not read? Then it is over, and what had come on it is not taken.
+        """Has the peer cut the connection while it was not read?
 
-        Without this the reset would be seen only behind all that waits in the socket, when the client has long connected again. The simulated
-        network has no sockets to ask; there, as after a mere end of the stream, only ``client-id`` tells that the client is another's.
+        Then it is over, and what had come on it is not taken.
+
+        Without this the reset would be seen only behind all that waits in the socket, when the
+        client has long connected again. The simulated network has no sockets to ask; there, as
+        after a mere end of the stream, only ``client-id`` tells that the client is another's.
         """
         raw = self._transport.get_extra_info("socket")
         if raw is None or not raw.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
@@ -260,7 +285,10 @@ class Connection(asyncio.Protocol):
         return True
 
     def begin_heart_beats(self, beat_ms: int, ttl_ms: int) -> None:
-        """From now on send something every ``beat_ms``, and expect something within ``ttl_ms``; 0: not at all."""
+        """From now on send something every ``beat_ms``, and expect something within ``ttl_ms``.
+
+        0: not at all.
+        """
         if self._ttl_timer is not None:
             self._ttl_timer.cancel()
         self._ttl_timer = None
@@ -271,7 +299,8 @@ class Connection(asyncio.Protocol):
             self._beat_s = beat_ms / 2000  # half of it: then no gap is longer than the whole
             self._beat_timer = self._loop.call_later(self._beat_s, self._beat)
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
+    # inside
 
     def _greet(self, data: bytes) -> bytes:
         """The first bytes tell whether the client speaks plain STOMP or comes by WebSocket."""
@@ -303,7 +332,9 @@ class Connection(asyncio.Protocol):
         self.uploads.end()
 
     def _meet(self, data: bytes) -> bytes:
-        """Take one frame of a client that has not logged in; what of ``data`` is behind it is another's if it has logged in now.
+        """Take one frame of a client that has not logged in.
+
+        What of ``data`` is behind it is another's if it has logged in now.
 
         No such frame has a body, so its NUL ends it.
         """
@@ -361,7 +392,10 @@ class Connection(asyncio.Protocol):
                 self._balance_unread()
 
     def _before_a_stream(self) -> list[bytes | Streamed]:
-        """What goes out before the body of the first ``Streamed``, which begins to be sent; the rest stays."""
+        """What goes out before the body of the first ``Streamed``, which begins to be sent.
+
+        The rest stays.
+        """
         place = next(place for place, part in enumerate(self._out) if isinstance(part, Streamed))
         streamed = self._out[place]
         assert isinstance(streamed, Streamed)

@@ -27,17 +27,26 @@ CLIENT_COMMANDS: Final = (
 SERVER_COMMANDS: Final = ("CONNECTED", "MESSAGE", "RECEIPT", "ERROR")
 
 COMMANDS: Final[dict[bytes, str]] = {name.encode(): name for name in (*CLIENT_COMMANDS, *SERVER_COMMANDS)}
-"""Bytes as they come -> the one string object for them: one lookup decodes and validates a command."""
+"""Bytes as they come -> the one string object for them.
+
+One lookup decodes and validates a command.
+"""
 
 WITH_BODY: Final = frozenset({"SEND", "MESSAGE", "ERROR"})
 """Only these may have a body (STOMP 1.2, "Body")."""
 
 UNESCAPED: Final = frozenset({"CONNECT", "CONNECTED"})
-"""Their headers are taken literally, for the sake of STOMP 1.0 (STOMP 1.2, "Value Encoding"). STOMP is not among them."""
+"""Their headers are taken literally, for the sake of STOMP 1.0 (STOMP 1.2, "Value Encoding").
+
+STOMP is not among them.
+"""
 
 
 class Frame(msgspec.Struct):
-    """One frame. Of repeated headers the first value counts (STOMP 1.2, "Repeated Header Entries")."""
+    """One frame.
+
+    Of repeated headers the first value counts (STOMP 1.2, "Repeated Header Entries").
+    """
 
     command: str
     headers: dict[str, str]
@@ -45,7 +54,10 @@ class Frame(msgspec.Struct):
 
 
 class LargeHead(Frame):
-    """The beginning of a SEND whose body is large: its ``LargePart``s follow, and nothing else before the last of them."""
+    """The beginning of a SEND whose body is large.
+
+    Its ``LargePart``s follow, and nothing else before the last of them.
+    """
 
 
 class LargePart(Frame):

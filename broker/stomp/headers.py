@@ -19,15 +19,24 @@ OURS: Final = frozenset(
         "receipt", "transaction", "content-length", "message-id", "subscription", "ack", "redelivered", "JMSXDeliveryCount",
     }
 )  # fmt: skip
-"""Headers of a SEND that are not the message's: they speak of the frame, or only the broker may say them."""
+"""Headers of a SEND that are not the message's.
+
+They speak of the frame, or only the broker may say them.
+"""
 
 
 class RefusedError(Exception):
-    """The client asked for what cannot be: an ERROR frame with this text, then the connection is closed. Mend the client."""
+    """The client asked for what cannot be.
+
+    An ERROR frame with this text, then the connection is closed. Mend the client.
+    """
 
 
 def queue_name(destination: str | None) -> str:
-    """The queue that a destination means: ``/queue/NAME`` and ``NAME`` are the same. Raises RefusedError."""
+    """The queue that a destination means: ``/queue/NAME`` and ``NAME`` are the same.
+
+    Raises RefusedError.
+    """
     if destination is None:
         raise RefusedError("header 'destination' is missing")
     name = destination.removeprefix(QUEUE_PREFIX)
@@ -65,7 +74,10 @@ def number(headers: Mapping[str, str], name: str, least: int) -> int | None:
 
 
 def heart_beats(headers: Mapping[str, str]) -> tuple[int, int]:
-    """What the client can send and would like to get, in milliseconds (STOMP 1.2, "Heart-beating"). Raises RefusedError."""
+    """What the client can send and would like to get, in milliseconds (STOMP 1.2, "Heart-beating").
+
+    Raises RefusedError.
+    """
     text = headers.get("heart-beat", "0,0")
     parts = text.split(",")
     if len(parts) != 2 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):

@@ -1,13 +1,17 @@
 """What a full queue makes of a producer: its sends are parked, in order, until there is room.
 
-Why parked and not simply unread: acknowledgements come on the same stream, and a consumer that may not acknowledge can never make room.
-    a connection that only produces   is not read any further: TCP slows the client down (a SUBSCRIBE behind its sends is not seen
-                                      either: subscribe first, or consume on another connection)
-    one that also consumes            is read on; its ACK, NACK and SUBSCRIBE work at once, its sends (and commits that come after
-                                      a parked send) wait here. More than PARKED_BYTES_MAX of them end it with an ERROR: such a client must
-                                      wait for receipts or use two connections
-Receipts keep the order of the frames: one that comes after a parked send waits behind it. A commit itself never waits for room: the
-acknowledgements in it may be what makes it. What a connection has parked that was cut meanwhile is never taken: its client may long have sent more on another.
+Why parked and not simply unread: acknowledgements come on the same stream, and a consumer that may
+not acknowledge can never make room.
+    a connection that only produces   is not read any further: TCP slows the client down (a
+                                      SUBSCRIBE behind its sends is not seen either: subscribe
+                                      first, or consume on another connection)
+    one that also consumes            is read on; its ACK, NACK and SUBSCRIBE work at once, its
+                                      sends (and commits that come after a parked send) wait here.
+                                      More than PARKED_BYTES_MAX of them end it with an ERROR: such
+                                      a client must wait for receipts or use two connections
+Receipts keep the order of the frames: one that comes after a parked send waits behind it. A commit
+itself never waits for room: the acknowledgements in it may be what makes it. What a connection has
+parked that was cut meanwhile is never taken: its client may long have sent more on another.
 """
 
 from __future__ import annotations
@@ -24,9 +28,12 @@ Action = Callable[[], None]
 
 
 class Intake:
-    """Runs actions in order; those that fill a queue wait until it has room. ``changed`` is called when it begins or ends to wait.
+    """Runs actions in order; those that fill a queue wait until it has room.
 
-    ``cut`` is asked before what has waited is taken: whether the connection is no more, which then calls ``clear``.
+    ``changed`` is called when it begins or ends to wait.
+
+    ``cut`` is asked before what has waited is taken: whether the connection is no more, which then
+    calls ``clear``.
     """
 
     __slots__ = ("_changed", "_cut", "_memory", "_parked", "size")

@@ -1,8 +1,11 @@
-"""Large bodies on one connection, coming and going, in pieces: never more than a few hundred kilobytes of one are in memory.
+"""Large bodies on one connection, coming and going, in pieces.
 
-Coming: parts go to a file as fast as the disk takes them, and the connection is not read while it cannot. When the file is whole and
-durable the SEND is an ordinary one, with a body that is a file. Frames behind it wait meanwhile, so that they keep their order.
-Going: ``Connection`` writes a ``Streamed`` in its place between other frames, as fast as the network takes it.
+Never more than a few hundred kilobytes of one are in memory.
+
+Coming: parts go to a file as fast as the disk takes them, and the connection is not read while it
+cannot. When the file is whole and durable the SEND is an ordinary one, with a body that is a file.
+Frames behind it wait meanwhile, so that they keep their order. Going: ``Connection`` writes a
+``Streamed`` in its place between other frames, as fast as the network takes it.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ class Streamed(NamedTuple):
 
 
 class Uploads:
-    """The large SENDs of a connection, one at a time. Owns each body until ``taken``: by the engine or by a transaction."""
+    """The large SENDs of a connection, one at a time.
+
+    Owns each body until ``taken``: by the engine or by a transaction.
+    """
 
     def __init__(self, connection: Connection, store: Blobs | None, memory: Memory) -> None:
         self._connection = connection
@@ -63,7 +69,9 @@ class Uploads:
         )
 
     def take(self, frames: list[Frame]) -> None:
-        """Parts of the body, and frames behind it, which come back to the connection when it is stored."""
+        """Parts of the body, and frames behind it, which come back to the connection when it is
+        stored.
+        """
         for place, frame in enumerate(frames):
             if self._complete or not isinstance(frame, LargePart):
                 self._later += frames[place:]

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on one frame (STOMP 1.2, "Size Limits"), all but the first in bytes; what exceeds them is a RemoteProtocolError.
+    """Bounds on one frame (STOMP 1.2, "Size Limits"), all but the first in bytes.
 
-    ``large_from``: SENDs with a body of so many bytes come in parts, as it arrives; None: every frame comes whole.
-    ``max_header_bytes`` counts the command and all header lines with their line ends, the blank line excepted;
-    ``max_header_line_bytes`` one header line without its end. A parser holds at most the header and body limits together, and the
-    data of one ``feed``. Raises ValueError for a bound below 1.
+    What exceeds them is a RemoteProtocolError.
+
+    ``large_from``: SENDs with a body of so many bytes come in parts, as it arrives; None: every
+    frame comes whole. ``max_header_bytes`` counts the command and all header lines with their line
+    ends, the blank line excepted; ``max_header_line_bytes`` one header line without its end. A
+    parser holds at most the header and body limits together, and the data of one ``feed``. Raises
+    ValueError for a bound below 1.
     """
 
     max_headers: int = 128
@@ -33,4 +36,6 @@ DEFAULT_LIMITS = Limits()
 STRANGER_LIMITS = Limits(
     max_headers=32, max_header_line_bytes=8 * 1024, max_header_bytes=16 * 1024, max_body_bytes=1024
 )
-"""Before CONNECTED: who has not logged in needs no more than a CONNECT, and may make us remember no more."""
+"""Before CONNECTED: who has not logged in needs no more than a CONNECT, and may make us remember
+no more.
+"""

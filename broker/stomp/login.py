@@ -1,9 +1,11 @@
 """CONNECT: who may come in, and how often each shows that it lives. No state, no bytes.
 
-The header ``host`` is not asked for, although STOMP 1.1 and 1.2 want it: there is one virtual host here, and clients that send none (Spring's) mean it.
+The header ``host`` is not asked for, although STOMP 1.1 and 1.2 want it: there is one virtual host
+here, and clients that send none (Spring's) mean it.
 
-Heart-beats as STOMP 1.1 and 1.2 have them: each side says how often it can send and how often it wants to receive; the slower wish of the two
-counts, and a zero on either side means none in that direction.
+Heart-beats as STOMP 1.1 and 1.2 have them: each side says how often it can send and how often it
+wants to receive; the slower wish of the two counts, and a zero on either side means none in that
+direction.
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ TTL_MIN_MS: Final = 1000
 
 
 class Homes(Protocol):
-    """Which clients are taken in, where brokers take over from each other: those whose messages are here."""
+    """Which clients are taken in, where brokers take over from each other.
+
+    Those whose messages are here.
+    """
 
     @property
     def current(self) -> int:
@@ -28,19 +33,27 @@ class Homes(Protocol):
         ...
 
     def objection(self, named: str | None) -> tuple[str, str]:
-        """Why a client that names this store session is not taken in, and the address where it belongs; "" and "" where it is."""
+        """Why a client that names this store session is not taken in, and the address where it
+        belongs; "" and "" where it is.
+        """
         ...
 
 
 class Agreement(NamedTuple):
-    """In milliseconds: the longest the broker may be silent, and the longest the client may be; 0: for ever."""
+    """In milliseconds: the longest the broker may be silent, and the longest the client may be.
+
+    0: for ever.
+    """
 
     beat: int
     ttl: int
 
 
 def log_in(headers: Mapping[str, str], acceptor: AcceptorSection, version: Version) -> Agreement:
-    """Let a client in, or raise RefusedError. Which of login and passcode is wrong is nobody's business."""
+    """Let a client in, or raise RefusedError.
+
+    Which of login and passcode is wrong is nobody's business.
+    """
     if acceptor.users:
         passcode = acceptor.users.get(headers.get("login", ""))
         right = compare_digest((passcode or "").encode(), headers.get("passcode", "").encode())

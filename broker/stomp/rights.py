@@ -1,7 +1,8 @@
 """Who may send to a queue, consume it, or look into it: security-settings, as AMQ has them.
 
-Why by queue and user: a login says who comes, not what is his business. Without any setting every user may do everything. Where one matches, the
-most specific counts, alone, and a right that it does not give is nobody's. Asked once for each destination of a session, never for a message.
+Why by queue and user: a login says who comes, not what is his business. Without any setting every
+user may do everything. Where one matches, the most specific counts, alone, and a right that it does
+not give is nobody's. Asked once for each destination of a session, never for a message.
 """
 
 from __future__ import annotations
@@ -33,5 +34,6 @@ class Rights:
         if user in given or any(user in self._roles.get(name, ()) for name in given):
             return
         raise RefusedError(
-            f"user {user[:64]!r} may not {_VERBS[right]} queue {queue!r} (security-settings of {setting.match!r}: {right})"
+            f"user {user[:64]!r} may not {_VERBS[right]} queue {queue!r} (security-settings of "
+            f"{setting.match!r}: {right})"
         )

@@ -23,7 +23,8 @@ _log = logging.getLogger(__name__)
 class StompServer:
     """Listens from ``start`` to ``stop``; cuts every connection when the engine is abandoned.
 
-    A clean stop is ``quiesce``, then ``Engine.stop``, which lets the last receipts leave, then ``stop``.
+    A clean stop is ``quiesce``, then ``Engine.stop``, which lets the last receipts leave, then
+    ``stop``.
     """
 
     def __init__(self, config: BrokerConfig, engine: Engine, connections_max: int | None = None) -> None:
@@ -69,7 +70,10 @@ class StompServer:
         )
 
     def quiesce(self) -> None:
-        """Accept nobody and take no more frames; what clients held goes back. Receipts that are due still leave."""
+        """Accept nobody and take no more frames; what clients held goes back.
+
+        Receipts that are due still leave.
+        """
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections):
@@ -102,7 +106,11 @@ class StompServer:
             connection.abort()
 
     def met(self, connection: Connection) -> None:
-        """A client has connected. If too many have not logged in, or too many are here, the stranger that has had the most time is cut: most likely it never will."""
+        """A client has connected.
+
+        If too many have not logged in, or too many are here, the stranger that has had the most
+        time is cut: most likely it never will.
+        """
         self.connections[connection] = None
         self.strangers[connection] = None
         bound, most = self.acceptor.max_connecting, self._connections_max
@@ -120,7 +128,10 @@ class StompServer:
         oldest.abort()
 
     def recognise(self, connection: Connection, login: str, client_id: str) -> None:
-        """A client that names itself has logged in: its last connection, if there is one, is over, and nothing of it is taken any more."""
+        """A client that names itself has logged in.
+
+        Its last connection, if there is one, is over, and nothing of it is taken any more.
+        """
         last = self.clients.get((login, client_id))
         if last is not None:
             last.error(

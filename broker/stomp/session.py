@@ -1,16 +1,23 @@
-"""What a client's frames mean: the server's half of STOMP. What differs between its versions stands in ``versions``.
+"""What a client's frames mean: the server's half of STOMP.
 
-Why one table of commands: a connection is first unknown, then logged in, then leaving, and what is allowed when is seen at
-a glance. Nothing here knows sockets; ``connection`` brings frames and takes bytes.
+What differs between its versions stands in ``versions``.
 
-Receipts: one for a SEND, ACK, NACK, COMMIT or ABORT leaves only from the durability gate; one for any other frame when it is done, but never before
-an earlier frame's. DISCONNECT's is therefore the last word on everything the client sent.
+Why one table of commands: a connection is first unknown, then logged in, then leaving, and what is
+allowed when is seen at a glance. Nothing here knows sockets; ``connection`` brings frames and takes
+bytes.
 
-A client that names itself (``client-id`` of CONNECT, as ActiveMQ has it) has one connection: before CONNECTED its last one is ended, and nothing
-that came on that is taken any more. Else what a dead connection had sent could be stored behind what the next one sends.
+Receipts: one for a SEND, ACK, NACK, COMMIT or ABORT leaves only from the durability gate; one for
+any other frame when it is done, but never before an earlier frame's. DISCONNECT's is therefore the
+last word on everything the client sent.
 
-Prefetch: ``prefetch-count`` of a SUBSCRIBE (or ``consumer-window`` or ``activemq.prefetchSize``, the same) is how many messages it may hold unacknowledged; without it the
-queue's ``default-consumer-window`` counts. In ack mode ``auto`` messages are acknowledged as they are written, and only the connection's own pace limits them.
+A client that names itself (``client-id`` of CONNECT, as ActiveMQ has it) has one connection: before
+CONNECTED its last one is ended, and nothing that came on that is taken any more. Else what a dead
+connection had sent could be stored behind what the next one sends.
+
+Prefetch: ``prefetch-count`` of a SUBSCRIBE (or ``consumer-window`` or ``activemq.prefetchSize``,
+the same) is how many messages it may hold unacknowledged; without it the queue's
+``default-consumer-window`` counts. In ack mode ``auto`` messages are acknowledged as they are
+written, and only the connection's own pace limits them.
 """
 
 from __future__ import annotations
@@ -82,7 +89,8 @@ class Session:
         """Has its CONNECT been accepted?"""
         return self._handlers is not UNKNOWN
 
-    # ---------------------------------------------------------------------------------------------- from the connection
+    # ----------------------------------------------------------------------------------------------
+    # from the connection
 
     def handle(self, frame: Frame) -> None:
         """Do what a frame says. Raises RefusedError for what cannot be done."""
@@ -116,7 +124,10 @@ class Session:
                 subscription.resume()
 
     def end(self) -> None:
-        """The connection is gone: open transactions are undone, unacknowledged messages go back to their places."""
+        """The connection is gone.
+
+        Open transactions are undone, unacknowledged messages go back to their places.
+        """
         if self._ended:
             return
         self._ended = True
@@ -125,13 +136,17 @@ class Session:
         self._transactions.undo()
 
     def quiesce(self) -> None:
-        """The broker is stopping cleanly: take no more frames, give back what is held; receipts that are due still leave."""
+        """The broker is stopping cleanly: take no more frames, give back what is held.
+
+        Receipts that are due still leave.
+        """
         self._handlers = LEAVING
         self._intake.clear()
         self._transactions.undo()
         self._release()
 
-    # ---------------------------------------------------------------------------------------------- logging in
+    # ----------------------------------------------------------------------------------------------
+    # logging in
 
     def _connect(self, frame: Frame) -> None:
         acceptor = self._server.acceptor
@@ -159,7 +174,8 @@ class Session:
             if version.heart_beats
             else ""
         )
-        # The headers of CONNECTED are literal (STOMP 1.2, "Value Encoding"): none of these needs an escape.
+        # The headers of CONNECTED are literal (STOMP 1.2, "Value Encoding"): none of these needs an
+        # escape.
         self.connection.write(
             f"CONNECTED\nversion:{version.name}\n{beats}server:{PRODUCT}\nsession:{self.name}\n"
             f"broker:{self._server.name}\nnode-id:{self.node_id}\n{store}\n\0".encode()
@@ -187,7 +203,8 @@ class Session:
             self._receipt(receipt)
         self.connection.close()
 
-    # ---------------------------------------------------------------------------------------------- producing
+    # ----------------------------------------------------------------------------------------------
+    # producing
 
     def _send(self, frame: Frame) -> None:
         headers = frame.headers
@@ -275,7 +292,8 @@ class Session:
         self._transactions.end(transaction)
         receipt = frame.headers.get("receipt")
         if self._intake or not (transaction.acknowledged or transaction.refused):
-            # Nothing to wait for but its turn: behind other clients' entries a later frame's receipt would overtake its own.
+            # Nothing to wait for but its turn: behind other clients' entries a later frame's
+            # receipt would overtake its own.
             self._busy_until = self.engine.roll_back(transaction) or self._busy_until
             self._done(receipt)
         else:
@@ -286,7 +304,8 @@ class Session:
         self._intake.park(queue, size, action)
         if self._intake.size > PARKED_BYTES_MAX and self._subscriptions:
             raise RefusedError(
-                f"more than {PARKED_BYTES_MAX} bytes of sends wait for room in {queue or 'a queue'} on a connection that also consumes:"
+                f"more than {PARKED_BYTES_MAX} bytes of sends wait for room in {queue or 'a queue'} on "
+                "a connection that also consumes:"
                 " wait for receipts, or produce on another connection"
             )
 
@@ -295,7 +314,8 @@ class Session:
         acknowledges = self._subscriptions or self._transactions.acknowledge
         self.connection.set_reading(not self._intake or bool(acknowledges))
 
-    # ---------------------------------------------------------------------------------------------- consuming
+    # ----------------------------------------------------------------------------------------------
+    # consuming
 
     def _subscribe(self, frame: Frame) -> None:
         headers = frame.headers
@@ -306,7 +326,8 @@ class Session:
             raise RefusedError(f"subscription {subscription_id!r} exists already on this connection")
         if len(self._subscriptions) >= self._server.acceptor.max_subscriptions:
             raise RefusedError(
-                f"more than {self._server.acceptor.max_subscriptions} subscriptions on one connection (acceptor.max-subscriptions)"
+                f"more than {self._server.acceptor.max_subscriptions} subscriptions on one connection "
+                "(acceptor.max-subscriptions)"
             )
         mode = headers.get("ack", "auto")
         if mode not in self.version.ack_modes:
@@ -331,7 +352,8 @@ class Session:
             feed = self.engine.feeds.get(destination)
             if feed is None:
                 raise RefusedError(
-                    f"there is no feed {destination!r}; known: {', '.join(sorted(self.engine.feeds)) or 'none'}"
+                    f"there is no feed {destination!r}; known: "
+                    f"{', '.join(sorted(self.engine.feeds)) or 'none'}"
                 )
             return Watch(self, subscription_id, destination, feed)
         name = queue_name(destination)
@@ -367,7 +389,10 @@ class Session:
         self._done(frame.headers.get("receipt"))
 
     def _subscription_id(self, frame: Frame) -> str:
-        """The name of a subscription on this connection; its destination, where the version allows to leave out the id."""
+        """The name of a subscription on this connection.
+
+        Its destination, where the version allows to leave out the id.
+        """
         if "id" in frame.headers or not self.version.subscribes_by_destination:
             return _required(frame, "id")
         return UNNAMED + _required(frame, "destination").removeprefix(QUEUE_PREFIX)
@@ -412,7 +437,10 @@ class Session:
         )
 
     def _named(self, frame: Frame) -> list[Delivery]:
-        """The deliveries that an id of ACK or NACK means. Raises RefusedError for one that is not held here and now."""
+        """The deliveries that an id of ACK or NACK means.
+
+        Raises RefusedError for one that is not held here and now.
+        """
         ack_id = _required(frame, "id")
         if ack_id.startswith(self.ack_prefix):
             first, _, second = ack_id[len(self.ack_prefix) :].partition(".")
@@ -430,7 +458,8 @@ class Session:
         self._subscriptions.clear()
         self._numbers.clear()
 
-    # ---------------------------------------------------------------------------------------------- receipts
+    # ----------------------------------------------------------------------------------------------
+    # receipts
 
     def _later(self, receipt: str | None) -> Callable[[], None] | None:
         """What to call when the frame's entry is durable."""

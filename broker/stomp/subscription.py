@@ -1,8 +1,9 @@
 """Subscriptions: a consumer, a browser, or a watcher of a feed, as a client sees them.
 
-Ack ids are ``<incarnation>-<connection>-<subscription>.<tag>``. The incarnation is new with every start of a broker, so an acknowledgement that
-arrives after a restart or a failover names nothing (rabbitmq-server 4004: a stale tag acknowledged another message).
-STOMP 1.0 and 1.1 acknowledge by message-id, which is the message's own and stays the same when it is delivered again, anywhere.
+Ack ids are ``<incarnation>-<connection>-<subscription>.<tag>``. The incarnation is new with every
+start of a broker, so an acknowledgement that arrives after a restart or a failover names nothing
+(rabbitmq-server 4004: a stale tag acknowledged another message). STOMP 1.0 and 1.1 acknowledge by
+message-id, which is the message's own and stays the same when it is delivered again, anywhere.
 """
 
 from __future__ import annotations
@@ -21,11 +22,17 @@ if TYPE_CHECKING:
     from broker.stomp.session import Session
 
 UNNAMED: Final = "\n"
-"""How the name of a subscription without an id begins; no id of STOMP 1.0, which alone allows that, has a line feed."""
+"""How the name of a subscription without an id begins.
+
+No id of STOMP 1.0, which alone allows that, has a line feed.
+"""
 
 
 class Subscription:
-    """Hands a queue's messages to a client. ``cumulative``: an ACK names all up to its message (ack mode ``client``)."""
+    """Hands a queue's messages to a client.
+
+    ``cumulative``: an ACK names all up to its message (ack mode ``client``).
+    """
 
     __slots__ = ("_ack_prefix", "_head", "_rewritten", "_session", "consumer", "cumulative", "number")
 
@@ -72,7 +79,10 @@ class Subscription:
 
 
 class EarlierSubscription(Subscription):
-    """The same in STOMP 1.0 and 1.1: an ACK names a message by its id, and no MESSAGE has an escape that the version does not know."""
+    """The same in STOMP 1.0 and 1.1.
+
+    An ACK names a message by its id, and no MESSAGE has an escape that the version does not know.
+    """
 
     __slots__ = ("_tags",)
 
@@ -109,7 +119,10 @@ def _named(session: Session, subscription_id: str) -> bytes:
 
 
 class Browser:
-    """Shows what is in a queue now, without taking it; ends with an empty MESSAGE that has ``browser:end`` (as ActiveMQ does)."""
+    """Shows what is in a queue now, without taking it.
+
+    Ends with an empty MESSAGE that has ``browser:end`` (as ActiveMQ does).
+    """
 
     __slots__ = ("_browsing", "_ended", "_room", "_session", "_subscription", "_task")
 

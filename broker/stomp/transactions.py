@@ -19,7 +19,8 @@ NAME_MAX: Final = 255
 class ClientTransactions:
     """From BEGIN to COMMIT, ABORT, the time-out, or the end of the connection.
 
-    A transaction that timed out leaves its name here, so that the next frame which names it can be told so. Methods raise RefusedError.
+    A transaction that timed out leaves its name here, so that the next frame which names it can be
+    told so. Methods raise RefusedError.
     """
 
     def __init__(self, session: Session, acceptor: AcceptorSection) -> None:
@@ -50,7 +51,8 @@ class ClientTransactions:
             )
         if len(self._named) >= self._acceptor.max_transactions:
             raise RefusedError(
-                f"{len(self._named)} transactions are open on this connection (acceptor.max-transactions): end one first"
+                f"{len(self._named)} transactions are open on this connection "
+                "(acceptor.max-transactions): end one first"
             )
         transaction = Transaction()
         transaction.size = OVERHEAD + len(name)

@@ -1,8 +1,10 @@
 """What other brokers do for a header, and this one does not: refused by name, until it exists.
 
-Why refused: a client whose ``selector`` is ignored gets messages that were never for it, and one whose ``expires`` is ignored acts on news of
-yesterday; neither ever hears of it. Values that ask for nothing (``priority:4``, ``expires:0``, ``persistent:true``) are accepted, and so is what asks for less than everybody gets
-here: ``persistent:false`` (every message is stored). Headers that nobody gives a meaning are the client's own and travel with the message.
+Why refused: a client whose ``selector`` is ignored gets messages that were never for it, and one
+whose ``expires`` is ignored acts on news of yesterday; neither ever hears of it. Values that ask
+for nothing (``priority:4``, ``expires:0``, ``persistent:true``) are accepted, and so is what asks
+for less than everybody gets here: ``persistent:false`` (every message is stored). Headers that
+nobody gives a meaning are the client's own and travel with the message.
 
 Sources: ActiveMQ Classic, Artemis and RabbitMQ, the pages on STOMP headers of each.
 """
@@ -31,14 +33,16 @@ _NO_EXPIRY: Final = _header(
 )
 _NO_DELAY: Final = _header("there is no delayed delivery here: leave it out, and send when it is time", "0")
 _NO_TOPICS: Final = _header(
-    "there are no topics and no durable subscriptions here: leave it out, and give each subscriber a queue of its own"
+    "there are no topics and no durable subscriptions here: leave it out, and give each subscriber a "
+    "queue of its own"
 )
 _NO_EXCLUSIVE: Final = _header(
     "there are no exclusive consumers here: leave it out, and send with JMSXGroupID to keep an order", "false"
 )
 _NO_TRANSFORMATION: Final = _header("bodies are delivered as they were sent: leave it out")
 _NO_ARGUMENTS: Final = _header(
-    "queues take no arguments here: leave it out; what holds for a queue is said by address-settings in broker.toml"
+    "queues take no arguments here: leave it out; what holds for a queue is said by address-settings in "
+    "broker.toml"
 )
 _QUEUES_ONLY: Final = _header("there are only queues here: leave it out", "ANYCAST")
 
@@ -56,7 +60,8 @@ SEND: Final[Mapping[str, _Header]] = {
     "_AMQ_SCHED_DELIVERY": _NO_DELAY,
     "x-delay": _NO_DELAY,
     "_AMQ_DUPL_ID": _header(
-        "duplicates are not looked for here: leave it out, and let consumers know what they have seen by an id of yours"
+        "duplicates are not looked for here: leave it out, and let consumers know what they have seen "
+        "by an id of yours"
     ),
     "destination-type": _QUEUES_ONLY,
     "transformation": _NO_TRANSFORMATION,
@@ -105,12 +110,16 @@ _SEND_NAMES: Final = frozenset((*SEND, _REPLY_TO))
 
 
 def refuse_in_send(headers: Mapping[str, str]) -> None:
-    """Raises RefusedError for a SEND that asks for what is not there. Called for every message: the rule is that nothing is found."""
+    """Raises RefusedError for a SEND that asks for what is not there.
+
+    Called for every message: the rule is that nothing is found.
+    """
     if not _SEND_NAMES.isdisjoint(headers):
         _refuse(headers, SEND)
         if headers.get(_REPLY_TO, "").startswith("/temp-"):
             raise RefusedError(
-                f"header 'reply-to' is {headers[_REPLY_TO][:64]!r}: there are no temporary queues here: name a queue"
+                f"header 'reply-to' is {headers[_REPLY_TO][:64]!r}: there are no temporary queues here: "
+                "name a queue"
             )
 
 

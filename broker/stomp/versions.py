@@ -1,7 +1,10 @@
-r"""STOMP 1.0, 1.1 and 1.2: what differs between them, in one table, and which of them two peers speak.
+r"""STOMP 1.0, 1.1 and 1.2.
 
-Why a table: a session asks it once, at CONNECT, and no code elsewhere compares versions. What a queue keeps is written in the escapes
-of 1.2 (``core.message``), which can say everything; a consumer of an earlier version gets it rewritten if an escape is in it.
+What differs between them, in one table, and which of them two peers speak.
+
+Why a table: a session asks it once, at CONNECT, and no code elsewhere compares versions. What a
+queue keeps is written in the escapes of 1.2 (``core.message``), which can say everything; a
+consumer of an earlier version gets it rewritten if an escape is in it.
 
                        1.0                      1.1                      1.2
     escapes            none                     \n \c \\                 \n \c \\ \r
@@ -14,10 +17,11 @@ of 1.2 (``core.message``), which can say everything; a consumer of an earlier ve
     NACK, heart-beats  no                       yes                      yes
     SUBSCRIBE          by id or destination     by id                    by id
 
-Of a repeated header the first counts in all of them. A header that 1.0 cannot express (a line feed; a colon in a name) keeps its escape there,
-so that the frame stays whole.
+Of a repeated header the first counts in all of them. A header that 1.0 cannot express (a line feed;
+a colon in a name) keeps its escape there, so that the frame stays whole.
 
-Sources: the three specifications; for the spaces of 1.0, which its text does not forbid and clients of its time send, ActiveMQ.
+Sources: the three specifications; for the spaces of 1.0, which its text does not forbid and clients
+of its time send, ActiveMQ.
 """
 
 from __future__ import annotations
@@ -42,9 +46,12 @@ class VersionRefusedError(RefusedError):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Version:
-    """One version of the protocol; see the table above. ``escapes`` are those that may come, with their meanings.
+    """One version of the protocol; see the table above.
 
-    ``header_line`` writes one header; ``rewritten`` the headers of a message, which come in the escapes of 1.2.
+    ``escapes`` are those that may come, with their meanings.
+
+    ``header_line`` writes one header; ``rewritten`` the headers of a message, which come in the
+    escapes of 1.2.
     """
 
     name: str
@@ -62,7 +69,10 @@ class Version:
     rewritten: Callable[[bytes], bytes]
 
     def unescape(self, text: str) -> str:
-        """What a header's name or value means. Raises KeyError, with the escape, for one that is not defined."""
+        """What a header's name or value means.
+
+        Raises KeyError, with the escape, for one that is not defined.
+        """
         if not self.escapes:
             return text
         return _ESCAPED.sub(lambda found: self.escapes[found[0]], text)
@@ -136,7 +146,10 @@ SPOKEN: Final = ",".join(version.name for version in VERSIONS)
 
 
 def negotiate(headers: Mapping[str, str]) -> Version:
-    """The highest version that both speak; a CONNECT without ``accept-version`` is 1.0. Raises VersionRefusedError."""
+    """The highest version that both speak.
+
+    A CONNECT without ``accept-version`` is 1.0. Raises VersionRefusedError.
+    """
     offer = headers.get("accept-version", V1_0.name)
     offered = {name.strip() for name in offer.split(",")}
     for version in reversed(VERSIONS):

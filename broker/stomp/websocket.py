@@ -1,17 +1,20 @@
 """STOMP over WebSocket: for browsers, on the port where others speak plain STOMP.
 
-Why a transport: to a ``Connection`` it is one, so that sessions know nothing of it. It takes the bytes that arrive from the network and gives
-back those of the STOMP stream, however they are cut: a frame over several messages, several frames in one message, text or binary.
-What the broker says goes in binary messages, since not every body is text.
+Why a transport: to a ``Connection`` it is one, so that sessions know nothing of it. It takes the
+bytes that arrive from the network and gives back those of the STOMP stream, however they are cut: a
+frame over several messages, several frames in one message, text or binary. What the broker says
+goes in binary messages, since not every body is text.
 
-Why no library of connections: the one that is used (``wsproto``) has no I/O, so all of this runs in the simulation, too. A server masks
-nothing and needs no chance.
+Why no library of connections: the one that is used (``wsproto``) has no I/O, so all of this runs in
+the simulation, too. A server masks nothing and needs no chance.
 
-Strangers: the handshake is at most 16 KB (h11), a message is never held, and after EVENTS_A_TURN messages others have their turn: tiny ones
-cost far more than they weigh. A page in a browser connects for whoever looks at it, so where nobody must log in
-its origin must be allowed (``acceptor.websocket-allowed-origins``). Most clients that are no browsers name none.
+Strangers: the handshake is at most 16 KB (h11), a message is never held, and after EVENTS_A_TURN
+messages others have their turn: tiny ones cost far more than they weigh. A page in a browser
+connects for whoever looks at it, so where nobody must log in its origin must be allowed
+(``acceptor.websocket-allowed-origins``). Most clients that are no browsers name none.
 
-Source: RFC 6455; the subprotocols v10.stomp, v11.stomp and v12.stomp, of which none is demanded: CONNECT agrees the version.
+Source: RFC 6455; the subprotocols v10.stomp, v11.stomp and v12.stomp, of which none is demanded:
+CONNECT agrees the version.
 """
 
 from __future__ import annotations
@@ -39,8 +42,8 @@ PONG_BEHIND_BYTES: Final = 64 * 1024
 class WebSocket(asyncio.Transport):
     """Between the network's transport and a connection.
 
-    ``more`` is called when there is more to ``receive`` although nothing has arrived; ``ended``, with what was wrong or "", when nothing more
-    will come: the connection is then to be closed.
+    ``more`` is called when there is more to ``receive`` although nothing has arrived; ``ended``,
+    with what was wrong or "", when nothing more will come: the connection is then to be closed.
     """
 
     def __init__(
@@ -120,7 +123,8 @@ class WebSocket(asyncio.Transport):
     def _refuse(self, status: str, reason: str) -> None:
         body = reason.encode()
         self._transport.write(
-            f"HTTP/1.1 {status}\r\nsec-websocket-version: 13\r\ncontent-type: text/plain\r\ncontent-length: {len(body)}\r\n"
+            f"HTTP/1.1 {status}\r\nsec-websocket-version: 13\r\ncontent-type: "
+            f"text/plain\r\ncontent-length: {len(body)}\r\n"
             "connection: close\r\n\r\n".encode()
             + body
         )
@@ -130,7 +134,8 @@ class WebSocket(asyncio.Transport):
         self._over = True
         self._tell_end(reason)
 
-    # ---------------------------------------------------------------------------------------------- for the connection
+    # ----------------------------------------------------------------------------------------------
+    # for the connection
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send this much of the STOMP stream; nothing before the handshake or behind a close."""

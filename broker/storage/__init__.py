@@ -1,4 +1,7 @@
-"""What the broker keeps: the seam to a disk, the journal on it, its copy on a backup, and who may be answered when."""
+"""What the broker keeps.
+
+The seam to a disk, the journal on it, its copy on a backup, and who may be answered when.
+"""
 
 from broker.storage.copy import JournalCopy
 from broker.storage.directory import DirectoryVolume

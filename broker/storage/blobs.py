@@ -1,12 +1,15 @@
-"""Blobs: bytes kept beside the journal, written and read in chunks (``large-messages`` and ``paging``, AMQ 17.3.2).
+"""Blobs: bytes kept beside the journal, written and read in chunks (``large-messages`` and
+``paging``, AMQ 17.3.2).
 
-Why apart from the journal: a body that is streamed from the producer to the disk and from the disk to the consumer needs no memory of its
-size, however many of them are under way; a page of messages whose turn is far off needs none at all. A record of the journal only names the blob.
+Why apart from the journal: a body that is streamed from the producer to the disk and from the disk
+to the consumer needs no memory of its size, however many of them are under way; a page of messages
+whose turn is far off needs none at all. A record of the journal only names the blob.
 
-The order that makes it safe: the blob is whole and synced, then the record that names it is appended; the record is deleted, durably, then the
-blob is removed. So a crash at any moment leaves at most a blob that no record names, and ``sweep`` removes these at the next start. Ids come
-from the journal and never repeat; a sweep leaves alone whatever is younger than its own start, for another broker may have begun to write there
-after it lost the store.
+The order that makes it safe: the blob is whole and synced, then the record that names it is
+appended; the record is deleted, durably, then the blob is removed. So a crash at any moment leaves
+at most a blob that no record names, and ``sweep`` removes these at the next start. Ids come from
+the journal and never repeat; a sweep leaves alone whatever is younger than its own start, for
+another broker may have begun to write there after it lost the store.
 """
 
 from __future__ import annotations
@@ -63,7 +66,10 @@ class Open(Protocol):
 
 
 class Medium(Protocol):
-    """Where the blobs of one kind are: files of a directory, or rows of a database. Every method raises OSError where it cannot."""
+    """Where the blobs of one kind are: files of a directory, or rows of a database.
+
+    Every method raises OSError where it cannot.
+    """
 
     kind: str
 
@@ -125,9 +131,12 @@ class Files:
 
 
 class Blobs:
-    """The blobs of one kind that one open journal names, counted by who refers to them: messages, and deliveries under way.
+    """The blobs of one kind that one open journal names, counted by who refers to them.
 
-    ``on_stored`` is awaited for each before anything may name it, ``on_removed`` told of each that is gone (replication).
+    Messages, and deliveries under way.
+
+    ``on_stored`` is awaited for each before anything may name it, ``on_removed`` told of each that
+    is gone (replication).
     """
 
     def __init__(self, medium: Medium, next_id: Callable[[], int]) -> None:
@@ -170,7 +179,9 @@ class Blobs:
         self._references[blob] = self._references.get(blob, 0) + 1
 
     def release(self, blob: Blob) -> None:
-        """One fewer; the last one's end is the blob's. A message's only once its deletion is durable."""
+        """One fewer; the last one's end is the blob's. A message's only once its deletion is
+        durable.
+        """
         count = self._references[blob] - 1
         if count:
             self._references[blob] = count
@@ -189,7 +200,10 @@ class Blobs:
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
 
     async def chunks(self, blob: Blob) -> AsyncIterator[bytes]:
-        """The blob from start to end, 64 KiB each. Raises OSError, and JournalDamagedError *before the last* chunk of a damaged one."""
+        """The blob from start to end, 64 KiB each.
+
+        Raises OSError, and JournalDamagedError *before the last* chunk of a damaged one.
+        """
         checksum = 0
         offset = 0
         while offset < blob.size:
@@ -205,7 +219,9 @@ class Blobs:
             yield data
 
     async def sweep(self, concerned: Callable[[int], bool]) -> None:
-        """Of the ids that are ``concerned``, at a start those of before it: check that what is referred to is there, and remove those that nothing names.
+        """Of the ids that are ``concerned``, at a start those of before it.
+
+        Check that what is referred to is there, and remove those that nothing names.
 
         Raises JournalDamagedError for one that is missing or too short, OSError.
         """
@@ -242,7 +258,11 @@ class Blobs:
 
 
 class BlobWriter:
-    """A blob on its way to the disk. End it with ``finish``, or with ``discard``; memory is bounded by awaiting ``flush`` when it is ``due``."""
+    """A blob on its way to the disk.
+
+    End it with ``finish``, or with ``discard``; memory is bounded by awaiting ``flush`` when it is
+    ``due``.
+    """
 
     def __init__(self, owner: Blobs, id_: int, file: Open) -> None:
         self.id = id_
@@ -274,7 +294,10 @@ class BlobWriter:
         await self._file.sync()
 
     async def finish(self) -> Blob:
-        """The whole blob, durable, here and wherever ``on_stored`` has to have it; held once, for the caller. Raises OSError."""
+        """The whole blob, durable, here and wherever ``on_stored`` has to have it.
+
+        Held once, for the caller. Raises OSError.
+        """
         await self.flush()
         await self._file.close()
         blob = Blob(self.id, self.size, self._checksum)

@@ -1,19 +1,24 @@
 """Giving disk space back without ever making an append wait.
 
-Two ways, cheapest first. *Reclaim*: while the oldest sealed segment has nothing live, it is removed. What it deletes lay in itself or
-in still older ones, so nothing can come back to life. This is all that a queue which is consumed in order needs. *Rewrite*:
-when less than a percentage of the sealed segments is live, all of them become one.
+Two ways, cheapest first. *Reclaim*: while the oldest sealed segment has nothing live, it is
+removed. What it deletes lay in itself or in still older ones, so nothing can come back to life.
+This is all that a queue which is consumed in order needs. *Rewrite*: when less than a percentage of
+the sealed segments is live, all of them become one.
 
-Why a crash at any moment is safe. The rewrite covers *all* sealed segments S1..Sk, so that a deletion in them never
-outlives what it deletes, and deletions in later segments stay where they are. Its output is written beside, closed with a mark
-and synced; then one rename over Sk puts it in force. Before the rename S1..Sk are untouched, and recovery removes the ".tmp". After it,
-the header of the new Sk says that it is compacted, and recovery leaves out (and removes) all before it, whether or not the manifest had
-been advanced or the files removed. A record deleted while the rewrite ran may be in its output; the deletion is in a later segment.
-Liveness runs ahead of the disk: a record may be dead by a deletion that is still buffered, and lives again if a crash takes that. So
-both ways flush the log after their last look at liveness and before their first irrevocable step.
-A reclaim advances the manifest first, and recovery removes what lies before the manifest's first segment.
+Why a crash at any moment is safe. The rewrite covers *all* sealed segments S1..Sk, so that a
+deletion in them never outlives what it deletes, and deletions in later segments stay where they
+are. Its output is written beside, closed with a mark and synced; then one rename over Sk puts it in
+force. Before the rename S1..Sk are untouched, and recovery removes the ".tmp". After it, the header
+of the new Sk says that it is compacted, and recovery leaves out (and removes) all before it,
+whether or not the manifest had been advanced or the files removed. A record deleted while the
+rewrite ran may be in its output; the deletion is in a later segment. Liveness runs ahead of the
+disk: a record may be dead by a deletion that is still buffered, and lives again if a crash takes
+that. So both ways flush the log after their last look at liveness and before their first
+irrevocable step. A reclaim advances the manifest first, and recovery removes what lies before the
+manifest's first segment.
 
-Sequences and ids survive: entries keep their sequence, the header carries the last sequence and the highest id.
+Sequences and ids survive: entries keep their sequence, the header carries the last sequence and the
+highest id.
 """
 
 from __future__ import annotations
@@ -49,7 +54,10 @@ class _StoppedError(Exception):
 
 
 class Compactor:
-    """Watches the sealed segments of one log; at most one compaction runs at a time, none while somebody holds it."""
+    """Watches the sealed segments of one log.
+
+    At most one compaction runs at a time, none while somebody holds it.
+    """
 
     def __init__(self, log: Log, liveness: Liveness) -> None:
         self._journal = log
@@ -62,7 +70,10 @@ class Compactor:
         """Rewrites completed."""
 
     def consider(self) -> None:
-        """Start a compaction if it is worth it and nothing forbids it. Cheap: called whenever a segment was sealed, or a compaction has ended."""
+        """Start a compaction if it is worth it and nothing forbids it.
+
+        Cheap: called whenever a segment was sealed, or a compaction has ended.
+        """
         if self._holds or self._broken or self._task is not None:
             return
         if self._reclaimable() or self._worthwhile():
@@ -81,7 +92,10 @@ class Compactor:
         return await asyncio.shield(self._start(force=True))
 
     async def hold(self) -> None:
-        """Keep every sealed segment as it is until ``release``; a compaction under way is given up (or ends, if it is about to)."""
+        """Keep every sealed segment as it is until ``release``.
+
+        A compaction under way is given up (or ends, if it is about to).
+        """
         self._holds += 1
         self._stop = True
         await self.ended()
@@ -150,7 +164,8 @@ class Compactor:
         except _StoppedError:
             return False
         except (OSError, JournalError) as error:
-            # What is on disk stays as it is and stays valid, or as damaged as it was: only no space is given back.
+            # What is on disk stays as it is and stays valid, or as damaged as it was: only no space
+            # is given back.
             self._broken = True
             _log.error(
                 "journal: compaction of %s is off until the next start: %s", self._journal.directory, error
@@ -217,7 +232,9 @@ class Compactor:
             raise _StoppedError
 
     async def _switch(self, sealed: list[Segment], rewrite: _Rewrite) -> None:
-        """Account for the records in their new place, a slice at a time, then forget the old places."""
+        """Account for the records in their new place, a slice at a time, then forget the old
+        places.
+        """
         log, liveness = self._journal, self._liveness
         last = sealed[-1]
         new = Segment(last.path, log.next_ordinal(), last.first, last.last, rewrite.size, sealed=True)

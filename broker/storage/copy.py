@@ -1,9 +1,11 @@
 """The backup's side of replication: a journal that becomes equal to its live broker's.
 
-Why two streams: the live cannot stop while its old segments travel, so new entries arrive interleaved with chunks of the frozen
-ones. Chunks go into files of the same names, entries into segments of our own that begin where the snapshot ends; put
-side by side they are one journal. Until ``complete`` has read and verified every byte, the manifest says "incomplete" and
-``Journal.open`` refuses the directory: partial data must never be served. A copy whose process died is not resumed but begun anew.
+Why two streams: the live cannot stop while its old segments travel, so new entries arrive
+interleaved with chunks of the frozen ones. Chunks go into files of the same names, entries into
+segments of our own that begin where the snapshot ends; put side by side they are one journal. Until
+``complete`` has read and verified every byte, the manifest says "incomplete" and ``Journal.open``
+refuses the directory: partial data must never be served. A copy whose process died is not resumed
+but begun anew.
 """
 
 from __future__ import annotations
@@ -36,8 +38,9 @@ _SYNC_EVERY = 1024 * 1024
 class JournalCopy:
     """A copy under way, or, after ``complete``, an up-to-date one that goes on following.
 
-    ``synced`` is the highest sequence that is on our disk, ``on_synced`` gets it after each group commit, on the loop. ``on_failed`` is called
-    once if the disk fails. Close the copy, then ``Journal.open`` its directory to serve from it.
+    ``synced`` is the highest sequence that is on our disk, ``on_synced`` gets it after each group
+    commit, on the loop. ``on_failed`` is called once if the disk fails. Close the copy, then
+    ``Journal.open`` its directory to serve from it.
     """
 
     def __init__(self, volume: Volume, directory: str, options: JournalOptions, lock: VolumeLock) -> None:
@@ -69,7 +72,8 @@ class JournalCopy:
     async def create(cls, volume: Volume, directory: str, options: JournalOptions | None = None) -> Self:
         """Begin a copy in ``directory``, and keep what may be of worth there.
 
-        A journal is moved to ``<directory>.moved-N``, of which the newest few are kept; an unfinished copy is removed. Raises JournalLockedError, OSError.
+        A journal is moved to ``<directory>.moved-N``, of which the newest few are kept; an
+        unfinished copy is removed. Raises JournalLockedError, OSError.
         """
         options = options or JournalOptions()
         lock = await take_lock(volume, directory)
@@ -84,7 +88,10 @@ class JournalCopy:
 
     @property
     def synced(self) -> int:
-        """The highest sequence on disk; 0 while nothing has been streamed and the copy is not complete."""
+        """The highest sequence on disk.
+
+        0 while nothing has been streamed and the copy is not complete.
+        """
         return 0 if self._journal is None else self._journal.synced
 
     @property
@@ -95,7 +102,8 @@ class JournalCopy:
     def write_chunk(self, name: str, offset: int, data: bytes) -> None:
         """Bytes of a file of the snapshot; each file's chunks in order, without gaps. Buffered.
 
-        Raises ValueError for a name that is none of a segment's or a chunk out of order; JournalFailedError.
+        Raises ValueError for a name that is none of a segment's or a chunk out of order;
+        JournalFailedError.
         """
         self._check()
         if self.up_to_date or self._pending is not None:
@@ -110,14 +118,20 @@ class JournalCopy:
         self._wake.set()
 
     async def drained(self) -> None:
-        """Return when the chunks taken so far have been handed to the disk: await it now and then to bound memory."""
+        """Return when the chunks taken so far have been handed to the disk.
+
+        Await it now and then to bound memory.
+        """
         await self._idle.wait()
         self._check()
 
     def append_encoded(self, sequence: int, entry: bytes) -> None:
-        """The next entry of the live's journal, as its tap gave it. Buffered; ``synced`` tells when it is on disk.
+        """The next entry of the live's journal, as its tap gave it.
 
-        Raises ValueError for a gap or a sequence that is not the entry's, BadFrameError for bytes that were damaged on the way; JournalFailedError.
+        Buffered; ``synced`` tells when it is on disk.
+
+        Raises ValueError for a gap or a sequence that is not the entry's, BadFrameError for bytes
+        that were damaged on the way; JournalFailedError.
         """
         self._check()
         found, operations = decode_entry(entry)
@@ -139,9 +153,13 @@ class JournalCopy:
         log.append(entry)
 
     async def complete(self, last_sequence: int, files: Sequence[tuple[str, int]] | None = None) -> None:
-        """All chunks are here: check every byte, sync, and mark the copy as up to date, durably. Entries may go on arriving meanwhile.
+        """All chunks are here: check every byte, sync, and mark the copy as up to date, durably.
 
-        ``last_sequence`` and ``files`` are the snapshot's; without ``files`` a missing oldest file cannot be noticed. Raises JournalDamagedError (the copy stays incomplete: begin a new one), JournalFailedError, OSError.
+        Entries may go on arriving meanwhile.
+
+        ``last_sequence`` and ``files`` are the snapshot's; without ``files`` a missing oldest file
+        cannot be noticed. Raises JournalDamagedError (the copy stays incomplete: begin a new one),
+        JournalFailedError, OSError.
         """
         if self.up_to_date:
             raise JournalError(f"{self.directory} is complete already")
@@ -202,7 +220,10 @@ class JournalCopy:
         return image
 
     async def close(self) -> None:
-        """Make what has come durable and give the directory back. Closing twice is allowed; never raises for a failed disk."""
+        """Make what has come durable and give the directory back.
+
+        Closing twice is allowed; never raises for a failed disk.
+        """
         self._closed = True
         self._wake.set()
         await self._writer

@@ -1,8 +1,9 @@
 """The real volume: a directory of the host's file system.
 
-Why one thread: fsync blocks for as long as the disk likes, and the loop must not. All blocking calls run one after the other in a
-single dedicated thread (the only one in the broker), so that they keep their order; writes go to the page cache from
-the loop itself, which takes microseconds and saves a hand-over.
+Why one thread: fsync blocks for as long as the disk likes, and the loop must not. All blocking
+calls run one after the other in a single dedicated thread (the only one in the broker), so that
+they keep their order; writes go to the page cache from the loop itself, which takes microseconds
+and saves a hand-over.
 """
 
 # ruff: noqa: D102 - the protocols in volume.py say what each method promises
@@ -116,7 +117,10 @@ class DirectoryFile:
 
 
 class DirectoryLock:
-    """An advisory lock of the whole file (flock): it belongs to this opening of it, and ends with the process."""
+    """An advisory lock of the whole file (flock).
+
+    It belongs to this opening of it, and ends with the process.
+    """
 
     __slots__ = ("_descriptor",)
 

@@ -1,4 +1,6 @@
-"""What an engine needs of whatever keeps its entries: a journal on a disk, or one on the rows of a database.
+"""What an engine needs of whatever keeps its entries.
+
+A journal on a disk, or one on the rows of a database.
 
 Why a protocol: what a message is and who may have it does not depend on where it is kept.
 """
@@ -54,11 +56,17 @@ class Entries(Protocol):
         ...
 
     async def sweep(self) -> None:
-        """Once whoever reads the records holds the blobs that they name: remove those of no record, from before this opening."""
+        """Once whoever reads the records holds the blobs that they name.
+
+        Remove those of no record, from before this opening.
+        """
         ...
 
     async def space(self) -> Space | None:
-        """How much room there is where it is kept; None where that is not known, or not ours to watch."""
+        """How much room there is where it is kept.
+
+        None where that is not known, or not ours to watch.
+        """
         ...
 
     async def flush(self) -> None:

@@ -1,12 +1,14 @@
 """How a journal looks on disk: frames, entries, marks and segment headers. No I/O.
 
-A *frame* is ``length u32, crc32c u32, content``, little endian; the checksum covers the content, so a wrong length shows as a
-wrong checksum. The content is one of
-- an *entry*: ``sequence u64``, then operations ``action u8, kind u8, id u64, size u32, data``. Whole or not at all.
-- a *mark*: the sequence ``MARK``, a magic word, its own offset in the file and the file's first sequence. It says that
-  everything before it in this file had reached the disk when it was written. It is what tells a torn tail (bad bytes and
-  no mark after them: never acknowledged) from damage (bad bytes with a mark after them: data that was synced is gone). An
-  entry after the bad bytes proves nothing: a disk may keep any sectors of an unsynced write.
+A *frame* is ``length u32, crc32c u32, content``, little endian; the checksum covers the content, so
+a wrong length shows as a wrong checksum. The content is one of
+- an *entry*: ``sequence u64``, then operations ``action u8, kind u8, id u64, size u32, data``.
+  Whole or not at all.
+- a *mark*: the sequence ``MARK``, a magic word, its own offset in the file and the file's first
+  sequence. It says that everything before it in this file had reached the disk when it was written.
+  It is what tells a torn tail (bad bytes and no mark after them: never acknowledged) from damage
+  (bad bytes with a mark after them: data that was synced is gone). An entry after the bad bytes
+  proves nothing: a disk may keep any sectors of an unsynced write.
 
 A *segment* is a header of ``HEADER_SIZE`` bytes, then frames.
 """
@@ -60,9 +62,10 @@ class Operation(NamedTuple):
 class Header(NamedTuple):
     """The first bytes of a segment.
 
-    ``first`` is the sequence of the first entry that belongs here. ``last`` is 0 in a log segment; in a compacted one it is the
-    last sequence whose effects are in it, and segments with a lower ``first`` are obsolete. ``ids`` is the lowest id that had never been
-    given out when the segment was begun.
+    ``first`` is the sequence of the first entry that belongs here. ``last`` is 0 in a log segment;
+    in a compacted one it is the last sequence whose effects are in it, and segments with a lower
+    ``first`` are obsolete. ``ids`` is the lowest id that had never been given out when the segment
+    was begun.
     """
 
     first: int
@@ -80,7 +83,10 @@ class BadFrameError(ValueError):
 
 
 def encode_entry(sequence: int, operations: Sequence[Operation]) -> bytes:
-    """One frame with all operations. Raises ValueError for none, or for values out of their ranges."""
+    """One frame with all operations.
+
+    Raises ValueError for none, or for values out of their ranges.
+    """
     try:
         if len(operations) == 1:
             action, kind, id_, data = operations[0]
@@ -102,7 +108,10 @@ def encode_entry(sequence: int, operations: Sequence[Operation]) -> bytes:
 
 
 def decode_entry(entry: bytes) -> tuple[int, list[Operation]]:
-    """(sequence, operations) of one whole encoded entry. Raises BadFrameError, offsets counted within the entry."""
+    """(sequence, operations) of one whole encoded entry.
+
+    Raises BadFrameError, offsets counted within the entry.
+    """
     if len(entry) < FRAME_SIZE:
         raise BadFrameError(0, f"{len(entry)} bytes are no entry")
     length, crc = _FRAME.unpack_from(entry)
@@ -142,7 +151,10 @@ def decode_header(data: bytes) -> Header:
 
 
 class Frame(NamedTuple):
-    """A decoded frame: an entry with its operations, or a mark (sequence MARK, no operations). ``size`` in the file."""
+    """A decoded frame: an entry with its operations, or a mark (sequence MARK, no operations).
+
+    ``size`` in the file.
+    """
 
     sequence: int
     size: int
@@ -154,8 +166,8 @@ def decode_frames(
 ) -> tuple[list[Frame], BadFrameError | None]:
     """The whole frames at the start of ``data``, which begins at ``offset`` of its file.
 
-    A frame that is merely cut by the end of ``data`` is left for the next call; what can be no frame comes back as the error, after the good
-    ones before it.
+    A frame that is merely cut by the end of ``data`` is left for the next call; what can be no
+    frame comes back as the error, after the good ones before it.
     """
     frames: list[Frame] = []
     position = 0
@@ -190,7 +202,9 @@ def decode_frames(
 
 
 def find_mark(data: bytes, offset: int, first: int) -> int | None:
-    """Where, at or after ``offset`` (where ``data`` begins in its file), the first valid mark stands; None if none does."""
+    """Where, at or after ``offset`` (where ``data`` begins in its file), the first valid mark
+    stands; None if none does.
+    """
     position = data.find(_MARK_START, FRAME_SIZE)
     while position >= 0:
         start = position - FRAME_SIZE

@@ -10,7 +10,9 @@ class JournalError(Exception):
 
 
 class JournalDamagedError(JournalError):
-    """Data that had been synced is not what was written. Do not start on it: restore the file or copy from the other broker.
+    """Data that had been synced is not what was written.
+
+    Do not start on it: restore the file or copy from the other broker.
 
     ``path`` is within the volume, ``offset`` in bytes where the damage begins.
     """
@@ -23,7 +25,10 @@ class JournalDamagedError(JournalError):
 
 
 class JournalIncompleteError(JournalError):
-    """The directory holds a copy whose synchronisation never ended: it must never be served from. Make a new copy."""
+    """The directory holds a copy whose synchronisation never ended: it must never be served from.
+
+    Make a new copy.
+    """
 
 
 class JournalLockedError(JournalError):
@@ -31,10 +36,16 @@ class JournalLockedError(JournalError):
 
 
 class JournalFailedError(JournalError):
-    """A write or sync failed: nothing since ``synced`` is certain and nothing more is taken. Stop the broker; its journal recovers at the next start."""
+    """A write or sync failed: nothing since ``synced`` is certain and nothing more is taken.
+
+    Stop the broker; its journal recovers at the next start.
+    """
 
     def again(self) -> Self:
-        """A fresh one for the next caller: raising one object again and again makes its traceback grow."""
+        """A fresh one for the next caller.
+
+        Raising one object again and again makes its traceback grow.
+        """
         failure = type(self)(*self.args)
         failure.__cause__ = self.__cause__
         return failure

@@ -1,8 +1,10 @@
-"""Who may be answered, and when: a receipt leaves only when what it promises is durable under the policy in force.
+"""Who may be answered, and when.
 
-Why one place: a receipt sent a moment too early is a lost message, the very thing this broker is tested for. The
-policy moves ``local`` and ``remote`` and holds the gate while it does not know who it is; the engine only ever says what must be
-durable before something happens.
+A receipt leaves only when what it promises is durable under the policy in force.
+
+Why one place: a receipt sent a moment too early is a lost message, the very thing this broker is
+tested for. The policy moves ``local`` and ``remote`` and holds the gate while it does not know who
+it is; the engine only ever says what must be durable before something happens.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ Callback = Callable[[], None]
 class DurabilityGate:
     """Runs callbacks, in order of their journal sequences, once these are durable.
 
-    ``local`` is the highest sequence on our disk, ``remote`` the highest on an up-to-date backup's disk; None means
-    that nothing is replicated and local decides alone. Assigning either runs what has become durable, on the spot: assign from
-    the loop, never from within an append.
+    ``local`` is the highest sequence on our disk, ``remote`` the highest on an up-to-date backup's
+    disk; None means that nothing is replicated and local decides alone. Assigning either runs what
+    has become durable, on the spot: assign from the loop, never from within an append.
     """
 
     __slots__ = ("_abandoned", "_draining", "_held", "_local", "_remote", "_scheduled", "_waiting", "look")
@@ -79,7 +81,10 @@ class DurabilityGate:
         return self._local if remote is None or remote > self._local else remote
 
     def when_durable(self, sequence: int, callback: Callback) -> None:
-        """Run ``callback`` once ``sequence`` is durable; never within this call, so that callers need no re-entrancy."""
+        """Run ``callback`` once ``sequence`` is durable.
+
+        Never within this call, so that callers need no re-entrancy.
+        """
         if self._abandoned:
             return
         waiting = self._waiting
@@ -95,7 +100,10 @@ class DurabilityGate:
             asyncio.get_running_loop().call_soon(self._scheduled_drain)
 
     def hold(self) -> None:
-        """Complete nothing until ``release``: the broker does not know whether it is still the live one."""
+        """Complete nothing until ``release``.
+
+        The broker does not know whether it is still the live one.
+        """
         self._held = True
 
     def release(self) -> None:

@@ -1,10 +1,14 @@
-"""Looking at a journal that may be damaged, and keeping what can be read of it. Changes nothing in it.
+"""Looking at a journal that may be damaged, and keeping what can be read of it.
 
-Why beside ``recovery``: a broker must refuse a journal that is not what was written; whoever has only that journal wants to know what is lost, and the
-rest. So a bad frame ends nothing here: the next whole one behind it is looked for, byte by byte, and what lies between is told.
+Changes nothing in it.
 
-A salvaged journal is a new one with the live records, under their ids. What it lacks cannot be known but by numbers: an ADD that was lost is a
-message lost, a DELETE that was lost is a message that comes again.
+Why beside ``recovery``: a broker must refuse a journal that is not what was written; whoever has
+only that journal wants to know what is lost, and the rest. So a bad frame ends nothing here: the
+next whole one behind it is looked for, byte by byte, and what lies between is told.
+
+A salvaged journal is a new one with the live records, under their ids. What it lacks cannot be
+known but by numbers: an ADD that was lost is a message lost, a DELETE that was lost is a message
+that comes again.
 """
 
 from __future__ import annotations
@@ -42,7 +46,10 @@ _AHEAD_MAX: Final = 1 << 32
 
 
 class Damage(NamedTuple):
-    """``size`` bytes at ``offset`` of a file that are not what was written; 0: something is missing there."""
+    """``size`` bytes at ``offset`` of a file that are not what was written.
+
+    0: something is missing there.
+    """
 
     path: str
     offset: int
@@ -62,7 +69,10 @@ class SegmentFound(NamedTuple):
 
 @dataclass(slots=True)
 class Inspection:
-    """What a journal's directory holds. ``records`` is what lives after the entries that can be read."""
+    """What a journal's directory holds.
+
+    ``records`` is what lives after the entries that can be read.
+    """
 
     state: str = "complete"
     synced: Synced | None = None
@@ -93,7 +103,10 @@ class Inspection:
 
 
 async def inspect(volume: Volume, directory: str) -> Inspection:
-    """Read all of a journal that can be read. Raises OSError, and JournalDamagedError where there is no journal at all."""
+    """Read all of a journal that can be read.
+
+    Raises OSError, and JournalDamagedError where there is no journal at all.
+    """
     found = Inspection(synced=await read_synced(volume, directory))
     names = sorted(name for name in await volume.list(directory) if segment_first(name) is not None)
     manifest = await _manifest(volume, directory, found)
@@ -212,7 +225,10 @@ def _frames(path: str, data: bytes, first: int, last: int) -> Iterator[Frame | D
 
 
 def _next_frame(data: bytes, position: int, first: int, last: int) -> int:
-    """Where the next whole frame begins that can be this segment's; the end of the data if there is none."""
+    """Where the next whole frame begins that can be this segment's.
+
+    The end of the data if there is none.
+    """
     unpack, checksum = _START.unpack_from, google_crc32c.value
     end = len(data)
     for place in range(position, end - _START.size + 1):
@@ -232,7 +248,9 @@ def _next_frame(data: bytes, position: int, first: int, last: int) -> int:
 async def salvage(
     volume: Volume, directory: str, output: Volume, into: str, without: Collection[int] = ()
 ) -> Inspection:
-    """Write what can be read of a journal as a new one, ``into`` a directory that is empty; records of the kinds ``without`` are left out.
+    """Write what can be read of a journal as a new one, ``into`` a directory that is empty.
+
+    Records of the kinds ``without`` are left out.
 
     Raises as ``inspect``; FileExistsError.
     """

@@ -1,7 +1,8 @@
 """The journal: what a broker must not forget, as records that are added, updated and deleted.
 
-Why a log: a sequential write and one sync make any number of changes durable, and the same bytes, sent on, keep a
-backup equal. ``entry`` has the format, ``log`` the group commit, ``recovery`` what happens after a crash, ``compaction`` how space comes back.
+Why a log: a sequential write and one sync make any number of changes durable, and the same bytes,
+sent on, keep a backup equal. ``entry`` has the format, ``log`` the group commit, ``recovery`` what
+happens after a crash, ``compaction`` how space comes back.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ from broker.storage.volume import Space, Volume, VolumeLock, VolumeLockedError
 _log = logging.getLogger(__name__)
 
 ID_BLOCK_BITS = 40
-"""Each opening takes ids from a block of its own, so that an id given out but never written is not given out again."""
+"""Each opening takes ids from a block of its own, so that an id given out but never written is
+not given out again.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """What the journal held when it was opened: live records in order of their ADD, and how it was found.
+    """What the journal held when it was opened.
+
+    Live records in order of their ADD, and how it was found.
 
     ``torn`` is (path, offset, bytes) of a tail that was cut off because it had never been synced.
     """
@@ -44,8 +49,9 @@ class Recovered:
 class Journal:
     """An open journal; exactly one opening exists at a time.
 
-    ``on_synced`` gets the highest durable sequence after each group commit, on the loop. ``tap`` gets every entry, encoded,
-    in order, within ``append``. ``on_failed`` is called once if the disk fails: nothing is taken any more from then on.
+    ``on_synced`` gets the highest durable sequence after each group commit, on the loop. ``tap``
+    gets every entry, encoded, in order, within ``append``. ``on_failed`` is called once if the disk
+    fails: nothing is taken any more from then on.
     """
 
     def __init__(self, log: Log, image: Image, lock: VolumeLock, ids: int) -> None:
@@ -70,8 +76,8 @@ class Journal:
     ) -> tuple[Self, Recovered]:
         """Open or create the journal in ``directory``, and read what lives in it.
 
-        Raises JournalLockedError, JournalIncompleteError (a copy that never got up to date), JournalDamagedError (with file
-        and offset), OSError.
+        Raises JournalLockedError, JournalIncompleteError (a copy that never got up to date),
+        JournalDamagedError (with file and offset), OSError.
         """
         options = options or JournalOptions()
         lock = await take_lock(volume, directory)
@@ -92,7 +98,8 @@ class Journal:
             await write_manifest(volume, directory, manifest)
         if manifest.state != "complete":
             raise JournalIncompleteError(
-                f"{directory} holds a copy whose synchronisation never ended: it needs a new copy from its live broker"
+                f"{directory} holds a copy whose synchronisation never ended: it needs a new copy from "
+                "its live broker"
             )
         records: dict[int, Record] = {}
         image = await recover(volume, directory, manifest, records)
@@ -167,10 +174,13 @@ class Journal:
         return [(segment.name, segment.size) for segment in self._journal.segments]
 
     def append(self, operations: Sequence[Operation]) -> int:
-        """Take one entry, all or nothing, and return its sequence (dense from 1). Buffered: durable once ``synced`` is so high.
+        """Take one entry, all or nothing, and return its sequence (dense from 1).
 
-        Raises ValueError, before anything happened, for an id that is added twice or that is changed without being live;
-        JournalFailedError or JournalError when the journal has failed or is closed.
+        Buffered: durable once ``synced`` is so high.
+
+        Raises ValueError, before anything happened, for an id that is added twice or that is
+        changed without being live; JournalFailedError or JournalError when the journal has failed
+        or is closed.
         """
         log = self._journal
         if log.failure is not None:
@@ -197,7 +207,9 @@ class Journal:
         return self._last_id
 
     async def sweep(self) -> None:
-        """Once whoever reads the records holds the blobs that they name: remove those of no record, from before this opening.
+        """Once whoever reads the records holds the blobs that they name.
+
+        Remove those of no record, from before this opening.
 
         Raises JournalDamagedError for one that is missing.
         """
@@ -217,14 +229,19 @@ class Journal:
         await self._compactor.ended()
 
     async def compact(self) -> bool:
-        """Rewrite the sealed segments now; False if that was not possible (a snapshot is held) or was given up."""
+        """Rewrite the sealed segments now.
+
+        False if that was not possible (a snapshot is held) or was given up.
+        """
         return await self._compactor.compact()
 
     async def snapshot(self, tap: Callable[[int, bytes], None] | None = None) -> Snapshot:
-        """Freeze everything up to now, for a copy. A compaction under way is given up, none begins until it is released.
+        """Freeze everything up to now, for a copy.
 
-        ``tap``, if given, becomes the journal's tap at exactly this point: it gets every entry above the snapshot's
-        ``last_sequence`` and none other. Raises JournalFailedError.
+        A compaction under way is given up, none begins until it is released.
+
+        ``tap``, if given, becomes the journal's tap at exactly this point: it gets every entry
+        above the snapshot's ``last_sequence`` and none other. Raises JournalFailedError.
         """
         await self._compactor.hold()
         try:
@@ -241,7 +258,10 @@ class Journal:
         return Snapshot(log.volume, sealed, last, self._compactor.release)
 
     async def close(self) -> None:
-        """Make everything appended durable, and give the journal back. Closing twice is allowed; never raises for a failed disk."""
+        """Make everything appended durable, and give the journal back.
+
+        Closing twice is allowed; never raises for a failed disk.
+        """
         self._closed = True
         await self.large.close()
         await self.pages.close()

@@ -1,7 +1,8 @@
 """Which records live, and in which segment their bytes lie: what decides when a segment is garbage.
 
-Why only places and no data: the engine holds the messages, the journal must not hold them again. A record with one
-operation costs one dictionary entry; no data, no offsets (compaction reads segments from start to end).
+Why only places and no data: the engine holds the messages, the journal must not hold them again. A
+record with one operation costs one dictionary entry; no data, no offsets (compaction reads segments
+from start to end).
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ SIZE_MASK = (1 << SIZE_BITS) - 1
 
 
 class Liveness:
-    """Bytes of live records per segment. Segments are known by small numbers (ordinals) that never repeat.
+    """Bytes of live records per segment.
 
-    A record's place is ``ordinal << 40 | bytes``, and a tuple of such numbers once its operations lie in several segments.
+    Segments are known by small numbers (ordinals) that never repeat.
+
+    A record's place is ``ordinal << 40 | bytes``, and a tuple of such numbers once its operations
+    lie in several segments.
     """
 
     __slots__ = ("bytes", "records")
@@ -35,7 +39,10 @@ class Liveness:
         del self.bytes[ordinal]
 
     def check(self, operations: Sequence[Operation]) -> None:
-        """Raises ValueError if ``apply`` would, for any of them: an id added twice, or changed without being live."""
+        """Raises ValueError if ``apply`` would, for any of them.
+
+        An id added twice, or changed without being live.
+        """
         added: set[int] = set()
         deleted: set[int] = set()
         records = self.records
@@ -53,7 +60,9 @@ class Liveness:
                 raise ValueError(f"id {id_}: unknown action {action}")
 
     def apply(self, operations: Iterable[Operation], ordinal: int) -> None:
-        """Account for operations written to a segment. An operation on a record that is gone changes nothing.
+        """Account for operations written to a segment.
+
+        An operation on a record that is gone changes nothing.
 
         Raises ValueError for an id added twice.
         """
@@ -85,7 +94,10 @@ class Liveness:
                 records[id_] = parts[0] if len(parts) == 1 else parts
 
     def move(self, ids: Iterable[int], gone: frozenset[int], ordinal: int) -> None:
-        """What these records had in segments ``gone`` is now in ``ordinal``; later parts stay where they are."""
+        """What these records had in segments ``gone`` is now in ``ordinal``.
+
+        Later parts stay where they are.
+        """
         records = self.records
         for id_ in ids:
             place = records.get(id_)

@@ -1,8 +1,9 @@
 """The writing end of a journal: appends collect, a flusher writes and syncs them together.
 
-Why group commit: an fsync costs the same for one entry as for a thousand. While one sync runs, the next batch collects, so that the disk
-is never idle under load and an entry alone waits for one sync only. Segments are begun with their header in place (atomically) and
-sealed (synced, closed) before the next one gets its first byte, so that only the last one can be torn.
+Why group commit: an fsync costs the same for one entry as for a thousand. While one sync runs, the
+next batch collects, so that the disk is never idle under load and an entry alone waits for one sync
+only. Segments are begun with their header in place (atomically) and sealed (synced, closed) before
+the next one gets its first byte, so that only the last one can be torn.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from broker.storage.segment import Segment, segment_name
 from broker.storage.synced import Synced, SyncedMarks
 from broker.storage.volume import Volume, VolumeFile
 
-NO_SPACE: Final = "; make room on the disk and start the broker again: nothing that was acknowledged is lost (broker.max-disk-usage stops producers before)"
+NO_SPACE: Final = (
+    "; make room on the disk and start the broker again: nothing that was acknowledged is "
+    "lost (broker.max-disk-usage stops producers before)"
+)
 
 _log = logging.getLogger(__name__)
 
@@ -41,9 +45,12 @@ class _Batch:
 
 
 class Log:
-    """Appends encoded entries to segments; ``segments`` has the sealed ones in order and the current one last.
+    """Appends encoded entries to segments.
 
-    ``first`` is the sequence of the first entry to come. ``ids`` tells, when a segment is begun, how far ids have been given out.
+    ``segments`` has the sealed ones in order and the current one last.
+
+    ``first`` is the sequence of the first entry to come. ``ids`` tells, when a segment is begun,
+    how far ids have been given out.
     """
 
     def __init__(
@@ -95,7 +102,10 @@ class Log:
         self._task = asyncio.create_task(self._run(), name=f"flush {self.directory}")
 
     def place(self, size: int) -> int:
-        """The ordinal of the segment that takes an entry of ``size`` bytes next; begins a new segment when it would not fit."""
+        """The ordinal of the segment that takes an entry of ``size`` bytes next.
+
+        Begins a new segment when it would not fit.
+        """
         current = self.current
         if current.size + size > self._limit and current.last >= current.first:
             self.roll()
@@ -114,7 +124,10 @@ class Log:
         return sequence
 
     def roll(self) -> bool:
-        """Seal the current segment and begin the next; False when there is nothing in it to seal."""
+        """Seal the current segment and begin the next.
+
+        False when there is nothing in it to seal.
+        """
         current = self.current
         if current.last < current.first:
             return False
@@ -133,7 +146,10 @@ class Log:
         return True
 
     async def flush(self) -> None:
-        """Return when all that was appended (and rolled) before the call is durable. Raises JournalFailedError."""
+        """Return when all that was appended (and rolled) before the call is durable.
+
+        Raises JournalFailedError.
+        """
         if self.failure is not None:
             raise self.failure.again()
         batch = self._batches[-1] if self._batches else self._flying
@@ -205,7 +221,8 @@ class Log:
 
     async def _flush_one(self) -> None:
         if self._batches[0].begins:
-            # Before the batch is taken, so that it goes on collecting while the segment's file is created.
+            # Before the batch is taken, so that it goes on collecting while the segment's file is
+            # created.
             await self._begin(self._batches[0].segment)
         batch = self._flying = self._batches.popleft()
         if batch is self._open:
@@ -226,7 +243,8 @@ class Log:
             await file.close()
             segment.sealed = True
         elif not self._batches and not self._marked:
-            # Nothing follows yet: say now that all of it is on disk, so that damage to it is never taken for a tear.
+            # Nothing follows yet: say now that all of it is on disk, so that damage to it is never
+            # taken for a tear.
             file.write(encode_mark(segment.size, segment.first))
             segment.size += MARK_SIZE
             self._written += MARK_SIZE

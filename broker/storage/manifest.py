@@ -1,6 +1,7 @@
 """The few bytes that say whether a directory is a journal to be trusted, and where it begins.
 
-Why: without it a lost oldest segment, or a copy whose synchronisation never ended, looks like a shorter journal.
+Why: without it a lost oldest segment, or a copy whose synchronisation never ended, looks like a
+shorter journal.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ NAME: Final = "journal.manifest"
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``first`` names the oldest segment that must exist; 0 while a new journal's first segment is being created."""
+    """``first`` names the oldest segment that must exist.
+
+    0 while a new journal's first segment is being created.
+    """
 
     state: Literal["complete", "incomplete"]
     first: int

@@ -1,8 +1,9 @@
 """A disk in memory that forgets what was not synced: for tests, and for the simulation.
 
-Why: the promise "on disk" can only be tested on a disk that breaks everything else. ``crash`` loses or tears unsynced
-writes the way disks do (any of the last sectors may be missing, not only the last ones); ``fail_after`` makes the power go out within any chosen
-operation. No threads, no real time, no chance but the caller's.
+Why: the promise "on disk" can only be tested on a disk that breaks everything else. ``crash`` loses
+or tears unsynced writes the way disks do (any of the last sectors may be missing, not only the last
+ones); ``fail_after`` makes the power go out within any chosen operation. No threads, no real time,
+no chance but the caller's.
 """
 
 # ruff: noqa: D102 - the protocols in volume.py say what each method promises
@@ -32,10 +33,12 @@ class VolumeCrashedError(OSError):
 
 
 class MemoryVolume:
-    """Files in a dictionary. ``latency_s`` is what a sync takes on the loop's clock; ``chance`` varies it, up to twice that.
+    """Files in a dictionary.
 
-    ``operations`` counts everything that changes the disk; when it has reached ``fail_after`` the next change does
-    not happen and nothing works any more until ``crash``.
+    ``latency_s`` is what a sync takes on the loop's clock; ``chance`` varies it, up to twice that.
+
+    ``operations`` counts everything that changes the disk; when it has reached ``fail_after`` the
+    next change does not happen and nothing works any more until ``crash``.
     """
 
     def __init__(
@@ -69,14 +72,19 @@ class MemoryVolume:
         return {path: bytes(content.data) for path, content in sorted(self._files.items())}
 
     def crash(self, chance: random.Random | None = None) -> None:
-        """The machine stops: open files and locks are gone, unsynced bytes are lost, or torn if ``chance`` says how."""
+        """The machine stops: open files and locks are gone, unsynced bytes are lost, or torn if
+        ``chance`` says how.
+        """
         self._open_again()
         self.fail_after = None
         for path in sorted(self._files):
             self._files[path].power_lost(chance)
 
     def process_ended(self, chance: random.Random) -> None:
-        """The process was killed: open files and locks are gone, and what it had not yet handed to the system."""
+        """The process was killed.
+
+        Open files and locks are gone, and what it had not yet handed to the system.
+        """
         self._open_again()
         for path in sorted(self._files):
             self._files[path].process_ended(chance)
@@ -91,7 +99,9 @@ class MemoryVolume:
     def corrupt(
         self, chance: random.Random, *, files: str = "*", cut: bool = False
     ) -> Flip | Truncation | None:
-        """Turn over one bit of what was synced, each as likely as any other, or cut a file there; None if there is nothing.
+        """Turn over one bit of what was synced, each as likely as any other, or cut a file there.
+
+        None if there is nothing.
 
         ``files`` are those that may be hit: a pattern of names as shells have it, "*.lock".
         """
@@ -125,7 +135,10 @@ class MemoryVolume:
         ]
 
     async def probe(self) -> str:
-        """How the disk is, tried with a write and a sync of its own: "sound", "slow 20 ms", "stalled", "full", "failing write"."""
+        """How the disk is, tried with a write and a sync of its own.
+
+        "sound", "slow 20 ms", "stalled", "full", "failing write".
+        """
         loop = asyncio.get_running_loop()
         content, began_s, failed = Content(), loop.time(), WRITE
         try:

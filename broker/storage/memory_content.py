@@ -1,7 +1,8 @@
 """What a file in memory holds, and what of it would survive the power going out.
 
-Why more than a length: a disk keeps what was synced; of the rest any sectors may be missing, not only the last ones. And after a sync that
-failed, the kernel forgets that those pages were ever dirty: a later sync reports success without them.
+Why more than a length: a disk keeps what was synced; of the rest any sectors may be missing, not
+only the last ones. And after a sync that failed, the kernel forgets that those pages were ever
+dirty: a later sync reports success without them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ SECTOR = 512
 
 
 class Content:
-    """``data`` is what a reader sees now; the first ``synced`` bytes, without those in ``dropped``, are on the disk.
+    """``data`` is what a reader sees now.
+
+    The first ``synced`` bytes, without those in ``dropped``, are on the disk.
 
     The first ``handed`` are with the system at least, whose memory outlives a process.
     """
@@ -25,11 +28,17 @@ class Content:
         self.dropped: list[tuple[int, int]] = []
 
     def keep(self, size: int) -> None:
-        """A sync of the first ``size`` bytes has ended well; of a file that was cut meanwhile, what is left."""
+        """A sync of the first ``size`` bytes has ended well.
+
+        Of a file that was cut meanwhile, what is left.
+        """
         self.synced = max(self.synced, min(size, len(self.data)))
 
     def drop(self, size: int) -> None:
-        """A sync of the first ``size`` bytes has failed: those that were not on the disk will not get there by another."""
+        """A sync of the first ``size`` bytes has failed.
+
+        Those that were not on the disk will not get there by another.
+        """
         if self.synced < size:
             self.dropped.append((self.synced, size))
             self.synced = size
@@ -41,7 +50,9 @@ class Content:
         self.dropped = [(start, min(end, size)) for start, end in self.dropped if start < size]
 
     def process_ended(self, chance: random.Random) -> None:
-        """Of what was not synced, nothing, everything or any prefix had been handed over when the process died; it is as unsynced as before."""
+        """Of what was not synced, nothing, everything or any prefix had been handed over when
+        the process died; it is as unsynced as before.
+        """
         floor, end = max(self.synced, self.handed), len(self.data)
         if end > floor:
             del self.data[chance.choice((floor, end, chance.randint(floor, end))) :]

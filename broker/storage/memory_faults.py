@@ -1,6 +1,7 @@
 """What can be wrong with a disk in memory, and how one finds out.
 
-Why a value of its own: faults overlap and heal one by one, so whoever injects them sets the whole condition anew each time.
+Why a value of its own: faults overlap and heal one by one, so whoever injects them sets the whole
+condition anew each time.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ SYNC: Final = "sync"
 class DiskFault:
     """The fields combine freely. Times are seconds on the loop's clock.
 
-    ``delay_s`` and up to ``jitter_s`` more are added to every sync and to every change of a directory; with ``stalled`` none of these ends
-    until it is healed. ``full`` refuses whatever needs space (ENOSPC). ``failing`` has "write" (every change) and "sync" (EIO).
-    Reading always works: a disk that lies about what is on it has flipped bits, which are no condition but damage.
+    ``delay_s`` and up to ``jitter_s`` more are added to every sync and to every change of a
+    directory; with ``stalled`` none of these ends until it is healed. ``full`` refuses whatever
+    needs space (ENOSPC). ``failing`` has "write" (every change) and "sync" (EIO). Reading always
+    works: a disk that lies about what is on it has flipped bits, which are no condition but damage.
     """
 
     delay_s: float = 0.0

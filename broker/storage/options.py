@@ -1,4 +1,6 @@
-"""A journal's settings, under the names that Apache ActiveMQ Artemis gives them in ``broker.xml``."""
+"""A journal's settings, under the names that Apache ActiveMQ Artemis gives them in
+``broker.xml``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,10 @@ class JournalOptions:
     compact_min_files: int = 10
     """``journal-compact-min-files``: no compaction with fewer segments; 0 turns it off."""
     compact_percentage: int = 30
-    """``journal-compact-percentage``: compact when less than this share of the sealed segments is live."""
+    """``journal-compact-percentage``.
+
+    Compact when less than this share of the sealed segments is live.
+    """
     keep_moved: int = 2
     """How many journals moved aside by a new copy are kept."""
 

@@ -1,9 +1,10 @@
 """Reading a journal back, and telling what a crash may do from what only damage does.
 
-A crash may tear what was never synced: the end of the last segment, back to the last mark at the most. That is cut off, with a
-line in the log. Everything else that is not as it was written is damage, and the journal refuses to start: a bad frame in any
-earlier segment, or one with a mark after it in the last; entries missing at the end that had been synced (``synced``); a missing sequence; a bad header; a missing
-segment. ``entry`` says what a mark is.
+A crash may tear what was never synced: the end of the last segment, back to the last mark at the
+most. That is cut off, with a line in the log. Everything else that is not as it was written is
+damage, and the journal refuses to start: a bad frame in any earlier segment, or one with a mark
+after it in the last; entries missing at the end that had been synced (``synced``); a missing
+sequence; a bad header; a missing segment. ``entry`` says what a mark is.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ from broker.storage.synced import Synced, read_synced
 from broker.storage.volume import Volume
 
 SLICE: Final = 512 * 1024
-"""Bytes read and accounted for without a turn of the loop: about a millisecond, while nobody is served yet."""
+"""Bytes read and accounted for without a turn of the loop.
+
+About a millisecond, while nobody is served yet.
+"""
 
 _ODD: Final = 64 * 1024
 """How far the long way goes before the fast one is tried again."""
@@ -100,7 +104,10 @@ class Image:
         return self.liveness.bytes
 
     def finish(self) -> None:
-        """Raises JournalDamagedError for an update whose record is neither there nor deleted later: its segment is missing."""
+        """Raises JournalDamagedError for an update whose record is neither there nor deleted later.
+
+        Its segment is missing.
+        """
         for id_, (path, offset) in self._orphans.items():
             raise JournalDamagedError(path, offset, f"an update of record {id_}, which is nowhere")
 
@@ -122,7 +129,8 @@ async def recover(
             raise JournalDamagedError(
                 f"{directory}/{segment_name(manifest.first)}", 0, "the segment is missing"
             )
-        # A compaction's last steps, ended by a crash: its output is in place, its input not yet removed.
+        # A compaction's last steps, ended by a crash: its output is in place, its input not yet
+        # removed.
         await write_manifest(volume, directory, Manifest("complete", oldest.first))
     if oldest is not None and not manifest.first and oldest.first != 1:
         raise JournalDamagedError(f"{directory}/{segment_name(1)}", 0, "the segment is missing")
@@ -142,8 +150,9 @@ async def recover(
         )
         await volume.truncate(path, offset)
     elif image.segments:
-        # Whole, but perhaps never synced: what a killed process had written is read from the system's memory. Nothing may be built on it,
-        # no delivery and no later segment, while a power loss could still take it away.
+        # Whole, but perhaps never synced: what a killed process had written is read from the
+        # system's memory. Nothing may be built on it, no delivery and no later segment, while a
+        # power loss could still take it away.
         file = await volume.open(image.segments[-1].path)
         try:
             await file.sync()
@@ -163,7 +172,8 @@ def _cut_short(directory: str, image: Image, synced: Synced) -> JournalDamagedEr
     return JournalDamagedError(
         path,
         offset,
-        f"entries {image.last + 1} to {synced.sequence} had been synced and cannot be read (see brokerctl journal check)",
+        f"entries {image.last + 1} to {synced.sequence} had been synced and cannot be read (see "
+        "brokerctl journal check)",
     )
 
 
@@ -176,9 +186,12 @@ async def load(
     records: dict[int, Record] | None,
     torn_allowed: bool,
 ) -> Image:
-    """Read the named segments, in order, and check that nothing is missing between them. Changes nothing on disk.
+    """Read the named segments, in order, and check that nothing is missing between them.
 
-    Segments before the last compacted one are obsolete and left out. ``torn_allowed`` false makes a torn tail damage.
+    Changes nothing on disk.
+
+    Segments before the last compacted one are obsolete and left out. ``torn_allowed`` false makes a
+    torn tail damage.
     """
     headers = [
         (f"{directory}/{name}", await read_header(volume, f"{directory}/{name}")) for name in sorted(names)
@@ -234,9 +247,12 @@ async def _load_segment(
 def _take(
     path: str, offset: int, data: bytes, file_size: int, header: Header, ordinal: int, image: Image
 ) -> tuple[int, bool]:
-    """Account for the whole frames at the start of a slice: (bytes they take, whether the last one was a mark).
+    """Account for the whole frames at the start of a slice.
 
-    Raises BadFrameError for what can be no frame, JournalDamagedError for an entry that should not stand where it does.
+    (bytes they take, whether the last one was a mark).
+
+    Raises BadFrameError for what can be no frame, JournalDamagedError for an entry that should not
+    stand where it does.
     """
     position = 0
     marked = False

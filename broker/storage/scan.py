@@ -1,9 +1,12 @@
-"""The fast way through a slice of a segment, for recovery: entries that add or delete one record, which nearly all entries are.
+"""The fast way through a slice of a segment, for recovery.
 
-Why apart from ``entry.decode_frames``: a start-up looks at every entry that was ever written and not yet compacted away, and does nothing else
-meanwhile. One unpacking per entry, one checksum, and straight into the tables, without a frame and an operation as objects in
-between, is four times as fast. Whatever is not of that shape, or is not as it should be, is left where it stands for the way that knows every
-shape and every error.
+Entries that add or delete one record, which nearly all entries are.
+
+Why apart from ``entry.decode_frames``: a start-up looks at every entry that was ever written and
+not yet compacted away, and does nothing else meanwhile. One unpacking per entry, one checksum, and
+straight into the tables, without a frame and an operation as objects in between, is four times as
+fast. Whatever is not of that shape, or is not as it should be, is left where it stands for the way
+that knows every shape and every error.
 """
 
 from __future__ import annotations
@@ -23,7 +26,10 @@ _CONTENT: Final = _ENTRY.size - FRAME_SIZE
 
 
 class Tables(Protocol):
-    """What a scan fills: see ``recovery.Image`` and ``liveness.Liveness``. ``last`` is the last sequence, ``ids`` the highest id added."""
+    """What a scan fills: see ``recovery.Image`` and ``liveness.Liveness``.
+
+    ``last`` is the last sequence, ``ids`` the highest id added.
+    """
 
     @property
     def places(self) -> dict[int, int | tuple[int, ...]]:
@@ -43,10 +49,13 @@ class Tables(Protocol):
 def scan(
     tables: Tables, data: bytes, position: int, offset: int, header: Header, ordinal: int
 ) -> tuple[int, bool]:
-    """Account for the frames of ``data`` from ``position`` on: (where it stopped, whether the last one was a mark).
+    """Account for the frames of ``data`` from ``position`` on.
 
-    ``data`` begins at ``offset`` of its file, ``ordinal`` is its segment's. Stops, without an error, before the first frame that is cut by the
-    end of ``data``, has a wrong checksum or sequence, is neither a mark nor an entry of one ADD or DELETE, or says what cannot be.
+    (where it stopped, whether the last one was a mark).
+
+    ``data`` begins at ``offset`` of its file, ``ordinal`` is its segment's. Stops, without an
+    error, before the first frame that is cut by the end of ``data``, has a wrong checksum or
+    sequence, is neither a mark nor an entry of one ADD or DELETE, or says what cannot be.
     """
     unpack, checksum, make = _ENTRY.unpack_from, google_crc32c.value, tuple.__new__
     places, records = tables.places, tables.records

@@ -21,13 +21,18 @@ from broker.storage.errors import JournalDamagedError
 from broker.storage.volume import Volume
 
 SLICE: Final = 64 * 1024
-"""Bytes read and decoded without a turn of the loop: well under a millisecond of decoding small entries."""
+"""Bytes read and decoded without a turn of the loop.
+
+Well under a millisecond of decoding small entries.
+"""
 
 _NAME: Final = re.compile(r"journal-([0-9]{16,20})\.seg\Z")
 
 
 def segment_name(first: int) -> str:
-    """A segment is named by the sequence of the first entry in it, so that names sort as sequences do."""
+    """A segment is named by the sequence of the first entry in it, so that names sort as
+    sequences do.
+    """
     return f"journal-{first:016d}.seg"
 
 
@@ -67,9 +72,12 @@ async def read_header(volume: Volume, path: str) -> Header:
 
 
 class Slices:
-    """A file in slices that overlap where a frame was cut: ``async for offset, data in slices``, and ``slices.used(n)`` in each turn.
+    """A file in slices that overlap where a frame was cut.
 
-    The next slice begins where the used bytes end. Raises BadFrameError where the file ends before ``size``.
+    ``async for offset, data in slices``, and ``slices.used(n)`` in each turn.
+
+    The next slice begins where the used bytes end. Raises BadFrameError where the file ends before
+    ``size``.
     """
 
     def __init__(self, volume: Volume, path: str, size: int, slice_size: int = SLICE) -> None:
@@ -97,7 +105,8 @@ class Slices:
         """So many bytes of the last slice were whole frames."""
         self._offset += count
         self._data = self._data[count:]
-        # A frame longer than the slice: fetch all of it at once rather than decoding its start again and again.
+        # A frame longer than the slice: fetch all of it at once rather than decoding its start
+        # again and again.
         missing = (
             FRAME_SIZE + int.from_bytes(self._data[:4], "little") - len(self._data)
             if len(self._data) >= FRAME_SIZE
@@ -109,7 +118,10 @@ class Slices:
 async def read_frames(
     volume: Volume, path: str, first: int, size: int
 ) -> AsyncIterator[tuple[int, list[Frame]]]:
-    """(offset, frames) in slices, marks included, up to ``size``. Raises BadFrameError where frames end before the file does."""
+    """(offset, frames) in slices, marks included, up to ``size``.
+
+    Raises BadFrameError where frames end before the file does.
+    """
     slices = Slices(volume, path, size)
     async for offset, data in slices:
         frames, bad = decode_frames(data, offset, first, size)
@@ -121,5 +133,8 @@ async def read_frames(
 
 
 async def has_mark_after(volume: Volume, path: str, first: int, offset: int) -> int | None:
-    """Where a mark proves that what stands at ``offset`` had reached the disk; None if nothing does."""
+    """Where a mark proves that what stands at ``offset`` had reached the disk.
+
+    None if nothing does.
+    """
     return find_mark(await volume.read(path, offset), offset, first)

@@ -1,11 +1,15 @@
-"""The seam to a directory that several brokers share: a ``Volume`` whose locks decide who may write.
+"""The seam to a directory that several brokers share.
 
-Why more than a volume: a live and its backups see the same files, possibly over a network (AMQ 17.3.2.1), and only the store can say who is
-the live one. So locks are of single bytes of a file, may be lost while their holder lives (an NFSv4 lease that ran out), and must be
-confirmed by the store itself: an object in memory that says "valid" proves nothing (ARTEMIS-2421).
+A ``Volume`` whose locks decide who may write.
 
-Every call may take for ever (a hard mount whose server is gone) or raise OSError (a soft one); deadlines are the caller's. A call that was
-given up may still take effect later: whatever is built on this seam must bear one late operation of a broker that lost its lock.
+Why more than a volume: a live and its backups see the same files, possibly over a network (AMQ
+17.3.2.1), and only the store can say who is the live one. So locks are of single bytes of a file,
+may be lost while their holder lives (an NFSv4 lease that ran out), and must be confirmed by the
+store itself: an object in memory that says "valid" proves nothing (ARTEMIS-2421).
+
+Every call may take for ever (a hard mount whose server is gone) or raise OSError (a soft one);
+deadlines are the caller's. A call that was given up may still take effect later: whatever is built
+on this seam must bear one late operation of a broker that lost its lock.
 """
 
 from __future__ import annotations
@@ -15,34 +19,58 @@ from typing import Protocol
 from broker.storage.volume import Volume, VolumeLock
 
 Ids = tuple[int, int]
-"""User and group as numbers: what a file system goes by, whatever they are called on each machine."""
+"""User and group as numbers.
+
+What a file system goes by, whatever they are called on each machine.
+"""
 
 
 class SharedLock(VolumeLock, Protocol):
-    """An exclusive lock of one byte; the death of its process releases it, the silence of its machine lets it expire."""
+    """An exclusive lock of one byte.
+
+    The death of its process releases it, the silence of its machine lets it expire.
+    """
 
     async def verify(self) -> None:
-        """Return when the store has confirmed, after the call, that the lock is ours. Raises OSError when it is lost or the store is gone."""
+        """Return when the store has confirmed, after the call, that the lock is ours.
+
+        Raises OSError when it is lost or the store is gone.
+        """
         ...
 
     async def write(self, offset: int, data: bytes) -> None:
-        """Write into the locked file, durably, under the lock: fails where it has been lost. Raises OSError."""
+        """Write into the locked file, durably, under the lock: fails where it has been lost.
+
+        Raises OSError.
+        """
         ...
 
 
 class SharedDirectory(Volume, Protocol):
-    """A directory of a shared file system, as one broker sees it. Attributes and names are never cached: others change them."""
+    """A directory of a shared file system, as one broker sees it.
+
+    Attributes and names are never cached: others change them.
+    """
 
     async def try_lock(self, path: str, offset: int) -> SharedLock | None:
-        """Lock one byte of a file, which is created where it is not there; None when somebody else has it."""
+        """Lock one byte of a file, which is created where it is not there.
+
+        None when somebody else has it.
+        """
         ...
 
     async def link(self, old: str, new: str) -> None:
-        """Give a file a second name. Raises FileExistsError, FileNotFoundError; OSError where the file system has no links."""
+        """Give a file a second name.
+
+        Raises FileExistsError, FileNotFoundError; OSError where the file system has no links.
+        """
         ...
 
     async def locked(self, path: str, offset: int) -> bool:
-        """Whether somebody holds that byte of a file, without taking it: who only looks must be in nobody's way."""
+        """Whether somebody holds that byte of a file, without taking it.
+
+        Who only looks must be in nobody's way.
+        """
         ...
 
     async def owner(self, directory: str) -> Ids:

@@ -1,11 +1,12 @@
 """The real shared directory: files of a mounted file system, locked by POSIX byte-range locks.
 
-Why a thread that nobody waits for: on a hard mount whose server is gone every call hangs for as long as the server stays away, and a broker
-that lost its store must still be able to end. All calls run in one daemon thread, in order; writes too, for appending to a file of a
-network file system asks the server where its end is.
+Why a thread that nobody waits for: on a hard mount whose server is gone every call hangs for as
+long as the server stays away, and a broker that lost its store must still be able to end. All calls
+run in one daemon thread, in order; writes too, for appending to a file of a network file system
+asks the server where its end is.
 
-Locks belong to an open file description (``F_OFD_SETLK``), not to the process: closing another descriptor of the same
-file, as reading a state byte does, must not drop them (ARTEMIS-2567).
+Locks belong to an open file description (``F_OFD_SETLK``), not to the process: closing another
+descriptor of the same file, as reading a state byte does, must not drop them (ARTEMIS-2567).
 """
 
 # ruff: noqa: D102 - the protocols in volume.py and shared.py say what each method promises
@@ -31,7 +32,10 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _LOCK: Final[int] = getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK)
-"""Where the system has no locks of file descriptions, those of the process: then no other descriptor of the file may be closed meanwhile."""
+"""Where the system has no locks of file descriptions, those of the process.
+
+Then no other descriptor of the file may be closed meanwhile.
+"""
 
 _LOOK: Final[int] = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)
 
@@ -112,7 +116,10 @@ class SharedDirectoryVolume(DirectoryVolume):
         return lock
 
     async def close(self) -> None:
-        """End the thread when it has done what it was given; not waiting for a store that does not answer."""
+        """End the thread when it has done what it was given.
+
+        Not waiting for a store that does not answer.
+        """
         if self._worker is None:
             return
         with contextlib.suppress(TimeoutError):
@@ -215,7 +222,10 @@ def _link(old: Path, new: Path) -> None:
 
 
 def _set(descriptor: int, offset: int) -> None:
-    """Ask for the lock of one byte, or confirm it. Raises BlockingIOError or PermissionError when another has it."""
+    """Ask for the lock of one byte, or confirm it.
+
+    Raises BlockingIOError or PermissionError when another has it.
+    """
     # struct flock: type, whence, start, length, process (0 for locks of a file description)
     fcntl.fcntl(descriptor, _LOCK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
 
@@ -256,7 +266,10 @@ def _owner(path: Path) -> Ids:
 
 
 def _same(descriptor: int, path: Path) -> bool:
-    """Whether the path still leads to the locked file: one that was deleted is locked by nobody for anybody else (AMQ-4705)."""
+    """Whether the path still leads to the locked file.
+
+    One that was deleted is locked by nobody for anybody else (AMQ-4705).
+    """
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

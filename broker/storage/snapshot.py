@@ -11,7 +11,9 @@ CHUNK = 256 * 1024
 
 
 class Snapshot:
-    """All segments up to ``last_sequence``. Nothing of them changes or goes until ``release``: call it, whatever happens.
+    """All segments up to ``last_sequence``.
+
+    Nothing of them changes or goes until ``release``: call it, whatever happens.
 
     ``files`` has (name, size in bytes) of each.
     """

@@ -1,4 +1,7 @@
-"""One directory of a shared directory, seen as if it were the whole: what is written for a store of its own works within a larger one."""
+"""One directory of a shared directory, seen as if it were the whole.
+
+What is written for a store of its own works within a larger one.
+"""
 
 # ruff: noqa: D102 - the protocols in volume.py and shared.py say what each method promises
 from __future__ import annotations

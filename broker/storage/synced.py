@@ -1,11 +1,16 @@
-"""How far a journal had been synced, kept in a file beside its segments: what tells a torn tail from one that was lost.
+"""How far a journal had been synced, kept in a file beside its segments.
 
-Why a file of its own: a mark within the segment says that what is *before* it was synced, and so nothing about the last entries; and what
-destroys the end of a segment destroys the marks there, too. After each group commit a record goes to the end of this file, without a sync of its own: it
-is written when the journal's sync has returned, so whatever of it reaches the disk is true. The death of the process loses none of it; a power
-loss may lose the latest of it, and then the end of the journal is judged as if it had not been synced. A file that is missing or damaged claims nothing.
+What tells a torn tail from one that was lost.
 
-A record is 32 bytes: sequence u64, first sequence of the segment u64, offset in it u64, CRC-32C of these u32, four zeros.
+Why a file of its own: a mark within the segment says that what is *before* it was synced, and so
+nothing about the last entries; and what destroys the end of a segment destroys the marks there,
+too. After each group commit a record goes to the end of this file, without a sync of its own: it is
+written when the journal's sync has returned, so whatever of it reaches the disk is true. The death
+of the process loses none of it; a power loss may lose the latest of it, and then the end of the
+journal is judged as if it had not been synced. A file that is missing or damaged claims nothing.
+
+A record is 32 bytes: sequence u64, first sequence of the segment u64, offset in it u64, CRC-32C of
+these u32, four zeros.
 """
 
 from __future__ import annotations
@@ -29,7 +34,10 @@ _log = logging.getLogger(__name__)
 
 
 class Synced(NamedTuple):
-    """Everything up to entry ``sequence`` had been synced; it ends at ``offset`` of the segment that begins with entry ``first``."""
+    """Everything up to entry ``sequence`` had been synced.
+
+    It ends at ``offset`` of the segment that begins with entry ``first``.
+    """
 
     sequence: int
     first: int
@@ -65,7 +73,10 @@ async def write_synced(volume: Volume, directory: str, synced: Synced | None) ->
 
 
 class SyncedMarks:
-    """The file of an open journal. A disk that does not take it costs what it is for, and never the journal."""
+    """The file of an open journal.
+
+    A disk that does not take it costs what it is for, and never the journal.
+    """
 
     def __init__(self, volume: Volume, directory: str, file: VolumeFile, size: int) -> None:
         self._volume = volume
@@ -120,7 +131,8 @@ class SyncedMarks:
     def _give_up(self, error: OSError) -> None:
         self._file = None
         _log.warning(
-            "journal: %s/%s cannot be written: %s: damage to what is synced from now on may look like a torn tail",
+            "journal: %s/%s cannot be written: %s: damage to what is synced from now on may look like a "
+            "torn tail",
             self._directory,
             NAME,
             error,

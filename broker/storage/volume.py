@@ -1,11 +1,13 @@
 """The seam to a disk: everything the broker keeps goes through a ``Volume``.
 
-Why: tests and the simulation need a disk that loses unsynced writes, tears them, stalls and fails, and the real one
-must never block the loop. Paths are relative to the volume and use "/". Changes of directories (creating, renaming and
-removing files) are durable when the call returns; the content of a file is durable up to its last ``sync``.
+Why: tests and the simulation need a disk that loses unsynced writes, tears them, stalls and fails,
+and the real one must never block the loop. Paths are relative to the volume and use "/". Changes of
+directories (creating, renaming and removing files) are durable when the call returns; the content
+of a file is durable up to its last ``sync``.
 
-Every call may raise OSError; after an error of ``write`` or ``sync`` a file's durable content is unknown
-and must not be appended to (a second fsync may report success for pages the first one dropped).
+Every call may raise OSError; after an error of ``write`` or ``sync`` a file's durable content is
+unknown and must not be appended to (a second fsync may report success for pages the first one
+dropped).
 """
 
 from __future__ import annotations
@@ -15,14 +17,20 @@ from typing import NamedTuple, Protocol
 
 
 class VolumeLockedError(OSError):
-    """Another process (or another owner in this one) holds the lock: two writers would destroy each other's data."""
+    """Another process (or another owner in this one) holds the lock.
+
+    Two writers would destroy each other's data.
+    """
 
 
 class VolumeFile(Protocol):
     """An open file that is only ever appended to."""
 
     def write(self, data: bytes) -> None:
-        """Hand the bytes to the operating system, at the end of the file; not durable before ``sync`` returns."""
+        """Hand the bytes to the operating system, at the end of the file.
+
+        Not durable before ``sync`` returns.
+        """
         ...
 
     async def sync(self) -> None:
@@ -70,7 +78,10 @@ class Volume(Protocol):
         ...
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace a file so that a crash leaves the old or the new content, durably: write beside, sync, rename."""
+        """Replace a file so that a crash leaves the old or the new content, durably.
+
+        Write beside, sync, rename.
+        """
         ...
 
     async def remove(self, path: str) -> None:

@@ -1,4 +1,8 @@
-"""What is wrong with a disk now: ``harness.outside.DiskCondition`` as the program behind a mount knows it, and what it does to an operation."""
+"""What is wrong with a disk now.
+
+``harness.outside.DiskCondition`` as the program behind a mount knows it, and what it does to an
+operation.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,10 @@ def together(conditions: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class DiskState:
-    """One disk. ``set`` replaces its condition; who waits for a stalled disk goes on when it is healed."""
+    """One disk.
+
+    ``set`` replaces its condition; who waits for a stalled disk goes on when it is healed.
+    """
 
     delay_ms: float = 0.0
     jitter_ms: float = 0.0

@@ -1,4 +1,7 @@
-"""The conversation with the process behind a disk: a line of JSON each way, one question at a time."""
+"""The conversation with the process behind a disk.
+
+A line of JSON each way, one question at a time.
+"""
 
 from __future__ import annotations
 

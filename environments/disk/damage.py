@@ -1,4 +1,7 @@
-"""What a disk does to bytes that it had kept: bits that turn over, files that lose their end; and whether a reader would still meet it."""
+"""What a disk does to bytes that it had kept: bits that turn over, files that lose their end.
+
+And whether a reader would still meet it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ class Damages:
         self._done: list[_Damage] = []
 
     def corrupt(self, *, files: str = "*", cut: bool = False) -> str | None:
-        """Turn over one bit of what files hold, each as likely as any other, or cut the file there; where, or None if there is nothing."""
+        """Turn over one bit of what files hold, each as likely as any other, or cut the file there.
+
+        Where, or None if there is nothing.
+        """
         sizes = {
             path: path.stat().st_size
             for path in sorted(self._behind.rglob("*"))

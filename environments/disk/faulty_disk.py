@@ -1,4 +1,7 @@
-"""A disk that breaks, as whoever runs it sees it: a process behind a mount, told what to do over its standard input."""
+"""A disk that breaks, as whoever runs it sees it.
+
+A process behind a mount, told what to do over its standard input.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The files that the kernel knows of, under the numbers it was given for them; a file is found again by where it lies behind."""
+"""The files that the kernel knows of, under the numbers it was given for them.
+
+A file is found again by where it lies behind.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,9 @@ from environments.fuse.node_table import ROOT, NodeTable
 
 @dataclass(eq=False, slots=True)
 class Inode:
-    """A file or directory: where it was last found, what is open of it, what the disk does not have yet."""
+    """A file or directory: where it was last found, what is open of it, what the disk does not
+    have yet.
+    """
 
     number: int
     key: tuple[int, int]
@@ -29,7 +34,10 @@ class Inode:
 
 
 def status_of(path: bytes) -> os.stat_result | None:
-    """The stat(2) of what a path leads to, itself and not where it points; None if nothing does. Raises OSError."""
+    """The stat(2) of what a path leads to, itself and not where it points; None if nothing does.
+
+    Raises OSError.
+    """
     try:
         return os.lstat(path)
     except FileNotFoundError:
@@ -77,7 +85,10 @@ class Inodes(NodeTable[Inode]):
             inode.parent, inode.name = parent, os.fsdecode(name)
 
     def removed(self, status: os.stat_result) -> None:
-        """Its last name is gone: a new file may get the same place, and owes nothing for the old one."""
+        """Its last name is gone.
+
+        A new file may get the same place, and owes nothing for the old one.
+        """
         inode = self.known((status.st_dev, status.st_ino))
         if inode is not None and status.st_nlink <= 1:
             self.orphan(inode)

@@ -1,12 +1,17 @@
-"""``python -m environments.disk.mount BEHIND DIRECTORY``: a disk that breaks when it is told to, mounted on DIRECTORY; what it keeps lies in BEHIND.
+"""``python -m environments.disk.mount BEHIND DIRECTORY``.
 
-Says ``{"mounted": DIRECTORY}`` when it can be used, then answers a line of JSON ``{"do": NAME, "with": {...}}`` on its standard input with a line
-``{"ok": ...}`` or ``{"error": TEXT}`` on its standard output:
+A disk that breaks when it is told to, mounted on DIRECTORY; what it keeps lies in BEHIND.
+
+Says ``{"mounted": DIRECTORY}`` when it can be used, then answers a line of JSON ``{"do": NAME,
+"with": {...}}`` on its standard input with a line ``{"ok": ...}`` or ``{"error": TEXT}`` on its
+standard output:
 
     condition    delay_ms, jitter_ms, stalled, full, failing: from now on (none: a sound disk)
     power-loss   what was not synced is gone; how many bytes
-    corrupt      files (a pattern of names), cut: a bit is turned over, or a file loses its end; where, or null if there is nothing
-    probe        "sound", "slow 20 ms", "stalled", "full", "failing write", "failing sync", "damaged FILE byte N bit K"
+    corrupt      files (a pattern of names), cut: a bit is turned over, or a file loses its end;
+                 where, or null if there is nothing
+    probe        "sound", "slow 20 ms", "stalled", "full", "failing write", "failing sync", "damaged
+                 FILE byte N bit K"
 
 Ends, unmounting, with its standard input: a disk never outlives who runs it.
 """
@@ -83,7 +88,10 @@ async def answer(disk: Passthrough, request: dict[str, Any]) -> Any:
 
 
 async def serve(behind: Path, directory: Path) -> None:
-    """Mount, serve until the standard input ends, unmount. Raises OSError if it does not come to a mount."""
+    """Mount, serve until the standard input ends, unmount.
+
+    Raises OSError if it does not come to a mount.
+    """
     disk = Passthrough(behind, random.Random())
     async with mounted(str(behind), directory, disk.serve, tell, kind=KIND) as connection:
         loop = asyncio.get_running_loop()

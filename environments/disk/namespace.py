@@ -1,4 +1,7 @@
-"""Names on the disk: looking up, making, moving and removing; directories; attributes. Each is done to the directory behind, unless the disk refuses changes."""
+"""Names on the disk: looking up, making, moving and removing; directories; attributes.
+
+Each is done to the directory behind, unless the disk refuses changes.
+"""
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
 # ruff: noqa: PTH101, PTH102, PTH104, PTH208 - names are bytes here
@@ -22,7 +25,10 @@ _RENAME_NOREPLACE: Final = 1
 
 
 class Namespace:
-    """Answers the requests about names of files in ``behind``. All methods raise OSError with what the caller is to see."""
+    """Answers the requests about names of files in ``behind``.
+
+    All methods raise OSError with what the caller is to see.
+    """
 
     def __init__(self, behind: Path, inodes: Inodes, state: DiskState) -> None:
         self._behind = behind

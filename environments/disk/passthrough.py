@@ -1,7 +1,9 @@
-"""The file system: each FUSE request done to the files of the directory behind, unless the disk is to do otherwise.
+"""The file system: each FUSE request done to the files of the directory behind, unless the disk is
+to do otherwise.
 
-Names, sizes and directories are durable at once, as on a file system that journals them; bytes of files are durable when they were synced. Locks are the
-kernel's own: this disk belongs to one machine.
+Names, sizes and directories are durable at once, as on a file system that journals them; bytes of
+files are durable when they were synced. Locks are the kernel's own: this disk belongs to one
+machine.
 """
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
@@ -29,7 +31,11 @@ _WANTED: Final = kernel.WANTED & ~(kernel.POSIX_LOCKS | kernel.FLOCK_LOCKS)
 
 
 class Passthrough:
-    """One disk. ``serve`` raises OSError for what the caller is to see; ``state`` is what is wrong with the disk now, ``damages`` what was done to its bytes."""
+    """One disk.
+
+    ``serve`` raises OSError for what the caller is to see; ``state`` is what is wrong with the disk
+    now, ``damages`` what was done to its bytes.
+    """
 
     def __init__(self, behind: Path, chance: random.Random) -> None:
         self.state = DiskState(chance=chance)
@@ -46,7 +52,10 @@ class Passthrough:
         """Answers one request."""
 
     def power_lost(self) -> int:
-        """Forget what was not synced, of every file; how many bytes that were. Nobody uses the disk meanwhile."""
+        """Forget what was not synced, of every file; how many bytes that were.
+
+        Nobody uses the disk meanwhile.
+        """
         lost = 0
         for inode in self._inodes:
             if inode.unsynced is None:

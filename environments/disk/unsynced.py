@@ -1,8 +1,9 @@
 """What of a file would be gone if the power went out now, kept as what was there before.
 
-Why an undo log and not a cache: reads and writes then go straight to the file behind, and a broker that is killed leaves there what the system had taken
-from it, as it would on a real disk. Only a loss of power looks in here. What a failed sync held is not on the disk whatever a later one says: the
-kernel forgets that those pages were ever dirty ("fsyncgate", 2018).
+Why an undo log and not a cache: reads and writes then go straight to the file behind, and a broker
+that is killed leaves there what the system had taken from it, as it would on a real disk. Only a
+loss of power looks in here. What a failed sync held is not on the disk whatever a later one says:
+the kernel forgets that those pages were ever dirty ("fsyncgate", 2018).
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ SECTOR_BYTES: Final = 512
 
 @dataclass(slots=True)
 class Unsynced:
-    """Of one file: ``size`` bytes are on the disk but for what was ``overwritten`` since the last sync (offset, what the disk has there) and ``dropped`` ranges."""
+    """Of one file: ``size`` bytes are on the disk but for what was ``overwritten`` since the
+    last sync (offset, what the disk has there) and ``dropped`` ranges.
+    """
 
     size: int
     overwritten: list[tuple[int, bytes]] = field(default_factory=list)
@@ -37,7 +40,9 @@ class Unsynced:
         self.dropped = [(start, min(end, size)) for start, end in self.dropped if start < size]
 
     def kept(self, size: int, overwritten: int) -> None:
-        """A sync has ended well that began when the file had ``size`` bytes and so many parts of it were ``overwritten``."""
+        """A sync has ended well that began when the file had ``size`` bytes and so many parts of
+        it were ``overwritten``.
+        """
         self.size = max(self.size, size)
         del self.overwritten[:overwritten]
 
@@ -48,7 +53,10 @@ class Unsynced:
             self.size = size
 
     def power_lost(self, descriptor: int, chance: random.Random) -> int:
-        """Leave in the file what a disk would have; how many bytes were lost. Any of the last sectors may be missing, not only the last ones."""
+        """Leave in the file what a disk would have; how many bytes were lost.
+
+        Any of the last sectors may be missing, not only the last ones.
+        """
         end = os.fstat(descriptor).st_size
         lost = 0
         for offset, old in reversed(self.overwritten):
@@ -68,7 +76,9 @@ class Unsynced:
         return lost
 
     def _tear(self, descriptor: int, end: int, chance: random.Random) -> int:
-        """Decide for what was added since the last sync, sector by sector, what of it had reached the disk."""
+        """Decide for what was added since the last sync, sector by sector, what of it had
+        reached the disk.
+        """
         if end <= self.size:
             return 0
         fate = chance.choice(("lost", "lost", "cut", "sectors"))

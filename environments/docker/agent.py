@@ -1,10 +1,15 @@
-"""PID 1 of a container: starts its program (a broker, or a server that brokers need), breaks what it is told to break, and heals it when nobody renews.
+"""PID 1 of a container.
 
-Why an agent inside: a fault must end by itself when the harness is killed, and only something that lives on the node can see to
-that. The broker is a child, so the container outlives its broker: its logs, its address and the faults in force stay.
-``python -m environments.docker.agent`` runs it; ``--missing`` prints what this kernel cannot do and ends.
+Starts its program (a broker, or a server that brokers need), breaks what it is told to break, and
+heals it when nobody renews.
 
-Only the standard library and modules that keep to it are imported here: the image holds nothing else for it.
+Why an agent inside: a fault must end by itself when the harness is killed, and only something that
+lives on the node can see to that. The broker is a child, so the container outlives its broker: its
+logs, its address and the faults in force stay. ``python -m environments.docker.agent`` runs it;
+``--missing`` prints what this kernel cannot do and ends.
+
+Only the standard library and modules that keep to it are imported here: the image holds nothing
+else for it.
 """
 
 from __future__ import annotations
@@ -43,7 +48,10 @@ from environments.nfs import asking
 _REQUEST_TIMEOUT_S: Final = 10.0
 _STOP_PATIENCE_S: Final = 2.0
 _RESTART_GAP_S: Final = 1.01
-"""From the second of a program's start to its next: file servers number their lives by that second, and would take one for the other."""
+"""From the second of a program's start to its next.
+
+File servers number their lives by that second, and would take one for the other.
+"""
 
 
 class Agent:
@@ -68,7 +76,9 @@ class Agent:
         self._missing: dict[str, str] = {}
 
     async def serve(self) -> None:
-        """Answer until a SIGTERM (``docker stop``), which ends the container and with it everything in it."""
+        """Answer until a SIGTERM (``docker stop``), which ends the container and with it
+        everything in it.
+        """
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         loop.add_signal_handler(signal.SIGCHLD, reap, (self._child, self._store.child))
@@ -98,7 +108,10 @@ class Agent:
     async def _while_wanted(
         self, reader: asyncio.StreamReader, execution: Coroutine[Any, Any, dict[str, Any]]
     ) -> dict[str, Any] | None:
-        """The answer, or None once nobody waits for it any more: who gives up on a broker's exit hangs up."""
+        """The answer, or None once nobody waits for it any more.
+
+        Who gives up on a broker's exit hangs up.
+        """
         executing = asyncio.ensure_future(execution)
         gone = asyncio.ensure_future(reader.read(1))
         try:
@@ -276,7 +289,10 @@ class Agent:
             await asyncio.shield(self._returning)
 
     async def _stopped(self) -> None:
-        """A signal takes effect when its target is next scheduled; who asked for a pause, or an end, wants to see it."""
+        """A signal takes effect when its target is next scheduled.
+
+        Who asked for a pause, or an end, wants to see it.
+        """
         deadline = time.monotonic() + _STOP_PATIENCE_S
         while self._child.state() == "running" and time.monotonic() < deadline:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.002)
@@ -295,13 +311,17 @@ class Agent:
         try:
             self._enforce()
         except OSError as error:
-            # Nobody is there to be told, and the network must not stay broken: try again until the kernel obeys.
+            # Nobody is there to be told, and the network must not stay broken: try again until the
+            # kernel obeys.
             say(f"healing failed, trying again: {error}")
             asyncio.get_running_loop().call_later(1.0, self._expire)
 
 
 def clear(directory: Path) -> int:
-    """Remove what is in a directory, not the directory itself (a volume is mounted there); how many entries it had."""
+    """Remove what is in a directory, not the directory itself (a volume is mounted there).
+
+    How many entries it had.
+    """
     removed = 0
     for entry in directory.iterdir():
         if entry.is_dir() and not entry.is_symlink():

@@ -1,8 +1,11 @@
-"""The image that broker images start from: an operating system with Python and the tools that break networks.
+"""The image that broker images start from.
 
-Where a registry can be reached it is the official slim Python image plus three Debian packages. Where none can, which is usual in
-closed networks, the same things come from Debian's packages alone: ``mmdebstrap`` makes a root file system in some 20 seconds,
-once. Either way the result is kept under a tag that names what it was made of, and found there the next time.
+An operating system with Python and the tools that break networks.
+
+Where a registry can be reached it is the official slim Python image plus three Debian packages.
+Where none can, which is usual in closed networks, the same things come from Debian's packages
+alone: ``mmdebstrap`` makes a root file system in some 20 seconds, once. Either way the result is
+kept under a tag that names what it was made of, and found there the next time.
 """
 
 from __future__ import annotations
@@ -34,7 +37,9 @@ Tell = Callable[[str], object]
 
 
 def base_image(client: Any, tell: Tell) -> str:
-    """The tag of a base image, made if it is not there yet. ``tell`` is given one line before anything that takes long.
+    """The tag of a base image, made if it is not there yet.
+
+    ``tell`` is given one line before anything that takes long.
 
     Raises InfrastructureError if there is no way to make one, with both reasons.
     """
@@ -87,7 +92,10 @@ def _from_official(client: Any, tag: str, tell: Tell) -> str:
 
 
 def _pull(client: Any) -> None:
-    """Pull with the engine. The SDK's time-out bounds each silence of the engine, so a slow registry may still finish."""
+    """Pull with the engine.
+
+    The SDK's time-out bounds each silence of the engine, so a slow registry may still finish.
+    """
     name, _, tag = OFFICIAL.partition(":")
     for line in client.api.pull(name, tag=tag, stream=True, decode=True):
         if "error" in line:
@@ -101,13 +109,15 @@ def _from_debian(client: Any, tag: str, problem: str) -> None:
 def import_debian(
     client: Any, tag: str, packages: Sequence[str], problem: str, without: Sequence[str] = ()
 ) -> None:
-    """Make an image of a minimal Debian with these packages but without some files, on this host and without an image to begin with.
+    """Make an image of a minimal Debian with these packages but without some files, on this host
+    and without an image to begin with.
 
     ``problem`` is why it is made so. Raises InfrastructureError.
     """
     if shutil.which("mmdebstrap") is None:
         raise InfrastructureError(
-            f"no base image: {problem}, and mmdebstrap, which makes one from Debian's packages, is not installed; "
+            f"no base image: {problem}, and mmdebstrap, which makes one from Debian's packages, is not "
+            "installed; "
             "install it: sudo apt-get install mmdebstrap"
         )
     repository, _, name = tag.partition(":")
@@ -141,9 +151,12 @@ def import_debian(
 def with_packages(
     client: Any, tell: Tell, kind: str, extra: Sequence[str], without: Sequence[str] = ()
 ) -> str:
-    """The tag of a base image that also has these packages, made if it is not there yet: on the base image where they can be installed into it, else on this host.
+    """The tag of a base image that also has these packages, made if it is not there yet.
 
-    ``without`` are files that nobody needs, as patterns; they are left out where that is possible. Raises InfrastructureError if there is no way to make one.
+    On the base image where they can be installed into it, else on this host.
+
+    ``without`` are files that nobody needs, as patterns; they are left out where that is possible.
+    Raises InfrastructureError if there is no way to make one.
     """
     from docker.errors import APIError, BuildError  # noqa: PLC0415
 

@@ -1,7 +1,9 @@
-"""A container's own program (a broker, or a server that brokers need), and others beside it, as children of the container's PID 1.
+"""A container's own program (a broker, or a server that brokers need), and others beside it, as
+children of the container's PID 1.
 
-Why not ``asyncio.subprocess``: PID 1 inherits every orphan in the container and must reap them all with ``waitpid(-1)``,
-which would take the exit status away from anybody else who waits. So there is one place that waits, and it is here.
+Why not ``asyncio.subprocess``: PID 1 inherits every orphan in the container and must reap them all
+with ``waitpid(-1)``, which would take the exit status away from anybody else who waits. So there is
+one place that waits, and it is here.
 
 Only the standard library is imported here: this module runs inside the container.
 """
@@ -21,7 +23,10 @@ from environments.thread_group import threads_left
 
 
 class Child:
-    """One program, at most once at a time. ``exited`` is set while it does not run; ``began_s`` is the wall clock at its last start."""
+    """One program, at most once at a time.
+
+    ``exited`` is set while it does not run; ``began_s`` is the wall clock at its last start.
+    """
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -38,11 +43,16 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """Of the last one that ended: its exit status, minus the signal's number if one ended it."""
+        """Of the last one that ended.
+
+        Its exit status, minus the signal's number if one ended it.
+        """
         return self._process.returncode if self._process is not None and self.exited.is_set() else None
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], directory: str) -> int:
-        """Start it in a process group of its own and return its pid; what it prints goes to the log.
+        """Start it in a process group of its own and return its pid.
+
+        What it prints goes to the log.
 
         Raises RuntimeError if one runs already, OSError if the program cannot be started.
         """
@@ -93,7 +103,10 @@ class Child:
         return {b"T": "paused", b"t": "paused", b"Z": "gone", b"X": "gone"}.get(code, "running")
 
     def reap(self) -> None:
-        """Collect every process that has ended, this one or inherited. For SIGCHLD, where there is one child."""
+        """Collect every process that has ended, this one or inherited.
+
+        For SIGCHLD, where there is one child.
+        """
         reap((self,))
 
     def ended(self, pid: int, status: int) -> bool:

@@ -1,7 +1,9 @@
-"""Removes what killed runs left in the engine: containers, networks, volumes, all found by their labels.
+"""Removes what killed runs left in the engine.
 
-Containers of a killed harness go on running (their faults have healed themselves); nothing else is needed to remove them than the
-engine. Images are a cache and stay, unless asked for.
+Containers, networks, volumes, all found by their labels.
+
+Containers of a killed harness go on running (their faults have healed themselves); nothing else is
+needed to remove them than the engine. Images are a cache and stay, unless asked for.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ _AT_ONCE: Final = 8
 
 
 def leftovers(*, force: bool = False) -> list[str]:
-    """One line for each run in the engine that nobody uses any more; notes for those that somebody does.
+    """One line for each run in the engine that nobody uses any more.
+
+    Notes for those that somebody does.
 
     ``force`` counts those as well. Raises InfrastructureError if no engine answers.
     """
@@ -32,7 +36,9 @@ def leftovers(*, force: bool = False) -> list[str]:
 
 
 def remove(*, force: bool = False, images: bool = False) -> list[str]:
-    """Remove what `leftovers` lists, with ``images`` also the cached images; one line for each thing removed.
+    """Remove what `leftovers` lists, with ``images`` also the cached images.
+
+    One line for each thing removed.
 
     Raises InfrastructureError if no engine answers, or naming what it refused to remove.
     """
@@ -49,9 +55,12 @@ def remove(*, force: bool = False, images: bool = False) -> list[str]:
 
 
 def remove_run(client: Any, run: str) -> list[str]:
-    """Remove everything of one run, running or not: first what uses the network and the volumes, then those.
+    """Remove everything of one run, running or not.
 
-    Goes on after a failure, so that one stubborn container does not keep the rest alive. Raises InfrastructureError naming what stayed.
+    First what uses the network and the volumes, then those.
+
+    Goes on after a failure, so that one stubborn container does not keep the rest alive. Raises
+    InfrastructureError naming what stayed.
     """
     from docker.errors import DockerException, NotFound  # noqa: PLC0415
 

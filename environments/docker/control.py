@@ -1,8 +1,11 @@
-"""How the harness speaks to the agent in a container: one JSON line asked, one answered, per connection.
+"""How the harness speaks to the agent in a container.
 
-Why a connection for each request: containers are killed and started all the time, and a connection that is not there cannot be
-stale. The harness comes from the network's gateway address, which no firewall rule of ours ever names, so a partition does
-not reach this channel. Each request carries the deployment's token: other processes on the host can reach the port too.
+One JSON line asked, one answered, per connection.
+
+Why a connection for each request: containers are killed and started all the time, and a connection
+that is not there cannot be stale. The harness comes from the network's gateway address, which no
+firewall rule of ours ever names, so a partition does not reach this channel. Each request carries
+the deployment's token: other processes on the host can reach the port too.
 
 Only the standard library is imported here: the agent runs this module inside the container.
 """
@@ -15,7 +18,10 @@ from typing import Any, Final
 
 CONTROL_PORT: Final = 61990
 PROBE_PORT: Final = 61991
-"""TCP echo and datagrams of the agent; unlike the control port it obeys the same rules as the broker's own traffic."""
+"""TCP echo and datagrams of the agent.
+
+Unlike the control port it obeys the same rules as the broker's own traffic.
+"""
 
 ETC: Final = "/jepsen-run/etc"
 DATA: Final = "/jepsen-run/data"
@@ -40,7 +46,10 @@ REFUSED: Final = "refused"
 
 
 class AgentError(Exception):
-    """The agent understood a request and could not do it. ``kind`` tells an ended lease from everything else."""
+    """The agent understood a request and could not do it.
+
+    ``kind`` tells an ended lease from everything else.
+    """
 
     def __init__(self, text: str, kind: str = "") -> None:
         super().__init__(text)
@@ -52,8 +61,9 @@ async def call(
 ) -> dict[str, Any]:
     """Ask an agent and return its answer.
 
-    ``timeout_s`` bounds the whole exchange, None waits as long as the container lives. Raises AgentError for what the agent refused,
-    OSError (ConnectionError included) if it is not there or dies meanwhile, TimeoutError if it stays silent.
+    ``timeout_s`` bounds the whole exchange, None waits as long as the container lives. Raises
+    AgentError for what the agent refused, OSError (ConnectionError included) if it is not there or
+    dies meanwhile, TimeoutError if it stays silent.
     """
     async with asyncio.timeout(timeout_s):
         reader, writer = await asyncio.open_connection(host, port, limit=LINE_BYTES_MAX)

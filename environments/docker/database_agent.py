@@ -1,7 +1,10 @@
-"""PID 1 of a database's container: the agent of every container, with a PostgreSQL server for its program and a relay in front of it.
+"""PID 1 of a database's container.
 
-Why a program of its own: a server is many processes, and one of its faults is about single commits, which only the relay sees.
-Only the standard library and modules that keep to it are imported here: the image holds nothing else for it.
+The agent of every container, with a PostgreSQL server for its program and a relay in front of it.
+
+Why a program of its own: a server is many processes, and one of its faults is about single commits,
+which only the relay sees. Only the standard library and modules that keep to it are imported here:
+the image holds nothing else for it.
 """
 
 from __future__ import annotations
@@ -38,13 +41,19 @@ _SERVES_S: Final = 6.0
 
 @dataclass(frozen=True, slots=True)
 class DatabaseFault(NodeFault):
-    """A fault at the database: as of any container, and ``severed``: by the address of a broker, what becomes of its commits."""
+    """A fault at the database.
+
+    As of any container, and ``severed``: by the address of a broker, what becomes of its commits.
+    """
 
     severed: Mapping[str, Severance] = field(default_factory=dict)
 
     @classmethod
     def read(cls, data: dict[str, Any]) -> DatabaseFault:
-        """The fault as the harness sent it. Raises KeyError, TypeError or ValueError for anything else."""
+        """The fault as the harness sent it.
+
+        Raises KeyError, TypeError or ValueError for anything else.
+        """
         plain = NodeFault.read(data)
         severed = {client: severance_of(options) for client, options in data.get("severed", {}).items()}
         return cls(**{name: getattr(plain, name) for name in NodeFault.__slots__}, severed=severed)
@@ -106,7 +115,9 @@ class DatabaseAgent(Agent):
         return {"lines": [line for line in lines if line.strip()][-5:]}
 
     async def do_look(self) -> dict[str, Any]:
-        """How the server answers, whether all of it is stopped, and who loses commits to a fault in force."""
+        """How the server answers, whether all of it is stopped, and who loses commits to a fault
+        in force.
+        """
         return {
             "answer": await question.ask("127.0.0.1", INSIDE),
             "paused": self._child.state() == "paused",

@@ -1,11 +1,16 @@
-"""The database of a deployment: a container with a PostgreSQL server, which all brokers of the test share.
+"""The database of a deployment.
 
-Why a container of its own: a partition must be able to cut a broker from its database alone. Why an agent in it: a server that stands still must go on by itself when
-the harness is killed, as everything else that is broken does.
+A container with a PostgreSQL server, which all brokers of the test share.
 
-The three faults: "database-stall" is SIGSTOP to all processes of the server (its machine still acknowledges what comes), "database-restart" their SIGKILL, and the
-start at the end, "database-disconnect" loses the connections of commits in the relay before the server; with chance 1 and committed 0 it drops the packets between
-one broker's container and the database's, both ways, and no others.
+Why a container of its own: a partition must be able to cut a broker from its database alone. Why an
+agent in it: a server that stands still must go on by itself when the harness is killed, as
+everything else that is broken does.
+
+The three faults: "database-stall" is SIGSTOP to all processes of the server (its machine still
+acknowledges what comes), "database-restart" their SIGKILL, and the start at the end,
+"database-disconnect" loses the connections of commits in the relay before the server; with chance 1
+and committed 0 it drops the packets between one broker's container and the database's, both ways,
+and no others.
 """
 
 from __future__ import annotations
@@ -53,12 +58,18 @@ _MODULES: Final = (
 def refuses(nodes: Sequence[NodePlan]) -> str:
     """Why the database of these nodes cannot be had here; "" if it can."""
     if any(node.database is not None and node.database.type == "sqlite" for node in nodes):
-        return "containers do not share a file of SQLite: leave --set database:type out, or use --environment local"
+        return (
+            "containers do not share a file of SQLite: leave --set database:type out, or use "
+            "--environment local"
+        )
     return ""
 
 
 def server_image(client: Any, tell: Tell) -> str:
-    """The tag of the server's image, made if it is not there yet. Raises InfrastructureError if it cannot be made."""
+    """The tag of the server's image, made if it is not there yet.
+
+    Raises InfrastructureError if it cannot be made.
+    """
     base = with_packages(client, tell, "database", program.PACKAGES, _WITHOUT)
     files = {f"app/{path}": (ROOT / path).read_bytes() for path in _MODULES}
     files["Dockerfile"] = (
@@ -73,7 +84,10 @@ def server_image(client: Any, tell: Tell) -> str:
 
 
 class DatabaseContainer:
-    """Without nodes that have a database there is none. ``variables`` are what the environment of a broker with one must have."""
+    """Without nodes that have a database there is none.
+
+    ``variables`` are what the environment of a broker with one must have.
+    """
 
     def __init__(self, deployment: Deployment) -> None:
         self.variables: dict[str, str] = {}
@@ -126,7 +140,10 @@ class DatabaseContainer:
     def faults(
         self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any] | None
     ) -> dict[str, dict[str, Any]]:
-        """What each agent has to do. Raises UsageError for a node without a database of ours, and for options."""
+        """What each agent has to do.
+
+        Raises UsageError for a node without a database of ours, and for options.
+        """
         for node in nodes:
             if node not in self._nodes:
                 raise UsageError(f"{primitive}: {node} has no database here; use --policy ha-database")
@@ -146,7 +163,10 @@ class DatabaseContainer:
         return {NODE: {"severed": {machines[node].address: severed for node in nodes}}}
 
     async def look(self, node: str) -> str:
-        """The database as a probe finds it: "serving", "stalled", "down", or "severed" for a node whose packets or commits are lost."""
+        """The database as a probe finds it.
+
+        "serving", "stalled", "down", or "severed" for a node whose packets or commits are lost.
+        """
         if not self._nodes:
             return "absent"
         found = await self._server.ask("look")

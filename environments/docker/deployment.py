@@ -1,7 +1,8 @@
 """The containers of one run: made all at once, and removed whatever state they are in.
 
-Everything here blocks, and runs in the deployment's own threads: a harness that is interrupted while containers are being made must
-wait for those threads before it removes, or one more container would appear afterwards.
+Everything here blocks, and runs in the deployment's own threads: a harness that is interrupted
+while containers are being made must wait for those threads before it removes, or one more container
+would appear afterwards.
 """
 
 from __future__ import annotations
@@ -37,9 +38,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A machine of a run that is no broker: a server that brokers need. Its container has an agent as theirs have, so faults of it are leases, too.
+    """A machine of a run that is no broker: a server that brokers need.
 
-    ``image`` makes the image if it is not there, and gives its tag. ``options`` are what its container needs beyond a broker's, as the engine's SDK names it.
+    Its container has an agent as theirs have, so faults of it are leases, too.
+
+    ``image`` makes the image if it is not there, and gives its tag. ``options`` are what its
+    container needs beyond a broker's, as the engine's SDK names it.
     """
 
     name: str
@@ -48,7 +52,10 @@ class Service:
 
 
 class Deployment:
-    """The engine's part of one run; ``nodes`` by name, in the order of their plans, ``services`` likewise. ``machines`` are both."""
+    """The engine's part of one run.
+
+    ``nodes`` by name, in the order of their plans, ``services`` likewise. ``machines`` are both.
+    """
 
     def __init__(self, run: str) -> None:
         self.run = run
@@ -73,10 +80,13 @@ class Deployment:
         services: Sequence[Service] = (),
         options: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Image and network, and the machines in memory: their addresses are known now, their containers are made by `create`.
+        """Image and network, and the machines in memory.
 
-        ``publish`` None finds out whether containers can be reached only through ports of this host. ``options`` are what the containers of
-        single nodes need beyond the others', as the engine's SDK names it.
+        Their addresses are known now, their containers are made by `create`.
+
+        ``publish`` None finds out whether containers can be reached only through ports of this
+        host. ``options`` are what the containers of single nodes need beyond the others', as the
+        engine's SDK names it.
         """
         loop = asyncio.get_running_loop()
         await self.in_thread(
@@ -94,7 +104,10 @@ class Deployment:
         await self.in_thread(node.put, directory, files)
 
     async def remove(self) -> None:
-        """Remove everything. Safe to repeat. Raises InfrastructureError naming what the engine did not remove in time."""
+        """Remove everything.
+
+        Safe to repeat. Raises InfrastructureError naming what the engine did not remove in time.
+        """
         for node in self.machines.values():
             node.abandon()
         try:
@@ -106,7 +119,8 @@ class Deployment:
                     await asyncio.to_thread(client.close)
         except TimeoutError:
             raise InfrastructureError(
-                f"the engine did not remove {self.run} within {TEARDOWN_PATIENCE_S:.0f} s; `jepsen-run clean` tries again"
+                f"the engine did not remove {self.run} within {TEARDOWN_PATIENCE_S:.0f} s; `jepsen-run "
+                "clean` tries again"
             ) from None
 
     def _prepare(
@@ -186,7 +200,9 @@ def _make_container(
 
 
 def _must_publish(client: Any) -> bool:
-    """Whether containers' own addresses are out of reach, as they are where the engine lives in a virtual machine."""
+    """Whether containers' own addresses are out of reach, as they are where the engine lives in
+    a virtual machine.
+    """
     endpoint = str(client.api.base_url)
     if not endpoint.startswith(_LOCAL):
         raise InfrastructureError(

@@ -1,6 +1,9 @@
-"""The disk of a container that can break: put in front of the node's volume by the agent, for tests that break it.
+"""The disk of a container that can break.
 
-Only the standard library and modules that keep to it are imported here: this module runs inside the container.
+Put in front of the node's volume by the agent, for tests that break it.
+
+Only the standard library and modules that keep to it are imported here: this module runs inside the
+container.
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ from environments.docker.control import APP, DATA, DISK
 
 
 class NodeDisk:
-    """At most one. ``want`` may come before it is mounted, and holds for it from its first moment on."""
+    """At most one.
+
+    ``want`` may come before it is mounted, and holds for it from its first moment on.
+    """
 
     def __init__(self, log: Path) -> None:
         self._log = log

@@ -1,6 +1,9 @@
-"""The disks of containers that can break: for nodes of tests that break them, a file system in front of each one's volume.
+"""The disks of containers that can break.
 
-A killed container takes the memory of its disk along: what had been written stays, synced or not, as `kill` promises. "power-loss" lets the disk forget first.
+For nodes of tests that break them, a file system in front of each one's volume.
+
+A killed container takes the memory of its disk along: what had been written stays, synced or not,
+as `kill` promises. "power-loss" lets the disk forget first.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ LAYOUT: Final = Layout(etc=ETC, data=DISK, logs=LOGS)
 
 
 def supports() -> dict[str, str]:
-    """Disk fault -> why it cannot be had; "" if it can. Disks are FUSE mounts, as shared directories are."""
+    """Disk fault -> why it cannot be had; "" if it can.
+
+    Disks are FUSE mounts, as shared directories are.
+    """
     return dict.fromkeys(PRIMITIVES, missing("put the brokers' disks behind it"))
 
 
@@ -64,7 +70,10 @@ class Disks:
     def faults(
         self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any] | None
     ) -> dict[str, dict[str, Any]]:
-        """What each agent has to do. Raises UsageError for a node without such a disk, and for options."""
+        """What each agent has to do.
+
+        Raises UsageError for a node without such a disk, and for options.
+        """
         self._require(primitive, nodes)
         given = dict(options or {})
         condition: dict[str, Any] = {}
@@ -84,7 +93,10 @@ class Disks:
         options: Mapping[str, Any] | None,
         boot: Callable[[Node], Awaitable[None]],
     ) -> None:
-        """Do what happens at once: all machines lose their power, or each disk is damaged. ``boot`` starts a container's agent."""
+        """Do what happens at once: all machines lose their power, or each disk is damaged.
+
+        ``boot`` starts a container's agent.
+        """
         self._require(primitive, nodes)
         strike = (
             self._power_lost

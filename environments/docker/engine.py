@@ -1,8 +1,8 @@
 """The Docker engine: whether one answers, how to reach it, and whose things are whose.
 
-Everything that is created carries labels: which run it belongs to, and which harness process made it (pid and start time, because
-pids are used again, and where that pid means something). So ``clean`` finds everything, and touches nothing that a
-living harness still needs.
+Everything that is created carries labels: which run it belongs to, and which harness process made
+it (pid and start time, because pids are used again, and where that pid means something). So
+``clean`` finds everything, and touches nothing that a living harness still needs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ CALL_TIMEOUT_S: Final = 60.0
 
 
 def engine_answers() -> tuple[bool, str]:
-    """Whether a Docker engine answers (at once where there is none), and one line about it: its version, or what is wrong and what mends it."""
+    """Whether a Docker engine answers (at once where there is none), and one line about it.
+
+    Its version, or what is wrong and what mends it.
+    """
     try:
         client = connect(ANSWER_TIMEOUT_S)
     except InfrastructureError as error:
@@ -66,7 +69,10 @@ def connect(timeout_s: float = CALL_TIMEOUT_S) -> Any:
 
 
 def _endpoint() -> str | None:
-    """The engine's address where ``DOCKER_HOST`` does not say it: Docker Desktop and others register a context."""
+    """The engine's address where ``DOCKER_HOST`` does not say it.
+
+    Docker Desktop and others register a context.
+    """
     if os.environ.get("DOCKER_HOST"):
         return os.environ["DOCKER_HOST"]
     from docker.context import ContextAPI  # noqa: PLC0415

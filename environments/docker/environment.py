@@ -1,12 +1,17 @@
-"""Brokers as containers of one bridge network, broken by the packet filter of their own network namespaces.
+"""Brokers as containers of one bridge network, broken by the packet filter of their own network
+namespaces.
 
 Which mechanism stands behind which fault:
 
-- links between brokers: rules in the target's namespace (see `environments.docker.firewall`): packets are really lost;
-- links of client zones: the userspace proxy (see `environments.docker.zone_links`), because all clients share one host;
-- "pause": SIGSTOP to the broker's process group, not ``docker pause``, which would freeze the agent and its lease as well;
-- "kill": SIGKILL to the whole container, as if the machine had lost power except that its disk keeps what was written;
-  the container then starts again under the same address, with the same volume.
+- links between brokers: rules in the target's namespace (see `environments.docker.firewall`):
+  packets are really lost;
+- links of client zones: the userspace proxy (see `environments.docker.zone_links`), because all
+  clients share one host;
+- "pause": SIGSTOP to the broker's process group, not ``docker pause``, which would freeze the agent
+  and its lease as well;
+- "kill": SIGKILL to the whole container, as if the machine had lost power except that its disk
+  keeps what was written; the container then starts again under the same address, with the same
+  volume.
 
 Everything that blocks in the engine's SDK runs in threads.
 """
@@ -65,9 +70,10 @@ _log = logging.getLogger(__name__)
 class DockerEnvironment:
     """The environment "docker"; one instance is one deployment.
 
-    ``lease_s`` is how long a fault lasts without `renew`. ``tell`` gets a line before anything that takes long (building an image);
-    it may be set until `deploy`, and is called on the loop.
-    ``publish`` reaches containers through ports of 127.0.0.1 instead of their own addresses; None finds out whether that is needed.
+    ``lease_s`` is how long a fault lasts without `renew`. ``tell`` gets a line before anything that
+    takes long (building an image); it may be set until `deploy`, and is called on the loop.
+    ``publish`` reaches containers through ports of 127.0.0.1 instead of their own addresses; None
+    finds out whether that is needed.
     """
 
     name = "docker"
@@ -109,7 +115,10 @@ class DockerEnvironment:
         return time.monotonic_ns()
 
     def supports(self) -> Mapping[str, str]:
-        """What this kernel can do: tried out in the containers, before `deploy` what the host's kernel says of itself."""
+        """What this kernel can do.
+
+        Tried out in the containers, before `deploy` what the host's kernel says of itself.
+        """
         missing = kernel.missing() if self._missing is None else self._missing
         answers = {**dict.fromkeys((*LINK_PRIMITIVES, *NODE_PRIMITIVES), ""), **SIMULATED_ONLY}
         for primitive in ("cut", "reset", "stall"):
@@ -132,7 +141,10 @@ class DockerEnvironment:
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
     ) -> None:
-        """Make image, network, volumes and containers, all nodes at once, and start the agents. Starts no broker."""
+        """Make image, network, volumes and containers, all nodes at once, and start the agents.
+
+        Starts no broker.
+        """
         del directory  # nothing is kept on this host
         assert not self._deployment.nodes, "an environment is one deployment"
         refusal = self.refuses(nodes)
@@ -181,7 +193,9 @@ class DockerEnvironment:
             raise
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """Zones are given the proxy, the harness itself ("admin") the container, other nodes the container's own address."""
+        """Zones are given the proxy, the harness itself ("admin") the container, other nodes the
+        container's own address.
+        """
         target = self._node(node)
         if port not in target.plan.ports:
             raise UsageError(f"no port {port!r} of node {node!r}; there are {', '.join(target.plan.ports)}")
@@ -214,11 +228,17 @@ class DockerEnvironment:
         return await log_file.follow(self._node(node).log, position, LOG_POLL_S)
 
     async def collect(self, destination: Path) -> None:
-        """Copy every node's logs to ``destination/<node>/``, the agent's beside the broker's; dead nodes' as well."""
+        """Copy every node's logs to ``destination/<node>/``, the agent's beside the broker's.
+
+        Dead nodes' as well.
+        """
         await at_once(node.collect(destination / name) for name, node in self._deployment.machines.items())
 
     async def teardown(self) -> None:
-        """Remove containers, then network and volumes, whatever state they are in. Safe to repeat; bounded."""
+        """Remove containers, then network and volumes, whatever state they are in.
+
+        Safe to repeat; bounded.
+        """
         links, self._links = self._links, None
         self._faults.forget()
         try:
@@ -230,7 +250,10 @@ class DockerEnvironment:
     # ---- nodes
 
     async def start(self, node: str) -> None:
-        """Run the node's broker, its container first if that was killed; it is not ready yet when this returns."""
+        """Run the node's broker, its container first if that was killed.
+
+        It is not ready yet when this returns.
+        """
         target = self._node(node)
         async with target.lock:
             await self._faults.boot(target)
@@ -247,7 +270,10 @@ class DockerEnvironment:
                 ) from error
 
     async def wait_exit(self, node: str) -> int | None:
-        """The exit status once the broker has ended, negative for a signal's number; None if it never ran."""
+        """The exit status once the broker has ended, negative for a signal's number.
+
+        None if it never ran.
+        """
         return await self._node(node).wait_exit()
 
     async def running(self, node: str) -> bool:
@@ -255,7 +281,10 @@ class DockerEnvironment:
         return await self._state(node) != "gone"
 
     async def kill(self, node: str) -> None:
-        """SIGKILL the whole container: broker, agent and network end at once. Nothing to do if it does not run."""
+        """SIGKILL the whole container: broker, agent and network end at once.
+
+        Nothing to do if it does not run.
+        """
         target = self._node(node)
         async with target.lock:
             await target.kill()
@@ -263,7 +292,8 @@ class DockerEnvironment:
     async def destroy_data(self, node: str) -> None:
         """Empty the node's volume. UsageError while its broker runs: that would be another fault.
 
-        A killed container is started for it; only its agent runs then. What a shared directory holds is not the node's own.
+        A killed container is started for it; only its agent runs then. What a shared directory
+        holds is not the node's own.
         """
         target = self._node(node)
         async with target.lock:
@@ -280,9 +310,11 @@ class DockerEnvironment:
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin "cut", "reset", "slow", "stall" on links, "pause" or a fault of their shared directory on nodes; the lease to `renew` and `heal`.
+        """Begin "cut", "reset", "slow", "stall" on links, "pause" or a fault of their shared
+        directory on nodes; the lease to `renew` and `heal`.
 
-        UsageError for what makes no sense, InfrastructureError for what this kernel cannot do; nothing is in force then.
+        UsageError for what makes no sense, InfrastructureError for what this kernel cannot do;
+        nothing is in force then.
         """
         between, of_zones = self._split(primitive, links, nodes)
         if primitive == "pause":
@@ -305,7 +337,10 @@ class DockerEnvironment:
         return await self._faults.inject(primitive, at_nodes, of_zones, options or {})
 
     async def renew(self, lease: str) -> None:
-        """Let a fault go on. InfrastructureError if it was not renewed in time and is healed already."""
+        """Let a fault go on.
+
+        InfrastructureError if it was not renewed in time and is healed already.
+        """
         await self._faults.renew(lease)
 
     async def heal(self, lease: str) -> None:
@@ -317,7 +352,10 @@ class DockerEnvironment:
         await self._faults.heal_all()
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Try the links with traffic of the probes' own, ask the kernels for the processes; keys are "a1->a2" and "a1"."""
+        """Try the links with traffic of the probes' own, ask the kernels for the processes.
+
+        Keys are "a1->a2" and "a1".
+        """
         between, of_zones = self._split("probe", links, ())
         observed: dict[str, str] = {}
 
@@ -376,7 +414,10 @@ class DockerEnvironment:
         return state
 
     def _split(self, what: str, links: Sequence[Link], nodes: Sequence[str]) -> tuple[list[Link], list[Link]]:
-        """The links between nodes and those of zones. UsageError for ends that do not exist and for faults of the wrong kind."""
+        """The links between nodes and those of zones.
+
+        UsageError for ends that do not exist and for faults of the wrong kind.
+        """
         if what in ("pause", *file_store.PRIMITIVES, *DATABASE_PRIMITIVES, *disks.PRIMITIVES):
             if links or not nodes:
                 raise UsageError(f"{what}: takes nodes, no links")

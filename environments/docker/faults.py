@@ -1,7 +1,8 @@
 """The faults in force in one deployment, and their leases, of which each node has its own.
 
-Why the harness keeps a second book beside the agents': a killed container comes back with a clean network, while the others
-still lose its packets. So what a fault does at each node is remembered here, and repeated when a node is started.
+Why the harness keeps a second book beside the agents': a killed container comes back with a clean
+network, while the others still lose its packets. So what a fault does at each node is remembered
+here, and repeated when a node is started.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ class Faults:
         of_zones: Sequence[Link],
         options: Mapping[str, Any],
     ) -> str:
-        """Begin a fault at all its places at once; its lease. If it fails at one, it is in force at none."""
+        """Begin a fault at all its places at once; its lease.
+
+        If it fails at one, it is in force at none.
+        """
         held = _Held(at_nodes)
         lease = f"docker-{self._next}"
         self._next += 1
@@ -61,7 +65,10 @@ class Faults:
         return lease
 
     async def renew(self, lease: str) -> None:
-        """Let a fault last for another full lease everywhere. InfrastructureError where it has ended before its time."""
+        """Let a fault last for another full lease everywhere.
+
+        InfrastructureError where it has ended before its time.
+        """
         held = self._held.get(lease)
         if held is None:
             raise UsageError(f"no lease {lease!r} in force")
@@ -94,7 +101,10 @@ class Faults:
         self.links = None
 
     async def boot(self, node: Node) -> None:
-        """Start a node's container if it does not run, and repeat there what is in force. Its lock is held."""
+        """Start a node's container if it does not run, and repeat there what is in force.
+
+        Its lock is held.
+        """
         assert node.lock.locked()
         if not await node.boot():
             return
@@ -153,7 +163,9 @@ class Faults:
 def link_faults(
     primitive: str, options: Mapping[str, Any] | None, links: Sequence[Link], nodes: Mapping[str, Node]
 ) -> dict[str, dict[str, Any]]:
-    """What each agent has to do about links between nodes: one is slowed where it begins, and broken where it ends.
+    """What each agent has to do about links between nodes.
+
+    One is slowed where it begins, and broken where it ends.
 
     UsageError for options that the primitive does not take.
     """

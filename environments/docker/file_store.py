@@ -1,10 +1,15 @@
-"""The shared directories of a deployment: a container with a real NFSv4 server for each, and a client in every container that mounts it.
+"""The shared directories of a deployment.
 
-Why the server's container has an agent: a file server that stands still must go on by itself when the harness is killed, as everything else that is broken does.
-Why each container has a client of its own: to the server they are machines, each with a lease of its own, and that is what a shared store is about.
+A container with a real NFSv4 server for each, and a client in every container that mounts it.
 
-The three faults: "nfs-stall" is SIGSTOP to the server (its machine still acknowledges what comes), "nfs-restart" its SIGKILL, and its start at the end, "nfs-disconnect"
-drops the packets between one broker's container and its server's, both ways, and no others.
+Why the server's container has an agent: a file server that stands still must go on by itself when
+the harness is killed, as everything else that is broken does. Why each container has a client of
+its own: to the server they are machines, each with a lease of its own, and that is what a shared
+store is about.
+
+The three faults: "nfs-stall" is SIGSTOP to the server (its machine still acknowledges what comes),
+"nfs-restart" its SIGKILL, and its start at the end, "nfs-disconnect" drops the packets between one
+broker's container and its server's, both ways, and no others.
 """
 
 from __future__ import annotations
@@ -46,14 +51,23 @@ _CONFIGURATION: Final = "ganesha.conf"
 _START_S: Final = 30.0
 _AGAIN_S: Final = 0.05
 _PATIENCE_S: Final = 0.8
-"""Of a question to the server. Lost packets of a handshake are sent again after a second, so waiting longer is no use."""
+"""Of a question to the server.
+
+Lost packets of a handshake are sent again after a second, so waiting longer is no use.
+"""
 
 
 def missing(purpose: str = "mount NFS through it", device: Path = fuse_device.DEVICE) -> str:
-    """What this host lacks for containers that mount something for this ``purpose``; "" if nothing, or if the engine's host is another machine."""
+    """What this host lacks for containers that mount something for this ``purpose``.
+
+    "" if nothing, or if the engine's host is another machine.
+    """
     if not sys.platform.startswith("linux") or device.exists():
         return ""
-    return f"{device} is missing on this host, and containers {purpose}: load the kernel module (sudo modprobe fuse), or use --environment simulation"
+    return (
+        f"{device} is missing on this host, and containers {purpose}: load the kernel module (sudo "
+        "modprobe fuse), or use --environment simulation"
+    )
 
 
 def refuses(nodes: Sequence[NodePlan]) -> str:
@@ -135,7 +149,8 @@ class FileStores:
         for name, plan in self._plans.items():
             lease_s, grace_s = times_s(plan)
             found[name] = (
-                f"{FUSE}, nfs-ganesha in a container, lease {lease_s} s, grace {grace_s} s, mounted {plan.mount_options}"
+                f"{FUSE}, nfs-ganesha in a container, lease {lease_s} s, grace {grace_s} s, mounted "
+                f"{plan.mount_options}"
             )
         return found
 
@@ -153,7 +168,10 @@ class FileStores:
     def faults(
         self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any] | None
     ) -> dict[str, dict[str, Any]]:
-        """What each agent has to do. Raises UsageError for a node without a shared directory, and for options."""
+        """What each agent has to do.
+
+        Raises UsageError for a node without a shared directory, and for options.
+        """
         if options:
             raise UsageError(f"{primitive}: takes no options, not {', '.join(options)}")
         for node in nodes:
@@ -171,7 +189,10 @@ class FileStores:
         return found
 
     async def look(self, node: str) -> str:
-        """The store as the node's machine finds it: "answers" or "silent"; "none" for a node without one."""
+        """The store as the node's machine finds it: "answers" or "silent".
+
+        "none" for a node without one.
+        """
         name = self._of.get(node)
         if name is None:
             return "none"

@@ -1,11 +1,15 @@
-"""What makes a link between two containers fail: packet filter rules and queueing disciplines in their network namespaces.
+"""What makes a link between two containers fail.
 
-Why inside the container and not on the bridge: the rules end with the container's network, so that nothing of them can be
-left on the host, and the host's own firewall stays untouched. Rules are always made anew from all faults in force and
-loaded as one transaction, so overlapping faults heal one by one and no moment shows half of them.
+Packet filter rules and queueing disciplines in their network namespaces.
 
-A directed link is broken at the *input* of its target, by the source's address. The gateway's address, which the harness comes from, is
-never named. Only the standard library is imported here: this module runs inside the container.
+Why inside the container and not on the bridge: the rules end with the container's network, so that
+nothing of them can be left on the host, and the host's own firewall stays untouched. Rules are
+always made anew from all faults in force and loaded as one transaction, so overlapping faults heal
+one by one and no moment shows half of them.
+
+A directed link is broken at the *input* of its target, by the source's address. The gateway's
+address, which the harness comes from, is never named. Only the standard library is imported here:
+this module runs inside the container.
 """
 
 from __future__ import annotations
@@ -26,7 +30,10 @@ _TOOL_TIMEOUT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """Delay packets *to* ``target``: ``delay_ms`` plus or minus ``jitter_ms``, at most ``rate_bytes_s`` (None: unlimited)."""
+    """Delay packets *to* ``target``.
+
+    ``delay_ms`` plus or minus ``jitter_ms``, at most ``rate_bytes_s`` (None: unlimited).
+    """
 
     target: str
     delay_ms: float
@@ -36,9 +43,12 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class NodeFault:
-    """What one fault does at one node. ``cut``, ``reset`` and ``stall`` name the addresses whose packets suffer here.
+    """What one fault does at one node.
 
-    ``pause`` stops the node's program, ``down`` ends it and starts it again when the fault does. ``disk`` is a condition of its disk.
+    ``cut``, ``reset`` and ``stall`` name the addresses whose packets suffer here.
+
+    ``pause`` stops the node's program, ``down`` ends it and starts it again when the fault does.
+    ``disk`` is a condition of its disk.
     """
 
     cut: tuple[str, ...] = ()
@@ -69,11 +79,13 @@ def ruleset(faults: Iterable[NodeFault]) -> str:
     cut
         every packet of the source is dropped, of whatever protocol: what a partition does.
     reset
-        TCP segments of the source are answered with RST, the rest is dropped: nobody can connect, and connections end when
-        their source next says something (`Firewall.apply` ends the silent ones).
+        TCP segments of the source are answered with RST, the rest is dropped: nobody can connect,
+        and connections end when their source next says something (`Firewall.apply` ends the silent
+        ones).
     stall
-        segments that carry data (and datagrams) are dropped, bare handshakes and acknowledgements pass: the peer seems to be there
-        and never says anything. Written as "PSH set, or longer than any bare segment", because a packet filter does not see a payload's length.
+        segments that carry data (and datagrams) are dropped, bare handshakes and acknowledgements
+        pass: the peer seems to be there and never says anything. Written as "PSH set, or longer
+        than any bare segment", because a packet filter does not see a payload's length.
     """
     cut: dict[str, None] = {}
     reset: dict[str, None] = {}
@@ -104,9 +116,11 @@ def ruleset(faults: Iterable[NodeFault]) -> str:
 
 
 def disciplines(faults: Iterable[NodeFault], device: str = DEVICE) -> list[list[str]]:
-    """The ``tc`` commands that slow exactly these faults' links, from a device without a discipline; [] where nothing is slow.
+    """The ``tc`` commands that slow exactly these faults' links, from a device without a
+    discipline; [] where nothing is slow.
 
-    Delays of several faults on one link add up, the lowest rate limits. Raises ValueError for more targets than there are bands.
+    Delays of several faults on one link add up, the lowest rate limits. Raises ValueError for more
+    targets than there are bands.
     """
     slow: dict[str, Slow] = {}
     for one in (one for fault in faults for one in fault.slow):
@@ -140,7 +154,8 @@ def disciplines(faults: Iterable[NodeFault], device: str = DEVICE) -> list[list[
         ]
     ]
     for band, one in enumerate(slow.values(), 2):
-        # The delay is drawn evenly from delay .. delay + jitter, as the other environments do; netem spreads both ways of its middle.
+        # The delay is drawn evenly from delay .. delay + jitter, as the other environments do;
+        # netem spreads both ways of its middle.
         netem = ["netem", "delay", f"{one.delay_ms + one.jitter_ms / 2:.3f}ms"]
         if one.jitter_ms:
             netem.append(f"{one.jitter_ms / 2:.3f}ms")
@@ -156,7 +171,10 @@ def disciplines(faults: Iterable[NodeFault], device: str = DEVICE) -> list[list[
 
 
 class Firewall:
-    """The rules of this network namespace; ``apply`` makes them what the faults in force ask for."""
+    """The rules of this network namespace.
+
+    ``apply`` makes them what the faults in force ask for.
+    """
 
     def __init__(self) -> None:
         self._rules = ruleset(())
@@ -164,14 +182,18 @@ class Firewall:
         self._reset: set[str] = set()
 
     def apply(self, faults: Sequence[NodeFault]) -> None:
-        """Put exactly these faults in force. Raises OSError with the tool's own words if the kernel refuses."""
+        """Put exactly these faults in force.
+
+        Raises OSError with the tool's own words if the kernel refuses.
+        """
         rules = ruleset(faults)
         if rules != self._rules:
             _tool(["nft", "-f", "-"], rules)
             self._rules = rules
         reset = {source for fault in faults for source in fault.reset}
         for source in sorted(reset - self._reset):
-            # The rule ends what speaks; this also ends what is silent, where the kernel can (CONFIG_INET_DIAG_DESTROY).
+            # The rule ends what speaks; this also ends what is silent, where the kernel can
+            # (CONFIG_INET_DIAG_DESTROY).
             with contextlib.suppress(OSError):
                 _tool(["ss", "--kill", "--tcp", "dst", source])
         self._reset = reset
@@ -186,7 +208,10 @@ class Firewall:
 
 
 def missing() -> dict[str, str]:
-    """What this kernel cannot do, by primitive: tried out in this namespace, on the loopback device; "" where it can."""
+    """What this kernel cannot do, by primitive.
+
+    Tried out in this namespace, on the loopback device; "" where it can.
+    """
     answers = {"cut": "", "slow": ""}
     probe = NodeFault(cut=("192.0.2.1",), reset=("192.0.2.2",), stall=("192.0.2.3",))
     try:

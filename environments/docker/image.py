@@ -1,8 +1,11 @@
-"""The image that every node runs: the project's own broker, and the agent that starts and breaks it.
+"""The image that every node runs.
 
-Two layers, each kept under a tag that is a hash of its content: the broker's dependencies (which need a network to fetch, and rarely change) and
-the sources (which change all day, and take a second). Nothing is installed inside: a container may not trust
-the certificates that its host trusts, so wheels are fetched outside, for the image's own Python version, and unpacked.
+The project's own broker, and the agent that starts and breaks it.
+
+Two layers, each kept under a tag that is a hash of its content: the broker's dependencies (which
+need a network to fetch, and rarely change) and the sources (which change all day, and take a
+second). Nothing is installed inside: a container may not trust the certificates that its host
+trusts, so wheels are fetched outside, for the image's own Python version, and unpacked.
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ BROKER_REQUIREMENTS: Final = (
     "uvloop",
     "wsproto",
 )
-"""What ``broker/`` imports besides the standard library, and what that imports in turn; a test compares this with its import statements."""
+"""What ``broker/`` imports besides the standard library, and what that imports in turn.
+
+A test compares this with its import statements.
+"""
 
 AGENT_MODULES: Final = (
     "environments/lease.py",
@@ -64,7 +70,8 @@ _KEPT: Final = 5
 def node_image(client: Any, tell: Tell) -> str:
     """The tag of the image for the sources as they are now, built if it is not there yet.
 
-    ``tell`` is given one line before anything that takes long. Raises InfrastructureError if it cannot be built.
+    ``tell`` is given one line before anything that takes long. Raises InfrastructureError if it
+    cannot be built.
     """
     base = base_image(client, tell)
     requirements = {name: importlib.metadata.version(name) for name in BROKER_REQUIREMENTS}
@@ -116,14 +123,18 @@ def _dependencies_image(client: Any, base: str, requirements: Mapping[str, str],
     tell(f"fetching {', '.join(pins)} for Python {python} on {architecture} (once)")
     files = {f"site/{path}": content for path, content in _site(pins, python, architecture).items()}
     files["Dockerfile"] = (
-        f"FROM {base}\nCOPY site {SITE}\nRUN python3 -m compileall -q --invalidation-mode unchecked-hash {SITE}\n"
+        f"FROM {base}\nCOPY site {SITE}\nRUN python3 -m compileall -q --invalidation-mode "
+        f"unchecked-hash {SITE}\n"
     ).encode()
     _build(client, tag, files)
     return tag
 
 
 def _site(pins: list[str], python: str, architecture: str) -> dict[str, bytes]:
-    """The content of the wheels, path -> content: downloaded, or where that fails and it is the same Python, as installed here."""
+    """The content of the wheels, path -> content.
+
+    Downloaded, or where that fails and it is the same Python, as installed here.
+    """
     problem = ""
     with scratch.directory("wheels") as directory:
         machine = _MACHINES.get(architecture, architecture)
@@ -194,7 +205,9 @@ def _exists(client: Any, tag: str) -> bool:
 
 
 def forget_old(client: Any, kind: str) -> None:
-    """Remove all images of a kind but the newest few, or every edit of the sources would stay for ever."""
+    """Remove all images of a kind but the newest few, or every edit of the sources would stay
+    for ever.
+    """
     from docker.errors import APIError  # noqa: PLC0415
 
     tags = {tag: found.attrs["Created"] for found in client.images.list(name=kind) for tag in found.tags}

@@ -1,7 +1,8 @@
 """What this host's kernel says it can do, before any container exists to try it out in.
 
-Containers share the kernel of an engine on this host, so a test that asks for slow links can be refused before an image is
-built. Only a clear "not set" counts: the agents try it out anyway, and they have the last word.
+Containers share the kernel of an engine on this host, so a test that asks for slow links can be
+refused before an image is built. Only a clear "not set" counts: the agents try it out anyway, and
+they have the last word.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ _CUT = ("NF_TABLES", "NF_TABLES_INET", "NFT_REJECT")
 
 
 def missing(root: Path = Path("/")) -> dict[str, str]:
-    """Why "cut" and "slow" cannot work, "" where nothing speaks against them; by the kernel's own list of options."""
+    """Why "cut" and "slow" cannot work, "" where nothing speaks against them.
+
+    By the kernel's own list of options.
+    """
     settings = _settings(root)
     if settings is None:
         return {"cut": "", "slow": ""}

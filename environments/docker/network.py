@@ -1,8 +1,9 @@
 """The bridge network of one deployment, with addresses that we choose.
 
-Why we choose: firewall rules and the brokers' tables of hosts name addresses, and a container that is killed and started again
-must come back under its own. The engine allows that only in a network whose subnet was asked for; so we
-let it pick a free one (it knows its administrator's pools, and which routes the host has) and ask for just that.
+Why we choose: firewall rules and the brokers' tables of hosts name addresses, and a container that
+is killed and started again must come back under its own. The engine allows that only in a network
+whose subnet was asked for; so we let it pick a free one (it knows its administrator's pools, and
+which routes the host has) and ask for just that.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def create_network(client: Any, run: str, *, internal: bool) -> tuple[Any, ipadd
         else:
             return network, ipaddress.IPv4Network(subnet)
     raise InfrastructureError(
-        f"the engine could not make a network: {problem}; `jepsen-run clean` removes those of earlier runs, `docker network prune` others"
+        f"the engine could not make a network: {problem}; `jepsen-run clean` removes those of earlier "
+        "runs, `docker network prune` others"
     )
 
 

@@ -1,7 +1,7 @@
 """One node: a container, and the conversation with the agent in it.
 
-The container outlives its broker, and a killed container keeps its name, address and volume, so that starting it again is
-what turning a machine on again is.
+The container outlives its broker, and a killed container keeps its name, address and volume, so
+that starting it again is what turning a machine on again is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,11 @@ class LeaseEndedError(Exception):
 
 
 class Node:
-    """A deployed node. ``make`` makes its container; ``published`` maps container ports to ports of 127.0.0.1 where containers' own addresses cannot be reached."""
+    """A deployed node.
+
+    ``make`` makes its container; ``published`` maps container ports to ports of 127.0.0.1 where
+    containers' own addresses cannot be reached.
+    """
 
     def __init__(
         self,
@@ -65,8 +69,8 @@ class Node:
     async def ask(self, operation: str, *, timeout_s: float | None = CALL_TIMEOUT_S, **arguments: Any) -> Any:
         """One request to the agent.
 
-        Raises NodeDownError if the container does not run, LeaseEndedError, UsageError for what cannot be asked in this
-        state, InfrastructureError for everything else that goes wrong.
+        Raises NodeDownError if the container does not run, LeaseEndedError, UsageError for what
+        cannot be asked in this state, InfrastructureError for everything else that goes wrong.
         """
         if not self.up:
             raise NodeDownError(self.plan.name)
@@ -86,14 +90,18 @@ class Node:
                 self.up = False
                 raise NodeDownError(self.plan.name) from error
             raise InfrastructureError(
-                f"{self.plan.name}: its container runs, but the agent in it does not answer {operation!r} at {host} "
+                f"{self.plan.name}: its container runs, but the agent in it does not answer "
+                f"{operation!r} at {host} "
                 f"({type(error).__name__}: {error})"
             ) from error
 
     async def boot(self) -> bool:
-        """Start the container if it does not run, and wait for its agent; whether it had to be started.
+        """Start the container if it does not run, and wait for its agent.
 
-        Raises InfrastructureError with the container's last words if it ends at once, or if this host cannot reach it.
+        Whether it had to be started.
+
+        Raises InfrastructureError with the container's last words if it ends at once, or if this
+        host cannot reach it.
         """
         if self.up:
             return False
@@ -110,7 +118,8 @@ class Node:
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise InfrastructureError(
-                        f"{self.plan.name}: its container runs, but this host cannot reach it at {host} ({error}); is a firewall "
+                        f"{self.plan.name}: its container runs, but this host cannot reach it at {host} "
+                        f"({error}); is a firewall "
                         "between them, or is the engine on another machine?"
                     ) from error
             if time.monotonic() > looked + 0.5:
@@ -127,9 +136,13 @@ class Node:
         return True
 
     async def wait_exit(self) -> int | None:
-        """The exit status of the broker once it has ended, or once its container was killed; None if it never ran."""
+        """The exit status of the broker once it has ended, or once its container was killed.
+
+        None if it never ran.
+        """
         asking = asyncio.ensure_future(self.ask("wait", timeout_s=None))
-        # A killed container's network may vanish before it has said goodbye, so its silence is not waited for.
+        # A killed container's network may vanish before it has said goodbye, so its silence is not
+        # waited for.
         falling = asyncio.ensure_future(self._down.wait())
         try:
             await asyncio.wait((asking, falling), return_when=asyncio.FIRST_COMPLETED)
@@ -158,7 +171,10 @@ class Node:
         await asyncio.to_thread(self._kill)
 
     async def collect(self, destination: Path) -> None:
-        """Copy the logs, and what the agent said as ``agent.log``; works for a container that does not run, too. Nothing where none was made."""
+        """Copy the logs, and what the agent said as ``agent.log``.
+
+        Works for a container that does not run, too. Nothing where none was made.
+        """
         if self._container is None:
             return
         await asyncio.to_thread(self._collect, destination)
@@ -168,7 +184,9 @@ class Node:
         return (await asyncio.to_thread(self._log))[position:]
 
     def put(self, directory: str, files: Mapping[str, bytes]) -> None:
-        """Write files (relative path -> content) into a directory of the container, which need not run. Blocks."""
+        """Write files (relative path -> content) into a directory of the container, which need
+        not run. Blocks.
+        """
         archive = io.BytesIO()
         with tarfile.open(fileobj=archive, mode="w") as tar:
             for path, content in sorted(files.items()):

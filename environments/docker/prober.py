@@ -1,8 +1,9 @@
 """What really crosses the network between two containers: the proof that a fault bit, or did not.
 
-Two ways, because neither says all. A TCP connection with an echo says what a broker's peer would see, but needs both directions.
-A datagram crosses one direction only, so it tells which of the two is broken; both ends read the same monotonic
-clock (containers share their kernel), so it also tells how slow that direction is.
+Two ways, because neither says all. A TCP connection with an echo says what a broker's peer would
+see, but needs both directions. A datagram crosses one direction only, so it tells which of the two
+is broken; both ends read the same monotonic clock (containers share their kernel), so it also tells
+how slow that direction is.
 
 Only the standard library is imported here: this module runs inside the container.
 """
@@ -20,7 +21,10 @@ from typing import Any, Final
 from environments.docker.control import PROBE_PORT
 
 DATAGRAMS: Final = 5
-"""Sent for each probe, some milliseconds apart: the fastest of them is not slow only because the machine was busy."""
+"""Sent for each probe, some milliseconds apart.
+
+The fastest of them is not slow only because the machine was busy.
+"""
 
 DATAGRAM_GAP_S: Final = 0.01
 ARRIVALS_MAX: Final = 8192
@@ -77,8 +81,9 @@ class Prober:
     ) -> dict[str, dict[str, Any]]:
         """Try each target (name -> address) at once, within ``timeout_s`` seconds.
 
-        Each answer has ``connection`` ("open", "refused", "silent": connected but no echo, "lost"), ``round_trip_ms`` (None unless open) and
-        the ``nonce`` to ask the target's own `arrived` for.
+        Each answer has ``connection`` ("open", "refused", "silent": connected but no echo, "lost"),
+        ``round_trip_ms`` (None unless open) and the ``nonce`` to ask the target's own `arrived`
+        for.
         """
         async with asyncio.TaskGroup() as group:
             tasks = {

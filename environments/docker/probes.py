@@ -1,7 +1,7 @@
 """From what two agents saw of one link to the one phrase that the history keeps.
 
-A connection needs both directions, a datagram only one. So the connection tells what kind of trouble there is, and whether the
-datagrams arrived tells whether it is this direction's trouble.
+A connection needs both directions, a datagram only one. So the connection tells what kind of
+trouble there is, and whether the datagrams arrived tells whether it is this direction's trouble.
 """
 
 from __future__ import annotations
@@ -15,10 +15,16 @@ from environments.link_condition import link_name
 from harness.interface import Link
 
 SLOW_MS: Final = 10.0
-"""A bridge in one kernel takes some hundredths of a millisecond; the fastest of several datagrams this late was delayed on purpose."""
+"""A bridge in one kernel takes some hundredths of a millisecond.
+
+The fastest of several datagrams this late was delayed on purpose.
+"""
 
 TIMEOUT_S: Final = 0.8
-"""For a connection and its echo. Lost packets of a handshake are sent again after a second, so waiting longer is no use."""
+"""For a connection and its echo.
+
+Lost packets of a handshake are sent again after a second, so waiting longer is no use.
+"""
 
 
 async def probe(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, str]:
@@ -59,7 +65,9 @@ async def probe(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, s
 
 
 def phrase(connection: str, delay_ms: float | None) -> str:
-    """The word for one direction, from how a connection went and how long the fastest datagram took (None: none arrived)."""
+    """The word for one direction, from how a connection went and how long the fastest datagram
+    took (None: none arrived).
+    """
     if delay_ms is not None:
         # This direction passes: whatever happened to the connection happened on the way back.
         return f"slow {delay_ms:.0f} ms" if delay_ms >= SLOW_MS else "open"

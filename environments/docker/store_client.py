@@ -1,9 +1,13 @@
-"""The NFS client of a container: mounts the shared directory, and mounts it again if its program ever ends.
+"""The NFS client of a container.
 
-Why beside the broker and not of it: a mount belongs to the machine. Who kills the broker must leave the machine's locks to its client, which gives them back; who
-kills the machine ends both, and the server learns of it by the end of the lease.
+Mounts the shared directory, and mounts it again if its program ever ends.
 
-Only the standard library and modules that keep to it are imported here: this module runs inside the container.
+Why beside the broker and not of it: a mount belongs to the machine. Who kills the broker must leave
+the machine's locks to its client, which gives them back; who kills the machine ends both, and the
+server learns of it by the end of the lease.
+
+Only the standard library and modules that keep to it are imported here: this module runs inside the
+container.
 """
 
 from __future__ import annotations
@@ -21,7 +25,10 @@ _AGAIN_S: Final = 1.0
 
 
 class StoreClient:
-    """At most one mount. ``child`` is the mount program; what it says of server and lease goes to ``log``."""
+    """At most one mount.
+
+    ``child`` is the mount program; what it says of server and lease goes to ``log``.
+    """
 
     def __init__(self, log: Path, say: Callable[[str], object]) -> None:
         self.child = Child(log)
@@ -29,7 +36,10 @@ class StoreClient:
         self._keeping: asyncio.Task[None] | None = None
 
     def begin(self, source: str, directory: str, options: str) -> None:
-        """Mount ``SERVER:PORT/EXPORT`` from now on, waiting for a server that is silent. Nothing to do if that has begun."""
+        """Mount ``SERVER:PORT/EXPORT`` from now on, waiting for a server that is silent.
+
+        Nothing to do if that has begun.
+        """
         if self._keeping is None:
             Path(directory).mkdir(parents=True, exist_ok=True)
             command = ["python", "-m", "environments.nfs.mount", source, directory, "-o", options]

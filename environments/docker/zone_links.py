@@ -1,9 +1,12 @@
-"""The links between client zones and containers: the userspace proxy, as a child process of the harness.
+"""The links between client zones and containers.
 
-Why a proxy and not the firewall: clients of all zones live in the harness' one process, so to a container they all have one address. Why a process:
-forwarding every message twice would take the harness' only core away from the clients. It ends by itself when the harness
-does, however that ends, because then nobody is left to use the links.
-``python -m environments.docker.zone_links FD`` is that process.
+The userspace proxy, as a child process of the harness.
+
+Why a proxy and not the firewall: clients of all zones live in the harness' one process, so to a
+container they all have one address. Why a process: forwarding every message twice would take the
+harness' only core away from the clients. It ends by itself when the harness does, however that
+ends, because then nobody is left to use the links. ``python -m environments.docker.zone_links FD``
+is that process.
 """
 
 from __future__ import annotations

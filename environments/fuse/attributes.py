@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """One file as its file system knew it when it was asked. ``mode`` has the bits of its type too, as in stat(2); times are (seconds, nanoseconds)."""
+    """One file as its file system knew it when it was asked.
+
+    ``mode`` has the bits of its type too, as in stat(2); times are (seconds, nanoseconds).
+    """
 
     file_id: int
     mode: int

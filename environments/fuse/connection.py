@@ -40,10 +40,12 @@ Answer = bytes | list[bytes] | None
 
 
 class FuseConnection:
-    """Reads requests from an open /dev/fuse and answers each in a task of its own, in whatever order they end.
+    """Reads requests from an open /dev/fuse and answers each in a task of its own, in whatever
+    order they end.
 
-    ``interruptible``: a signal to the waiting process ends its request with EINTR (the mount option intr); without it only SIGKILL does,
-    because a program that was not written for it would take EINTR for an error of the disk.
+    ``interruptible``: a signal to the waiting process ends its request with EINTR (the mount option
+    intr); without it only SIGKILL does, because a program that was not written for it would take
+    EINTR for an error of the disk.
     """
 
     def __init__(

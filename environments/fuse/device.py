@@ -1,6 +1,9 @@
-"""/dev/fuse: mounting, unmounting, and ending a mount that is stuck. Nothing here ever touches the mounted directory itself.
+"""/dev/fuse: mounting, unmounting, and ending a mount that is stuck.
 
-Root mounts by mount(2); everybody else through fusermount3, which passes the open device back over a socket.
+Nothing here ever touches the mounted directory itself.
+
+Root mounts by mount(2); everybody else through fusermount3, which passes the open device back over
+a socket.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ class MountError(OSError):
 def missing() -> str:
     """What this machine lacks for a FUSE mount; "" if nothing."""
     if not DEVICE.exists():
-        return f"{DEVICE} is missing (load the kernel module: sudo modprobe fuse; in a container: --device {DEVICE} --cap-add SYS_ADMIN)"
+        return (
+            f"{DEVICE} is missing (load the kernel module: sudo modprobe fuse; in a container: "
+            f"--device {DEVICE} --cap-add SYS_ADMIN)"
+        )
     if os.geteuid() == 0:
         return ""
     if shutil.which("fusermount3") is None:
@@ -39,7 +45,10 @@ def missing() -> str:
 
 
 def mount(source: str, directory: Path, *, kind: str, read_only: bool = False) -> int:
-    """Mount on a directory, as a file system of this ``kind`` ("fuse.NAME"); the descriptor that requests are read from. Raises MountError."""
+    """Mount on a directory, as a file system of this ``kind`` ("fuse.NAME").
+
+    The descriptor that requests are read from. Raises MountError.
+    """
     if os.geteuid() != 0:
         return _by_helper(source, directory, read_only=read_only, kind=kind)
     device = os.open(DEVICE, os.O_RDWR | os.O_CLOEXEC)
@@ -83,7 +92,10 @@ def _by_helper(source: str, directory: Path, *, read_only: bool, kind: str) -> i
 
 
 def unmount(directory: Path) -> None:
-    """Take the mount away from under its users, at once, whether or not its server answers. Not mounted is no error."""
+    """Take the mount away from under its users, at once, whether or not its server answers.
+
+    Not mounted is no error.
+    """
     if os.geteuid() == 0:
         ctypes.CDLL(None, use_errno=True).umount2(os.fsencode(directory), _DETACH)
     else:
@@ -91,7 +103,10 @@ def unmount(directory: Path) -> None:
 
 
 def connection(directory: Path) -> int | None:
-    """The number of the FUSE connection mounted on a directory, read without touching it; None if none is."""
+    """The number of the FUSE connection mounted on a directory, read without touching it.
+
+    None if none is.
+    """
     found = None
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         words = line.split()
@@ -102,7 +117,10 @@ def connection(directory: Path) -> int | None:
 
 
 def abort(number: int) -> bool:
-    """End a connection: all who wait in it get ENOTCONN or ECONNABORTED. False if this machine does not show it (fusectl is not mounted)."""
+    """End a connection: all who wait in it get ENOTCONN or ECONNABORTED.
+
+    False if this machine does not show it (fusectl is not mounted).
+    """
     try:
         (_CONNECTIONS / str(number) / "abort").write_text("1")
     except OSError:

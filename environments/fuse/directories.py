@@ -1,6 +1,8 @@
-"""Reading directories: what is in one is looked up when reading begins, and handed out piece by piece.
+"""Reading directories: what is in one is looked up when reading begins, and handed out piece by
+piece.
 
-Why kept in between: the kernel goes on by a position, and a position in what changes meanwhile would give names twice or never.
+Why kept in between: the kernel goes on by a position, and a position in what changes meanwhile
+would give names twice or never.
 """
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
@@ -23,7 +25,11 @@ class Entry(NamedTuple):
 
 
 class Directories:
-    """Those that are open. ``listed`` says what is in the one that a request is about, "." and ".." first; it raises OSError."""
+    """Those that are open.
+
+    ``listed`` says what is in the one that a request is about, "." and ".." first; it raises
+    OSError.
+    """
 
     def __init__(self, listed: Callable[[Request], Awaitable[list[Entry]]]) -> None:
         self._listed = listed

@@ -1,6 +1,9 @@
-"""Which part of a file system answers which request: the one that has a method of the request's name.
+"""Which part of a file system answers which request.
 
-A file system is put together of parts, each a noun of its own (names, content, locks), and of those that are the same for all: ``Session``, ``Directories``.
+The one that has a method of the request's name.
+
+A file system is put together of parts, each a noun of its own (names, content, locks), and of those
+that are the same for all: ``Session``, ``Directories``.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from environments.fuse.kernel import Opcode
 
 
 class Dispatch:
-    """The answers of all ``parts`` together. ``serve`` raises OSError for what the caller is to see: ENOSYS for what no part answers."""
+    """The answers of all ``parts`` together.
+
+    ``serve`` raises OSError for what the caller is to see: ENOSYS for what no part answers.
+    """
 
     def __init__(self, *parts: object) -> None:
         self._serves: dict[int, Callable[[Request], Awaitable[Answer]]] = {}

@@ -1,7 +1,9 @@
-"""The kernel's side of FUSE (linux/fuse.h, protocol 7.31) as structures of bytes: what comes out of /dev/fuse, and what goes in.
+"""The kernel's side of FUSE (linux/fuse.h, protocol 7.31) as structures of bytes.
 
-Why spoken directly: the protocol is forty structures; a library between would take threads, and would hide what locks need (who asks, and when
-the question is withdrawn).
+What comes out of /dev/fuse, and what goes in.
+
+Why spoken directly: the protocol is forty structures; a library between would take threads, and
+would hide what locks need (who asks, and when the question is withdrawn).
 """
 
 from __future__ import annotations
@@ -147,7 +149,10 @@ def attr_out(found: Attributes, attribute_s: float) -> bytes:
 
 
 def dirent(file_id: int, offset: int, mode: int, name: bytes) -> bytes:
-    """One entry of a directory; ``offset`` is where reading goes on after it, ``mode`` has the bits of its type."""
+    """One entry of a directory.
+
+    ``offset`` is where reading goes on after it, ``mode`` has the bits of its type.
+    """
     body = DIRENT.pack(file_id, offset, len(name), stat.S_IFMT(mode) >> 12) + name
     return body + bytes(-len(body) & 7)
 

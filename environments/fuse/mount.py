@@ -1,4 +1,7 @@
-"""A mount for as long as a program serves it: the device opened, its requests answered, and the directory given back at the end."""
+"""A mount for as long as a program serves it.
+
+The device opened, its requests answered, and the directory given back at the end.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ async def mounted(
     read_only: bool = False,
     interruptible: bool = False,
 ) -> AsyncIterator[FuseConnection]:
-    """Mount a file system of this ``kind`` ("fuse.NAME"), and answer its requests until it is unmounted, or SIGTERM or SIGINT comes; then unmount it.
+    """Mount a file system of this ``kind`` ("fuse.NAME"), and answer its requests until it is
+    unmounted, or SIGTERM or SIGINT comes; then unmount it.
 
     What the block does comes first; its end waits for the end of the mount. Raises MountError.
     """

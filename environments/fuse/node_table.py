@@ -1,6 +1,7 @@
 """The files that the kernel knows of, each under the number it was given for it.
 
-The kernel counts how often a number was given to it, and says how many of these it forgets; until it has forgotten all, the number must mean the same file.
+The kernel counts how often a number was given to it, and says how many of these it forgets; until
+it has forgotten all, the number must mean the same file.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ ROOT: Final = 1
 
 
 class Known(Protocol):
-    """A file or directory in the table: ``key`` is what it is found again by, ``lookups`` how often the kernel has its number."""
+    """A file or directory in the table.
+
+    ``key`` is what it is found again by, ``lookups`` how often the kernel has its number.
+    """
 
     number: int
     lookups: int
@@ -34,7 +38,10 @@ K = TypeVar("K", bound=Known)
 
 
 class NodeTable(Generic[K]):
-    """Numbers and keys both lead to the node. A node lives for as long as the kernel remembers it, or it is needed."""
+    """Numbers and keys both lead to the node.
+
+    A node lives for as long as the kernel remembers it, or it is needed.
+    """
 
     def __init__(self, root: K) -> None:
         self._by_number: dict[int, K] = {ROOT: root}
@@ -52,7 +59,9 @@ class NodeTable(Generic[K]):
         return self._by_key.get(key)
 
     def counted(self, key: Hashable, make: Callable[[int], K]) -> K:
-        """The node of a key, made with a new number if there is none, and counted as one more thing the kernel knows."""
+        """The node of a key, made with a new number if there is none, and counted as one more
+        thing the kernel knows.
+        """
         node = self._by_key.get(key)
         if node is None:
             node = make(next(self._numbers))
@@ -65,7 +74,10 @@ class NodeTable(Generic[K]):
         del self._by_key[node.key]
 
     def forget(self, number: int, lookups: int) -> None:
-        """The kernel forgets ``lookups`` findings of a node; at none the number may be used no more."""
+        """The kernel forgets ``lookups`` findings of a node.
+
+        At none the number may be used no more.
+        """
         node = self._by_number.get(number)
         if node is None or number == ROOT:
             return

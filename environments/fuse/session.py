@@ -1,4 +1,7 @@
-"""What kernel and file system say to each other about themselves: the greeting, what the kernel forgets, the end."""
+"""What kernel and file system say to each other about themselves.
+
+The greeting, what the kernel forgets, the end.
+"""
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
 from __future__ import annotations
@@ -15,7 +18,10 @@ _BACKGROUND: Final = 64
 
 
 class Session:
-    """One mount's. ``forget(number, lookups)`` is told of what the kernel forgets; ``write_bytes`` is the largest write that may come."""
+    """One mount's. ``forget(number, lookups)`` is told of what the kernel forgets.
+
+    ``write_bytes`` is the largest write that may come.
+    """
 
     def __init__(
         self,

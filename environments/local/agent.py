@@ -1,12 +1,16 @@
-"""The agent of one local deployment: owns the link proxy and the brokers, and heals what nobody renews.
+"""The agent of one local deployment.
 
-Why a process of its own: the harness may be killed in the middle of a partition, and somebody must then bring the network back,
-resume stopped brokers, and later end everything. Started by the environment as
+Owns the link proxy and the brokers, and heals what nobody renews.
+
+Why a process of its own: the harness may be killed in the middle of a partition, and somebody must
+then bring the network back, resume stopped brokers, and later end everything. Started by the
+environment as
 
     python -m environments.local.agent STATE_DIRECTORY [--ready-fd N] [--orphan-s SECONDS]
 
-it serves `environments.local.control` on ``STATE_DIRECTORY/agent.sock``. A harness that stays away for ``--orphan-s`` will not come
-back: the agent then ends the brokers and itself. On SIGTERM it does the same at once.
+it serves `environments.local.control` on ``STATE_DIRECTORY/agent.sock``. A harness that stays away
+for ``--orphan-s`` will not come back: the agent then ends the brokers and itself. On SIGTERM it
+does the same at once.
 """
 
 from __future__ import annotations
@@ -65,7 +69,9 @@ STUCK_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """One injected fault: a condition of links, a pause of nodes, or a fault of a part, in that part's own words."""
+    """One injected fault: a condition of links, a pause of nodes, or a fault of a part, in that
+    part's own words.
+    """
 
     condition: Condition
     links: tuple[Link, ...]
@@ -136,8 +142,9 @@ class Agent:
     ) -> dict[str, Any]:
         """Reserve every node's ports and lay the links.
 
-        ``nodes`` maps node names to their logical ports, ``sources`` are the ends that connect to nodes, ``direct`` the ports
-        without links. Answers ``listen`` (node -> port -> address) and ``routes`` (source -> node -> port -> address).
+        ``nodes`` maps node names to their logical ports, ``sources`` are the ends that connect to
+        nodes, ``direct`` the ports without links. Answers ``listen`` (node -> port -> address) and
+        ``routes`` (source -> node -> port -> address).
         """
         if self._holders:
             raise UsageError("the deployment is planned already")
@@ -160,7 +167,10 @@ class Agent:
         return {"listen": listen, "routes": routes}
 
     async def database(self, log: str, nodes: Sequence[str]) -> dict[str, Any]:
-        """Make a PostgreSQL server for these nodes; ``routes`` (node -> address) and ``variables`` of their environment."""
+        """Make a PostgreSQL server for these nodes.
+
+        ``routes`` (node -> address) and ``variables`` of their environment.
+        """
         if self._database is not None:
             raise UsageError("the deployment has a database already")
         self._database = LocalDatabase(Path(log), self._record)
@@ -245,7 +255,8 @@ class Agent:
             self._leases.renew(lease)
         except LeaseExpiredError as error:
             raise InfrastructureError(
-                f"{error}: the fault was healed on the node before its time; was the harness held up (overloaded machine, suspend)?"
+                f"{error}: the fault was healed on the node before its time; was the harness held up "
+                "(overloaded machine, suspend)?"
             ) from error
         except KeyError:
             raise UsageError(f"no lease {lease!r}") from None
@@ -289,7 +300,9 @@ class Agent:
         return self._holders[node]
 
     def _apply(self, fault: _Fault) -> None:
-        """Bring what a fault is about into the state that all faults in force ask for, be it begun or ended."""
+        """Bring what a fault is about into the state that all faults in force ask for, be it
+        begun or ended.
+        """
         in_force = self._leases.in_force()
         for link in fault.links:
             self._proxy.set_condition(link, combine(one.condition for one in in_force if link in one.links))
@@ -308,7 +321,9 @@ class Agent:
             await self._probe.mend()
 
     async def _obey(self, changed: Sequence[_Fault]) -> None:
-        """Bring the parts that faults began or ended of into the state that all faults in force ask for."""
+        """Bring the parts that faults began or ended of into the state that all faults in force
+        ask for.
+        """
         in_force = self._leases.in_force()
         for part in self._parts():
             if any(fault.part is part for fault in changed):
@@ -365,7 +380,10 @@ class Agent:
         self.ended.set()
 
     def _record(self) -> None:
-        """Write down what runs, for `clean`. A full disk must not keep the agent from healing: the labels in the processes remain."""
+        """Write down what runs, for `clean`.
+
+        A full disk must not keep the agent from healing: the labels in the processes remain.
+        """
         me = identify()
         assert me is not None, "this process runs"
         ports = {
@@ -419,8 +437,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     assert STATE_DIR in os.environ, "an agent without its label could not be cleaned up"
     with contextlib.suppress(OSError, ValueError):
-        # Links and their probes take some hundreds of descriptors before the first client connects. Not without bound: brokers
-        # inherit it, and some size tables by it.
+        # Links and their probes take some hundreds of descriptors before the first client connects.
+        # Not without bound: brokers inherit it, and some size tables by it.
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         enough = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, enough), hard))

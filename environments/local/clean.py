@@ -1,7 +1,10 @@
-"""Ends what killed local runs left behind: agents, brokers (stopped ones too), state and data directories.
+"""Ends what killed local runs left behind.
 
-Works from the outside only: no agent needs to answer. Processes are found twice, by the identities in the state
-files and by the label in their environment, because either may be missing (killed before writing; an overwritten environment).
+Agents, brokers (stopped ones too), state and data directories.
+
+Works from the outside only: no agent needs to answer. Processes are found twice, by the identities
+in the state files and by the label in their environment, because either may be missing (killed
+before writing; an overwritten environment).
 """
 
 from __future__ import annotations
@@ -28,17 +31,24 @@ END_PATIENCE_S: Final = 10.0
 
 
 def leftovers(*, force: bool = False) -> list[str]:
-    """One line for each local deployment that nobody uses any more, and for each process that lost its deployment."""
+    """One line for each local deployment that nobody uses any more, and for each process that
+    lost its deployment.
+    """
     return _survey(force=force, remove=False)
 
 
 def remove(*, force: bool = False) -> list[str]:
-    """End and remove what `leftovers` lists. Broker logs stay: they are the evidence of the interrupted run."""
+    """End and remove what `leftovers` lists.
+
+    Broker logs stay: they are the evidence of the interrupted run.
+    """
     return _survey(force=force, remove=True)
 
 
 def end_deployment(directory: Path, *, keep_logs: bool) -> list[str]:
-    """End all processes of one deployment and remove its directories; what was done, in short phrases.
+    """End all processes of one deployment and remove its directories.
+
+    What was done, in short phrases.
 
     Raises InfrastructureError naming a process that SIGKILL does not end.
     """
@@ -96,7 +106,10 @@ def _labelled(label: str, value: str) -> list[psutil.Process]:
 
 
 def _processes_of(directory: Path) -> list[psutil.Process]:
-    """All processes of one deployment, its agent first: nobody must start a broker while others are being ended."""
+    """All processes of one deployment, its agent first.
+
+    Nobody must start a broker while others are being ended.
+    """
     found = {process.pid: process for process in _labelled(STATE_DIR, str(directory))}
     agent = state.read(directory, state.AgentState)
     recorded: Iterable[Process] = (agent.agent, *agent.brokers.values()) if agent is not None else ()
@@ -104,7 +117,8 @@ def _processes_of(directory: Path) -> list[psutil.Process]:
         if judge(known) == "alive":
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(known.pid)
-                # A server's own children write their titles over the environment that would tell whose they are.
+                # A server's own children write their titles over the environment that would tell
+                # whose they are.
                 for one in (process, *process.children(recursive=True)):
                     found.setdefault(one.pid, one)
     first = agent.agent.pid if agent is not None else None
@@ -138,7 +152,10 @@ def _describe(process: psutil.Process) -> str:
 
 
 def _end_processes(processes: list[psutil.Process]) -> list[str]:
-    """SIGKILL, and wait for the end without reaping: a child's status belongs to whoever started it."""
+    """SIGKILL, and wait for the end without reaping.
+
+    A child's status belongs to whoever started it.
+    """
     done = []
     waiting: dict[int, psutil.Process] = {}
     poller = select.poll()
@@ -147,7 +164,8 @@ def _end_processes(processes: list[psutil.Process]) -> list[str]:
             pidfd = os.pidfd_open(process.pid)
         except ProcessLookupError:
             continue  # ended by itself, or with the one before
-        # A descriptor stays with its process, so checked now (psutil compares start times) it is the right one for good.
+        # A descriptor stays with its process, so checked now (psutil compares start times) it is
+        # the right one for good.
         if not process.is_running():
             os.close(pidfd)
             continue
@@ -168,7 +186,8 @@ def _end_processes(processes: list[psutil.Process]) -> list[str]:
             os.close(pidfd)
         raise InfrastructureError(
             f"not ended by SIGKILL within {END_PATIENCE_S:.0f} s: {names}; "
-            "it waits within the kernel (a dead mount?): end what it waits for and run `jepsen-run clean` again"
+            "it waits within the kernel (a dead mount?): end what it waits for and run `jepsen-run "
+            "clean` again"
         )
     return done
 

@@ -1,8 +1,9 @@
 """The conversation between the harness and its local agent: JSON lines over a unix socket.
 
-A request is ``{"id": n, "do": name, "with": {...}}``, its answer ``{"id": n, "ok": value}`` or ``{"id": n, "error": [kind, text]}``.
-Answers come in any order, because waiting for a broker's exit takes as long as the broker lives. The error's kind keeps apart
-whose fault it is: the machine's ("infrastructure"), the caller's ("usage"), or our own ("internal").
+A request is ``{"id": n, "do": name, "with": {...}}``, its answer ``{"id": n, "ok": value}`` or
+``{"id": n, "error": [kind, text]}``. Answers come in any order, because waiting for a broker's exit
+takes as long as the broker lives. The error's kind keeps apart whose fault it is: the machine's
+("infrastructure"), the caller's ("usage"), or our own ("internal").
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ from harness.interface import InfrastructureError, UsageError
 LINE_BYTES_MAX: Final = 16 << 20
 
 _ADDRESS_BYTES_MAX: Final = 100
-"""A unix socket's path holds 107 bytes on Linux; directories of tests and stores are easily longer."""
+"""A unix socket's path holds 107 bytes on Linux.
+
+Directories of tests and stores are easily longer.
+"""
 
 Handler = Callable[..., Awaitable[Any]]
 
@@ -52,7 +56,10 @@ def short_path(path: Path) -> Any:
 
 
 class ControlServer:
-    """The agent's side. ``connected`` is how many harnesses are there; ``on_change`` is called when it changes."""
+    """The agent's side.
+
+    ``connected`` is how many harnesses are there; ``on_change`` is called when it changes.
+    """
 
     def __init__(self, handlers: Mapping[str, Handler], on_change: Callable[[], None]) -> None:
         self.connected = 0
@@ -61,7 +68,9 @@ class ControlServer:
         self._server: asyncio.Server | None = None
 
     async def listen(self, path: Path) -> None:
-        """Accept requests on a unix socket that only its owner may use (its directory is private)."""
+        """Accept requests on a unix socket that only its owner may use (its directory is
+        private).
+        """
         with short_path(path) as address:
             self._server = await asyncio.start_unix_server(self.serve, address, limit=LINE_BYTES_MAX)
 
@@ -71,7 +80,10 @@ class ControlServer:
             self._server.close()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer one harness until it goes away. For `listen`, or for a connection that was made in another way."""
+        """Answer one harness until it goes away.
+
+        For `listen`, or for a connection that was made in another way.
+        """
         self.connected += 1
         self._on_change()
         tasks: set[asyncio.Task[None]] = set()
@@ -125,7 +137,10 @@ class ControlClient:
         return cls(reader, writer)
 
     async def call(self, do: str, *, timeout_s: float | None = 30.0, **arguments: Any) -> Any:
-        """Ask the agent for something. Raises InfrastructureError, also when the agent is gone, or UsageError."""
+        """Ask the agent for something.
+
+        Raises InfrastructureError, also when the agent is gone, or UsageError.
+        """
         if self._lost:
             raise InfrastructureError(self._lost)
         number = self._next

@@ -1,7 +1,10 @@
-"""The PostgreSQL server of one local deployment: a process of the agent's, so that it outlives the harness and heals by itself.
+"""The PostgreSQL server of one local deployment.
 
-Why a relay with a listener for each node: on one machine all brokers have one address, and a fault must be able to hit one of them. Its files lie in a scratch
-directory, because PostgreSQL's own account must be able to reach them, whoever runs the test.
+A process of the agent's, so that it outlives the harness and heals by itself.
+
+Why a relay with a listener for each node: on one machine all brokers have one address, and a fault
+must be able to hit one of them. Its files lie in a scratch directory, because PostgreSQL's own
+account must be able to reach them, whoever runs the test.
 """
 
 from __future__ import annotations
@@ -29,7 +32,11 @@ START_S: Final = 60.0
 
 
 class LocalDatabase:
-    """Made by `begin`. ``log`` gets what the server says; ``on_change`` is called when its process starts or ends. A ``part.Part``."""
+    """Made by `begin`.
+
+    ``log`` gets what the server says; ``on_change`` is called when its process starts or ends. A
+    ``part.Part``.
+    """
 
     name = NODE
     primitives = PRIMITIVES
@@ -56,7 +63,9 @@ class LocalDatabase:
         return None if self._process is None else identify(self._process.pid)
 
     async def begin(self, nodes: Iterable[str]) -> dict[str, Any]:
-        """Make the server and start it; "routes" (node -> address) and "variables", which a broker's environment must have.
+        """Make the server and start it.
+
+        "routes" (node -> address) and "variables", which a broker's environment must have.
 
         Raises InfrastructureError.
         """
@@ -108,7 +117,11 @@ class LocalDatabase:
                 tree.tell(self._process.pid, signal.SIGCONT)
 
     async def look(self, nodes: Sequence[str]) -> dict[str, str]:
-        """The database as a probe finds it: "serving", "stalled", "down", or "severed" for a node that loses connections to the fault in force."""
+        """The database as a probe finds it.
+
+        "serving", "stalled", "down", or "severed" for a node that loses connections to the fault in
+        force.
+        """
         if not nodes:
             return {}
         if self._relay is None:

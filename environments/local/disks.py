@@ -1,4 +1,7 @@
-"""The disks of one local deployment that can break: one for each node that is to have one, run by the agent, so that they heal without the harness."""
+"""The disks of one local deployment that can break.
+
+One for each node that is to have one, run by the agent, so that they heal without the harness.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""Brokers as processes of this machine, with a userspace proxy for a network: needs no root, no containers.
+"""Brokers as processes of this machine, with a userspace proxy for a network.
 
-Everything that must outlive a killed harness lives in the deployment's agent (`environments.local.agent`); this module makes
-directories and files, asks the agent for the rest, and translates. Every node listens on loopback ports of its own and
-reaches each other node through ports of the proxy that stand for that one link.
+Needs no root, no containers.
+
+Everything that must outlive a killed harness lives in the deployment's agent
+(`environments.local.agent`); this module makes directories and files, asks the agent for the rest,
+and translates. Every node listens on loopback ports of its own and reaches each other node through
+ports of the proxy that stand for that one link.
 """
 
 from __future__ import annotations
@@ -64,7 +67,10 @@ class _Plan(msgspec.Struct):
 
 
 class LocalEnvironment:
-    """The environment "local"; one instance is one deployment. ``lease_s`` is how long a fault lasts without `renew`."""
+    """The environment "local"; one instance is one deployment.
+
+    ``lease_s`` is how long a fault lasts without `renew`.
+    """
 
     name = "local"
     virtual = False
@@ -97,7 +103,10 @@ class LocalEnvironment:
         return time.monotonic_ns()
 
     def supports(self) -> Mapping[str, str]:
-        """All primitives, without conditions; a link can hold, delay or reset a stream, but not lose single packets."""
+        """All primitives, without conditions.
+
+        A link can hold, delay or reset a stream, but not lose single packets.
+        """
         can = dict.fromkeys((*LINK_PRIMITIVES, "pause", "kill", "stop", "destroy-data"), "")
         return {
             **can,
@@ -115,7 +124,10 @@ class LocalEnvironment:
     async def deploy(
         self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
     ) -> None:
-        """Make the nodes' directories under ``directory/nodes``, start the agent and lay the links. Starts no broker."""
+        """Make the nodes' directories under ``directory/nodes``, start the agent and lay the links.
+
+        Starts no broker.
+        """
         assert self._state is None, "an environment is one deployment"
         if not sys.platform.startswith("linux"):
             raise InfrastructureError(
@@ -151,7 +163,10 @@ class LocalEnvironment:
             raise
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """The proxied address for nodes and zones; where the node itself listens for "admin", the admin port and the node."""
+        """The proxied address for nodes and zones.
+
+        Where the node itself listens for "admin", the admin port and the node.
+        """
         listen = self._plan.listen.get(node)
         if listen is None or port not in listen:
             raise UsageError(f"no port {port!r} of node {node!r} in this deployment")
@@ -163,7 +178,10 @@ class LocalEnvironment:
         return routes[node][port]
 
     async def start(self, node: str) -> None:
-        """Run the node's broker; it is not ready yet when this returns. Its output goes to ``logs/broker.log``."""
+        """Run the node's broker; it is not ready yet when this returns.
+
+        Its output goes to ``logs/broker.log``.
+        """
         home = self._home(node)
         argv = self._system.command(self._layout(node))
         if argv[0] == "python":
@@ -178,7 +196,10 @@ class LocalEnvironment:
         )
 
     async def wait_exit(self, node: str) -> int | None:
-        """The exit status once the broker has ended, negative for a signal's number; None if it never ran."""
+        """The exit status once the broker has ended, negative for a signal's number.
+
+        None if it never ran.
+        """
         status: int | None = await self._call("wait", timeout_s=None, node=node)
         return status
 
@@ -192,7 +213,10 @@ class LocalEnvironment:
         await self._call("kill", node=node)
 
     async def destroy_data(self, node: str) -> None:
-        """Empty the node's data directory; a shared one is not its own. UsageError while its broker runs: that would be another fault."""
+        """Empty the node's data directory; a shared one is not its own.
+
+        UsageError while its broker runs: that would be another fault.
+        """
         if await self.running(node):
             raise UsageError(f"{node} is running: its data can be destroyed only when it is stopped")
         if node in self._stores:
@@ -216,7 +240,10 @@ class LocalEnvironment:
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin "cut", "reset", "slow", "stall" on links, "pause" or faults of parts on nodes; the lease to `renew` and `heal`."""
+        """Begin "cut", "reset", "slow", "stall" on links, "pause" or faults of parts on nodes.
+
+        The lease to `renew` and `heal`.
+        """
         if primitive == "power-loss":  # all at once, as one power line
             await asyncio.gather(*(self.kill(node) for node in nodes))
         lease: str = await self._call(
@@ -230,7 +257,10 @@ class LocalEnvironment:
         return lease
 
     async def renew(self, lease: str) -> None:
-        """Let a fault go on. InfrastructureError if it was not renewed in time and is healed already."""
+        """Let a fault go on.
+
+        InfrastructureError if it was not renewed in time and is healed already.
+        """
         await self._call("renew", lease=lease)
 
     async def heal(self, lease: str) -> None:
@@ -242,7 +272,10 @@ class LocalEnvironment:
         await self._call("heal-all")
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Try the links with bytes of the probe's own, and ask the kernel for the processes; keys are "a1->a2" and "a1"."""
+        """Try the links with bytes of the probe's own, and ask the kernel for the processes.
+
+        Keys are "a1->a2" and "a1".
+        """
         observed = await self._call("probe", links=_ends(links), nodes=list(nodes))
         return Effect(bit=False, observed=observed)
 
@@ -276,7 +309,9 @@ class LocalEnvironment:
         return await log_file.follow(read, position, LOG_POLL_S)
 
     async def collect(self, destination: Path) -> None:
-        """Copy the nodes' logs to ``destination/<node>/``, and the agent's to ``destination/agent.log`` if it said anything."""
+        """Copy the nodes' logs to ``destination/<node>/``, and the agent's to
+        ``destination/agent.log`` if it said anything.
+        """
         homes = {node: self._home(node) / "logs" for node in self._plan.listen}
         if self._databases and self._nodes is not None:
             homes[DATABASE_NODE] = self._nodes / DATABASE_NODE / "logs"
@@ -294,7 +329,10 @@ class LocalEnvironment:
         await asyncio.to_thread(copy)
 
     async def teardown(self) -> None:
-        """End all processes of this deployment and remove its directories, whatever state it is in. Safe to repeat."""
+        """End all processes of this deployment and remove its directories, whatever state it is in.
+
+        Safe to repeat.
+        """
         if self._control is not None:
             with contextlib.suppress(InfrastructureError):
                 await self._control.call("shutdown", timeout_s=TEARDOWN_PATIENCE_S)
@@ -334,10 +372,13 @@ class LocalEnvironment:
         self._nodes = nodes
 
     async def _start_agent(self, run_id: str) -> ControlClient:
-        """Start the agent in a session of its own, so that Ctrl-C and the end of the terminal do not reach it."""
+        """Start the agent in a session of its own, so that Ctrl-C and the end of the terminal do
+        not reach it.
+        """
         assert self._state is not None
         reading, writing = os.pipe()
-        # The brokers run in directories of their own and must find the same packages as this process does.
+        # The brokers run in directories of their own and must find the same packages as this
+        # process does.
         search = [_PROJECT, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         argv = [
             sys.executable,
@@ -383,7 +424,10 @@ class LocalEnvironment:
         return await ControlClient.connect(self._state / state.SOCKET_FILE)
 
     async def _make_database(self, nodes: Sequence[NodePlan]) -> None:
-        """A PostgreSQL server, where the test has one; how its nodes reach it is kept for their files and their environment."""
+        """A PostgreSQL server, where the test has one.
+
+        How its nodes reach it is kept for their files and their environment.
+        """
         wanting = [
             node.name for node in nodes if node.database is not None and node.database.type == "postgresql"
         ]
@@ -397,7 +441,10 @@ class LocalEnvironment:
             self._variables = answer["variables"]
 
     async def _make_disks(self, nodes: Sequence[NodePlan]) -> None:
-        """A disk that can break, for every node that is to have one; what it keeps lies beside the node's other directories."""
+        """A disk that can break, for every node that is to have one.
+
+        What it keeps lies beside the node's other directories.
+        """
         for node in nodes:
             if node.disk:
                 home = self._home(node.name)

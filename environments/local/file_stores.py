@@ -1,9 +1,12 @@
-"""The shared directories of a local deployment, as its environment sees them: where they lie, and what makes them.
+"""The shared directories of a local deployment, as its environment sees them.
+
+Where they lie, and what makes them.
 
 ```
 nodes/store-a/data    what brokers of pair a share; with a server, what it exports
 nodes/store-a/logs    a server's configuration, log and memory of its clients
-nodes/a1/store        where a1 has mounted it; without a server there is no such place, and brokers use the directory itself
+nodes/a1/store        where a1 has mounted it; without a server there is no such place, and brokers
+                      use the directory itself
 ```
 """
 
@@ -47,7 +50,10 @@ class FileStores:
         return node in self._plans
 
     async def make(self, nodes: Sequence[NodePlan], place: Path, call: Callable[..., Awaitable[Any]]) -> None:
-        """Start the servers and mount them, where there are to be any; ``call`` asks the agent. Raises InfrastructureError."""
+        """Start the servers and mount them, where there are to be any; ``call`` asks the agent.
+
+        Raises InfrastructureError.
+        """
         self._plans = {node.name: node.store for node in nodes if node.store is not None}
         for name, plan in self._servers().items():
             lease_s, grace_s = times_s(plan)
@@ -95,7 +101,8 @@ class FileStores:
             elif node in self._mounted:
                 lease_s, grace_s = times_s(plan)
                 found[_home(plan)] = (
-                    f"{self._mounted[node]}, nfs-ganesha as a process, lease {lease_s} s, grace {grace_s} s, mounted {plan.mount_options}"
+                    f"{self._mounted[node]}, nfs-ganesha as a process, lease {lease_s} s, grace "
+                    f"{grace_s} s, mounted {plan.mount_options}"
                 )
         return found
 

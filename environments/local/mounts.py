@@ -1,4 +1,6 @@
-"""What is mounted below a deployment's directory, and taking it away: a mount whose program was killed stays, and whoever looks into it gets an error.
+"""What is mounted below a deployment's directory, and taking it away.
+
+A mount whose program was killed stays, and whoever looks into it gets an error.
 
 Nothing here ever touches a mounted directory: the list is the kernel's.
 """
@@ -11,7 +13,10 @@ from environments.fuse import device as fuse_device
 
 
 def below(directory: Path) -> list[Path]:
-    """The places below a directory where something is mounted, the deepest first; one that has two mounts is there twice."""
+    """The places below a directory where something is mounted, the deepest first.
+
+    One that has two mounts is there twice.
+    """
     inside = str(directory.resolve()) + "/"
     found = []
     for line in Path("/proc/self/mountinfo").read_text().splitlines():

@@ -1,4 +1,7 @@
-"""What a local deployment has beside brokers and links and can break: its database, the disks of its nodes."""
+"""What a local deployment has beside brokers and links and can break.
+
+Its database, the disks of its nodes.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,10 @@ from typing import Any, Protocol
 
 
 class Part(Protocol):
-    """One kind of part, of as many nodes as have one; run by the agent, so that it heals without the harness."""
+    """One kind of part, of as many nodes as have one.
+
+    Run by the agent, so that it heals without the harness.
+    """
 
     @property
     def name(self) -> str:

@@ -1,7 +1,8 @@
 """Broker processes as an agent's children: started, watched, stopped and ended as process groups.
 
-Why groups: a broker may be a shell script with a Java below it, and a fault must hit all of it. Why children: a child's pid
-stays its own until its parent has reaped it, so no signal can ever hit a stranger that got the pid meanwhile.
+Why groups: a broker may be a shell script with a Java below it, and a fault must hit all of it. Why
+children: a child's pid stays its own until its parent has reaped it, so no signal can ever hit a
+stranger that got the pid meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ from harness.interface import InfrastructureError, UsageError
 END_PATIENCE_S: Final = 10.0
 SETTLE_PATIENCE_S: Final = 2.0
 PORT_PATIENCE_S: Final = 2.0
-"""A killed broker's port is free when the kernel has closed its sockets, at most moments after its end."""
+"""A killed broker's port is free when the kernel has closed its sockets, at most moments after
+its end.
+"""
 
 
 class _Broker:
@@ -41,7 +44,10 @@ class _Broker:
 
 
 class Brokers:
-    """The broker processes of one deployment, at most one for each node. ``on_change`` is called when one starts or ends."""
+    """The broker processes of one deployment, at most one for each node.
+
+    ``on_change`` is called when one starts or ends.
+    """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -61,7 +67,8 @@ class Brokers:
     ) -> int:
         """Start a node's broker and return its pid; its output is appended to ``log``.
 
-        Raises InfrastructureError where it cannot be started, or one of its ports is in use (by whom, if that can be seen).
+        Raises InfrastructureError where it cannot be started, or one of its ports is in use (by
+        whom, if that can be seen).
         """
         if node in self._running:
             raise UsageError(
@@ -91,7 +98,10 @@ class Brokers:
         return popen.pid
 
     async def wait(self, node: str) -> int | None:
-        """The broker's exit status (negative: the signal that ended it) once it has ended; None if it never ran."""
+        """The broker's exit status (negative: the signal that ended it) once it has ended.
+
+        None if it never ran.
+        """
         broker = self._running.get(node)
         if broker is None:
             return self._statuses.get(node)
@@ -118,9 +128,12 @@ class Brokers:
                 os.killpg(broker.popen.pid, number)
 
     async def settle(self, nodes: Iterable[str], state: str) -> None:
-        """Wait until nodes that do not yet look ``state`` do: the kernel stops and resumes a process when it next schedules it.
+        """Wait until nodes that do not yet look ``state`` do.
 
-        Gives up silently after a while (a process within a dead mount does not stop): it is for a probe to say what is.
+        The kernel stops and resumes a process when it next schedules it.
+
+        Gives up silently after a while (a process within a dead mount does not stop): it is for a
+        probe to say what is.
         """
         deadline = self._loop.time() + SETTLE_PATIENCE_S
         for node in nodes:
@@ -137,7 +150,8 @@ class Brokers:
             await asyncio.wait_for(asyncio.shield(broker.ended), END_PATIENCE_S)
         except TimeoutError:
             raise InfrastructureError(
-                f"{node} (pid {broker.popen.pid}) did not end within {END_PATIENCE_S:.0f} s of SIGKILL: it waits within the kernel"
+                f"{node} (pid {broker.popen.pid}) did not end within {END_PATIENCE_S:.0f} s of SIGKILL: "
+                "it waits within the kernel"
             ) from None
 
     async def kill_all(self) -> None:
@@ -153,7 +167,8 @@ class Brokers:
     def _ended(self, node: str, broker: _Broker) -> None:
         self._loop.remove_reader(broker.pidfd)
         os.close(broker.pidfd)
-        # Before it is reaped, while the group's number cannot belong to anybody else: what a dead broker leaves would keep its port.
+        # Before it is reaped, while the group's number cannot belong to anybody else: what a dead
+        # broker leaves would keep its port.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(broker.popen.pid, signal.SIGKILL)
         status = broker.popen.wait()
@@ -168,14 +183,16 @@ async def _await_free(node: str, port: int) -> None:
     deadline = asyncio.get_running_loop().time() + PORT_PATIENCE_S
     while True:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as attempt:
-            # With this option bind fails only if somebody listens there: our own reservation and old connections do not count.
+            # With this option bind fails only if somebody listens there: our own reservation and
+            # old connections do not count.
             attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 attempt.bind(("127.0.0.1", port))
             except OSError as error:
                 if asyncio.get_running_loop().time() > deadline:
                     raise InfrastructureError(
-                        f"cannot start {node}: port {port} is in use by {_holder(port)}; end that and try again"
+                        f"cannot start {node}: port {port} is in use by {_holder(port)}; end that and "
+                        "try again"
                     ) from error
             else:
                 return

@@ -1,7 +1,9 @@
-"""What a local deployment leaves on disk about itself, so that `clean` can end it without the help of any process.
+"""What a local deployment leaves on disk about itself, so that `clean` can end it without the help
+of any process.
 
-One directory per deployment, ``<state root>/local/<run id>``: ``harness.json`` is written by the environment before anything
-starts, ``agent.json`` by the agent whenever a broker starts or ends. Each file has one writer and is replaced atomically.
+One directory per deployment, ``<state root>/local/<run id>``: ``harness.json`` is written by the
+environment before anything starts, ``agent.json`` by the agent whenever a broker starts or ends.
+Each file has one writer and is replaced atomically.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ AGENT_FILE: Final = "agent.json"
 SOCKET_FILE: Final = "agent.sock"
 LOG_FILE: Final = "agent.log"
 MARKER_FILE: Final = ".jepsen-run"
-"""Within ``<directory>/nodes``: the run id, so that `clean` removes only a directory that this deployment made."""
+"""Within ``<directory>/nodes``.
+
+The run id, so that `clean` removes only a directory that this deployment made.
+"""
 
 
 class HarnessState(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +36,9 @@ class HarnessState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent and what it runs (node -> process, the database's server as one of them), each node's own ports, and the server's directory."""
+    """The agent and what it runs (node -> process, the database's server as one of them), each
+    node's own ports, and the server's directory.
+    """
 
     run_id: str
     agent: Process
@@ -57,7 +64,10 @@ def write(directory: Path, state: HarnessState | AgentState) -> None:
 
 
 def read(directory: Path, kind: type[S]) -> S | None:
-    """A state file's content; None where there is none or it cannot be read (its deployment was killed while being made)."""
+    """A state file's content.
+
+    None where there is none or it cannot be read (its deployment was killed while being made).
+    """
     name = HARNESS_FILE if kind is HarnessState else AGENT_FILE
     try:
         return msgspec.json.decode((directory / name).read_bytes(), type=kind)

@@ -1,8 +1,11 @@
-"""The shared directories of one local deployment on a real NFSv4 server: a process of the agent's for each, so that it outlives the harness and heals by itself.
+"""The shared directories of one local deployment on a real NFSv4 server.
 
-Why a FUSE client for each node even where the kernel has one: the kernel's would make this machine one client with one lease, and the brokers must be machines
-to the server. Why a proxy between them: on one machine all clients have one address, and "nfs-disconnect" must hit one of them. As in every cut here
-bytes come late instead of being lost, which is what TCP makes of lost packets.
+A process of the agent's for each, so that it outlives the harness and heals by itself.
+
+Why a FUSE client for each node even where the kernel has one: the kernel's would make this machine
+one client with one lease, and the brokers must be machines to the server. Why a proxy between them:
+on one machine all clients have one address, and "nfs-disconnect" must hit one of them. As in every
+cut here bytes come late instead of being lost, which is what TCP makes of lost packets.
 """
 
 from __future__ import annotations
@@ -40,7 +43,10 @@ def missing() -> str:
 
 
 class Stores:
-    """A ``part.Part``: servers by the name of their store, mounts by node. ``on_change`` is called when a process of either starts."""
+    """A ``part.Part``: servers by the name of their store, mounts by node.
+
+    ``on_change`` is called when a process of either starts.
+    """
 
     name = "store"
     primitives = PRIMITIVES
@@ -74,7 +80,10 @@ class Stores:
         self._on_change()
 
     async def mount(self, node: str, store: str, directory: str, options: str, log: str) -> str:
-        """Mount a store for a node, and say how. Raises InfrastructureError with the client's words."""
+        """Mount a store for a node, and say how.
+
+        Raises InfrastructureError with the client's words.
+        """
         link, server = Link(node, f"store-{store}"), self._servers[store].options
         address = await self._proxy.add_route(link, Address(HOST, server.port))
         self._routes[node] = link, address
@@ -130,13 +139,19 @@ class Stores:
         return {name: process for name, process in known.items() if process is not None}
 
     def abandon(self) -> None:
-        """End the clients without a word to the server: whoever waits in a mount, and could not even be killed, gets an error."""
+        """End the clients without a word to the server.
+
+        Whoever waits in a mount, and could not even be killed, gets an error.
+        """
         for mounted in self._mounts.values():
             if mounted.process is not None and mounted.process.returncode is None:
                 mounted.process.kill()
 
     async def close(self) -> None:
-        """End all mounts, whether or not their servers answer, then the servers. Brokers have ended, or wait for a store that will not answer."""
+        """End all mounts, whether or not their servers answer, then the servers.
+
+        Brokers have ended, or wait for a store that will not answer.
+        """
         mounts, self._mounts = list(self._mounts.values()), {}
         await asyncio.gather(*(mounted.unmount() for mounted in mounts))
         await asyncio.gather(*(server.kill() for server in self._servers.values()))

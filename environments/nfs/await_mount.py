@@ -1,7 +1,10 @@
-"""``python -m environments.nfs.await_mount DIRECTORY PROGRAM ARGUMENTS...``: becomes the program once a file system is mounted on the directory.
+"""``python -m environments.nfs.await_mount DIRECTORY PROGRAM ARGUMENTS...``.
 
-Why: a machine that boots while its file server is silent waits for its mount, and a broker that did not wait would find an empty directory of
-the machine's own there, and begin a life in it. Nothing here ever touches the directory.
+Becomes the program once a file system is mounted on the directory.
+
+Why: a machine that boots while its file server is silent waits for its mount, and a broker that did
+not wait would find an empty directory of the machine's own there, and begin a life in it. Nothing
+here ever touches the directory.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ _LOOK_MS: Final = 1000
 
 
 def mounted(directory: str, mounts: str) -> bool:
-    """Whether NFS, the kernel's or through FUSE, is what is mounted on a directory by this text of ``mountinfo``."""
+    """Whether NFS, the kernel's or through FUSE, is what is mounted on a directory by this text
+    of ``mountinfo``.
+    """
     kind = ""
     for line in mounts.splitlines():
         words = line.split()

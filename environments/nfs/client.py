@@ -1,9 +1,13 @@
-"""One mount's conversation with its server: who we are, the lease that is renewed, and what is done when the server has forgotten us.
+"""One mount's conversation with its server.
 
-The three ways to lose state (RFC 7530, 9.5 and 9.6), and what becomes of them here, as in the kernel's client:
+Who we are, the lease that is renewed, and what is done when the server has forgotten us.
+
+The three ways to lose state (RFC 7530, 9.5 and 9.6), and what becomes of them here, as in the
+kernel's client:
 - the server was restarted: what was open and locked is reclaimed during its grace;
-- our lease ended (we were silent, or cut off): files are opened anew, but their locks are *lost*, for somebody else may have
-  held them meanwhile, and who held one gets EIO until it unlocks or closes;
+- our lease ended (we were silent, or cut off): files are opened anew, but their locks are *lost*,
+  for somebody else may have held them meanwhile, and who held one gets EIO until it unlocks or
+  closes;
 - the server revoked one file: that file is lost.
 """
 
@@ -29,17 +33,24 @@ _RENEWALS_PER_LEASE: Final = 3
 
 
 class Recovering(Protocol):
-    """What is told that the client was introduced to the server anew: it opens and locks again all that it had."""
+    """What is told that the client was introduced to the server anew.
+
+    It opens and locks again all that it had.
+    """
 
     async def recover(self, *, reclaim: bool) -> None:
-        """``reclaim``: the server was restarted and may give back what we had. Raises NfsError if the server forgot us once more."""
+        """``reclaim``: the server was restarted and may give back what we had.
+
+        Raises NfsError if the server forgot us once more.
+        """
         ...
 
 
 class NfsClient:
     """A client of one export. ``connect`` first, ``close`` last.
 
-    ``name`` is who we are to the server: a client that comes back under the same name ends the state of its former life at once.
+    ``name`` is who we are to the server: a client that comes back under the same name ends the
+    state of its former life at once.
     """
 
     def __init__(
@@ -63,9 +74,12 @@ class NfsClient:
         self._renewal: asyncio.Task[None] | None = None
 
     async def connect(self, export: str) -> bytes:
-        """Introduce ourselves, look at the export, and begin to renew the lease; the handle of the export's root.
+        """Introduce ourselves, look at the export, and begin to renew the lease.
 
-        Raises NfsError (NOENT: no such export) or rpc.UnreachableError, on a hard mount too: a mount that never was is not waited for.
+        The handle of the export's root.
+
+        Raises NfsError (NOENT: no such export) or rpc.UnreachableError, on a hard mount too: a
+        mount that never was is not waited for.
         """
         self._rpc.start()
         path = [part.encode() for part in export.split("/") if part]
@@ -106,7 +120,10 @@ class NfsClient:
     async def call(
         self, identity: bytes, operations: list[bytes], parse: Callable[[Reply], T], *, hard: bool = False
     ) -> T:
-        """A COMPOUND that needs no state; waits while the server says "later". ``hard`` waits for it even on a soft mount."""
+        """A COMPOUND that needs no state; waits while the server says "later".
+
+        ``hard`` waits for it even on a soft mount.
+        """
         for attempt in range(1 << 30):
             try:
                 return await self.once(identity, operations, parse, hard=hard)
@@ -130,9 +147,11 @@ class NfsClient:
         await asyncio.sleep(_LATER_S[min(attempt, len(_LATER_S) - 1)])
 
     async def patiently(self, work: asyncio.Task[T]) -> T:
-        """The result of work that goes on whatever becomes of its caller, who waits only as long as the mount's options say.
+        """The result of work that goes on whatever becomes of its caller, who waits only as long as
+        the mount's options say.
 
-        On a soft mount raises rpc.UnreachableError when the server has said nothing at all for the mount's patience.
+        On a soft mount raises rpc.UnreachableError when the server has said nothing at all for the
+        mount's patience.
         """
         if self._patience_s is None:
             return await asyncio.shield(work)
@@ -146,9 +165,11 @@ class NfsClient:
         return work.result()
 
     async def recover(self, life: int, status: int, *, hard: bool) -> None:
-        """Be known to the server again after it answered one of STATE_GONE to what was built in ``life``; once for all who ask at the same time.
+        """Be known to the server again after it answered one of STATE_GONE to what was built in
+        ``life``; once for all who ask at the same time.
 
-        ``self.life`` stays the same when the server knows us after all: then only that one file is lost.
+        ``self.life`` stays the same when the server knows us after all: then only that one file is
+        lost.
         """
         if life != self.life:
             return
@@ -157,7 +178,10 @@ class NfsClient:
         await (asyncio.shield(self._recovery) if hard else self.patiently(self._recovery))
 
     async def settled(self, *, hard: bool) -> None:
-        """Wait for a recovery that is under way: what is opened and locked meanwhile, it would take for lost."""
+        """Wait for a recovery that is under way.
+
+        What is opened and locked meanwhile, it would take for lost.
+        """
         if self._recovery is not None and not self._recovery.done():
             await (asyncio.shield(self._recovery) if hard else self.patiently(self._recovery))
 
@@ -175,10 +199,12 @@ class NfsClient:
                 self._tell(
                     "the server was restarted: reclaiming what was open and locked"
                     if restarted
-                    else f"the lease was lost (NFS4ERR_{Status(status).name}): locks are gone, files are opened anew"
+                    else f"the lease was lost (NFS4ERR_{Status(status).name}): locks are gone, files "
+                    "are opened anew"
                 )
                 if not restarted:
-                    # As another life: under the old verifier a server that was late for one request only goes on holding what we take for lost.
+                    # As another life: under the old verifier a server that was late for one request
+                    # only goes on holding what we take for lost.
                     self._verifier = os.urandom(8)
                 await self._introduce()
                 if self.recovering is not None:
@@ -214,7 +240,9 @@ class NfsClient:
         )
 
     async def _renew(self) -> None:
-        """Renew the lease for as long as this process is alive and the server can be reached, whether or not anybody uses the mount."""
+        """Renew the lease for as long as this process is alive and the server can be reached,
+        whether or not anybody uses the mount.
+        """
         while True:
             await asyncio.sleep(self.lease_s / _RENEWALS_PER_LEASE)
             life = self.life

@@ -1,4 +1,8 @@
-"""Reading, writing and syncing. A write goes to the server before write() returns; fsync() returns when the server says that it is on its disk."""
+"""Reading, writing and syncing.
+
+A write goes to the server before write() returns; fsync() returns when the server says that it is
+on its disk.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +65,9 @@ class Data:
     ) -> int:
         """Send bytes to the server; how many it took (all).
 
-        To append is to write at the end that the server knows: this kernel's idea of it is old if another host wrote. Two that append
-        at the same time may still hit each other's place; NFS has no atomic append.
+        To append is to write at the end that the server knows: this kernel's idea of it is old if
+        another host wrote. Two that append at the same time may still hit each other's place; NFS
+        has no atomic append.
         """
         node, state = opened
         if append and self._fresh_sizes:
@@ -73,7 +78,8 @@ class Data:
                     attributes.SIZE
                 ],
             )
-            # A server that was restarted may have lost what we are yet to send again: the end is behind that.
+            # A server that was restarted may have lost what we are yet to send again: the end is
+            # behind that.
             offset = max([size, *(entry.offset + len(entry.data) for entry in node.unsynced)])
         done = 0
         while done < len(data):
@@ -91,7 +97,8 @@ class Data:
     async def sync(self, identity: bytes, node: Node) -> None:
         """Return when all that was written to the file through this mount is on the server's disk.
 
-        If the server was restarted since it took some of it, that is sent again. Raises OSError, and keeps what is not safe for the next try.
+        If the server was restarted since it took some of it, that is sent again. Raises OSError,
+        and keeps what is not safe for the next try.
         """
         async with node.syncing:
             entries, node.unsynced = node.unsynced, []

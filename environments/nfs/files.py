@@ -1,7 +1,10 @@
-"""What is open and locked at the server: the state that a lease keeps, that a restart asks to reclaim, and that is lost when neither helps.
+"""What is open and locked at the server.
 
-One open owner for the whole mount, and one state for each file, as in the kernel's client: a process that opens a file twice must not
-be refused by its own lock. An owner's operations are numbered and go one after the other (RFC 7530, 9.1.3).
+The state that a lease keeps, that a restart asks to reclaim, and that is lost when neither helps.
+
+One open owner for the whole mount, and one state for each file, as in the kernel's client: a
+process that opens a file twice must not be refused by its own lock. An owner's operations are
+numbered and go one after the other (RFC 7530, 9.1.3).
 """
 
 from __future__ import annotations
@@ -18,7 +21,10 @@ READ, WRITE = 1, 2
 
 
 class StateLostError(OSError):
-    """The lease ended, or a restarted server did not give it back: what was held is somebody else's to take. I/O gets EIO until the file is closed."""
+    """The lease ended, or a restarted server did not give it back.
+
+    What was held is somebody else's to take. I/O gets EIO until the file is closed.
+    """
 
     def __init__(self, what: str) -> None:
         super().__init__(errno.EIO, what)
@@ -40,7 +46,10 @@ class Range:
 
 @dataclass(eq=False)
 class OpenOwner:
-    """Who opens files at the server. ``order`` is held from building a numbered operation to its answer."""
+    """Who opens files at the server.
+
+    ``order`` is held from building a numbered operation to its answer.
+    """
 
     name: bytes = b""
     seqid: int = 0
@@ -49,7 +58,10 @@ class OpenOwner:
 
 @dataclass(eq=False)
 class LockHolder:
-    """Who holds locks of one file: a process (fcntl) or an opening (flock), under the number the kernel has for it."""
+    """Who holds locks of one file.
+
+    A process (fcntl) or an opening (flock), under the number the kernel has for it.
+    """
 
     name: bytes = b""
     stateid: bytes | None = None
@@ -60,7 +72,10 @@ class LockHolder:
     order: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def replace(self, new: Range, *, held: bool) -> None:
-        """Record that ``new`` is now held in its kind, or not held: POSIX splits and replaces what overlaps."""
+        """Record that ``new`` is now held in its kind, or not held.
+
+        POSIX splits and replaces what overlaps.
+        """
         kept = []
         for old in self.ranges:
             if old.end < new.start or old.start > new.end:
@@ -80,7 +95,11 @@ FLOCK: Final = "flock"
 
 @dataclass(eq=False)
 class FileState:
-    """A file that is open here. ``lost`` says why nothing can be done with it any more ("" is well). ``locking`` are locks being asked for."""
+    """A file that is open here.
+
+    ``lost`` says why nothing can be done with it any more ("" is well). ``locking`` are locks being
+    asked for.
+    """
 
     identity: bytes  # the credential of who opened it first
     access: int
@@ -91,9 +110,12 @@ class FileState:
     locking: set[asyncio.Task[None]] = field(default_factory=set)
 
     def stateid_for(self, process: int | None) -> bytes:
-        """The stateid for reading and writing by a process: its lock's if it has one, so that the server checks that it still holds.
+        """The stateid for reading and writing by a process.
 
-        Raises StateLostError if that lock was lost, though others may go on: nobody may write believing in a lock that is gone.
+        Its lock's if it has one, so that the server checks that it still holds.
+
+        Raises StateLostError if that lock was lost, though others may go on: nobody may write
+        believing in a lock that is gone.
         """
         if self.lost:
             raise StateLostError(self.lost)

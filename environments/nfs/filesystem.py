@@ -1,4 +1,7 @@
-"""The file system: each FUSE request as NFS operations. Nothing is kept that another host could change, unless the mount's options allow it."""
+"""The file system: each FUSE request as NFS operations.
+
+Nothing is kept that another host could change, unless the mount's options allow it.
+"""
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
 from __future__ import annotations
@@ -143,12 +146,18 @@ class FileSystem:
         return await self._locking.test(request, self._handles)
 
     def _holder(self, handle: int, process: int | None) -> int | None:
-        """Whose locks stand for reading and writing here: the process', or those of the opening itself (``F_OFD_SETLK``)."""
+        """Whose locks stand for reading and writing here.
+
+        The process', or those of the opening itself (``F_OFD_SETLK``).
+        """
         lockers = self._lockers.get(handle)
         return process if not lockers or process in lockers else next(iter(lockers))
 
     def _locks(self, request: Request) -> None:
-        """Remember who locks through which opening. The kernel says at a close which process' locks go, and of an opening's own locks nothing."""
+        """Remember who locks through which opening.
+
+        The kernel says at a close which process' locks go, and of an opening's own locks nothing.
+        """
         handle, owner, _, _, _, _, flags, _ = kernel.LK_IN.unpack_from(request.body)
         if not flags & kernel.LK_FLOCK:
             self._lockers.setdefault(handle, {})[owner] = None

@@ -1,7 +1,8 @@
 """The NFSv4 server: nfs-ganesha, in user space, on a port and a directory of the test's own.
 
-Why ganesha: the kernel's server would be the whole machine's, one for all tests, and is missing where the kernel's client is. Ganesha's lease and grace
-are a line in its configuration, and to stop, kill or restart it is to do that to a process.
+Why ganesha: the kernel's server would be the whole machine's, one for all tests, and is missing
+where the kernel's client is. Ganesha's lease and grace are a line in its configuration, and to
+stop, kill or restart it is to do that to a process.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ _STOP_S: Final = 10.0
 class ServerOptions:
     """One server with one export.
 
-    ``directory`` is what is exported, under the name ``export``. A client that is silent for ``lease_s`` loses what it holds; after a restart the
-    server gives nothing new away for ``grace_s``, so that clients can reclaim. ``state`` is where it remembers who its clients were.
+    ``directory`` is what is exported, under the name ``export``. A client that is silent for
+    ``lease_s`` loses what it holds; after a restart the server gives nothing new away for
+    ``grace_s``, so that clients can reclaim. ``state`` is where it remembers who its clients were.
     """
 
     directory: Path
@@ -51,7 +53,8 @@ class ServerOptions:
                 raise UsageError(f"NFS server: {name} must be from 1 to {most} seconds, not {value}")
         if self.grace_s < self.lease_s:
             raise UsageError(
-                f"NFS server: grace ({self.grace_s} s) must not be shorter than the lease ({self.lease_s} s): "
+                f"NFS server: grace ({self.grace_s} s) must not be shorter than the lease "
+                f"({self.lease_s} s): "
                 "clients that renew in time could come too late to reclaim"
             )
         for path in (str(self.directory), str(self.state), self.export):
@@ -64,26 +67,35 @@ class ServerOptions:
 
 
 def times_s(plan: StorePlan) -> tuple[int, int]:
-    """Lease and grace of a store's server, in the whole seconds that it has. Raises UsageError for a lease that is none.
+    """Lease and grace of a store's server, in the whole seconds that it has.
 
-    The grace is as long as the lease at least: a client that renews in time may come as late as that to reclaim.
+    Raises UsageError for a lease that is none.
+
+    The grace is as long as the lease at least: a client that renews in time may come as late as
+    that to reclaim.
     """
     lease_s, rest = divmod(plan.lease_ms, 1000)
     if rest:
         raise UsageError(
-            f"--set store:lease-ms={plan.lease_ms:g}: the lease of a real server is whole seconds, {math.ceil(plan.lease_ms / 1000) * 1000} for one; "
+            f"--set store:lease-ms={plan.lease_ms:g}: the lease of a real server is whole seconds, "
+            f"{math.ceil(plan.lease_ms / 1000) * 1000} for one; "
             "others only with --environment simulation"
         )
     lease, grace = int(lease_s), max(math.ceil(plan.grace_ms / 1000), int(lease_s))
     if lease > LEASE_S_MAX or grace > GRACE_S_MAX:
         raise UsageError(
-            f"--set store: a real server's lease is {LEASE_S_MAX} s at most and its grace {GRACE_S_MAX} s, not {lease} s and {grace} s"
+            f"--set store: a real server's lease is {LEASE_S_MAX} s at most and its grace {GRACE_S_MAX} "
+            f"s, not {lease} s and {grace} s"
         )
     return lease, grace
 
 
 def configuration(options: ServerOptions) -> str:
-    """``ganesha.conf``. Only NFSv4.0 is offered: it has the leases and locks that the shared store is about, and nothing registers with a port mapper."""
+    """``ganesha.conf``.
+
+    Only NFSv4.0 is offered: it has the leases and locks that the shared store is about, and nothing
+    registers with a port mapper.
+    """
     return f"""\
 NFS_CORE_PARAM {{
   NFS_Port = {options.port};
@@ -119,7 +131,9 @@ LOG {{ Default_Log_Level = EVENT; }}
 
 
 def command(state: Path) -> list[str]:
-    """How the server is started in the foreground, with its configuration, log and process number in ``state``."""
+    """How the server is started in the foreground, with its configuration, log and process
+    number in ``state``.
+    """
     return [
         PROGRAM,
         "-F",
@@ -137,12 +151,19 @@ def missing() -> str:
     if shutil.which(PROGRAM) is None:
         return f"{PROGRAM} is not installed (sudo apt-get install {' '.join(PACKAGES)})"
     if os.geteuid() != 0:
-        return f"{PROGRAM} opens files by handle, which only root may (run as root, or use the docker environment)"
+        return (
+            f"{PROGRAM} opens files by handle, which only root may (run as root, or use the docker "
+            "environment)"
+        )
     return ""
 
 
 class Server:
-    """A server process. ``start`` may be called again after ``kill`` or ``stop``: that is the restart that clients must survive."""
+    """A server process.
+
+    ``start`` may be called again after ``kill`` or ``stop``: that is the restart that clients must
+    survive.
+    """
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
@@ -156,14 +177,18 @@ class Server:
         return self._process.pid if running and self._process is not None else None
 
     async def start(self) -> None:
-        """Start, and return when the server accepts connections. Raises InfrastructureError with its last words if it does not come to that."""
+        """Start, and return when the server accepts connections.
+
+        Raises InfrastructureError with its last words if it does not come to that.
+        """
         if lack := missing():
             raise InfrastructureError(lack)
         options = self.options
         options.directory.mkdir(parents=True, exist_ok=True)
         options.state.mkdir(parents=True, exist_ok=True)
         (options.state / "ganesha.conf").write_text(configuration(options))
-        # Its clients' numbers begin with the second of its start: started twice within one, it would take those of its former life for expired ones of this.
+        # Its clients' numbers begin with the second of its start: started twice within one, it
+        # would take those of its former life for expired ones of this.
         await asyncio.sleep(max(0.0, self._up_since_s + 1.01 - time.time()))
         self._process = process = await asyncio.create_subprocess_exec(
             *command(options.state),
@@ -206,7 +231,10 @@ class Server:
             await self._process.wait()
 
     async def pause(self) -> None:
-        """Stop it from doing anything: its connections stand, nothing answers. Returns when the last of its threads has stopped."""
+        """Stop it from doing anything: its connections stand, nothing answers.
+
+        Returns when the last of its threads has stopped.
+        """
         self._signal(signal.SIGSTOP)
         process = self._process
         while process and process.returncode is None and not _stopped(process.pid):  # noqa: ASYNC110

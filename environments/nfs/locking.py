@@ -1,7 +1,8 @@
-"""fcntl and flock: byte-range locks of processes and whole-file locks of openings, all of them locks at the server.
+"""fcntl and flock: byte-range locks of processes and whole-file locks of openings, all of them
+locks at the server.
 
-As in the kernel's client, flock becomes a lock of the whole file, so that it holds between hosts; and to wait is to ask again and again, because
-NFSv4.0 has no call that waits.
+As in the kernel's client, flock becomes a lock of the whole file, so that it holds between hosts;
+and to wait is to ask again and again, because NFSv4.0 has no call that waits.
 """
 
 from __future__ import annotations
@@ -27,13 +28,20 @@ _KINDS: Final = {fcntl.F_RDLCK: ops.READ_LOCK, fcntl.F_WRLCK: ops.WRITE_LOCK}
 
 
 class Locking:
-    """Answers the three requests about locks, and lets go of them when their holder closes. All methods raise OSError."""
+    """Answers the three requests about locks, and lets go of them when their holder closes.
+
+    All methods raise OSError.
+    """
 
     def __init__(self, files: OpenFiles) -> None:
         self._files = files
 
     async def set(self, request: Request, handles: Handles, *, wait: bool) -> bytes:
-        """Take or give back. Without ``wait`` a lock that somebody else has is EAGAIN; with it, being cancelled ends the waiting."""
+        """Take or give back.
+
+        Without ``wait`` a lock that somebody else has is EAGAIN; with it, being cancelled ends the
+        waiting.
+        """
         number, owner, start, end, kind, _, flags, _ = kernel.LK_IN.unpack_from(request.body)
         node, state = handles[number]
         key = (FLOCK if flags & kernel.LK_FLOCK else POSIX, owner)
@@ -54,7 +62,10 @@ class Locking:
             attempt += 1
 
     async def test(self, request: Request, handles: Handles) -> bytes:
-        """The lock that would refuse this one, or that none would. Who holds it on another host has no process number here."""
+        """The lock that would refuse this one, or that none would.
+
+        Who holds it on another host has no process number here.
+        """
         number, owner, start, end, kind, _, _, _ = kernel.LK_IN.unpack_from(request.body)
         node, state = handles[number]
         denied = await self._files.test(

@@ -1,8 +1,11 @@
-"""``python -m environments.nfs.mount SERVER[:PORT]/EXPORT DIRECTORY [-o OPTIONS]``: an NFSv4 mount through FUSE.
+"""``python -m environments.nfs.mount SERVER[:PORT]/EXPORT DIRECTORY [-o OPTIONS]``.
 
-Says ``mounted DIRECTORY`` on its standard output when the file system can be used, and what happens to the server and the lease on its standard
-error, as the kernel would in its log. Ends on SIGTERM, SIGINT or an unmount, giving back what is open and locked. Exit status: 0 ended as asked,
-1 the server or the machine refused, 254 wrong usage.
+An NFSv4 mount through FUSE.
+
+Says ``mounted DIRECTORY`` on its standard output when the file system can be used, and what happens
+to the server and the lease on its standard error, as the kernel would in its log. Ends on SIGTERM,
+SIGINT or an unmount, giving back what is open and locked. Exit status: 0 ended as asked, 1 the
+server or the machine refused, 254 wrong usage.
 """
 
 from __future__ import annotations

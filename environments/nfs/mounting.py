@@ -1,7 +1,10 @@
-"""Mounting an export: by the kernel where it can, else by the FUSE client; and saying which it was, for the report.
+"""Mounting an export: by the kernel where it can, else by the FUSE client.
 
-The two differ in what is real. The kernel's client is what brokers have in production. Ours keeps the same rules (see ``client.py``), but it is a
-process: killing it is killing the client, and it is slower (about 0.3 ms for a write and fsync more).
+And saying which it was, for the report.
+
+The two differ in what is real. The kernel's client is what brokers have in production. Ours keeps
+the same rules (see ``client.py``), but it is a process: killing it is killing the client, and it is
+slower (about 0.3 ms for a write and fsync more).
 """
 
 from __future__ import annotations
@@ -52,7 +55,10 @@ def missing() -> str:
 
 
 class Mount:
-    """One mounted export. ``kind`` is KERNEL or FUSE; ``pid`` is the FUSE client's process (None for the kernel)."""
+    """One mounted export.
+
+    ``kind`` is KERNEL or FUSE; ``pid`` is the FUSE client's process (None for the kernel).
+    """
 
     def __init__(self, directory: Path, kind: str, process: asyncio.subprocess.Process | None) -> None:
         self.directory = directory
@@ -95,9 +101,12 @@ async def mount(
     *,
     kind: str | None = None,
 ) -> Mount:
-    """Mount on a directory, which is created. ``options`` are ``written`` as parsed; the client's words go to ``log``.
+    """Mount on a directory, which is created.
 
-    ``kind`` insists on one way. Raises InfrastructureError, naming what is missing or what the client said.
+    ``options`` are ``written`` as parsed; the client's words go to ``log``.
+
+    ``kind`` insists on one way. Raises InfrastructureError, naming what is missing or what the
+    client said.
     """
     await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
     reason = kernel_missing()

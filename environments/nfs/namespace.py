@@ -1,4 +1,7 @@
-"""Names: looking up, making, moving and removing; directories; attributes. Requests that need nothing open."""
+"""Names: looking up, making, moving and removing; directories; attributes.
+
+Requests that need nothing open.
+"""
 
 # ruff: noqa: D102 - each method answers the FUSE request of its name
 from __future__ import annotations
@@ -25,7 +28,10 @@ _NAME_BYTES_MAX: Final = 255
 
 
 class Namespace:
-    """Answers the requests about names. All methods raise OSError with what the caller is to see."""
+    """Answers the requests about names.
+
+    All methods raise OSError with what the caller is to see.
+    """
 
     def __init__(self, client: NfsClient, nodes: Nodes, files: OpenFiles) -> None:
         self._client = client
@@ -182,7 +188,9 @@ class Namespace:
         return b""
 
     async def _hide_open(self, request: Request, directory: Node, name: bytes) -> None:
-        """Remove a name; a file that is open here is renamed instead until it is closed, for the server would end it under its users."""
+        """Remove a name; a file that is open here is renamed instead until it is closed, for the
+        server would end it under its users.
+        """
         node = self._nodes.named(directory, name)
         if node is None or node.state is None or node.hidden:
             await self.remove(request, directory, name)

@@ -1,4 +1,7 @@
-"""The files that the kernel knows of: one node for each file handle, under the number that the kernel was given for it."""
+"""The files that the kernel knows of.
+
+One node for each file handle, under the number that the kernel was given for it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ class Unsynced:
 
 @dataclass(eq=False)
 class Node:
-    """One file or directory. ``parent`` and ``name`` are where it was last found: NFSv4.0 opens by name only."""
+    """One file or directory.
+
+    ``parent`` and ``name`` are where it was last found: NFSv4.0 opens by name only.
+    """
 
     number: int
     handle: bytes
@@ -31,9 +37,14 @@ class Node:
     hidden: bool = False
     """Removed while open here: renamed on the server, to be removed with the last close."""
     unsynced: list[Unsynced] = field(default_factory=list)
-    """What the server took but did not promise to keep, sent again if it was restarted before a COMMIT."""
+    """What the server took but did not promise to keep, sent again if it was restarted before a
+    COMMIT.
+    """
     syncing: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held during a COMMIT: a second fsync must not return before the first, which has its bytes under way."""
+    """Held during a COMMIT.
+
+    A second fsync must not return before the first, which has its bytes under way.
+    """
 
     @property
     def key(self) -> bytes:

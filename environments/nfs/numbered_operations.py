@@ -1,6 +1,9 @@
-"""The operations that carry an owner's number (RFC 7530, 9.1.3): opening, closing, locking, unlocking. One after the other, and none twice.
+"""The operations that carry an owner's number (RFC 7530, 9.1.3).
 
-The server counts with us: it refuses a number that it has not come to, and takes one that it has seen for a repetition.
+Opening, closing, locking, unlocking. One after the other, and none twice.
+
+The server counts with us: it refuses a number that it has not come to, and takes one that it has
+seen for a repetition.
 """
 
 from __future__ import annotations
@@ -32,7 +35,10 @@ _NUMBERED = frozenset(
 
 
 class NumberedOperations:
-    """Of one mount, whose ``owner`` opens all its files. Each is asked until the server gives an answer other than "later"; all raise OSError."""
+    """Of one mount, whose ``owner`` opens all its files.
+
+    Each is asked until the server gives an answer other than "later"; all raise OSError.
+    """
 
     def __init__(self, client: NfsClient) -> None:
         self._client = client
@@ -46,7 +52,8 @@ class NumberedOperations:
 
     def name(self, kind: str, number: int) -> bytes:
         """What an owner is called at the server; ``number`` tells those of one kind apart."""
-        # The life is part of it: the server must never take an owner of this life for one of the last.
+        # The life is part of it: the server must never take an owner of this life for one of the
+        # last.
         return f"{kind} {number} {self._client.life} {self._client.client_id:x}".encode()
 
     async def open(
@@ -59,7 +66,10 @@ class NumberedOperations:
         create: bytes | None = None,
         exclusive: bool = False,
     ) -> tuple[bytes, bytes, Attributes]:
-        """Open by name, creating with attributes ``create`` if given: stateid, handle, attributes. Whoever calls holds the owner's ``order``, or recovers."""
+        """Open by name, creating with attributes ``create`` if given: stateid, handle, attributes.
+
+        Whoever calls holds the owner's ``order``, or recovers.
+        """
 
         def parse(reply: Reply) -> tuple[ops.Opened, bytes, Attributes]:
             opened = ops.opened(reply.take(Operation.PUTFH, Operation.OPEN))
@@ -120,7 +130,10 @@ class NumberedOperations:
         waiting: bool = False,
         reclaim: bool = False,
     ) -> None:
-        """Take a lock now, under the holder's name at the server or a new one. Raises ops.LockDenied if somebody else has one that conflicts."""
+        """Take a lock now, under the holder's name at the server or a new one.
+
+        Raises ops.LockDenied if somebody else has one that conflicts.
+        """
         kind = piece.kind + (2 if waiting else 0)
         owner = self.owner
 
@@ -140,7 +153,8 @@ class NumberedOperations:
                 parse,
             )
             return
-        # A refused owner may or may not be known to the server afterwards: each try has a name of its own.
+        # A refused owner may or may not be known to the server afterwards: each try has a name of
+        # its own.
         name, client = self.name("lock", next(self._names)), self._client.client_id
 
         async def first() -> bytes:

@@ -1,7 +1,8 @@
 """Opening, locking, and having it all again: the operations on state, and its recovery.
 
-Operations that carry an owner's number run to their end in a task of their own, whatever becomes of the caller: a number that may or may
-not have been used would make the owner unusable. What then succeeds for nobody is undone.
+Operations that carry an owner's number run to their end in a task of their own, whatever becomes of
+the caller: a number that may or may not have been used would make the owner unusable. What then
+succeeds for nobody is undone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ T = TypeVar("T")
 
 
 class OpenFiles:
-    """All that one mount has open. Every method may raise OSError with what the caller of the file system is to see."""
+    """All that one mount has open.
+
+    Every method may raise OSError with what the caller of the file system is to see.
+    """
 
     def __init__(self, client: NfsClient, nodes: Nodes, tell: Callable[[str], None]) -> None:
         self._client = client
@@ -64,7 +68,10 @@ class OpenFiles:
         create: bytes | None = None,
         exclusive: bool = False,
     ) -> tuple[Node, Attributes]:
-        """Open by name, creating with attributes ``create`` if given; the node counts as looked up once more, and as open once more."""
+        """Open by name, creating with attributes ``create`` if given.
+
+        The node counts as looked up once more, and as open once more.
+        """
 
         async def action() -> tuple[Node, Attributes]:
             async with self._operations.owner.order:
@@ -115,12 +122,16 @@ class OpenFiles:
     async def lock(
         self, node: Node, state: FileState, key: HolderKey, piece: Range, *, waiting: bool = False
     ) -> None:
-        """Take a lock now. Raises ops.LockDenied (EAGAIN) if somebody else has one that conflicts."""
+        """Take a lock now.
+
+        Raises ops.LockDenied (EAGAIN) if somebody else has one that conflicts.
+        """
         holder = state.holders.setdefault(key, LockHolder())
         confirms = bool(holder.ranges)
 
         async def action() -> None:
-            # What was lost and let go of while this waited must not be taken anew: nobody would let go of it again.
+            # What was lost and let go of while this waited must not be taken anew: nobody would let
+            # go of it again.
             if state.lost or holder.lost or (confirms and not holder.ranges):
                 raise StateLostError(state.lost or "the lock of this file was lost with the lease")
             async with holder.order:
@@ -176,7 +187,10 @@ class OpenFiles:
         return None
 
     async def recover(self, *, reclaim: bool) -> None:
-        """Open and lock again all that is open and locked, as far as the server lets us. Raises NfsError if it forgets us meanwhile."""
+        """Open and lock again all that is open and locked, as far as the server lets us.
+
+        Raises NfsError if it forgets us meanwhile.
+        """
         self._operations.renew()
         for node in self._nodes:
             state = node.state
@@ -245,11 +259,14 @@ class OpenFiles:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and isinstance(error := task.exception(), OSError):
-            # Seen here even if nobody waits any more: the end of the lease undoes what could not be undone.
+            # Seen here even if nobody waits any more: the end of the lease undoes what could not be
+            # undone.
             self._tell(f"given up: {error.strerror}") if error.errno == errno.EIO else None
 
     async def _answered(self, task: asyncio.Task[T], undo: Callable[[T], Awaitable[None]] | None) -> T:
-        """The task's result; if the caller goes away before it is there (interrupted, or out of patience), it is undone."""
+        """The task's result; if the caller goes away before it is there (interrupted, or out of
+        patience), it is undone.
+        """
         try:
             return await self._client.patiently(task)
         except (asyncio.CancelledError, OSError):

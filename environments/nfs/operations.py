@@ -1,6 +1,8 @@
-"""The operations of an NFSv4.0 COMPOUND (RFC 7530, 16) as bytes, and its answer taken apart one operation after the other.
+"""The operations of an NFSv4.0 COMPOUND (RFC 7530, 16) as bytes, and its answer taken apart one
+operation after the other.
 
-A request is a list of the functions' results; ``Reply.take`` must be called once for each in the same order.
+A request is a list of the functions' results; ``Reply.take`` must be called once for each in the
+same order.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ class Reply:
         self._left = reader.u32()
 
     def take(self, *operations: Operation) -> xdr.Reader:
-        """Step over the header of these operations, whose results but the last's are empty. Raises NfsError for one that failed."""
+        """Step over the header of these operations, whose results but the last's are empty.
+
+        Raises NfsError for one that failed.
+        """
         for operation in operations:
             if not self._left:
                 raise NfsError(self._status, operation.name)
@@ -83,7 +88,10 @@ _DENIABLE: Final = (Operation.LOCK, Operation.LOCKT)
 
 
 class LockDenied(NfsError):  # noqa: N818 - the RFC's own name (LOCK4denied)
-    """Somebody else holds a lock that conflicts: which range (``length`` TO_THE_END has no end), and of what type."""
+    """Somebody else holds a lock that conflicts.
+
+    Which range (``length`` TO_THE_END has no end), and of what type.
+    """
 
     def __init__(self, reader: xdr.Reader, operation: str) -> None:
         super().__init__(Status.DENIED, operation)
@@ -96,7 +104,10 @@ class LockDenied(NfsError):  # noqa: N818 - the RFC's own name (LOCK4denied)
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What OPEN answered. ``confirm``: this owner is new to the server, and OPEN_CONFIRM must follow."""
+    """What OPEN answered.
+
+    ``confirm``: this owner is new to the server, and OPEN_CONFIRM must follow.
+    """
 
     stateid: bytes
     confirm: bool
@@ -146,7 +157,10 @@ def renew(client: int) -> bytes:  # noqa: D103
 def open_file(
     seqid: int, access: int, client: int, owner: bytes, name: bytes, *, create: bytes | None, exclusive: bool
 ) -> bytes:
-    """``create``: attributes (fattr4) of a file to make; ``exclusive`` refuses one that is there."""
+    """``create``: attributes (fattr4) of a file to make.
+
+    ``exclusive`` refuses one that is there.
+    """
     how = xdr.u32(0) if create is None else xdr.u32(1) + xdr.u32(1 if exclusive else 0) + create
     return _op(
         Operation.OPEN, xdr.u32(seqid), xdr.u32(access), xdr.u32(0), xdr.u64(client), xdr.opaque(owner), how,
@@ -155,7 +169,9 @@ def open_file(
 
 
 def reclaim_open(seqid: int, access: int, client: int, owner: bytes) -> bytes:
-    """Have again, during the server's grace, what was open before its restart (CLAIM_PREVIOUS, without delegation)."""
+    """Have again, during the server's grace, what was open before its restart (CLAIM_PREVIOUS,
+    without delegation).
+    """
     return _op(
         Operation.OPEN, xdr.u32(seqid), xdr.u32(access), xdr.u32(0), xdr.u64(client), xdr.opaque(owner), xdr.u32(0),
         xdr.u32(1), xdr.u32(0),
@@ -227,7 +243,9 @@ def write(stateid: bytes, offset: int, data: bytes | memoryview, stable: int) ->
 
 
 def written(reader: xdr.Reader) -> tuple[int, int, bytes]:
-    """WRITE's result: (bytes taken, how stable they are, the verifier of this life of the server)."""
+    """WRITE's result: (bytes taken, how stable they are, the verifier of this life of the
+    server).
+    """
     return reader.u32(), reader.u32(), bytes(reader.fixed(8))
 
 

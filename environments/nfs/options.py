@@ -1,7 +1,9 @@
-"""Mount options by the names that nfs(5) and the AMQ manual (17.3.2.1) use, and what they mean in seconds.
+"""Mount options by the names that nfs(5) and the AMQ manual (17.3.2.1) use, and what they mean in
+seconds.
 
-Why parsed here and not passed on: both clients (the kernel's and ours) must be given the same meaning, and a misspelt option must be refused
-before a test trusts it. Only what changes behaviour that a shared store depends on is accepted.
+Why parsed here and not passed on: both clients (the kernel's and ours) must be given the same
+meaning, and a misspelt option must be refused before a test trusts it. Only what changes behaviour
+that a shared store depends on is accepted.
 """
 
 from __future__ import annotations
@@ -11,7 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 RECOMMENDED: Final = "sync,intr,noac,soft,lookupcache=none,timeo=600,retrans=5"
-"""What 17.3.2.1 lists, with the figures of its warning: up to five minutes until a broker learns that its store is gone."""
+"""What 17.3.2.1 lists, with the figures of its warning.
+
+Up to five minutes until a broker learns that its store is gone.
+"""
 
 _FLAGS: Final[dict[str, dict[str, object]]] = {
     "soft": {"soft": True},
@@ -39,9 +44,10 @@ class MountOptionError(ValueError):
 class MountOptions:
     """What was asked for. Defaults are those of the manual and of nfs(5).
 
-    ``timeo_ds`` is in deciseconds, as everybody writes it. ``retrans`` is the number of tries (the manual: without it "the NFS client
-    tries each request three times"), so a soft mount gives up after ``timeo`` times ``retrans``. ``retry_s`` is for mounting itself, hard or soft;
-    it is written in minutes.
+    ``timeo_ds`` is in deciseconds, as everybody writes it. ``retrans`` is the number of tries (the
+    manual: without it "the NFS client tries each request three times"), so a soft mount gives up
+    after ``timeo`` times ``retrans``. ``retry_s`` is for mounting itself, hard or soft; it is
+    written in minutes.
     """
 
     soft: bool = False
@@ -62,7 +68,9 @@ class MountOptions:
 
     @property
     def patience_s(self) -> float:
-        """Seconds without an answer after which a soft mount reports an error, and a hard one only says so in its log."""
+        """Seconds without an answer after which a soft mount reports an error, and a hard one
+        only says so in its log.
+        """
         return self.try_s * self.retrans
 
     @property
@@ -72,11 +80,16 @@ class MountOptions:
 
     @property
     def lookup_cache_s(self) -> float:
-        """Seconds for which a name that was found is believed to be there still (nfs(5): acdirmin)."""
+        """Seconds for which a name that was found is believed to be there still (nfs(5):
+        acdirmin).
+        """
         return 0.0 if self.lookup_cache == "none" else 30.0
 
     def kernel(self, port: int) -> str:
-        """The same for mount(8) with the kernel's client. Its ``retrans`` counts repetitions, so it is one lower than our tries."""
+        """The same for mount(8) with the kernel's client.
+
+        Its ``retrans`` counts repetitions, so it is one lower than our tries.
+        """
         words = [
             "vers=4.0",
             "proto=tcp",
@@ -98,7 +111,8 @@ class MountOptions:
 def parse(text: str) -> MountOptions:
     """Read ``"soft,timeo=600,retrans=5,lookupcache=none,sync,intr,noac"``.
 
-    Raises MountOptionError for anything unknown, out of range, or said twice with different meanings.
+    Raises MountOptionError for anything unknown, out of range, or said twice with different
+    meanings.
     """
     options = MountOptions()
     said: dict[str, str] = {}

@@ -1,8 +1,11 @@
-"""ONC RPC over TCP (RFC 5531) to one server: calls wait for their answers in any order, connections come and go below them.
+"""ONC RPC over TCP (RFC 5531) to one server.
 
-Why no retransmission on a connection that stands: NFSv4 forbids it (RFC 7530, 3.1.1), because TCP has the bytes already and a
-server that was only slow would do the work twice. A call is sent again, under its old number, when the connection it went out on is lost: the server's
-memory of replies then knows it. What a mount's ``timeo`` times ``retrans`` bounds is how long a *caller* waits.
+Calls wait for their answers in any order, connections come and go below them.
+
+Why no retransmission on a connection that stands: NFSv4 forbids it (RFC 7530, 3.1.1), because TCP
+has the bytes already and a server that was only slow would do the work twice. A call is sent again,
+under its old number, when the connection it went out on is lost: the server's memory of replies
+then knows it. What a mount's ``timeo`` times ``retrans`` bounds is how long a *caller* waits.
 """
 
 from __future__ import annotations
@@ -32,7 +35,10 @@ _RECONNECT_S: Final = (0.02, 0.1, 0.25, 0.5, 1.0)
 
 
 class UnreachableError(OSError):
-    """A soft mount's patience is over: the server has not answered, and may yet do what it was asked."""
+    """A soft mount's patience is over.
+
+    The server has not answered, and may yet do what it was asked.
+    """
 
     def __init__(self, waited_s: float) -> None:
         super().__init__(errno.EIO, f"no answer from the NFS server within {waited_s:g} s")
@@ -52,9 +58,13 @@ def credential(uid: int, gid: int, machine: str) -> bytes:
 
 
 class RpcClient:
-    """One server. ``start`` keeps a connection up until ``close``; ``tell`` is given a line when something changes that people should know.
+    """One server.
 
-    ``patience_s`` None waits for ever (hard). ``try_s`` bounds connecting, and how long unacknowledged bytes keep a connection alive.
+    ``start`` keeps a connection up until ``close``; ``tell`` is given a line when something changes
+    that people should know.
+
+    ``patience_s`` None waits for ever (hard). ``try_s`` bounds connecting, and how long
+    unacknowledged bytes keep a connection alive.
     """
 
     def __init__(
@@ -90,7 +100,8 @@ class RpcClient:
     async def compound(self, identity: bytes, body: bytes, *, patience_s: float | None = None) -> xdr.Reader:
         """One COMPOUND call; the answer after its RPC header.
 
-        Raises UnreachableError after ``patience_s`` without an answer, RefusedError if the server rejects the call.
+        Raises UnreachableError after ``patience_s`` without an answer, RefusedError if the server
+        rejects the call.
         """
         loop = asyncio.get_running_loop()
         xid = self._xid = (self._xid + 1) & 0xFFFFFFFF
@@ -146,7 +157,8 @@ class RpcClient:
             finally:
                 self._connection = None
                 connection.abort()
-            # A server that accepts and drops at once (it is starting) must not be asked in a tight loop.
+            # A server that accepts and drops at once (it is starting) must not be asked in a tight
+            # loop.
             failures = 0 if connection.answered else failures + 1
             await asyncio.sleep(_RECONNECT_S[min(failures, len(_RECONNECT_S) - 1)])
 

@@ -1,8 +1,11 @@
-"""The NFSv4 server as a container: nfs-ganesha in an image of its own, with an address that containers and this host reach.
+"""The NFSv4 server as a container.
 
-Why a container of its own: a partition must be able to cut a broker from its store alone, and to kill the server's machine is to kill its container.
-The image also holds Python, the agent (under which a run's file server is started and broken, see ``environments.docker.file_store``) and the mount
-program, so that the same image shows that both ends work in containers.
+Nfs-ganesha in an image of its own, with an address that containers and this host reach.
+
+Why a container of its own: a partition must be able to cut a broker from its store alone, and to
+kill the server's machine is to kill its container. The image also holds Python, the agent (under
+which a run's file server is started and broken, see ``environments.docker.file_store``) and the
+mount program, so that the same image shows that both ends work in containers.
 """
 
 from __future__ import annotations
@@ -28,18 +31,29 @@ EXPORTED: Final = PurePosixPath("/srv/store")
 STATE: Final = PurePosixPath("/srv/state")
 PORT: Final = 2049
 CAPABILITIES: Final = ("DAC_READ_SEARCH",)
-"""What the server needs beyond a container's usual rights: to open files by the handles that clients name."""
+"""What the server needs beyond a container's usual rights.
+
+To open files by the handles that clients name.
+"""
 
 SECURITY: Final = ("seccomp=unconfined",)
-"""Docker's usual filter of system calls has no name_to_handle_at without SYS_ADMIN, which would be far more than the server needs."""
+"""Docker's usual filter of system calls has no name_to_handle_at without SYS_ADMIN, which would
+be far more than the server needs.
+"""
 
 CLIENT_CAPABILITIES: Final = ("SYS_ADMIN",)
 CLIENT_DEVICES: Final = ("/dev/fuse:/dev/fuse:rwm",)
-"""What a container needs to mount through FUSE; where AppArmor is in force also ``apparmor:unconfined``."""
+"""What a container needs to mount through FUSE.
+
+Where AppArmor is in force also ``apparmor:unconfined``.
+"""
 
 
 def server_image(client: Any, tell: Callable[[str], object]) -> str:
-    """The tag of the server's image, made if it is not there yet. Raises InfrastructureError if it cannot be made."""
+    """The tag of the server's image, made if it is not there yet.
+
+    Raises InfrastructureError if it cannot be made.
+    """
     base = with_packages(client, tell, "nfs", ganesha.PACKAGES)
     files = {f"app/{path}": (ROOT / path).read_bytes() for path in AGENT_MODULES}
     files["Dockerfile"] = (
@@ -58,7 +72,10 @@ def _json(words: list[str]) -> str:
 
 
 class ServerContainer:
-    """A server in a container; its methods block. ``start`` after ``kill`` is the restart of its machine: export and state stay."""
+    """A server in a container; its methods block.
+
+    ``start`` after ``kill`` is the restart of its machine: export and state stay.
+    """
 
     def __init__(
         self, client: Any, run: str, image: str, network: str, address: str, *, lease_s: int, grace_s: int

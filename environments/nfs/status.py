@@ -79,7 +79,9 @@ class Status(IntEnum):
 
 
 LATER: Final = frozenset((Status.DELAY, Status.GRACE))
-"""Ask again: the server is busy, or lets those reclaim who held something before it was restarted."""
+"""Ask again: the server is busy, or lets those reclaim who held something before it was
+restarted.
+"""
 
 STATE_GONE: Final = frozenset(
     (
@@ -137,7 +139,10 @@ _ERRNO: Final = {
 
 
 class NfsError(OSError):
-    """The server answered an operation with an error; ``errno`` is what the caller of the file system sees."""
+    """The server answered an operation with an error.
+
+    ``errno`` is what the caller of the file system sees.
+    """
 
     def __init__(self, status: int, operation: str) -> None:
         try:

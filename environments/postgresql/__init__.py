@@ -1,4 +1,7 @@
-"""A PostgreSQL server of a run's own, as a process: made, asked, stopped with all its backends, and reached through a relay that can lose connections.
+"""A PostgreSQL server of a run's own, as a process.
 
-Only the standard library is imported here: the same modules run in the database's container, where nothing else is installed.
+Made, asked, stopped with all its backends, and reached through a relay that can lose connections.
+
+Only the standard library is imported here: the same modules run in the database's container, where
+nothing else is installed.
 """

@@ -1,4 +1,7 @@
-"""What the three faults of a database are, at its server: it stands still, it is down, or clients of its relay lose their connections."""
+"""What the three faults of a database are, at its server.
+
+It stands still, it is down, or clients of its relay lose their connections.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ COMMITTED_DEFAULT: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ServerFault:
-    """One fault, or several as one. ``severed`` is by client: a node's name or address, as the relay tells them apart."""
+    """One fault, or several as one.
+
+    ``severed`` is by client: a node's name or address, as the relay tells them apart.
+    """
 
     stall: bool = False
     down: bool = False
@@ -61,7 +67,10 @@ def severance_of(options: Mapping[str, Any]) -> Severance:
 
 
 def phrase(answer: str, *, paused: bool, severed: bool) -> str:
-    """What a probe saw, in a word: how the server answered, whether all of it is stopped, whether the client loses connections."""
+    """What a probe saw, in a word.
+
+    How the server answered, whether all of it is stopped, whether the client loses connections.
+    """
     if answer == question.SILENT:
         return "stalled" if paused else "silent"
     if answer == question.REFUSED:

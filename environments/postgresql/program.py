@@ -1,6 +1,9 @@
-"""PostgreSQL's programs on this machine: where they are, what is missing, how a server's directory is made and how the server is run.
+"""PostgreSQL's programs on this machine.
 
-Why an account of its own: PostgreSQL refuses to run as root. Where we are root, Debian's account ``postgres`` runs it.
+Where they are, what is missing, how a server's directory is made and how the server is run.
+
+Why an account of its own: PostgreSQL refuses to run as root. Where we are root, Debian's account
+``postgres`` runs it.
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ class ProgramError(Exception):
 
 
 def binaries() -> Path | None:
-    """The directory that has ``initdb`` and ``postgres``: Debian's newest, else that on the path."""
+    """The directory that has ``initdb`` and ``postgres``.
+
+    Debian's newest, else that on the path.
+    """
     found = shutil.which("initdb")
     candidates = sorted(
         Path("/usr/lib/postgresql").glob("*/bin"),
@@ -50,7 +56,10 @@ def missing() -> str:
         try:
             pwd.getpwnam(ACCOUNT)
         except KeyError:
-            return f"PostgreSQL does not run as root, and there is no account {ACCOUNT} (sudo useradd --system {ACCOUNT})"
+            return (
+                f"PostgreSQL does not run as root, and there is no account {ACCOUNT} (sudo useradd "
+                f"--system {ACCOUNT})"
+            )
         if shutil.which("setpriv") is None:
             return "setpriv is not installed (sudo apt-get install util-linux)"
     return ""
@@ -62,11 +71,15 @@ def new_password() -> str:
 
 
 def make(directory: Path, password: str) -> None:
-    """Make a server's files below ``directory``, which others may pass through. Blocks. Raises ProgramError."""
+    """Make a server's files below ``directory``, which others may pass through.
+
+    Blocks. Raises ProgramError.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     if closed := _closed(directory):
         raise ProgramError(
-            f"PostgreSQL runs as {ACCOUNT}, who may not pass through {closed}: set TMPDIR to a directory that everybody may pass through, such as /tmp"
+            f"PostgreSQL runs as {ACCOUNT}, who may not pass through {closed}: set TMPDIR to a "
+            "directory that everybody may pass through, such as /tmp"
         )
     secret = directory / "secret"
     secret.touch(mode=0o600)
@@ -104,9 +117,12 @@ def made(directory: Path) -> bool:
 
 
 def command(directory: Path, port: int) -> list[str]:
-    """The argument vector that runs the server in the foreground, on the loopback address alone: brokers reach it through the relay.
+    """The argument vector that runs the server in the foreground, on the loopback address alone.
 
-    It syncs (fsync, full_page_writes and synchronous_commit are as PostgreSQL's own defaults): a receipt means what it says.
+    Brokers reach it through the relay.
+
+    It syncs (fsync, full_page_writes and synchronous_commit are as PostgreSQL's own defaults): a
+    receipt means what it says.
     """
     settings = {
         "listen_addresses": "127.0.0.1",

@@ -1,7 +1,9 @@
-"""Whether a PostgreSQL server serves, asked as a client would begin: without credentials, by what it answers to the start of a session.
+"""Whether a PostgreSQL server serves, asked as a client would begin.
 
-Why not a connection alone: a server that stands still still has a kernel, which accepts for it; and one that recovers after a crash accepts, and refuses
-every session until it has recovered.
+Without credentials, by what it answers to the start of a session.
+
+Why not a connection alone: a server that stands still still has a kernel, which accepts for it; and
+one that recovers after a crash accepts, and refuses every session until it has recovered.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ _PROTOCOL: Final = 3 << 16
 
 
 async def ask(host: str, port: int, patience_s: float = PATIENCE_S) -> str:
-    """One of `SERVING` (it wants a password), `STARTING` (it takes in nobody yet), `SILENT`, `REFUSED` (nobody listens, or hangs up at once)."""
+    """One of `SERVING` (it wants a password), `STARTING` (it takes in nobody yet), `SILENT`,
+    `REFUSED` (nobody listens, or hangs up at once).
+    """
     try:
         async with asyncio.timeout(patience_s):
             reader, writer = await asyncio.open_connection(host, port)
@@ -50,6 +54,9 @@ async def serves(host: str, port: int, patience_s: float) -> bool:
 
 
 def _start() -> bytes:
-    """StartupMessage of a user that need not exist: who is unknown is asked for a password all the same (PostgreSQL manual, 55.7)."""
+    """StartupMessage of a user that need not exist.
+
+    Who is unknown is asked for a password all the same (PostgreSQL manual, 55.7).
+    """
     body = struct.pack("!i", _PROTOCOL) + b"user\0probe\0database\0postgres\0\0"
     return struct.pack("!i", len(body) + 4) + body

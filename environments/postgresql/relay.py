@@ -1,8 +1,11 @@
-"""What stands between brokers and their PostgreSQL server, so that a connection can be lost at the one moment that matters: during a commit.
+"""What stands between brokers and their PostgreSQL server, so that a connection can be lost at the
+one moment that matters: during a commit.
 
-Why a relay and no packet filter: a filter cannot tell a commit from a question, and whether the server did what was asked would be left to luck. The relay knows
-just enough of the protocol (PostgreSQL manual, 55.7) to see a client's COMMIT. It either passes that on, waits for the answer and keeps it to itself, or never passes it on;
-then it resets the client's connection. All else goes through untouched. The server must not offer TLS.
+Why a relay and no packet filter: a filter cannot tell a commit from a question, and whether the
+server did what was asked would be left to luck. The relay knows just enough of the protocol
+(PostgreSQL manual, 55.7) to see a client's COMMIT. It either passes that on, waits for the answer
+and keeps it to itself, or never passes it on; then it resets the client's connection. All else goes
+through untouched. The server must not offer TLS.
 """
 
 from __future__ import annotations
@@ -18,17 +21,25 @@ from typing import Final
 
 _CHUNK: Final = 1 << 16
 _COMMIT_BYTES_MAX: Final = 32
-"""A query that is no longer may be a COMMIT; others are passed on in pieces, whatever their length."""
+"""A query that is no longer may be a COMMIT.
+
+Others are passed on in pieces, whatever their length.
+"""
 
 _SESSION: Final = 3
-"""The major version of the protocol in a message that begins a session; others ask for TLS, or to cancel."""
+"""The major version of the protocol in a message that begins a session.
+
+Others ask for TLS, or to cancel.
+"""
 
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Severance:
-    """Of a client's commits, ``chance`` lose their connection, and ``committed`` is the share of these that happen all the same."""
+    """Of a client's commits, ``chance`` lose their connection, and ``committed`` is the share of
+    these that happen all the same.
+    """
 
     chance: float
     committed: float
@@ -43,7 +54,10 @@ class Commits:
         self._begun = False
 
     def split(self, data: bytes) -> Iterator[tuple[bytes, bool]]:
-        """The pieces in order, with whether each is a COMMIT. Raises ValueError for what is not the protocol."""
+        """The pieces in order, with whether each is a COMMIT.
+
+        Raises ValueError for what is not the protocol.
+        """
         data = self._held + data
         start = at = 0
         while at < len(data):
@@ -86,7 +100,11 @@ class _SeveredError(Exception):
 
 @dataclass(slots=True)
 class _Passage:
-    """One connection through the relay. Once ``silenced`` the client hears nothing any more; ``answered`` is set by the next word of the server, or its end."""
+    """One connection through the relay.
+
+    Once ``silenced`` the client hears nothing any more; ``answered`` is set by the next word of the
+    server, or its end.
+    """
 
     client: str
     silenced: bool = False
@@ -94,7 +112,10 @@ class _Passage:
 
 
 class Relay:
-    """Listeners in front of one server. Clients have a name: that of their listener, else the address they come from."""
+    """Listeners in front of one server.
+
+    Clients have a name: that of their listener, else the address they come from.
+    """
 
     def __init__(self, host: str, port: int, chance: random.Random) -> None:
         self._server = (host, port)
@@ -138,7 +159,9 @@ class Relay:
         return tuple(self._severed)
 
     def severed(self, client: str) -> bool:
-        """Whether that client loses connections, unless what happened speaks against it: it has made commits, and has lost none.
+        """Whether that client loses connections, unless what happened speaks against it.
+
+        It has made commits, and has lost none.
 
         One that makes no commit for a while, because it just starts, would lose its first ones.
         """
@@ -157,7 +180,8 @@ class Relay:
         behind: asyncio.StreamWriter | None = None
         tasks: list[asyncio.Task[None]] = []
         try:
-            # Whoever gives up meanwhile is noticed afterwards: a server that stands still accepts at once, its kernel does.
+            # Whoever gives up meanwhile is noticed afterwards: a server that stands still accepts
+            # at once, its kernel does.
             answers, behind = await asyncio.open_connection(*self._server)
             tasks = [
                 asyncio.create_task(self._requests(passage, reader, behind)),
@@ -176,7 +200,8 @@ class Relay:
                     asyncio.get_running_loop().call_exception_handler(
                         {"message": "the relay failed", "exception": result}
                     )
-            # Who hung up is said so to the other side, behind the last words; everything else is a connection that was lost.
+            # Who hung up is said so to the other side, behind the last words; everything else is a
+            # connection that was lost.
             hung_up = [_ended(task) for task in tasks] or [False, False]
             if behind is not None:
                 _close(behind, gently=hung_up[0])
@@ -222,7 +247,10 @@ def _ended(task: asyncio.Task[None]) -> bool:
 
 
 def _close(writer: asyncio.StreamWriter, *, gently: bool) -> None:
-    """End a connection when all is sent; or at once, with RST: what a machine that has lost it says."""
+    """End a connection when all is sent.
+
+    Or at once, with RST: what a machine that has lost it says.
+    """
     if gently:
         writer.close()
         return

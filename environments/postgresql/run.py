@@ -1,6 +1,9 @@
-"""Runs a PostgreSQL server in the foreground, and makes its files first where there are none: ``python -m environments.postgresql.run DIRECTORY PORT SECRET``.
+"""Runs a PostgreSQL server in the foreground, and makes its files first where there are none.
 
-``SECRET`` is a file with the password of the server's user; it is removed once the server is made. The process becomes the postmaster itself.
+``python -m environments.postgresql.run DIRECTORY PORT SECRET``.
+
+``SECRET`` is a file with the password of the server's user; it is removed once the server is made.
+The process becomes the postmaster itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """All processes of one PostgreSQL server, as one thing: stopped, resumed and killed together.
 
-Why not by process group: each backend makes a session of its own. The postmaster is stopped first and resumed last, so that no backend can come to be meanwhile.
+Why not by process group: each backend makes a session of its own. The postmaster is stopped first
+and resumed last, so that no backend can come to be meanwhile.
 """
 
 from __future__ import annotations
@@ -45,9 +46,12 @@ def state(postmaster: int) -> State:
 
 
 def tell(postmaster: int, number: signal.Signals) -> list[int]:
-    """Send a signal to all, in the order that leaves nobody time to make another; whom it was sent to.
+    """Send a signal to all, in the order that leaves nobody time to make another.
 
-    One that was just being made may have been missed by SIGSTOP: send it again until `state` is "paused".
+    Whom it was sent to.
+
+    One that was just being made may have been missed by SIGSTOP: send it again until `state` is
+    "paused".
     """
     if number == signal.SIGKILL:
         _signal(postmaster, signal.SIGSTOP)  # or it would end its children its own way, and begin anew
@@ -58,7 +62,10 @@ def tell(postmaster: int, number: signal.Signals) -> list[int]:
 
 
 async def pause(postmaster: int) -> None:
-    """Stop all; returns when all have stopped. What waits within the kernel may take longer: it is for a probe to say what is."""
+    """Stop all; returns when all have stopped.
+
+    What waits within the kernel may take longer: it is for a probe to say what is.
+    """
     deadline = time.monotonic() + SETTLE_S
     while state(postmaster) == "running" and time.monotonic() < deadline:
         tell(postmaster, signal.SIGSTOP)

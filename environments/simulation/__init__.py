@@ -1,4 +1,7 @@
-"""Machines, a network, disks and clocks in one process, on virtual time: one seed gives one history, byte for byte."""
+"""Machines, a network, disks and clocks in one process, on virtual time.
+
+One seed gives one history, byte for byte.
+"""
 
 from environments.simulation.condition import LinkCondition, combine
 from environments.simulation.errors import DeadlockError, ForbiddenCallError, StallError

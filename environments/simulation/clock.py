@@ -1,8 +1,9 @@
 """The clocks of one machine.
 
-Virtual time is the truth and belongs to the world; a machine only has an idea of it. Its monotonic clock, which is
-``loop.time()``, began at some boot, unlike its neighbours', so that a value that crossed the network is of no use there; it may run
-fast or slow, but never jumps. Its wall clock may be wrong by any amount and may be set. A clock belongs to the machine: it outlives the process.
+Virtual time is the truth and belongs to the world; a machine only has an idea of it. Its monotonic
+clock, which is ``loop.time()``, began at some boot, unlike its neighbours', so that a value that
+crossed the network is of no use there; it may run fast or slow, but never jumps. Its wall clock may
+be wrong by any amount and may be set. A clock belongs to the machine: it outlives the process.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 EPOCH_S: Final = 1_767_225_600
-"""The wall clock of a machine whose clock is right, when virtual time is 0: 2026-01-01T00:00:00Z."""
+"""The wall clock of a machine whose clock is right, when virtual time is 0.
+
+2026-01-01T00:00:00Z.
+"""
 
 
 class Clock:
@@ -55,7 +59,10 @@ class Clock:
         self._changed()
 
     def set_right(self) -> None:
-        """Take away what a wrong rate has made of the wall clock, in one jump as NTP does; ``skew_ms`` stays."""
+        """Take away what a wrong rate has made of the wall clock, in one jump as NTP does.
+
+        ``skew_ms`` stays.
+        """
         now = self._now_ns()
         self._monotonic_s, self._wall_s, self._anchor_ns = self.monotonic_at(now), EPOCH_S + now / 1e9, now
 
@@ -74,7 +81,9 @@ class Clock:
         return self._monotonic_s + (now_ns - self._anchor_ns) / 1e9 * self._rate
 
     def due_ns(self, monotonic_s: float) -> int:
-        """The virtual time at which this machine's monotonic clock shows ``monotonic_s``, to the nanosecond."""
+        """The virtual time at which this machine's monotonic clock shows ``monotonic_s``, to the
+        nanosecond.
+        """
         return self._anchor_ns + round((monotonic_s - self._monotonic_s) / self._rate * 1e9)
 
     def _elapsed_s(self, now_ns: int) -> float:

@@ -11,9 +11,11 @@ from typing import Final
 class LinkCondition:
     """A directed link's state; the fields combine freely.
 
-    ``cut`` holds the segments of streams until the link heals and loses datagrams. ``reset`` ends every connection that crosses the link, now
-    and as long as it is in force. ``loss``, ``duplicate`` and ``reorder`` are probabilities from 0 to 1: a stream's lost segment
-    waits for its retransmission, a lost datagram is gone; the other two concern datagrams only. ``rate_bytes_s`` None is unlimited.
+    ``cut`` holds the segments of streams until the link heals and loses datagrams. ``reset`` ends
+    every connection that crosses the link, now and as long as it is in force. ``loss``,
+    ``duplicate`` and ``reorder`` are probabilities from 0 to 1: a stream's lost segment waits for
+    its retransmission, a lost datagram is gone; the other two concern datagrams only.
+    ``rate_bytes_s`` None is unlimited.
     """
 
     cut: bool = False
@@ -48,7 +50,10 @@ CLEAR: Final = LinkCondition()
 
 
 def combine(conditions: Iterable[LinkCondition]) -> LinkCondition:
-    """All conditions at once: delays add up, the lowest rate limits, probabilities are of independent causes."""
+    """All conditions at once.
+
+    Delays add up, the lowest rate limits, probabilities are of independent causes.
+    """
     result = CLEAR
     for one in conditions:
         rates = [rate for rate in (result.rate_bytes_s, one.rate_bytes_s) if rate is not None]

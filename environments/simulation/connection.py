@@ -1,4 +1,7 @@
-"""What two ends of a TCP connection have in common: the pipes between them, and the links that these cross."""
+"""What two ends of a TCP connection have in common.
+
+The pipes between them, and the links that these cross.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,10 @@ def reset_error() -> ConnectionResetError:
 
 
 class Connection:
-    """Two pipes and, at their ends, the sockets; the accepting one exists only once the connection was accepted."""
+    """Two pipes and, at their ends, the sockets.
+
+    The accepting one exists only once the connection was accepted.
+    """
 
     __slots__ = ("backward", "client", "forward", "server")
 

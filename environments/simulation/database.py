@@ -1,11 +1,14 @@
-"""The database server of a world: a node that brokers reach over the simulated network, with SQLite's engine in memory behind it.
+"""The database server of a world.
 
-Why a server and not an object: what a broker must survive is a commit whose answer never came, a server that stands still with requests in
-its socket and does them later, a restart that drops every connection. All of these need a network between the two, and
-the network is there.
+A node that brokers reach over the simulated network, with SQLite's engine in memory behind it.
 
-The protocol is of our making: frames of msgpack with their length before them, one transaction a request. Transactions happen one after the other, each at one
-instant of virtual time; a commit is durable with that instant. ``clock_ms()`` is the clock of the machine "database".
+Why a server and not an object: what a broker must survive is a commit whose answer never came, a
+server that stands still with requests in its socket and does them later, a restart that drops every
+connection. All of these need a network between the two, and the network is there.
+
+The protocol is of our making: frames of msgpack with their length before them, one transaction a
+request. Transactions happen one after the other, each at one instant of virtual time; a commit is
+durable with that instant. ``clock_ms()`` is the clock of the machine "database".
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ PORT: Final = 5432
 ADDRESS: Final = Address(NODE, PORT)
 
 SERVICE_S: Final = (0.0003, 0.0015)
-"""From a request's arrival to its commit: a solid-state disk behind a server that has other work."""
+"""From a request's arrival to its commit.
+
+A solid-state disk behind a server that has other work.
+"""
 
 FRAME_BYTES_MAX: Final = 256 * 1024 * 1024
 _LENGTH: Final = struct.Struct("<I")
@@ -63,7 +69,10 @@ class Done(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Answer(msgspec.Struct, array_like=True, frozen=True):
-    """``problem`` is "" for a commit; "constraint", "count" or "error" for what was undone. ``index`` and ``count`` belong to "count"."""
+    """``problem`` is "" for a commit; "constraint", "count" or "error" for what was undone.
+
+    ``index`` and ``count`` belong to "count".
+    """
 
     problem: str = ""
     text: str = ""
@@ -93,7 +102,10 @@ class _UndoneError(Exception):
 
 
 class DatabaseServer:
-    """The server, with what it has on disk: ``stop`` and ``start`` lose connections, never a committed transaction."""
+    """The server, with what it has on disk.
+
+    ``stop`` and ``start`` lose connections, never a committed transaction.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -129,7 +141,9 @@ class DatabaseServer:
             self._process.resume()
 
     def sever(self, clients: dict[str, tuple[float, float]]) -> None:
-        """From now on a transaction of such a client loses its connection with the first chance, and is all the same committed with the second."""
+        """From now on a transaction of such a client loses its connection with the first chance,
+        and is all the same committed with the second.
+        """
         self._severed = dict(clients)
 
     def apply(self, in_force: Sequence[Injected]) -> None:
@@ -153,7 +167,9 @@ class DatabaseServer:
             self.resume()
 
     def state(self, client: str = "") -> str:
-        """As a probe sees it: "serving", "stalled", "down", or "severed" for a client that loses connections."""
+        """As a probe sees it: "serving", "stalled", "down", or "severed" for a client that loses
+        connections.
+        """
         if self._process is None or self._process.state == "gone":
             return "down"
         if self._process.state == "paused":
@@ -161,7 +177,10 @@ class DatabaseServer:
         return "severed" if client in self._severed else "serving"
 
     def close(self) -> None:
-        """The world is over. No garbage collector sees what SQLite holds: an open connection would keep the world."""
+        """The world is over.
+
+        No garbage collector sees what SQLite holds: an open connection would keep the world.
+        """
         self._connection.close()
 
     # ---- its work

@@ -1,8 +1,11 @@
-"""Brokers, clients and nemesis in one process, on time, a network, disks and clocks of our making: one seed gives one history.
+"""Brokers, clients and nemesis in one process, on time, a network, disks and clocks of our making.
 
-Why: the code that runs here is the code that runs everywhere; only what it takes from outside is other. So a fault can be put at any
-instant, a run can be repeated byte for byte, and a minute takes a second. Every broker is a process of a `World`, that is an
-event loop which is no longer stepped when it is killed; the harness, its clients and its nemesis are the node "harness".
+One seed gives one history.
+
+Why: the code that runs here is the code that runs everywhere; only what it takes from outside is
+other. So a fault can be put at any instant, a run can be repeated byte for byte, and a minute takes
+a second. Every broker is a process of a `World`, that is an event loop which is no longer stepped
+when it is killed; the harness, its clients and its nemesis are the node "harness".
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ _LAYOUT: Final = Layout(etc="/etc", data="/data", logs="/logs")
 class SimulationEnvironment:
     """The environment "simulation"; one instance is one deployment.
 
-    ``record`` keeps the text of the world's trace, which is how two runs that should be equal are compared.
+    ``record`` keeps the text of the world's trace, which is how two runs that should be equal are
+    compared.
     """
 
     name = "simulation"
@@ -98,7 +102,10 @@ class SimulationEnvironment:
     # ---- where the test runs
 
     async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
-        """In a thread of its own, so that whoever waits can still be interrupted; as ``conduct`` otherwise."""
+        """In a thread of its own, so that whoever waits can still be interrupted.
+
+        As ``conduct`` otherwise.
+        """
         work = asyncio.ensure_future(asyncio.to_thread(self.conduct, main, seed=seed))
         try:
             return await asyncio.shield(work)
@@ -112,7 +119,8 @@ class SimulationEnvironment:
     def conduct(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
         """Run a test's coroutine on the node "harness" of a new world, here and now.
 
-        Raises InfrastructureError when nothing can ever happen again, or when no time passes any more; or whatever ``main`` raises.
+        Raises InfrastructureError when nothing can ever happen again, or when no time passes any
+        more; or whatever ``main`` raises.
         """
         self.world = World(seed, record=self._record)
         with self.logs.capturing():
@@ -177,7 +185,10 @@ class SimulationEnvironment:
         self._write(self._nodes[node])
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """Nodes have their names for addresses; what a client zone reaches is reached over the links of that zone."""
+        """Nodes have their names for addresses.
+
+        What a client zone reaches is reached over the links of that zone.
+        """
         plan = self._nodes.get(node)
         if plan is None or port not in plan.ports:
             raise UsageError(f"no port {port!r} of node {node!r} in this deployment")
@@ -218,7 +229,10 @@ class SimulationEnvironment:
         return await self._system.serve(self._files[node], outside)
 
     def look(self, node: str) -> Status:
-        """What the broker's admin port would answer now; TimeoutError where it stands still, ConnectionRefusedError where nothing is."""
+        """What the broker's admin port would answer now.
+
+        TimeoutError where it stands still, ConnectionRefusedError where nothing is.
+        """
         process, status = self._processes.get(node), self._statuses.get(node)
         if process is None or process.state == "gone" or status is None:
             raise ConnectionRefusedError(f"nothing listens on the admin port of {node}")
@@ -240,7 +254,10 @@ class SimulationEnvironment:
         return process is not None and process.state != "gone"
 
     async def kill(self, node: str) -> None:
-        """It is not stepped any more; of what it had not synced, any prefix had reached the system."""
+        """It is not stepped any more.
+
+        Of what it had not synced, any prefix had reached the system.
+        """
         if await self.running(node):
             self._processes[node].kill()
             self._disks[node].process_ended(self._chances[node])
@@ -259,7 +276,10 @@ class SimulationEnvironment:
         return lines, position + len(lines)
 
     async def collect(self, destination: Path) -> None:
-        """Write what each node logged to ``destination/<node>/broker.log``; the harness' own to ``harness.log``."""
+        """Write what each node logged to ``destination/<node>/broker.log``.
+
+        The harness' own to ``harness.log``.
+        """
         self._write_logs(destination)
 
     def _write_logs(self, destination: Path) -> None:
@@ -286,7 +306,10 @@ class SimulationEnvironment:
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin a fault; the lease to `renew` and `heal`. What happens at once ("power-loss", "disk-corrupt") leaves nothing to heal."""
+        """Begin a fault; the lease to `renew` and `heal`.
+
+        What happens at once ("power-loss", "disk-corrupt") leaves nothing to heal.
+        """
         self._world()
         fault = faults.translate(primitive, tuple(links), tuple(nodes), options or {})
         for name in (*nodes, *(end for link in links for end in (link.source, link.target))):
@@ -318,7 +341,10 @@ class SimulationEnvironment:
         return lease
 
     async def renew(self, lease: str) -> None:
-        """Let a fault go on. InfrastructureError if it was not renewed in time and is healed already."""
+        """Let a fault go on.
+
+        InfrastructureError if it was not renewed in time and is healed already.
+        """
         try:
             self._table.renew(lease)
         except LeaseExpiredError as error:
@@ -348,7 +374,8 @@ class SimulationEnvironment:
         expiry = self._table.next_expiry()
         if expiry is not None:
             late_s = expiry - self._world().now_ns / 1e9
-            # Never at once again: rounding may leave the end of a lease a hair ahead of a time that does not move.
+            # Never at once again: rounding may leave the end of a lease a hair ahead of a time that
+            # does not move.
             self._wake = asyncio.get_running_loop().call_later(max(EXPIRY_STEP_S, late_s), self._expire)
 
     def _undo(self, fault: Injected) -> None:
@@ -391,7 +418,10 @@ class SimulationEnvironment:
                     world.clock(node).set_right()
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Send packets over the links, look at the processes, write to the disks, read the clocks; keys as they were asked for."""
+        """Send packets over the links, look at the processes, write to the disks, read the clocks.
+
+        Keys as they were asked for.
+        """
         looks = [
             self._look(name) for name in nodes
         ]  # at once: one that stalls must not make the next look late

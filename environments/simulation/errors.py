@@ -4,21 +4,29 @@ from __future__ import annotations
 
 
 class DeadlockError(RuntimeError):
-    """Nothing can ever happen again and the run has not ended: the code under test waits for what never comes.
+    """Nothing can ever happen again and the run has not ended.
 
-    The text names each task that waits and where. What the world's tasks held can no longer be relied on.
+    The code under test waits for what never comes.
+
+    The text names each task that waits and where. What the world's tasks held can no longer be
+    relied on.
     """
 
 
 class StallError(RuntimeError):
-    """The nodes run without end while no virtual time passes: a livelock, such as a callback that schedules itself at once.
+    """The nodes run without end while no virtual time passes.
 
-    The text names the callbacks that were running. The remedy is to wait for something, or for some time.
+    A livelock, such as a callback that schedules itself at once.
+
+    The text names the callbacks that were running. The remedy is to wait for something, or for some
+    time.
     """
 
 
 class ForbiddenCallError(RuntimeError):
-    """Code in a world took something from outside its seams (time, chance, threads, sockets), so that its seed says no longer what happens.
+    """Code in a world took something from outside its seams (time, chance, threads, sockets), so
+    that its seed says no longer what happens.
 
-    The text names the call, the place, and what to use instead. It ends the run even if the caller swallows it.
+    The text names the call, the place, and what to use instead. It ends the run even if the caller
+    swallows it.
     """

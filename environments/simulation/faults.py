@@ -1,7 +1,9 @@
-"""What an injected fault means for links, nodes, disks and clocks, and what all faults in force mean together.
+"""What an injected fault means for links, nodes, disks and clocks, and what all faults in force
+mean together.
 
-Why always anew: faults overlap, and healing one must leave the others in force; so nothing is switched on or off, but the
-condition of whatever a fault concerned is computed again from the faults that are left.
+Why always anew: faults overlap, and healing one must leave the others in force; so nothing is
+switched on or off, but the condition of whatever a fault concerned is computed again from the
+faults that are left.
 """
 
 from __future__ import annotations

@@ -1,12 +1,17 @@
-"""The file server of a world: files that several machines share, with the leases, locks and grace period of NFSv4.
+"""The file server of a world.
 
-Why so much of NFS and so little of files: what breaks brokers on a shared store is not that bytes get lost, but who is
-believed to hold a lock. So the server forgets a silent client when its lease runs out, and refuses what it then sends under its old locks and
-open files (NFS4ERR_EXPIRED); it stands still with requests in its socket, which it does when it goes on, whoever waited for them may
-be long gone; restarted, it gives its clients a grace period to claim what they held, and nobody anything new (RFC 7530, 9.6).
+Files that several machines share, with the leases, locks and grace period of NFSv4.
 
-What names a path needs no open file, so it is *not* refused: a rename that a client had sent before it lost its lease may still happen. The
-client's side is `mount`. Whatever was answered is on the server's disk.
+Why so much of NFS and so little of files: what breaks brokers on a shared store is not that bytes
+get lost, but who is believed to hold a lock. So the server forgets a silent client when its lease
+runs out, and refuses what it then sends under its old locks and open files (NFS4ERR_EXPIRED); it
+stands still with requests in its socket, which it does when it goes on, whoever waited for them may
+be long gone; restarted, it gives its clients a grace period to claim what they held, and nobody
+anything new (RFC 7530, 9.6).
+
+What names a path needs no open file, so it is *not* refused: a rename that a client had sent before
+it lost its lease may still happen. The client's side is `mount`. Whatever was answered is on the
+server's disk.
 """
 
 from __future__ import annotations
@@ -27,7 +32,9 @@ SERVICE_S: Final = (0.0002, 0.0008)
 """A change of a file, with its way to the server's disk."""
 
 RENEWAL: Final = 1 / 3
-"""A client renews its lease when so much of it has passed, so its last renewal is at most that old."""
+"""A client renews its lease when so much of it has passed, so its last renewal is at most that
+old.
+"""
 
 State = Literal["up", "stalled", "down"]
 
@@ -74,13 +81,20 @@ class Lock:
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """One call on its way. ``done`` is told (result, error); ``abandoned`` says that nobody waits, and that it is not sent again."""
+    """One call on its way.
+
+    ``done`` is told (result, error); ``abandoned`` says that nobody waits, and that it is not sent
+    again.
+    """
 
     client: Client
     work: Callable[[], Any]
     done: Callable[[Any, OSError | None], None]
     new_state: bool = True
-    """Whether it asks for something the client does not hold yet: that has to wait for the end of a grace period."""
+    """Whether it asks for something the client does not hold yet.
+
+    That has to wait for the end of a grace period.
+    """
     changes: bool = False
     abandoned: bool = False
     answered: bool = False
@@ -128,12 +142,15 @@ class FileServer:
         return self._clients.setdefault(name, Client(name))
 
     def remove(self, path: str) -> None:
-        """Remove a name; locks are of the file that had it, and nobody who opens the name anew meets them."""
+        """Remove a name; locks are of the file that had it, and nobody who opens the name anew
+        meets them.
+        """
         self.files.pop(path, None)
         for place in [place for place in self.locks if place[0] == path]:
             del self.locks[place]
 
-    # ---------------------------------------------------------------------------------------------- requests
+    # ----------------------------------------------------------------------------------------------
+    # requests
 
     def send(self, request: Request) -> None:
         """From a client's kernel; it arrives, if it can, a moment later."""
@@ -170,7 +187,10 @@ class FileServer:
             request.done(request.result, request.error)
 
     def _resend(self, client: Client) -> None:
-        """The client is reachable: its kernel repeats what was not answered, unless nobody waits for it any more."""
+        """The client is reachable.
+
+        Its kernel repeats what was not answered, unless nobody waits for it any more.
+        """
         parked, client.parked = client.parked, []
         for request in parked:
             if request.answered:
@@ -182,10 +202,14 @@ class FileServer:
         delay_ns = round(self._chance.uniform(*range_s) * 1e9)
         self._scheduler.at(self._scheduler.now_ns + delay_ns, call)
 
-    # ---------------------------------------------------------------------------------------------- leases
+    # ----------------------------------------------------------------------------------------------
+    # leases
 
     def silence(self, client: Client) -> None:
-        """The client is heard no more (its cable, its power): its lease runs from its last renewal."""
+        """The client is heard no more (its cable, its power).
+
+        Its lease runs from its last renewal.
+        """
         if client.expires_ns is None:
             age_ns = round(self._chance.uniform(0, RENEWAL) * self._lease_ns)
             client.expires_ns = self._scheduler.now_ns + self._lease_ns - age_ns
@@ -211,10 +235,14 @@ class FileServer:
             if client.expires_ns is not None and now >= client.expires_ns:
                 self.expire(client)
 
-    # ---------------------------------------------------------------------------------------------- the server's own faults
+    # ----------------------------------------------------------------------------------------------
+    # the server's own faults
 
     def set_state(self, state: State) -> None:
-        """Stall it, take it down, or let it go on: a stalled one does what is in its socket, a restarted one begins with a grace period."""
+        """Stall it, take it down, or let it go on.
+
+        A stalled one does what is in its socket, a restarted one begins with a grace period.
+        """
         before, self.state = self.state, state
         if state == before:
             return
@@ -240,7 +268,10 @@ class FileServer:
                     self._resend(client)
 
     def _go_on(self, now: int) -> None:
-        """Nobody could renew meanwhile. Which comes first, the look at the leases or the renewals in the socket, nobody promises."""
+        """Nobody could renew meanwhile.
+
+        Which comes first, the look at the leases or the renewals in the socket, nobody promises.
+        """
         for client in self._clients.values():
             age_ns = round(self._chance.uniform(0, RENEWAL) * self._lease_ns)
             over = now - self._stalled_since_ns + age_ns > self._lease_ns

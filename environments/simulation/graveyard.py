@@ -1,8 +1,9 @@
 """Where the dead wait for the end of the world.
 
-Python runs the ``finally`` blocks of a coroutine that it drops. A process that was killed must not do anything, so its tasks are kept as they
-are until the world is over and its trace is closed. Then they are closed, in silence and against a dead loop: their memory is given back, and
-what their ``finally`` blocks do reaches nobody.
+Python runs the ``finally`` blocks of a coroutine that it drops. A process that was killed must not
+do anything, so its tasks are kept as they are until the world is over and its trace is closed. Then
+they are closed, in silence and against a dead loop: their memory is given back, and what their
+``finally`` blocks do reaches nobody.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Graveyard:
                         for task in tasks:
                             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001
                             _close(task.get_coro().close)
-                        # A ``finally`` may have made tasks of its own, which nobody will ever begin.
+                        # A ``finally`` may have made tasks of its own, which nobody will ever
+                        # begin.
                         buried.update(tasks)
                         tasks = [task for task in sorted_tasks(asyncio.all_tasks(loop)) if task not in buried]
                     for generator in list(loop._asyncgens):  # type: ignore[attr-defined]  # noqa: SLF001

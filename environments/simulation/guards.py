@@ -1,8 +1,9 @@
 """What code in a world may not call, because no seed decides what it gives.
 
-The calls are replaced while a world runs, in the thread that runs it; other threads (a JVM's, a debugger's) are left alone. Code that took a function
-into a name of its own before (``from time import time``), and calls that live in C only (``datetime.now``), cannot be caught here: that is what the comparison
-of two runs' digests is for.
+The calls are replaced while a world runs, in the thread that runs it; other threads (a JVM's, a
+debugger's) are left alone. Code that took a function into a name of its own before (``from time
+import time``), and calls that live in C only (``datetime.now``), cannot be caught here: that is
+what the comparison of two runs' digests is for.
 """
 
 from __future__ import annotations
@@ -67,7 +68,11 @@ _installed: list[Guards] = []
 
 
 class Guards:
-    """The guards of one world. ``fail`` is told of each forbidden call, so that no ``except`` hides it; ``wall_s`` dates log records."""
+    """The guards of one world.
+
+    ``fail`` is told of each forbidden call, so that no ``except`` hides it; ``wall_s`` dates log
+    records.
+    """
 
     def __init__(
         self, fail: Callable[[BaseException], None], wall_s: Callable[[], float], node: Callable[[], str]
@@ -80,7 +85,10 @@ class Guards:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """While this lasts, in this thread, each forbidden call raises; afterwards everything is as before. One world runs at a time."""
+        """While this lasts, in this thread, each forbidden call raises.
+
+        Afterwards everything is as before. One world runs at a time.
+        """
         if _installed:
             raise RuntimeError("a world already runs in this process; run one after the other")
         self._thread = threading.get_ident()
@@ -100,7 +108,9 @@ class Guards:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """For the world's own work, such as collecting garbage, at which hooks of others may look at the clock."""
+        """For the world's own work, such as collecting garbage, at which hooks of others may
+        look at the clock.
+        """
         self._lifted = True
         try:
             yield
@@ -138,14 +148,18 @@ class Guards:
             frame = frame.f_back  # the library's own helpers are not the place to look at
         code = (frame or caller).f_code
         error = ForbiddenCallError(
-            f"{shown} called on node {self._node()} at {code.co_filename}:{(frame or caller).f_lineno} in {code.co_name}: {instead}"
+            f"{shown} called on node {self._node()} at {code.co_filename}:{(frame or caller).f_lineno} "
+            f"in {code.co_name}: {instead}"
         )
         self._fail(error)
         return error
 
 
 def _imports(frame: FrameType | None) -> bool:
-    """Whether the call is made while a module is being imported: what a module does at import it does once a process."""
+    """Whether the call is made while a module is being imported.
+
+    What a module does at import it does once a process.
+    """
     while frame is not None:
         if frame.f_globals.get("__name__") == "importlib._bootstrap":
             return True

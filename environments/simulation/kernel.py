@@ -1,8 +1,11 @@
-"""A machine's kernel as the client of a file server of the world: what it does for processes, whatever becomes of these.
+"""A machine's kernel as the client of a file server of the world.
 
-Why the kernel is in here: it keeps renewing a lease while the broker's process stands still, it closes and unlocks what a
-dead process had, and on a soft mount it gives up with an error after ``timeo`` times ``retrans``, where a hard one waits for ever. A request given
-up, or whose process died, may still be done by the server.
+What it does for processes, whatever becomes of these.
+
+Why the kernel is in here: it keeps renewing a lease while the broker's process stands still, it
+closes and unlocks what a dead process had, and on a soft mount it gives up with an error after
+``timeo`` times ``retrans``, where a hard one waits for ever. A request given up, or whose process
+died, may still be done by the server.
 """
 
 # ruff: noqa: D102 - harness.outside.Disk says what each method promises
@@ -63,7 +66,10 @@ class OpenFile(Protocol):
 
 
 class Kernel:
-    """The client on ``machine``; also its ``harness.outside.Disk``, for what happens to process and machine."""
+    """The client on ``machine``.
+
+    Also its ``harness.outside.Disk``, for what happens to process and machine.
+    """
 
     def __init__(
         self,
@@ -86,7 +92,8 @@ class Kernel:
         self._off = False
         self._damage: _Damage | None = None
 
-    # ---------------------------------------------------------------------------------------------- the machine
+    # ----------------------------------------------------------------------------------------------
+    # the machine
 
     def set_cut(self, cut: bool) -> None:
         """Separate this machine from the server, or join them again."""
@@ -100,7 +107,10 @@ class Kernel:
             self.server.heard(client)
 
     def boot(self) -> int:
-        """A process begins here, and has this number; if the machine had lost its power, the server is told so and forgets its former state."""
+        """A process begins here, and has this number.
+
+        If the machine had lost its power, the server is told so and forgets its former state.
+        """
         if self._off:
             self._off = False
             self.server.expire(self.client)
@@ -114,7 +124,9 @@ class Kernel:
         self._chance = chance
 
     def process_ended(self, chance: random.Random) -> None:
-        """The kernel writes what it had been given, any prefix of what the process wrote, and then unlocks."""
+        """The kernel writes what it had been given, any prefix of what the process wrote, and
+        then unlocks.
+        """
         process, self.process = self.process, self.process + 1
         self._abandon()
         for file in self.open_files:
@@ -160,7 +172,10 @@ class Kernel:
         return str(self._damage)
 
     async def probe(self) -> str:
-        """The directory as a writer on this machine finds it: "sound", "slow 20 ms", "stalled", "full", "failing write", "damaged <where>"."""
+        """The directory as a writer on this machine finds it.
+
+        "sound", "slow 20 ms", "stalled", "full", "failing write", "damaged <where>".
+        """
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
@@ -204,7 +219,8 @@ class Kernel:
         ]:
             del locks[place]
 
-    # ---------------------------------------------------------------------------------------------- calls
+    # ----------------------------------------------------------------------------------------------
+    # calls
 
     async def call(
         self,
@@ -215,7 +231,10 @@ class Kernel:
         grows: bool = False,
         given_up: Callable[[Any], None] | None = None,
     ) -> Any:
-        """One request and its answer. ``given_up`` gets the result of one that nobody waited for until its end."""
+        """One request and its answer.
+
+        ``given_up`` gets the result of one that nobody waited for until its end.
+        """
         condition = self._condition
         if condition.delay_ms or condition.jitter_ms:
             await asyncio.sleep((condition.delay_ms + condition.jitter_ms * self._chance.random()) / 1000)

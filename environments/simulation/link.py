@@ -1,4 +1,7 @@
-"""The directed way from one host to another: how long things take on it, and what waits for it to heal."""
+"""The directed way from one host to another.
+
+How long things take on it, and what waits for it to heal.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ RETRANSMISSION_NS: Final = 200_000_000
 """A lost segment is sent again after Linux' least retransmission time-out."""
 
 RETRANSMISSION_NS_MAX: Final = 3_000_000_000
-"""Time-outs double while a link is cut, so the first retransmission after the heal comes as late as the cut was long, up to this."""
+"""Time-outs double while a link is cut, so the first retransmission after the heal comes as late
+as the cut was long, up to this.
+"""
 
 
 class Way:
@@ -55,7 +60,10 @@ class Way:
         self._waiting: dict[Callable[[], None], int] = {}
 
     def arrival_ns(self, size: int) -> int:
-        """When a segment of a stream arrives that leaves now; later if the link is slow or loses it."""
+        """When a segment of a stream arrives that leaves now.
+
+        Later if the link is slow or loses it.
+        """
         arrival = self._scheduler.now_ns + self._latency_ns + int(self._draw() * self._spread_ns)
         if self.condition is not CLEAR:
             arrival += self._slowness_ns(size)
@@ -85,7 +93,10 @@ class Way:
         return arrivals
 
     def wait(self, call: Callable[[], None], since_ns: int | None = None) -> None:
-        """Have ``call`` called when the cut link has healed and a retransmission has got through; asking twice is asking once."""
+        """Have ``call`` called when the cut link has healed and a retransmission has got through.
+
+        Asking twice is asking once.
+        """
         self._waiting.setdefault(call, self._scheduler.now_ns if since_ns is None else since_ns)
 
     def apply(self, condition: LinkCondition) -> None:

@@ -1,9 +1,11 @@
 """One process of a simulated machine, as an event loop.
 
-The loop is asyncio's `BaseEventLoop`: tasks, handles, exception handling and the order of callbacks are those of the stock code. Ours are its clock, which
-is the machine's; its tasks and futures, which sort the same in every process; its connections, which are the world's network; and the
-turn of the loop (`drain`), which never waits, since the `scheduler` decides when a node runs: it does what the stock turn does around a
-selector that is never ready, for half the price. What would leave the world is refused by name.
+The loop is asyncio's `BaseEventLoop`: tasks, handles, exception handling and the order of callbacks
+are those of the stock code. Ours are its clock, which is the machine's; its tasks and futures,
+which sort the same in every process; its connections, which are the world's network; and the turn
+of the loop (`drain`), which never waits, since the `scheduler` decides when a node runs: it does
+what the stock turn does around a selector that is never ready, for half the price. What would leave
+the world is refused by name.
 """
 
 from __future__ import annotations
@@ -84,7 +86,8 @@ class NodeLoop(asyncio.BaseEventLoop):
         self._sequence = 0
         self.replan()
 
-    # ------------------------------------------------------------------------------------------------ the stock loop's
+    # ------------------------------------------------------------------------------------------------
+    # the stock loop's
 
     def time(self) -> float:
         """The machine's monotonic clock, in seconds."""
@@ -139,9 +142,12 @@ class NodeLoop(asyncio.BaseEventLoop):
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
     def drain(self) -> int:
-        """Run what is ready and due, round after round, until nothing is left at this instant; how many rounds that took.
+        """Run what is ready and due, round after round, until nothing is left at this instant.
 
-        As in the stock loop, a round runs what was ready when it began, and what becomes ready meanwhile belongs to the next.
+        How many rounds that took.
+
+        As in the stock loop, a round runs what was ready when it began, and what becomes ready
+        meanwhile belongs to the next.
         """
         ready, timers = self._ready, self.timers
         rounds = 0
@@ -221,7 +227,8 @@ class NodeLoop(asyncio.BaseEventLoop):
 
     def replan(self) -> None:
         """The clock goes at another rate: what was planned for its timers is wrong."""
-        # Virtual times are rounded to a nanosecond: a turn must not leave a timer behind that it was woken for.
+        # Virtual times are rounded to a nanosecond: a turn must not leave a timer behind that it
+        # was woken for.
         self._resolution_s = 2e-9 * max(1.0, self.clock.rate)
         self.planned_ns = NEVER
         self.planned_timer = None
@@ -243,7 +250,8 @@ class NodeLoop(asyncio.BaseEventLoop):
     def __del__(self) -> None:
         """A world that was made and never run holds nothing that must be closed."""
 
-    # ------------------------------------------------------------------------------------------------ the network
+    # ------------------------------------------------------------------------------------------------
+    # the network
 
     async def create_connection(  # type: ignore[override]
         self,
@@ -252,7 +260,10 @@ class NodeLoop(asyncio.BaseEventLoop):
         port: int | None = None,
         **options: Any,
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Connect over the world's network; see `Network` for how hosts are named and what an attempt may end in."""
+        """Connect over the world's network.
+
+        See `Network` for how hosts are named and what an attempt may end in.
+        """
         self._refuse(options, "create_connection", "ssl", "sock")
         return await self.network.connect(self, protocol_factory, str(host), int(port or 0))
 
@@ -297,7 +308,8 @@ class NodeLoop(asyncio.BaseEventLoop):
             if options.get(name):
                 self.forbid(f"loop.{call}({name}=...)", "connect by host and port, in the clear")
 
-    # ------------------------------------------------------------------------------------------------ not in a world
+    # ------------------------------------------------------------------------------------------------
+    # not in a world
 
     def forbid(self, call: str, instead: str) -> NoReturn:
         """Refuse a call that would leave the world, and end the run."""

@@ -1,4 +1,7 @@
-"""A shared directory of the world as a broker is given it: files, names and locks, each call one request to the file server."""
+"""A shared directory of the world as a broker is given it.
+
+Files, names and locks, each call one request to the file server.
+"""
 
 # ruff: noqa: D102 - the broker's protocol of a shared directory says what each method promises
 from __future__ import annotations
@@ -147,7 +150,8 @@ class Mount(Kernel):
             raise BlockingIOError(errno.EWOULDBLOCK, "locked by another process", path)
         return lock
 
-    # ---------------------------------------------------------------------------------------------- for its files and locks
+    # ----------------------------------------------------------------------------------------------
+    # for its files and locks
 
     def current(self, path: str, generation: int) -> None:
         """Raises ExpiredError for what was opened or locked before the client's lease ran out."""
@@ -206,7 +210,10 @@ class Mount(Kernel):
 
 
 class MountedFile:
-    """An open file that is appended to. What is written waits in the client's memory for the next ``sync``."""
+    """An open file that is appended to.
+
+    What is written waits in the client's memory for the next ``sync``.
+    """
 
     __slots__ = ("_end", "_generation", "_mount", "_path", "_stored", "_unwritten")
 
@@ -236,7 +243,9 @@ class MountedFile:
         return self._unwritten
 
     def appending(self, data: bytes) -> Callable[[], None]:
-        """What the server does with these bytes, at the place where this client knows the file's end."""
+        """What the server does with these bytes, at the place where this client knows the file's
+        end.
+        """
         start = self._end
         self._end += len(data)
 

@@ -1,11 +1,16 @@
-"""The network of a world: who listens where, which links there are, and what a connection attempt ends in.
+"""The network of a world.
 
-A host is named by its node: ``a1``. A node may also speak in another's name: the host ``a1@zone1`` is ``a1`` reached over the links
-``zone1->a1`` and ``a1->zone1`` (see `via`); so the clients of all zones live on one node, and each zone has links of its own to cut.
-Loopback names (``localhost``, ``127.0.0.1``) are the node itself. Every name is a machine that is switched on, whether a process runs there or not.
+Who listens where, which links there are, and what a connection attempt ends in.
 
-An attempt to connect ends, as with Linux: at a node that does not listen in ConnectionRefusedError after a round trip; over a cut link
-in nothing until it is cancelled or 127 s have passed (TimeoutError); at a paused process in a connection, since kernels accept for their processes.
+A host is named by its node: ``a1``. A node may also speak in another's name: the host ``a1@zone1``
+is ``a1`` reached over the links ``zone1->a1`` and ``a1->zone1`` (see `via`); so the clients of all
+zones live on one node, and each zone has links of its own to cut. Loopback names (``localhost``,
+``127.0.0.1``) are the node itself. Every name is a machine that is switched on, whether a process
+runs there or not.
+
+An attempt to connect ends, as with Linux: at a node that does not listen in ConnectionRefusedError
+after a round trip; over a cut link in nothing until it is cancelled or 127 s have passed
+(TimeoutError); at a paused process in a connection, since kernels accept for their processes.
 """
 
 from __future__ import annotations
@@ -56,15 +61,22 @@ class Network:
         self._next_port = FIRST_FREE_PORT
         self.datagrams: DatagramNetwork
 
-    # ------------------------------------------------------------------------------------------------ links
+    # ------------------------------------------------------------------------------------------------
+    # links
 
     @staticmethod
     def via(source: str, node: str) -> str:
-        """The host name under which a node reaches ``node`` in the name of ``source``: "a1@zone1"."""
+        """The host name under which a node reaches ``node`` in the name of ``source``.
+
+        "a1@zone1".
+        """
         return f"{node}@{source}"
 
     def apply(self, link: Link, condition: LinkCondition) -> None:
-        """From now on the link is so; the condition before is forgotten, so combine what is in force."""
+        """From now on the link is so.
+
+        The condition before is forgotten, so combine what is in force.
+        """
         self._trace.record(self._scheduler.now_ns, link.source, "link", f"->{link.target} {condition}")
         self.way(link.source, link.target).apply(condition)
 
@@ -86,7 +98,8 @@ class Network:
             node = loop.node
         return (source if at else loop.node), node
 
-    # ------------------------------------------------------------------------------------------------ streams
+    # ------------------------------------------------------------------------------------------------
+    # streams
 
     async def connect(
         self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
@@ -122,7 +135,10 @@ class Network:
     def listen(
         self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], host: Any, port: int, backlog: int
     ) -> Listener:
-        """``loop.create_server``; it accepts once it serves. Raises OSError (EADDRINUSE, EADDRNOTAVAIL) as the kernel would."""
+        """``loop.create_server``; it accepts once it serves.
+
+        Raises OSError (EADDRINUSE, EADDRNOTAVAIL) as the kernel would.
+        """
         for name in [host] if isinstance(host, str) or host is None else host:
             if name is not None and name not in LOOPBACK and name != loop.node:
                 raise OSError(
@@ -150,7 +166,8 @@ class Network:
         self._next_port = self._next_port + 1 if self._next_port < 65535 else FIRST_FREE_PORT
         return self._next_port
 
-    # ------------------------------------------------------------------------------------------------ sockets and machines
+    # ------------------------------------------------------------------------------------------------
+    # sockets and machines
 
     @property
     def open_sockets(self) -> int:
@@ -181,7 +198,10 @@ class Network:
             socket.never_answered()
 
     def process_ended(self, loop: NodeLoop, *, power_lost: bool) -> None:
-        """Close what a process had open, in the order it was opened; a machine that lost its power says nothing."""
+        """Close what a process had open, in the order it was opened.
+
+        A machine that lost its power says nothing.
+        """
         if power_lost:
             self._off.add(loop.node)
         for key, listener in list(self._listeners.items()):
@@ -197,7 +217,10 @@ class Network:
         self.datagrams.process_ended(loop)
 
     def machine_started(self, node: str) -> None:
-        """Its kernel answers when the others try again: it knows nothing of connections from before the power was lost."""
+        """Its kernel answers when the others try again.
+
+        It knows nothing of connections from before the power was lost.
+        """
         self._off.discard(node)
         for socket in [socket for socket in self._unanswered if socket.node == node]:
             del self._unanswered[socket]

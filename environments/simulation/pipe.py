@@ -1,7 +1,10 @@
-"""One direction of a TCP connection between two kernels: bytes arrive in order, whole and once, or a reset cuts off the rest.
+"""One direction of a TCP connection between two kernels.
 
-A cut link holds what is on its way, the end of the stream and resets too, and gives it in order after the heal. The window bounds what the
-sender's kernel has taken and the receiver's process has not: a process that does not read stops the one that writes.
+Bytes arrive in order, whole and once, or a reset cuts off the rest.
+
+A cut link holds what is on its way, the end of the stream and resets too, and gives it in order
+after the heal. The window bounds what the sender's kernel has taken and the receiver's process has
+not: a process that does not read stops the one that writes.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ PATIENCE_NS: Final = 924_600_000_000
 """Linux ends a connection after fifteen retransmissions without an answer."""
 
 SPLIT_CHANCE: Final = 0.03
-"""How often a segment arrives in two parts: a stream keeps no boundaries, and who relies on them must be found."""
+"""How often a segment arrives in two parts.
+
+A stream keeps no boundaries, and who relies on them must be found.
+"""
 
 
 class Mark(enum.Enum):
@@ -63,7 +69,10 @@ class Sender(Protocol):
 
 
 class Pipe:
-    """From ``source``'s kernel to ``target``'s over one `Way`; ``back`` carries the acknowledgements."""
+    """From ``source``'s kernel to ``target``'s over one `Way`.
+
+    ``back`` carries the acknowledgements.
+    """
 
     __slots__ = (
         "_credit",
@@ -177,7 +186,10 @@ class Pipe:
             self._queue.clear()
 
     def consumed(self, size: int) -> None:
-        """The receiving process has read so many bytes; the sender learns of it over the way back, as soon as it matters."""
+        """The receiving process has read so many bytes.
+
+        The sender learns of it over the way back, as soon as it matters.
+        """
         if (
             self.source is not None
             and not self.source.blocked

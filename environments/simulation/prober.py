@@ -1,6 +1,9 @@
-"""Proof of what faults did to links and clocks: packets that cross the simulated network, and clocks read again and again.
+"""Proof of what faults did to links and clocks.
 
-Why not ask the condition: a row of a history that says a fault was seen must rest on what happened to something that crossed.
+Packets that cross the simulated network, and clocks read again and again.
+
+Why not ask the condition: a row of a history that says a fault was seen must rest on what happened
+to something that crossed.
 """
 
 from __future__ import annotations
@@ -84,7 +87,10 @@ class Prober:
         return "open" if len(late_ms) >= PACKETS else f"lossy {PACKETS - len(late_ms)} of {PACKETS}"
 
     async def clock(self, node: str) -> str:
-        """A node's clocks against true time: "true", "skewed 60000 ms", "rate 1.500", "true, strobing 500 ms"."""
+        """A node's clocks against true time.
+
+        "true", "skewed 60000 ms", "rate 1.500", "true, strobing 500 ms".
+        """
         clock, world = self._world.clock(node), self._world
         before_s, before_ns = clock.monotonic_s(), world.now_ns
         errors_ms, jumps_ms = [], []

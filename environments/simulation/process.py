@@ -1,7 +1,8 @@
 """The life of one process on a simulated machine: it runs, stands still, ends or is killed.
 
-A killed process does nothing more: no ``finally``, no cancellation, no farewell. Its tasks are kept, unfinished, until the world is over,
-because to drop them would run those ``finally`` blocks. Its kernel closes what it had open.
+A killed process does nothing more: no ``finally``, no cancellation, no farewell. Its tasks are
+kept, unfinished, until the world is over, because to drop them would run those ``finally`` blocks.
+Its kernel closes what it had open.
 """
 
 from __future__ import annotations
@@ -77,14 +78,18 @@ class Process:
         self._end(KILLED, "killed")
 
     def lose_power(self) -> None:
-        """End at once with its machine: nobody is told. The machine is on again when the next process is spawned there."""
+        """End at once with its machine: nobody is told.
+
+        The machine is on again when the next process is spawned there.
+        """
         self._end(KILLED, "lost its power", power_lost=True)
 
     def exit(self, status: int) -> None:
         """End at once with a status, as ``os._exit``."""
         self._end(status, f"exited with {status}")
 
-    # ------------------------------------------------------------------------------------------------ the orderly end
+    # ------------------------------------------------------------------------------------------------
+    # the orderly end
 
     def _finish(self, main: asyncio.Task[Any]) -> None:
         """Main is done: cancel what it left behind, as ``asyncio.run`` does, then exit."""

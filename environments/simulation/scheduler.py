@@ -1,10 +1,12 @@
 """Virtual time, and who runs next.
 
-One heap holds what will happen: arrivals from the network, and the times at which nodes want to be woken by their timers. Time moves to the
-earliest of them when no node has anything left to do; so a minute in which nothing happens costs nothing. Computing takes no virtual time.
+One heap holds what will happen: arrivals from the network, and the times at which nodes want to be
+woken by their timers. Time moves to the earliest of them when no node has anything left to do; so a
+minute in which nothing happens costs nothing. Computing takes no virtual time.
 
-Within a node callbacks run in the order asyncio promises. Which of several nodes runs first, and which of two events of the
-same nanosecond happens first, nobody promises: it is drawn from the world's chance.
+Within a node callbacks run in the order asyncio promises. Which of several nodes runs first, and
+which of two events of the same nanosecond happens first, nobody promises: it is drawn from the
+world's chance.
 """
 
 from __future__ import annotations
@@ -25,13 +27,19 @@ from environments.simulation.tasks import describe
 from environments.simulation.trace import Trace
 
 STEPS_PER_COLLECTION: Final = 50_000
-"""Garbage is collected at fixed steps: a finalizer that runs when the interpreter pleases would be an event that no seed decides."""
+"""Garbage is collected at fixed steps.
+
+A finalizer that runs when the interpreter pleases would be an event that no seed decides.
+"""
 
 STALL_EVIDENCE_STEPS: Final = 1_000
 
 
 class Scheduler:
-    """The heap, the nodes with something to do now, and the time. ``stall_steps`` without time passing are a livelock."""
+    """The heap, the nodes with something to do now, and the time.
+
+    ``stall_steps`` without time passing are a livelock.
+    """
 
     def __init__(self, chance: random.Random, trace: Trace, stall_steps: int) -> None:
         self.now_ns = 0
@@ -65,7 +73,8 @@ class Scheduler:
         self._heap.clear()
         self._runnable.clear()
 
-    # ------------------------------------------------------------------------------------------------ nodes
+    # ------------------------------------------------------------------------------------------------
+    # nodes
 
     def wake(self, loop: NodeLoop) -> None:
         """The loop has something in its ready queue."""
@@ -75,7 +84,10 @@ class Scheduler:
             self._runnable.append(loop)
 
     def plan(self, loop: NodeLoop) -> None:
-        """Wake the loop when its next timer is due; to be called whenever that may have become earlier."""
+        """Wake the loop when its next timer is due.
+
+        To be called whenever that may have become earlier.
+        """
         loop.forget_cancelled()
         if loop.timers and loop.runs:
             when, _, handle = loop.timers[0]
@@ -101,7 +113,8 @@ class Scheduler:
             else:
                 self.plan(loop)
 
-    # ------------------------------------------------------------------------------------------------ running
+    # ------------------------------------------------------------------------------------------------
+    # running
 
     def run(self, done: Callable[[], bool], waiting: Callable[[], str]) -> None:
         """Step everything until ``done``. ``waiting`` says, for an error, what waits and where."""
@@ -171,7 +184,8 @@ class Scheduler:
         if self._still_steps >= self._stall_steps + STALL_EVIDENCE_STEPS:
             shown = "; ".join(f"{count} x {name}" for name, count in self._evidence.most_common(5))
             raise StallError(
-                f"{self._still_steps} steps and no virtual time passes, at {self.now_ns / 1e9:.3f} s; what runs: {shown}"
+                f"{self._still_steps} steps and no virtual time passes, at {self.now_ns / 1e9:.3f} s; "
+                f"what runs: {shown}"
             )
 
 

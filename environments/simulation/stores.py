@@ -1,4 +1,7 @@
-"""The shared directories of a deployment: one file server for each, mounted on every node that shares it."""
+"""The shared directories of a deployment.
+
+One file server for each, mounted on every node that shares it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ class Stores:
         self._shared: dict[str, str] = {}
 
     def mount(self, world: World, node: NodePlan) -> Mount | None:
-        """The node's view of its shared directory; None for a node without one. Raises UsageError for wrong mount options."""
+        """The node's view of its shared directory; None for a node without one.
+
+        Raises UsageError for wrong mount options.
+        """
         plan = node.store
         if plan is None:
             return None
@@ -52,7 +58,10 @@ class Stores:
         return self._mounts.get(node)
 
     def boot(self, node: str, chance: random.Random) -> Callable[[Process], None] | None:
-        """A process begins on the node; what its kernel does when it ends by itself, if there is anything."""
+        """A process begins on the node.
+
+        What its kernel does when it ends by itself, if there is anything.
+        """
         mount = self._mounts.get(node)
         if mount is None:
             return None

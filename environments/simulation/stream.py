@@ -1,9 +1,12 @@
-"""One end of a TCP connection of the simulated network: a socket with its kernel's rules, and asyncio's transport on it.
+"""One end of a TCP connection of the simulated network.
 
-What a process has written belongs to its kernel as far as the window has room: it is sent even if the process is killed at once; the rest waits in the
-transport. What has arrived waits in the kernel until the process reads it, also while the process is paused. A socket that is closed with
-unread bytes resets the connection; so does one that receives after it was closed. The order of callbacks and the errors are those of
-asyncio's selector transport.
+A socket with its kernel's rules, and asyncio's transport on it.
+
+What a process has written belongs to its kernel as far as the window has room: it is sent even if
+the process is killed at once; the rest waits in the transport. What has arrived waits in the kernel
+until the process reads it, also while the process is paused. A socket that is closed with unread
+bytes resets the connection; so does one that receives after it was closed. The order of callbacks
+and the errors are those of asyncio's selector transport.
 """
 
 from __future__ import annotations
@@ -28,7 +31,10 @@ def _nobody(_: bytes) -> None:
 
 
 class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa: SLF001 - as asyncio's own transports
-    """One end of a `Connection`: the socket, from the SYN on, and the transport once it has a protocol."""
+    """One end of a `Connection`.
+
+    The socket, from the SYN on, and the transport once it has a protocol.
+    """
 
     _maybe_pause_protocol: Callable[[], None]
     _maybe_resume_protocol: Callable[[], None]
@@ -74,7 +80,8 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         incoming.target = self
         loop.network.opened(self)
 
-    # ------------------------------------------------------------------------------------------------ the kernel
+    # ------------------------------------------------------------------------------------------------
+    # the kernel
 
     @property
     def node(self) -> str:
@@ -125,7 +132,10 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self.established.set_exception(reset_error())
 
     def give_up(self) -> None:
-        """What was sent has not been answered for too long: the connection is over, and the other side is not told."""
+        """What was sent has not been answered for too long.
+
+        The connection is over, and the other side is not told.
+        """
         self.time_out()
         self._connection.end()
         if self._ended is not Mark.RST:
@@ -214,10 +224,14 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self._read_planned = True
             self._loop.put(self._read_handle)
 
-    # ------------------------------------------------------------------------------------------------ reading
+    # ------------------------------------------------------------------------------------------------
+    # reading
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
-        """Give it its protocol, as asyncio does: first ``connection_made``, in the next round the first bytes."""
+        """Give it its protocol, as asyncio does.
+
+        First ``connection_made``, in the next round the first bytes.
+        """
         self.set_protocol(protocol)
         self._loop.call_soon(protocol.connection_made, self)
         self._loop.call_soon(self._start_reading)
@@ -280,7 +294,8 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         """Whether ``data_received`` may be called."""
         return not self._closing and not self._paused
 
-    # ------------------------------------------------------------------------------------------------ writing
+    # ------------------------------------------------------------------------------------------------
+    # writing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send; what the window has no room for waits in the transport."""
@@ -374,7 +389,8 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         """Bytes that the kernel has not taken."""
         return len(self._buffer)
 
-    # ------------------------------------------------------------------------------------------------ the end
+    # ------------------------------------------------------------------------------------------------
+    # the end
 
     def is_closing(self) -> bool:
         """Whether it is closed, or about to be."""

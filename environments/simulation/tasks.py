@@ -1,8 +1,10 @@
 """Tasks and futures that sort the same in every process.
 
-``TaskGroup`` and ``asyncio.wait`` keep sets of tasks, and iterate over them when they cancel or call back. A set's order follows
-the hash, and the stock hash is the object's address, which differs from one process to the next whatever ``PYTHONHASHSEED``
-says. Here the hash is a number that the loop counts up, given when it is first asked for: a set's order then depends only on what the program did before.
+``TaskGroup`` and ``asyncio.wait`` keep sets of tasks, and iterate over them when they cancel or
+call back. A set's order follows the hash, and the stock hash is the object's address, which differs
+from one process to the next whatever ``PYTHONHASHSEED`` says. Here the hash is a number that the
+loop counts up, given when it is first asked for: a set's order then depends only on what the
+program did before.
 """
 
 from __future__ import annotations
@@ -49,7 +51,10 @@ def sorted_tasks(tasks: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
 
 
 def describe(task: asyncio.Task[Any]) -> str:
-    """A task's name and the innermost place where it waits: "link to b1 at link.py:404 in connect"."""
+    """A task's name and the innermost place where it waits.
+
+    "link to b1 at link.py:404 in connect".
+    """
     awaited: Any = task.get_coro()
     place = ""
     while awaited is not None:

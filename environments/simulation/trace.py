@@ -1,8 +1,9 @@
 """What happened in a world, in order: a digest always, the text on request.
 
-Two runs of one seed are the same when their digests are. The digest is a chain of Python's tuple hash over integers, which no hash seed
-touches and which costs a tenth of a microsecond; it is made to notice, not to resist an adversary. When two digests
-differ, record both runs and ask for `first_difference`.
+Two runs of one seed are the same when their digests are. The digest is a chain of Python's tuple
+hash over integers, which no hash seed touches and which costs a tenth of a microsecond; it is made
+to notice, not to resist an adversary. When two digests differ, record both runs and ask for
+`first_difference`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ TIMER: Final = "timer"
 
 
 class Event(NamedTuple):
-    """One thing that happened: ``what`` at ``node``, ``detail`` on it; ``size`` and ``checksum`` of the bytes if there were any."""
+    """One thing that happened: ``what`` at ``node``, ``detail`` on it.
+
+    ``size`` and ``checksum`` of the bytes if there were any.
+    """
 
     at_ns: int
     node: str
@@ -82,7 +86,9 @@ class Trace:
 
 
 def first_difference(first: Trace, second: Trace, context: int = 5) -> str | None:
-    """Where two recorded runs part, with the events before it and what each did then; None when they are the same.
+    """Where two recorded runs part, with the events before it and what each did then.
+
+    None when they are the same.
 
     Raises ValueError when a run was not recorded.
     """

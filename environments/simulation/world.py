@@ -1,7 +1,8 @@
 """A world: machines, a network and a clock in one process, in which one seed gives one history.
 
-Each node is an event loop of its own (`loop`), stepped by one `scheduler` of virtual time. The node "harness" is where the test itself runs: clients,
-nemesis, monitor. Other nodes are processes that it spawns::
+Each node is an event loop of its own (`loop`), stepped by one `scheduler` of virtual time. The node
+"harness" is where the test itself runs: clients, nemesis, monitor. Other nodes are processes that
+it spawns::
 
     world = World(seed=7)
     async def main():
@@ -13,8 +14,8 @@ nemesis, monitor. Other nodes are processes that it spawns::
         assert await broker.exited == -9
     world.run(main)
 
-What one coroutine leaves to another node must go over the network; what the harness does to a node (spawn, kill, set an
-``asyncio.Event`` that it waits for) takes effect at the same virtual instant.
+What one coroutine leaves to another node must go over the network; what the harness does to a node
+(spawn, kill, set an ``asyncio.Event`` that it waits for) takes effect at the same virtual instant.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ T = TypeVar("T")
 class World:
     """Everything that one seed decides. It runs once.
 
-    ``record`` keeps the text of the trace; ``stall_steps`` is after how many steps without virtual time passing it is a livelock.
+    ``record`` keeps the text of the trace; ``stall_steps`` is after how many steps without virtual
+    time passing it is a livelock.
     """
 
     def __init__(self, seed: int | str = 0, *, record: bool = False, stall_steps: int = STALL_STEPS) -> None:
@@ -70,7 +72,8 @@ class World:
         self._guards = Guards(self.scheduler.fail, self._wall_s, self._node)
         self.scheduler.lifted = self._guards.lifted
 
-    # ------------------------------------------------------------------------------------------------ what there is
+    # ------------------------------------------------------------------------------------------------
+    # what there is
 
     @property
     def now_ns(self) -> int:
@@ -83,11 +86,16 @@ class World:
         return self.scheduler.steps
 
     def random(self, purpose: str) -> random.Random:
-        """A new stream of chance for one purpose ("network", "disk:a1"), so that more use of one does not change another."""
+        """A new stream of chance for one purpose ("network", "disk:a1"), so that more use of one
+        does not change another.
+        """
         return random.Random(f"{self.seed}/{purpose}")
 
     def clock(self, name: str) -> Clock:
-        """The clocks of a machine; it keeps them when its process ends. Those of the harness show virtual time and nothing else."""
+        """The clocks of a machine; it keeps them when its process ends.
+
+        Those of the harness show virtual time and nothing else.
+        """
         clock = self._clocks.get(name)
         if clock is None:
             boot_s = 0 if name == HARNESS else self.random(f"clock:{name}").randrange(BOOT_S_MAX)
@@ -106,9 +114,12 @@ class World:
         main: Callable[[], Coroutine[Any, Any, Any]],
         on_exit: Callable[[Process], object] | None = None,
     ) -> Process:
-        """Start a process on the machine ``name``; it lives until ``main`` returns (its exit status, if that is an int) or raises (1).
+        """Start a process on the machine ``name``.
 
-        ``on_exit`` is called on the harness' loop, however the process ended. Raises ValueError while one still runs there.
+        It lives until ``main`` returns (its exit status, if that is an int) or raises (1).
+
+        ``on_exit`` is called on the harness' loop, however the process ended. Raises ValueError
+        while one still runs there.
         """
         before = self._processes.get(name)
         if name == HARNESS or (before is not None and before.state != "gone"):
@@ -120,13 +131,14 @@ class World:
         self.network.machine_started(name)
         return process
 
-    # ------------------------------------------------------------------------------------------------ running
+    # ------------------------------------------------------------------------------------------------
+    # running
 
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run ``main`` on the node "harness" until it is done, and everything else with it.
 
-        What is left then is cancelled on the harness, as ``asyncio.run`` does, and ends without a word elsewhere. Raises what ``main``
-        raises; DeadlockError, StallError, ForbiddenCallError.
+        What is left then is cancelled on the harness, as ``asyncio.run`` does, and ends without a
+        word elsewhere. Raises what ``main`` raises; DeadlockError, StallError, ForbiddenCallError.
         """
         if self._ran:
             raise RuntimeError("a world runs once; make another one with the same seed")
@@ -142,7 +154,10 @@ class World:
                 self._end()
 
     def interrupt(self, error: BaseException) -> None:
-        """End the run with ``error`` after the present step; the one call that another thread may make."""
+        """End the run with ``error`` after the present step.
+
+        The one call that another thread may make.
+        """
         self.scheduler.fail(error)
 
     def _cancel_the_rest(self) -> None:
@@ -167,7 +182,10 @@ class World:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Without the interpreter's own moments: collections, and the hooks and the loop of whoever called."""
+        """Without the interpreter's own moments.
+
+        Collections, and the hooks and the loop of whoever called.
+        """
         collected = gc.isenabled()
         gc.disable()
         hooks = sys.get_asyncgen_hooks()
@@ -181,7 +199,8 @@ class World:
             if collected:
                 gc.enable()
 
-    # ------------------------------------------------------------------------------------------------ for its parts
+    # ------------------------------------------------------------------------------------------------
+    # for its parts
 
     def _loop(self, name: str) -> NodeLoop:
         return NodeLoop(name, self.scheduler, self.clock(name), self.network)

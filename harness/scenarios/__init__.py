@@ -1,4 +1,7 @@
-"""Scenarios with an outcome that is known in advance: what the source documents promise, limit or describe."""
+"""Scenarios with an outcome that is known in advance.
+
+What the source documents promise, limit or describe.
+"""
 
 from harness.scenarios.probe import Probe
 from harness.scenarios.refuter import Refuter

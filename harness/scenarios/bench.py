@@ -1,7 +1,10 @@
-"""The bench of a probe: commands and brokers as processes of this machine, with everything they said kept as evidence.
+"""The bench of a probe.
 
-Why not an environment: a probe is about a command line, an exit status, a line that a person reads. It needs no links that can be cut and no history; but what it
-starts must end with it, also when it is killed.
+Commands and brokers as processes of this machine, with everything they said kept as evidence.
+
+Why not an environment: a probe is about a command line, an exit status, a line that a person reads.
+It needs no links that can be cut and no history; but what it starts must end with it, also when it
+is killed.
 """
 
 from __future__ import annotations
@@ -66,7 +69,10 @@ class Process:
 
     @property
     def cpu_s(self) -> float:
-        """CPU seconds it has used so far, all its threads: what other processes of the machine do hardly changes them."""
+        """CPU seconds it has used so far, all its threads.
+
+        What other processes of the machine do hardly changes them.
+        """
         stat = Path(f"/proc/{self._popen.pid}/stat").read_text(encoding="utf-8")
         user, system = stat.rpartition(")")[2].split()[11:13]  # fields 14 and 15 of proc_pid_stat(5)
         return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
@@ -78,7 +84,10 @@ class Process:
                 self._popen.send_signal(number)
 
     async def wait(self) -> int:
-        """Its exit status, once it has ended; negative: the signal that ended it. Raises TimeoutError."""
+        """Its exit status, once it has ended; negative: the signal that ended it.
+
+        Raises TimeoutError.
+        """
         async with asyncio.timeout(PATIENCE_S):
             return await self._popen.wait()
 
@@ -118,7 +127,9 @@ class Bench:
         return int(self._reserved[-1].getsockname()[1])
 
     async def command(self, *words: str, typed: str = "", variables: Mapping[str, str] | None = None) -> Said:
-        """Run a command of this project ("brokerctl", "brokerd", "jepsen-run") or of the machine to its end. Raises InfrastructureError, TimeoutError."""
+        """Run a command of this project ("brokerctl", "brokerd", "jepsen-run") or of the machine
+        to its end. Raises InfrastructureError, TimeoutError.
+        """
         popen = await _spawn(words, variables, asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT)
         try:
             async with asyncio.timeout(PATIENCE_S):
@@ -136,7 +147,10 @@ class Bench:
         return said
 
     async def start(self, name: str, *words: str, variables: Mapping[str, str] | None = None) -> Process:
-        """Start a command and go on. Its output goes to ``name``.log. Raises InfrastructureError."""
+        """Start a command and go on.
+
+        Its output goes to ``name``.log. Raises InfrastructureError.
+        """
         log = self.directory / f"{name}.log"
         with log.open("ab") as output:
             popen = await _spawn(words, variables, output.fileno(), output.fileno())
@@ -145,7 +159,10 @@ class Bench:
         return process
 
     async def until(self, name: str, expected: str, question: Callable[[], Awaitable[T]]) -> T:
-        """Ask again and again until the answer is true, and give it back. What never comes is noted as a step that was missed: raises StepMissedError."""
+        """Ask again and again until the answer is true, and give it back.
+
+        What never comes is noted as a step that was missed: raises StepMissedError.
+        """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + PATIENCE_S
         while True:
@@ -159,7 +176,10 @@ class Bench:
 
 
 class Broker:
-    """A broker of a probe: its configuration, its ports and its admin client. ``table`` is put over what every broker here has."""
+    """A broker of a probe: its configuration, its ports and its admin client.
+
+    ``table`` is put over what every broker here has.
+    """
 
     def __init__(self, bench: Bench, name: str, table: Mapping[str, Any]) -> None:
         self.bench = bench
@@ -230,7 +250,10 @@ class Broker:
 async def _spawn(
     words: Sequence[str], variables: Mapping[str, str] | None, stdout: int, stderr: int
 ) -> asyncio.subprocess.Process:
-    """A process that dies with this one. Programs of this project are those beside the running interpreter."""
+    """A process that dies with this one.
+
+    Programs of this project are those beside the running interpreter.
+    """
     mine = Path(sys.executable).with_name(words[0])
     argv = [str(mine) if mine.exists() else words[0], *words[1:]]
     tether = shutil.which("setpriv")

@@ -1,9 +1,13 @@
-"""What must come of a run besides its verdict, as data: each says itself in words, and what was otherwise.
+"""What must come of a run besides its verdict, as data.
 
-Why: a verdict says what went wrong for a client, and nothing of how the brokers got there. A row whose feature can be taken out without any of its
-expectations failing shows nothing; so each expectation names the thing that the feature alone brings about.
+Each says itself in words, and what was otherwise.
 
-Times are the schedule's: "kill-1" is the moment when the first fault, a kill, was asked for, "heal:kill-1" its healing, "heal" the end of the load.
+Why: a verdict says what went wrong for a client, and nothing of how the brokers got there. A row
+whose feature can be taken out without any of its expectations failing shows nothing; so each
+expectation names the thing that the feature alone brings about.
+
+Times are the schedule's: "kill-1" is the moment when the first fault, a kill, was asked for,
+"heal:kill-1" its healing, "heal" the end of the load.
 """
 
 from __future__ import annotations
@@ -39,9 +43,12 @@ class Takeover(msgspec.Struct, frozen=True):
 
 
 class Takeovers(msgspec.Struct, frozen=True):
-    """Exactly these takeovers between the first fault and the healing, in this order; of none: that nobody takes over.
+    """Exactly these takeovers between the first fault and the healing, in this order.
 
-    With ``of`` only takeovers of that broker's data are looked at: a taker that dies is taken over as well, by whom and when is another matter.
+    Of none: that nobody takes over.
+
+    With ``of`` only takeovers of that broker's data are looked at: a taker that dies is taken over
+    as well, by whom and when is another matter.
     """
 
     exactly: tuple[Takeover, ...] = ()
@@ -65,7 +72,10 @@ class Takeovers(msgspec.Struct, frozen=True):
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """A finding of any severity: a pause that faults explain is only a warning, and the point of some rows."""
+    """A finding of any severity.
+
+    A pause that faults explain is only a warning, and the point of some rows.
+    """
 
     finding: str
 
@@ -78,9 +88,12 @@ class Reported(msgspec.Struct, frozen=True):
 
 
 class Exactly(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding, and of no other messages than these: taken by ``broker``, acknowledged in ``window``, ``count`` of them.
+    """A finding, and of no other messages than these.
 
-    The window is from when its first fault was asked for to when its second had taken effect: a broker whose kill is under way still answers.
+    Taken by ``broker``, acknowledged in ``window``, ``count`` of them.
+
+    The window is from when its first fault was asked for to when its second had taken effect: a
+    broker whose kill is under way still answers.
     """
 
     finding: str
@@ -122,7 +135,10 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """How many messages each broker had, more or less ``within``: it delivered them, took them, or has them in its store at the end."""
+    """How many messages each broker had, more or less ``within``.
+
+    It delivered them, took them, or has them in its store at the end.
+    """
 
     of: Literal["deliveries", "sends", "stored"]
     by: dict[str, int]
@@ -149,7 +165,10 @@ class Shares(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
-    """At least (and at most) so many messages are first delivered by another broker than took them; by ``by`` what ``of`` took, where they are named."""
+    """At least (and at most) so many messages are first delivered by another broker than took them.
+
+    By ``by`` what ``of`` took, where they are named.
+    """
 
     least: int = 1
     most: int | None = None
@@ -180,7 +199,9 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """Producers that began at a broker have at least so many sends taken by others before the healing: whoever has its messages serves its clients, too."""
+    """Producers that began at a broker have at least so many sends taken by others before the
+    healing: whoever has its messages serves its clients, too.
+    """
 
     of: str
     least: int = 1
@@ -200,7 +221,9 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Says(msgspec.Struct, frozen=True):
-    """A line in the log of a broker (of any, if None) that matches, at least once or exactly ``times``."""
+    """A line in the log of a broker (of any, if None) that matches, at least once or exactly
+    ``times``.
+    """
 
     broker: str | None
     pattern: str
@@ -221,7 +244,10 @@ class Says(msgspec.Struct, frozen=True):
 
 
 class Before(msgspec.Struct, frozen=True):
-    """A line of one broker's log comes before one of another's (of any, if None); both are said. Their clocks must agree."""
+    """A line of one broker's log comes before one of another's (of any, if None); both are said.
+
+    Their clocks must agree.
+    """
 
     broker: str
     pattern: str
@@ -241,7 +267,10 @@ class Before(msgspec.Struct, frozen=True):
 
 
 class GoesOn(msgspec.Struct, frozen=True):
-    """A broker's process does not end by itself, to be started again by the harness: what it becomes it becomes in one life of the process."""
+    """A broker's process does not end by itself, to be started again by the harness.
+
+    What it becomes it becomes in one life of the process.
+    """
 
     broker: str
 
@@ -255,9 +284,12 @@ class GoesOn(msgspec.Struct, frozen=True):
 
 
 class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
-    """The longest time from a send to the broker's answer lies within bounds: some waited for ``least_s``, and none longer than ``most_s``.
+    """The longest time from a send to the broker's answer lies within bounds.
 
-    A send that ends because its client would not wait any longer was not answered: give the clients of such a scenario more patience than the bound.
+    Some waited for ``least_s``, and none longer than ``most_s``.
+
+    A send that ends because its client would not wait any longer was not answered: give the clients
+    of such a scenario more patience than the bound.
     """
 
     most_s: float
@@ -275,7 +307,10 @@ class SlowestSend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Becomes(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker is first seen in a role so long after a moment, neither sooner nor later. "stopped" is for one that no fault ends: it ended itself."""
+    """A broker is first seen in a role so long after a moment, neither sooner nor later.
+
+    "stopped" is for one that no fault ends: it ended itself.
+    """
 
     broker: str
     role: Literal["live", "stopped"]
@@ -303,7 +338,11 @@ class Becomes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Happens(msgspec.Struct, frozen=True):
-    """An event comes that a fault waits for. Without this a run whose fault waited in vain is unknown; where the event is what the row promises, it has failed."""
+    """An event comes that a fault waits for.
+
+    Without this a run whose fault waited in vain is unknown; where the event is what the row
+    promises, it has failed.
+    """
 
     event: str
 
@@ -317,14 +356,19 @@ class Happens(msgspec.Struct, frozen=True):
 
 
 class Refuses(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever tries to connect to a broker from the first to the second moment of ``window`` is refused for a reason that matches, and somebody tries."""
+    """Whoever tries to connect to a broker from the first to the second moment of ``window`` is
+    refused for a reason that matches, and somebody tries.
+    """
 
     broker: str
     pattern: str
     window: tuple[str, str]
 
     def __str__(self) -> str:
-        return f'{self.broker} refuses who comes between {self.window[0]} and {self.window[1]} ("{self.pattern}")'
+        return (
+            f"{self.broker} refuses who comes between {self.window[0]} and {self.window[1]} "
+            f'("{self.pattern}")'
+        )
 
     def wrong(self, seen: Seen) -> str:
         """As Expectation's."""
@@ -341,7 +385,9 @@ class Refuses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a broker (all together, if None) delivers, or answers a send or an acknowledgement, within ``window``, from ``after_s`` seconds behind its first moment on."""
+    """How often a broker (all together, if None) delivers, or answers a send or an
+    acknowledgement, within ``window``, from ``after_s`` seconds behind its first moment on.
+    """
 
     window: tuple[str, str]
     broker: str | None = None
@@ -381,7 +427,10 @@ class Guard(Protocol):
 
 
 class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
-    """A guard: at least so many brokers say in their logs what matches. Of a race in which only one ran nothing is shown, and the run is unknown."""
+    """A guard: at least so many brokers say in their logs what matches.
+
+    Of a race in which only one ran nothing is shown, and the run is unknown.
+    """
 
     least: int
     pattern: str
@@ -397,7 +446,9 @@ class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AtStake(msgspec.Struct, frozen=True, kw_only=True):
-    """A guard: when the fault came, at least so many messages that the broker had taken waited for a consumer. With nothing to lose nothing is shown, and the run is unknown."""
+    """A guard: when the fault came, at least so many messages that the broker had taken waited
+    for a consumer. With nothing to lose nothing is shown, and the run is unknown.
+    """
 
     least: int
     at: str

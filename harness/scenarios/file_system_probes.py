@@ -1,7 +1,9 @@
-"""What the document on multi-instance queue managers asks of the file system, and of the ids on both hosts: rows MI3 and MI6.
+"""What the document on multi-instance queue managers asks of the file system, and of the ids on
+both hosts: rows MI3 and MI6.
 
-A mount without locks is made at the seam of system calls, so that it can be had on every machine; the tests of ``environments.nfs`` check real NFS mounts. Two hosts
-whose ids differ are two nodes of a simulated world.
+A mount without locks is made at the seam of system calls, so that it can be had on every machine;
+the tests of ``environments.nfs`` check real NFS mounts. Two hosts whose ids differ are two nodes of
+a simulated world.
 """
 
 from __future__ import annotations

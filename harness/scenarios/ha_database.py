@@ -1,6 +1,7 @@
 """The scenarios of policy ``ha-database``: Sun 4.1, chapter 8, rows HA1 to HA11 of the claims.
 
-Times are those of a test: a broker may be taken over 3 s after its last proof of life, answers nobody from 1.5 s on and drops everything after 2.25 s.
+Times are those of a test: a broker may be taken over 3 s after its last proof of life, answers
+nobody from 1.5 s on and drops everything after 2.25 s.
 """
 
 from __future__ import annotations
@@ -50,9 +51,13 @@ def _spec(
     server: bool = False,
     **every: Any,
 ) -> TestSpec:
-    """Consumers are slower than producers, so that a broker that fails has messages; ``rate`` is of each broker's producers, ``every`` are properties of every broker's policy, with underscores.
+    """Consumers are slower than producers, so that a broker that fails has messages.
 
-    ``server``: on no file of SQLite. A process that is stopped within a commit keeps it locked, and all brokers wait for it.
+    ``rate`` is of each broker's producers, ``every`` are properties of every broker's policy, with
+    underscores.
+
+    ``server``: on no file of SQLite. A process that is stopped within a commit keeps it locked, and
+    all brokers wait for it.
     """
     mine = {_HA + key.replace("_", "-"): value for key, value in every.items()} | (properties or {})
     return TestSpec(
@@ -126,14 +131,16 @@ def _taker_lacks(which: str) -> Replacement:
     return Replacement(
         _LIFE,
         "        session = max(gained)\n",
-        f"        from broker.core.message import CONSUMED, COUNTED, HEAD, IS_LARGE, MESSAGE, PAGE\n\n        records = [r for r in records if not ({which})]\n        session = max(gained)\n",
+        "        from broker.core.message import CONSUMED, COUNTED, HEAD, IS_LARGE, MESSAGE, PAGE\n\n  "
+        f"      records = [r for r in records if not ({which})]\n        session = max(gained)\n",
     )
 
 
 SCENARIOS: Final = (
     Scenario(
         id="HA1",
-        claim="heartbeat, suspicion, confirmation in the store, takeover: what the failed broker had goes on at one other",
+        claim="heartbeat, suspicion, confirmation in the store, takeover: what the failed broker had "
+        "goes on at one other",
         source=_SOURCE,
         spec=_spec("ha1"),
         schedule=_faults(_fault("kill", 3.0, None)),
@@ -172,10 +179,12 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA2",
-        claim="only one of several takers wins: the others, held with what they saw before, try when it is complete, and are refused",
+        claim="only one of several takers wins: the others, held with what they saw before, try when it "
+        "is complete, and are refused",
         source=_SOURCE,
         spec=_spec("ha2", brokers=4, properties={"database-store.network-timeout": 2500}),
-        # The database stands still when a1's lease runs out, so that all look at its row in one moment, before any has taken it; then all but the first are held.
+        # The database stands still when a1's lease runs out, so that all look at its row in one
+        # moment, before any has taken it; then all but the first are held.
         schedule=_faults(
             _fault("kill", 3.0, None),
             _fault("database-stall", 5.6, 0.6, None),
@@ -201,7 +210,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA4",
-        claim="false suspicion: a healthy broker that stood still is taken over, and does not serve what it had when it goes on",
+        claim="false suspicion: a healthy broker that stood still is taken over, and does not serve "
+        "what it had when it goes on",
         source=_PROPERTIES,
         spec=_spec("ha4", server=True),
         schedule=_faults(_fault("pause", 3.0, 6.0)),
@@ -228,7 +238,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA4-patient",
-        claim="the same with a longer lock-expiration: the broker that stood still is not suspected, and goes on with what it has",
+        claim="the same with a longer lock-expiration: the broker that stood still is not suspected, "
+        "and goes on with what it has",
         source=_PROPERTIES,
         spec=_spec("ha4-patient", server=True, properties={"database-store.lock-expiration": 20_000}),
         schedule=_faults(_fault("pause", 3.0, 5.0)),
@@ -275,7 +286,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA6-true",
-        claim="a broker that is shut down leaves its messages to the others at once: before its lease would have run out",
+        claim="a broker that is shut down leaves its messages to the others at once: before its lease "
+        "would have run out",
         source=_PREVENTING,
         spec=_spec("ha6-true", failover_on_shutdown=True),
         schedule=_faults(_fault("stop", 3.0, 2.0)),
@@ -295,7 +307,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA6-false",
-        claim="a broker that is shut down with -nofailover is not taken over; its messages wait for its restart",
+        claim="a broker that is shut down with -nofailover is not taken over; its messages wait for its "
+        "restart",
         source=_PREVENTING,
         spec=_spec("ha6-false", failover_on_shutdown=False),
         schedule=_faults(_fault("stop", 3.0, 6.0)),
@@ -316,7 +329,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA6-by-hand",
-        claim="a broker that was shut down with -nofailover is taken over by hand: its messages go on elsewhere",
+        claim="a broker that was shut down with -nofailover is taken over by hand: its messages go on "
+        "elsewhere",
         source=_PREVENTING,
         spec=_spec("ha6-by-hand"),
         schedule=_faults(_fault("stop", 3.0, 6.0, failover=False), _fault("takeover", 4.5, 1.0, taker="b1")),
@@ -331,7 +345,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA6-forced",
-        claim="a broker that serves is taken over by force: it drops what it had and joins again; nothing is lost, nothing served by both",
+        claim="a broker that serves is taken over by force: it drops what it had and joins again; "
+        "nothing is lost, nothing served by both",
         source=_PREVENTING,
         spec=_spec("ha6-forced"),
         schedule=_faults(_fault("takeover", 3.0, 2.0, taker="b1")),
@@ -352,7 +367,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA6-forced-paused",
-        claim="the same with a broker that stands still: what it had goes on elsewhere only once it has dropped it",
+        claim="the same with a broker that stands still: what it had goes on elsewhere only once it has "
+        "dropped it",
         source=_PREVENTING,
         spec=_spec("ha6-forced-paused", server=True),
         schedule=_faults(_fault("pause", 3.0, 0.9), _fault("takeover", 3.1, 2.0, taker="b1")),
@@ -378,7 +394,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA7-load",
-        claim="quiesced under load, a broker serves the connections that are there and refuses all others; nobody takes it over",
+        claim="quiesced under load, a broker serves the connections that are there and refuses all "
+        "others; nobody takes it over",
         source=_PREVENTING,
         spec=_spec("ha7-load"),
         schedule=_faults(_fault("quiesce", 3.0, 5.0)),
@@ -394,7 +411,8 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _STEERING,
-                    'life.homes.closed = f"{self._policy.broker_id} is quiescing: it takes no new connections"',
+                    'life.homes.closed = f"{self._policy.broker_id} is quiescing: it takes no new '
+                    'connections"',
                     'life.homes.closed = ""',
                 ),
             ),
@@ -402,7 +420,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA11-stall",
-        claim="the database stands still: brokers answer nobody, drop what they have before it is certain that others could take it, and go on with the database",
+        claim="the database stands still: brokers answer nobody, drop what they have before it is "
+        "certain that others could take it, and go on with the database",
         source=_SOURCE,
         spec=_spec("ha11-stall"),
         schedule=_faults(_fault("database-stall", 3.0, 5.0, None)),
@@ -442,7 +461,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="HA11-disconnect",
-        claim="connections to the database are lost during commits: each entry happens once, whatever was heard of it",
+        claim="connections to the database are lost during commits: each entry happens once, whatever "
+        "was heard of it",
         source=_SOURCE,
         spec=_spec("ha11-disconnect"),
         schedule=_faults(_fault("database-disconnect", 3.0, 5.0, "all")),
@@ -455,14 +475,16 @@ SCENARIOS: Final = (
                 Replacement(
                     _JOURNAL,
                     "in_doubt = in_doubt or isinstance(error, OutcomeUnknownError)",
-                    "in_doubt = True\n                if isinstance(error, OutcomeUnknownError):\n                    return",
+                    "in_doubt = True\n                if isinstance(error, OutcomeUnknownError):\n      "
+                    "              return",
                 ),
             ),
         ),
     ),
     Scenario(
         id="HA11-cut-off",
-        claim="one broker is cut off from the database: it drops everything in time, and one other takes over",
+        claim="one broker is cut off from the database: it drops everything in time, and one other "
+        "takes over",
         source=_SOURCE,
         spec=_spec("ha11-cut-off"),
         schedule=_faults(_fault("database-disconnect", 3.0, None, chance=1.0, committed=0.0)),

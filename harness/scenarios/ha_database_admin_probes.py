@@ -1,4 +1,6 @@
-"""What chapter 8 of Sun 4.1 says of administering a high-availability cluster, shown on real processes that share an SQLite file: rows HA6, HA7, HA9 and HA10."""
+"""What chapter 8 of Sun 4.1 says of administering a high-availability cluster, shown on real
+processes that share an SQLite file: rows HA6, HA7, HA9 and HA10.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +164,8 @@ def _write_state(path: str, state: str) -> None:
     """A row as such a broker leaves it."""
     with contextlib.closing(sqlite3.connect(path, timeout=30.0)) as connection, connection:
         connection.execute(
-            "INSERT OR REPLACE INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, heartbeat, taker, taker_epoch)"
+            "INSERT OR REPLACE INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, "
+            "heartbeat, taker, taker_epoch)"
             " VALUES (?, 'c1', 'c1:61616', ?, 1, 0, CAST(strftime('%s', 'now') AS INTEGER) * 1000, '', 0)",
             (CLUSTER, state),
         )
@@ -220,7 +223,8 @@ async def _ha10(notes: Notes) -> None:
 PROBES: Final = (
     Probe(
         id="HA6-takeover",
-        claim="takeover -n ID asks where the broker seems to run, -f does not; -nofailover leaves the messages to a takeover by hand",
+        claim="takeover -n ID asks where the broker seems to run, -f does not; -nofailover leaves the "
+        "messages to a takeover by hand",
         source="SUN, Preventing or Forcing Takeover of a Broker",
         expected="nothing without a yes; all messages with the taker afterwards",
         take=_ha6,
@@ -238,7 +242,8 @@ PROBES: Final = (
     ),
     Probe(
         id="HA7-shutdown",
-        claim="a quiesced broker refuses new connections, serves old ones, and is shut down without anybody taking over",
+        claim="a quiesced broker refuses new connections, serves old ones, and is shut down without "
+        "anybody taking over",
         source="SUN, Preventing or Forcing Takeover of a Broker",
         expected="QUIESCE_COMPLETE, then SHUTDOWN_COMPLETE with its messages",
         take=_ha7,
@@ -268,13 +273,15 @@ PROBES: Final = (
     ),
     Probe(
         id="HA10",
-        claim="the schema is created, a standalone store upgraded, a broker removed only when it is down, the store backed up and restored",
+        claim="the schema is created, a standalone store upgraded, a broker removed only when it is "
+        "down, the store backed up and restored",
         source="SUN, Managing the HA Data Store",
         expected="each as documented; refused while a broker runs",
         take=_ha10,
         refuter=Refuter(
             without="no broker counts as running for the tool",
-            fails="brokers that run are not removed, nothing is restored over them and no lock taken from them",
+            fails="brokers that run are not removed, nothing is restored over them and no lock taken "
+            "from them",
             changes=(
                 Replacement(
                     "broker/database_tool/store.py",

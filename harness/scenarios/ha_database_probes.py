@@ -1,4 +1,6 @@
-"""What chapter 8 of Sun 4.1 says of a high-availability cluster, shown on real processes that share an SQLite file: rows HA3 and HA8."""
+"""What chapter 8 of Sun 4.1 says of a high-availability cluster, shown on real processes that
+share an SQLite file: rows HA3 and HA8.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,10 @@ def member(
     expiration_ms: int = 60_000,
     data: str | None = None,
 ) -> Broker:
-    """A broker of the cluster, in a file beside its configuration. Its lease is long: nobody is taken over because this machine is slow."""
+    """A broker of the cluster, in a file beside its configuration.
+
+    Its lease is long: nobody is taken over because this machine is slow.
+    """
     return Broker(
         bench,
         name,
@@ -216,7 +221,10 @@ async def _ha8_id(notes: Notes) -> None:
         notes.compare(
             "and says so in one line, with who has the id",
             [
-                f"ha-policy.ha-database.broker-id 'a1' is in use by the broker at 127.0.0.1:{first.cluster}: every broker of a cluster needs an id of its own"
+                (
+                    "ha-policy.ha-database.broker-id 'a1' is in use by the broker at "
+                    f"127.0.0.1:{first.cluster}: every broker of a cluster needs an id of its own"
+                )
             ],
             [line.partition(" ERROR twin ")[2] for line in lines],
         )
@@ -227,10 +235,12 @@ async def _ha8_id(notes: Notes) -> None:
 PROBES: Final = (
     Probe(
         id="HA3",
-        claim="pending messages and pending acknowledgements move to the taker; of open transactions and other transient resources nothing is left"
+        claim="pending messages and pending acknowledgements move to the taker; of open transactions "
+        "and other transient resources nothing is left"
         " (durable subscriptions are not shown: this broker has no topics yet)",
         source=SOURCE,
-        expected="what was not acknowledged for good is delivered by the taker, marked; what was not committed is nowhere",
+        expected="what was not acknowledged for good is delivered by the taker, marked; what was not "
+        "committed is nowhere",
         take=_ha3,
         refuter=Refuter(
             without="what a broker had that was killed is taken for never delivered",

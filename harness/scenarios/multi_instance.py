@@ -1,6 +1,10 @@
-"""The scenarios of policy ``multi-instance``: WebSphere MQ 7.0.1, rows MI1, MI2 and MI5 of the claims; the other rows are probes (``multi_instance_probes``).
+"""The scenarios of policy ``multi-instance``.
 
-Times are those of a test: the file server's lease and ``lock-expiration`` are 4 s, so an active instance answers nobody from 2 s of silence on.
+WebSphere MQ 7.0.1, rows MI1, MI2 and MI5 of the claims; the other rows are probes
+(``multi_instance_probes``).
+
+Times are those of a test: the file server's lease and ``lock-expiration`` are 4 s, so an active
+instance answers nobody from 2 s of silence on.
 """
 
 from __future__ import annotations
@@ -19,7 +23,10 @@ _STEERING: Final = "broker/policies/multi_instance/steering.py"
 
 
 def _spec(name: str, seconds: float = 11.0, unavailable_bound_s: float = 20.0) -> TestSpec:
-    """One queue manager, a1 started first and a2 beside it; consumers are slow, so messages wait in it."""
+    """One queue manager, a1 started first and a2 beside it.
+
+    Consumers are slow, so messages wait in it.
+    """
     return TestSpec(
         name=name,
         policy="multi-instance",
@@ -45,7 +52,8 @@ def _fault(kind: str, duration_s: float | None, target: str, **options: Any) -> 
 SCENARIOS: Final = (
     Scenario(
         id="MI1",
-        claim="the standby instance takes over as soon as the lock of the active one is released, and replays its logs",
+        claim="the standby instance takes over as soon as the lock of the active one is released, and "
+        "replays its logs",
         source="WMQ",
         spec=_spec("mi1", 8.0),
         schedule=_fault("kill", None, "a1"),
@@ -59,7 +67,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="MI2",
-        claim="an active instance that is cut off from the file system loses its locks and ends itself; the standby instance takes over",
+        claim="an active instance that is cut off from the file system loses its locks and ends itself; "
+        "the standby instance takes over",
         source="WMQ",
         spec=_spec("mi2"),
         schedule=_fault("nfs-disconnect", 7.0, "a1"),
@@ -69,7 +78,8 @@ SCENARIOS: Final = (
         ),
         guards=(AtStake(least=20, at="nfs-disconnect-1", broker="a1"),),
         refuter=Refuter(
-            without="an active instance whose file system is silent waits for it, whatever lock-expiration is",
+            without="an active instance whose file system is silent waits for it, whatever "
+            "lock-expiration is",
             fails="a1 stopped after",
             changes=(WAITS_FOR_EVER,),
         ),

@@ -1,4 +1,5 @@
-"""What the document on multi-instance queue managers says of starting, showing and ending instances, shown on real processes: rows MI1, MI4 and MI5.
+"""What the document on multi-instance queue managers says of starting, showing and ending
+instances, shown on real processes: rows MI1, MI4 and MI5.
 
 The probes of MI3 and MI6 are in ``file_system_probes``: they are about the file system.
 """
@@ -19,7 +20,10 @@ _MESSAGES: Final = 3
 
 
 class Host:
-    """One of the hosts of the document: a broker that can be started as an instance of QM1, with and without -x."""
+    """One of the hosts of the document.
+
+    A broker that can be started as an instance of QM1, with and without -x.
+    """
 
     def __init__(self, bench: Bench, name: str) -> None:
         self.bench = bench
@@ -32,7 +36,10 @@ class Host:
         self.process: Process | None = None
 
     def _broker(self, file: str, permitted: bool) -> Broker:
-        """Its log is long-lived, its lease too: no host is taken over from because this machine is slow."""
+        """Its log is long-lived, its lease too.
+
+        No host is taken over from because this machine is slow.
+        """
         return Broker(
             self.bench,
             file,
@@ -55,7 +62,10 @@ class Host:
         self.process = await self.broker.start()
 
     async def becomes(self, status: str) -> None:
-        """Return when ``dspmq`` here says so. Raises StepMissedError, at once if the instance ends instead."""
+        """Return when ``dspmq`` here says so.
+
+        Raises StepMissedError, at once if the instance ends instead.
+        """
 
         async def said() -> str:
             assert self.process is not None
@@ -70,7 +80,10 @@ class Host:
             self.bench.notes.require(step, status, found)
 
     async def place(self) -> int | str:
-        """What comes of the instance that was started last: its exit status, or the status that ``dspmq`` shows of one that found a place."""
+        """What comes of the instance that was started last.
+
+        Its exit status, or the status that ``dspmq`` shows of one that found a place.
+        """
 
         async def found() -> list[int | str]:
             assert self.process is not None
@@ -158,7 +171,10 @@ async def _mi4(notes: Notes) -> None:
         notes.compare(
             "and is told so",
             [
-                "queue manager 'QM1' already has an active instance, one, which does not permit standby instances"
+                (
+                    "queue manager 'QM1' already has an active instance, one, which does not permit standby "
+                    "instances"
+                )
             ],
             two.errors,
         )

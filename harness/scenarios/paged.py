@@ -1,6 +1,7 @@
 """A scenario with so little room in memory that nearly everything stored is on pages.
 
-Why: what is taken over must be whole wherever it waits, and with the memory of production no run of a dozen seconds would ever fill it.
+Why: what is taken over must be whole wherever it waits, and with the memory of production no run of
+a dozen seconds would ever fill it.
 """
 
 from __future__ import annotations

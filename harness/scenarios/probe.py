@@ -1,8 +1,10 @@
 """What a probe is: named steps with what must come of each, for claims that are no fault schedule.
 
-Why beside scenarios: "a second broker with the same id is refused with one line" is about what a person does and reads. There is no history to judge, so
-every step says what was expected and what was found, and what was seen (commands with their output, logs of brokers) lies beside it. A step that comes out otherwise
-refutes the claim; a machine on which the steps cannot be taken decides nothing.
+Why beside scenarios: "a second broker with the same id is refused with one line" is about what a
+person does and reads. There is no history to judge, so every step says what was expected and what
+was found, and what was seen (commands with their output, logs of brokers) lies beside it. A step
+that comes out otherwise refutes the claim; a machine on which the steps cannot be taken decides
+nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ class StepMissedError(Exception):
 
 
 class Notes:
-    """What a probe writes down while it goes. ``directory`` is its own; whatever else it leaves there is evidence too."""
+    """What a probe writes down while it goes.
+
+    ``directory`` is its own; whatever else it leaves there is evidence too.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -54,7 +59,10 @@ class Notes:
         (self.directory / STEPS).write_bytes(msgspec.json.format(document) + b"\n")
 
     def require(self, name: str, expected: Any, found: Any) -> None:
-        """Note a step without which the rest makes no sense. Raises StepMissedError if it came out otherwise."""
+        """Note a step without which the rest makes no sense.
+
+        Raises StepMissedError if it came out otherwise.
+        """
         self.compare(name, expected, found)
         if expected != found:
             raise StepMissedError(name)
@@ -63,9 +71,10 @@ class Notes:
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """A case of a claim that is shown by steps.
 
-    ``id`` as a scenario's. ``expected`` says in words what must come of it. ``place`` says where its steps are taken, whatever environment the scenarios beside it
-    run in. ``take`` takes the steps and notes each. It raises InfrastructureError where the machine cannot do so. ``refuter`` is a change of the broker under which a step must come
-    out otherwise.
+    ``id`` as a scenario's. ``expected`` says in words what must come of it. ``place`` says where
+    its steps are taken, whatever environment the scenarios beside it run in. ``take`` takes the
+    steps and notes each. It raises InfrastructureError where the machine cannot do so. ``refuter``
+    is a change of the broker under which a step must come out otherwise.
     """
 
     id: str

@@ -1,4 +1,7 @@
-"""All scenarios and probes, by the row of the claims they belong to; the one place where a family is added."""
+"""All scenarios and probes, by the row of the claims they belong to.
+
+The one place where a family is added.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,11 @@ def named(identifier: str) -> Scenario:
 
 
 def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
-    """Those that the words name: a scenario or probe ("RP14-true"), a row ("RP14") or a family ("RP"); all without words. Raises UsageError."""
+    """Those that the words name.
+
+    A scenario or probe ("RP14-true"), a row ("RP14") or a family ("RP"); all without words. Raises
+    UsageError.
+    """
     everything: tuple[Scenario | Probe, ...] = (*SCENARIOS, *PROBES)
     found: dict[str, Scenario | Probe] = {}
     for word in words:
@@ -82,7 +89,9 @@ def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
 
 
 def missing() -> dict[str, str]:
-    """The rows without a scenario or probe, by family, so that nobody takes "all" for more than it is: "SS8", or the family where none of its rows has one."""
+    """The rows without a scenario or probe, by family, so that nobody takes "all" for more than
+    it is: "SS8", or the family where none of its rows has one.
+    """
     there = {scenario.row for scenario in SCENARIOS} | {probe.row for probe in PROBES}
     found = {}
     for family, (count, text) in FAMILIES.items():

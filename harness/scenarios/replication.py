@@ -1,6 +1,7 @@
 """The scenarios of policy ``replication``: AMQ 17.3.1.3 and 17.3.3, rows RP1 to RP20 of the claims.
 
-Every schedule is bounded to a dozen seconds, so that a nightly run on containers can afford them all; in the simulation each takes about a second.
+Every schedule is bounded to a dozen seconds, so that a nightly run on containers can afford them
+all; in the simulation each takes about a second.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _FORGETS: Final = Refuter(
         Replacement(
             _POLICY,
             "            node_id = await own_node_id(",
-            "            if self._activation and not self._took_over:\n                recovered.records.clear()\n            node_id = await own_node_id(",
+            "            if self._activation and not self._took_over:\n                "
+            "recovered.records.clear()\n            node_id = await own_node_id(",
         ),
     ),
 )
@@ -153,7 +155,8 @@ SCENARIOS: Final = (
                 Replacement(
                     _POLICY,
                     "            node_id = await own_node_id(",
-                    "            if self._took_over:\n                recovered.records.clear()\n            node_id = await own_node_id(",
+                    "            if self._took_over:\n                recovered.records.clear()\n       "
+                    "     node_id = await own_node_id(",
                 ),
             ),
         ),
@@ -173,7 +176,11 @@ SCENARIOS: Final = (
                 Replacement(
                     _POLICY,
                     "            node_id = await own_node_id(",
-                    "            if self._took_over:\n                from broker.core.message import HEAD, IS_LARGE, MESSAGE\n\n                recovered.records[:] = [\n                    r for r in recovered.records if r.kind != MESSAGE or not HEAD.unpack_from(r.data)[1] & IS_LARGE\n                ]\n            node_id = await own_node_id(",
+                    "            if self._took_over:\n                from broker.core.message import "
+                    "HEAD, IS_LARGE, MESSAGE\n\n                recovered.records[:] = [\n              "
+                    "      r for r in recovered.records if r.kind != MESSAGE or not "
+                    "HEAD.unpack_from(r.data)[1] & IS_LARGE\n                ]\n            node_id = "
+                    "await own_node_id(",
                 ),
             ),
         ),
@@ -193,7 +200,10 @@ SCENARIOS: Final = (
                 Replacement(
                     _POLICY,
                     "            node_id = await own_node_id(",
-                    "            if self._took_over:\n                from broker.core.message import CONSUMED, COUNTED, PAGE\n\n                recovered.records[:] = [r for r in recovered.records if r.kind not in (CONSUMED, COUNTED, PAGE)]\n            node_id = await own_node_id(",
+                    "            if self._took_over:\n                from broker.core.message import "
+                    "CONSUMED, COUNTED, PAGE\n\n                recovered.records[:] = [r for r in "
+                    "recovered.records if r.kind not in (CONSUMED, COUNTED, PAGE)]\n            node_id "
+                    "= await own_node_id(",
                 ),
             ),
         ),
@@ -216,7 +226,8 @@ SCENARIOS: Final = (
                 Replacement(
                     _POLICY,
                     "            node_id = await own_node_id(",
-                    "            if self._took_over:\n                del recovered.records[: len(recovered.records) // 2]\n            node_id = await own_node_id(",
+                    "            if self._took_over:\n                del recovered.records[: "
+                    "len(recovered.records) // 2]\n            node_id = await own_node_id(",
                 ),
             ),
         ),
@@ -271,7 +282,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP5",
-        claim="three pairs with both votes on: the isolated live shuts down, the backup starts with a majority",
+        claim="three pairs with both votes on: the isolated live shuts down, the backup starts with a "
+        "majority",
         source="AMQ 17.3.3.1",
         spec=_spec("rp5", pairs=3, properties=_votes(live=True)),
         schedule=_faults(_isolate_live(3.0)),
@@ -292,7 +304,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP6",
-        claim="three pairs with vote-on-replication-failure=false, backup-vote=partner-gone: an isolated live and its backup both become active",
+        claim="three pairs with vote-on-replication-failure=false, backup-vote=partner-gone: an "
+        "isolated live and its backup both become active",
         source="AMQ 17.3.3.1",
         spec=_spec("rp6", pairs=3, properties=_votes(live=False)),
         schedule=_faults(_isolate_live(3.0, 7.0)),
@@ -307,7 +320,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP6-link",
-        claim="the same, but only the pair's link is cut: the others still have the live, so the backup stays passive",
+        claim="the same, but only the pair's link is cut: the others still have the live, so the backup "
+        "stays passive",
         source="AMQ 17.3.3.1",
         spec=_spec("rp6-link", pairs=3, properties=_votes(live=False)),
         schedule=_faults(_pair_link(3.0, 7.0, "a")),
@@ -325,7 +339,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP6-reachability",
-        claim="three pairs with vote-on-replication-failure=false, backup-vote=reachability: a cut of the pair's link alone makes both active",
+        claim="three pairs with vote-on-replication-failure=false, backup-vote=reachability: a cut of "
+        "the pair's link alone makes both active",
         source="AMQ 17.3.1.3",
         spec=_spec("rp6-reachability", pairs=3, properties=_votes(live=False, backup_vote="reachability")),
         schedule=_faults(_pair_link(3.0, 7.0, "a")),
@@ -342,7 +357,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP7",
-        claim="a lost pair of three leaves no majority: the backup does not start, the live that votes shuts down",
+        claim="a lost pair of three leaves no majority: the backup does not start, the live that votes "
+        "shuts down",
         source="AMQ 17.3.3.1",
         spec=_spec("rp7", pairs=3, properties=_votes(live=True), unavailable_bound_s=2.0),
         schedule=_faults(_kill("c1,c2", 2.0), _pair_link(4.0, 6.0, "a")),
@@ -482,7 +498,8 @@ SCENARIOS: Final = (
         claim="a voter that does not answer within quorum-vote-wait says no",
         source="AMQ 17.3.3.1",
         spec=_spec("rp10-wait", pairs=3, properties=_retries(1, 50, 100), unavailable_bound_s=2.0),
-        # Both voters stand still for longer than both rounds, and for too short a time to be taken for gone.
+        # Both voters stand still for longer than both rounds, and for too short a time to be taken
+        # for gone.
         schedule=_faults(
             Fault(kind="pause", start_s=2.4, duration_s=0.8, target="b1,c1"),
             _kill("a1", 2.5, 6.0),
@@ -503,7 +520,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP11",
-        claim="without a backup the live serves on unreplicated; with its disk goes what was acknowledged meanwhile, and nothing else",
+        claim="without a backup the live serves on unreplicated; with its disk goes what was "
+        "acknowledged meanwhile, and nothing else",
         source="AMQ 17.3.1.3",
         # The backup has what was acknowledged while it was there: made master, it serves that.
         spec=_spec("rp11", pairs=1, hold_s=0.2, prefetch=2),
@@ -550,7 +568,8 @@ SCENARIOS: Final = (
                 Replacement(
                     _POLICY,
                     "            if self.failover is not None:\n                role.",
-                    "            if self._took_over:\n                role.gate.hold()\n            if self.failover is not None:\n                role.",
+                    "            if self._took_over:\n                role.gate.hold()\n            if "
+                    "self.failover is not None:\n                role.",
                 ),
             ),
         ),
@@ -588,8 +607,10 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _POLICY,
-                    "        live = isinstance(self.section, MasterSection) and not await self._must_follow(stopping)\n",
-                    "        live = self._activation > 1 or (\n            isinstance(self.section, MasterSection) and not await self._must_follow(stopping)\n        )\n",
+                    "        live = isinstance(self.section, MasterSection) and not await "
+                    "self._must_follow(stopping)\n",
+                    "        live = self._activation > 1 or (\n            isinstance(self.section, "
+                    "MasterSection) and not await self._must_follow(stopping)\n        )\n",
                 ),
             ),
         ),
@@ -628,7 +649,8 @@ SCENARIOS: Final = (
         claim="group-name pairs live and backup, whatever order they start in",
         source="AMQ 17.3.3.2",
         spec=_spec("rp15", pairs=2, properties=_votes(live=False)),
-        # b2 first, so that either live could have it; then each live is killed, and only its own backup can take its place.
+        # b2 first, so that either live could have it; then each live is killed, and only its own
+        # backup can take its place.
         schedule=_faults(
             Fault(kind="late-start", start_s=0.0, duration_s=1.0, target="b2"),
             Fault(kind="late-start", start_s=0.0, duration_s=2.0, target="a2"),
@@ -673,7 +695,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP16-disk",
-        claim="a backup whose disk stands still is given up after call-timeout: sends wait for so long, and not longer",
+        claim="a backup whose disk stands still is given up after call-timeout: sends wait for so long, "
+        "and not longer",
         source="AMQ 17.3.3",
         spec=_spec("rp16-disk", pairs=1, operation_timeout_s=20.0),
         schedule=_faults(Fault(kind="disk-stall", start_s=3.0, duration_s=8.0, target="a2")),
@@ -693,7 +716,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP16-link",
-        claim="a backup whose link stands still is given up after replication-patience: sends wait for so long, and not longer",
+        claim="a backup whose link stands still is given up after replication-patience: sends wait for "
+        "so long, and not longer",
         source="AMQ 17.3.3",
         spec=_spec(
             "rp16-link",
@@ -717,7 +741,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP16-sync",
-        claim="a backup that does not synchronise within initial-replication-sync-timeout is given up, and holds nobody up meanwhile",
+        claim="a backup that does not synchronise within initial-replication-sync-timeout is given up, "
+        "and holds nobody up meanwhile",
         source="AMQ 17.3.3",
         spec=_spec(
             "rp16-sync",
@@ -749,7 +774,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP17-right",
-        claim="both stopped, the backup was live last: made master and started first, it goes on with all it has",
+        claim="both stopped, the backup was live last: made master and started first, it goes on with "
+        "all it has",
         source="AMQ 17.3.1.3",
         spec=_spec("rp17-right", pairs=1, hold_s=0.2, prefetch=2),
         schedule=_faults(
@@ -765,7 +791,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP17-wrong",
-        claim="the backup was live last and is made master, but the old master is started first: what only the backup had is lost",
+        claim="the backup was live last and is made master, but the old master is started first: what "
+        "only the backup had is lost",
         source="AMQ 17.3.1.3",
         spec=_spec("rp17-wrong", pairs=1, hold_s=0.2, prefetch=2),
         schedule=_faults(
@@ -807,7 +834,8 @@ SCENARIOS: Final = (
                 Replacement(
                     _LIVE_ROLE,
                     "if section.vote_on_replication_failure and not",
-                    "if not isinstance(section, SlaveSection) and section.vote_on_replication_failure and not",
+                    "if not isinstance(section, SlaveSection) and section.vote_on_replication_failure "
+                    "and not",
                 ),
             ),
         ),
@@ -892,7 +920,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP19-several",
-        claim="several backups: one takes over, the next becomes its backup, and the old live gets nothing back",
+        claim="several backups: one takes over, the next becomes its backup, and the old live gets "
+        "nothing back",
         source="AMQ 17.3.3.2",
         spec=_spec(
             "rp19-several",
@@ -919,22 +948,27 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="RP20",
-        claim="an isolated live acknowledges nothing to the clients on its side that its backup does not have",
+        claim="an isolated live acknowledges nothing to the clients on its side that its backup does "
+        "not have",
         source="AMQ 17.3.3.1",
-        # Consumers that hold messages: what the isolated live had acknowledged would wait in its store alone.
+        # Consumers that hold messages: what the isolated live had acknowledged would wait in its
+        # store alone.
         spec=_spec("rp20", pairs=3, hold_s=0.5, prefetch=2, properties=_votes(live=True)),
         schedule=_faults(_isolate_live(3.0)),
         roles=Roles(live=("a2",), ended=("a1",)),
         besides=(Takeovers((Takeover("a1", "a2"),)),),
         guards=(AtStake(least=20, at="partition-1", broker="a1"),),
         refuter=Refuter(
-            without="a live that lost its backup answers who waits before its vote is decided, as Apache Artemis does",
+            without="a live that lost its backup answers who waits before its vote is decided, as "
+            "Apache Artemis does",
             fails="lost besides",
             changes=(
                 Replacement(
                     _LIVE_ROLE,
-                    "        self._hold()\n        if self._ended.done():\n            return\n        if clean:",
-                    "        self.gate.remote = None\n        self._release()\n        if self._ended.done():\n            return\n        if clean:",
+                    "        self._hold()\n        if self._ended.done():\n            return\n        "
+                    "if clean:",
+                    "        self.gate.remote = None\n        self._release()\n        if "
+                    "self._ended.done():\n            return\n        if clean:",
                 ),
             ),
         ),

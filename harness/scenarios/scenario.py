@@ -1,8 +1,9 @@
 """What a scenario is: a test whose outcome is known in advance, and how it is told whether it came.
 
-Why data: a scenario is a spec, a schedule and what must be found. The same rows serve the tests, ``jepsen-run claims``, and a
-person who wants to see one. "Valid" means that the checkers find nothing; a scenario that expects a finding describes a
-weakness the documents admit, and a run that does not find it has failed.
+Why data: a scenario is a spec, a schedule and what must be found. The same rows serve the tests,
+``jepsen-run claims``, and a person who wants to see one. "Valid" means that the checkers find
+nothing; a scenario that expects a finding describes a weakness the documents admit, and a run that
+does not find it has failed.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ FOLLOWS_TWO_LIVES = tuple(anomaly.name for anomaly in ANOMALIES if anomaly.follo
 
 
 class Roles(msgspec.Struct, frozen=True, kw_only=True):
-    """What brokers must be seen to become from the first fault on, besides the verdict: an anomaly says nothing of who took over, or did not.
+    """What brokers must be seen to become from the first fault on, besides the verdict.
 
-    ``live`` become live, ``never_live`` do not, before everything is healed at the end; ``ended`` stop without having been told or killed
-    (a live that lost its vote).
+    An anomaly says nothing of who took over, or did not.
+
+    ``live`` become live, ``never_live`` do not, before everything is healed at the end; ``ended``
+    stop without having been told or killed (a live that lost its vote).
     """
 
     live: tuple[str, ...] = ()
@@ -52,7 +55,10 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(parts)
 
     def wrong(self, control: Iterable[Mapping[str, Any]]) -> str:
-        """Nothing when the roles were as expected, else what was not. ``control`` are the rows of monitor, nemesis and harness, in order."""
+        """Nothing when the roles were as expected, else what was not.
+
+        ``control`` are the rows of monitor, nemesis and harness, in order.
+        """
         live, ended = _seen(control)
         missing = [f"{name} did not become live" for name in self.live if name not in live]
         surplus = [f"{name} became live" for name in self.never_live if name in live]
@@ -61,7 +67,9 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
-    """Who became live, and who stopped though no fault had ended it, between the first fault and the end of the load."""
+    """Who became live, and who stopped though no fault had ended it, between the first fault and
+    the end of the load.
+    """
     live: set[str] = set()
     ended: set[str] = set()
     began = False
@@ -84,7 +92,11 @@ def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """One thing that was not as expected: ``of`` names the expectation as the table has it ("required", "allowed" and "roles" for those), ``words`` what was instead."""
+    """One thing that was not as expected.
+
+    ``of`` names the expectation as the table has it ("required", "allowed" and "roles" for those),
+    ``words`` what was instead.
+    """
 
     of: str
     words: str
@@ -105,12 +117,15 @@ class Judgement(msgspec.Struct, frozen=True):
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """One case of a claim: what is done, and what must come of it.
 
-    ``id`` is the claim's row, with a word behind a hyphen where it has several cases ("RP14-true"). ``required`` lists alternatives of which one at
-    least must be found; empty means that nothing need be found. ``allowed`` may be found besides; anything else that makes a run invalid is
-    wrong. ``roles`` and what ``besides`` lists must be seen too. Where a guard is not met the run shows nothing and is unknown. ``refuter`` is a change of the broker under
-    which something of this must fail.
+    ``id`` is the claim's row, with a word behind a hyphen where it has several cases ("RP14-true").
+    ``required`` lists alternatives of which one at least must be found; empty means that nothing
+    need be found. ``allowed`` may be found besides; anything else that makes a run invalid is
+    wrong. ``roles`` and what ``besides`` lists must be seen too. Where a guard is not met the run
+    shows nothing and is unknown. ``refuter`` is a change of the broker under which something of
+    this must fail.
 
-    A promise that a property gives has a twin: the same scenario with the property off, whose expectation is the failure.
+    A promise that a property gives has a twin: the same scenario with the property off, whose
+    expectation is the failure.
     """
 
     id: str
@@ -132,7 +147,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def expected(self) -> str:
-        """In words: "split-brain", "valid (or split-brain)", "valid; a2 becomes live; reported: unavailable"."""
+        """In words: "split-brain", "valid (or split-brain)", "valid.
+
+        a2 becomes live; reported: unavailable".
+        """
         verdict = " or ".join(self.required) or "valid"
         if self.allowed and not self.required:
             verdict += f" (or {', '.join(self.allowed)})"

@@ -1,7 +1,7 @@
 """What a run left behind, as far as a scenario's expectations look at it: verdict, rows, logs.
 
-Why lazily: most scenarios are decided by their verdict and a few control rows; only who asks for messages or for what a broker said pays for
-reading them.
+Why lazily: most scenarios are decided by their verdict and a few control rows; only who asks for
+messages or for what a broker said pays for reading them.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class Seen:
         return lines
 
     def said(self, broker: str | None, pattern: str) -> str:
-        """When a broker (any, if None) first said what matches, by its own clock, as its log has it (a time that sorts as text); "" if never."""
+        """When a broker (any, if None) first said what matches, by its own clock, as its log has
+        it (a time that sorts as text); "" if never.
+        """
         sought = re.compile(pattern)
         logs = self.logs.values() if broker is None else (self.logs.get(broker, ()),)
         return min(
@@ -143,7 +145,10 @@ class Seen:
 
     @functools.cached_property
     def moments(self) -> Mapping[str, int]:
-        """When what happened (ns): "kill-1" and "heal:kill-1" for the fault of that label, "heal" for the end of the load."""
+        """When what happened (ns).
+
+        "kill-1" and "heal:kill-1" for the fault of that label, "heal" for the end of the load.
+        """
         found: dict[str, int] = {}
         for row in self.control:
             if row["process"] == NEMESIS and row["type"] == "invoke" and row["value"]:
@@ -155,7 +160,10 @@ class Seen:
 
     @functools.cached_property
     def effects(self) -> Mapping[str, int]:
-        """When each fault was seen to have taken effect (ns), by its label: between being asked for and this it may or may not have."""
+        """When each fault was seen to have taken effect (ns), by its label.
+
+        Between being asked for and this it may or may not have.
+        """
         return {
             msgspec.json.decode(row["value"])["label"]: row["time"]
             for row in self.control
@@ -166,7 +174,10 @@ class Seen:
         }
 
     def between(self, window: tuple[str, str]) -> tuple[float, float]:
-        """The moments of a window (ns); not a number where it never began, endless where it never ended."""
+        """The moments of a window (ns).
+
+        Not a number where it never began, endless where it never ended.
+        """
         begin, end = (self.moments.get(moment) for moment in window)
         return math.nan if begin is None else begin, math.inf if end is None else end
 
@@ -212,7 +223,9 @@ class Seen:
         }
 
     def stored_at(self, broker: str | None, moment_ns: int) -> int:
-        """How many messages that this broker (any, if None) had taken by then were not acknowledged by a consumer yet."""
+        """How many messages that this broker (any, if None) had taken by then were not
+        acknowledged by a consumer yet.
+        """
         taken = {
             message
             for message, row in self.taken.items()
@@ -226,11 +239,14 @@ class Seen:
         return len(taken - settled)
 
     def successions(self) -> list[tuple[str, str]]:
-        """Who took over whose data between the first fault and the healing, in order: ("a1", "a2") where a2 went on as the node that had begun with a1.
+        """Who took over whose data between the first fault and the healing, in order.
 
-        Read from ``takeover`` rows, and from who was live as which node: a broker that is live with a node ID with which another was live last has
-        taken over, a master that returns as well. Where the taker goes on as the node that it was (brokers that share a database), the victim that
-        comes again begins with nothing: that is no takeover.
+        ("a1", "a2") where a2 went on as the node that had begun with a1.
+
+        Read from ``takeover`` rows, and from who was live as which node: a broker that is live with
+        a node ID with which another was live last has taken over, a master that returns as well.
+        Where the taker goes on as the node that it was (brokers that share a database), the victim
+        that comes again begins with nothing: that is no takeover.
         """
         first: dict[str, str] = {}
         last: dict[str, str] = {}

@@ -1,7 +1,10 @@
-"""The scenarios of policy ``shared-store``: AMQ 17.3.1.2 and 17.3.2, rows SS1 to SS9 of the claims that a directory can show.
+"""The scenarios of policy ``shared-store``.
 
-Times are those of a test: the store's lease and ``lock-expiration`` are 4 s, so a live answers nobody from 2 s of silence on. Where it is the mount that decides and not the
-lease, the lease is made longer than all that the mount waits for.
+AMQ 17.3.1.2 and 17.3.2, rows SS1 to SS9 of the claims that a directory can show.
+
+Times are those of a test: the store's lease and ``lock-expiration`` are 4 s, so a live answers
+nobody from 2 s of silence on. Where it is the mount that decides and not the lease, the lease is
+made longer than all that the mount waits for.
 """
 
 from __future__ import annotations
@@ -53,7 +56,8 @@ NEVER_IN_DOUBT: Final = Replacement(
 _WRITES_AGAIN: Final = Replacement(
     "broker/storage/log.py",
     "        await file.sync()\n        segment = batch.segment\n",
-    "        while True:\n            try:\n                await file.sync()\n                break\n            except OSError:\n                await asyncio.sleep(0.1)\n        segment = batch.segment\n",
+    "        while True:\n            try:\n                await file.sync()\n                break\n  "
+    "          except OSError:\n                await asyncio.sleep(0.1)\n        segment = batch.segment\n",
 )
 _TRIES_AGAIN: Final = Refuter(
     without="a live whose store reports an error goes on, and tries again",
@@ -63,14 +67,18 @@ _TRIES_AGAIN: Final = Refuter(
         Replacement(
             _LEASE,
             "            except OSError as error:\n",
-            "            except OSError as error:\n                await asyncio.sleep(0.1)\n                continue\n",
+            "            except OSError as error:\n                await asyncio.sleep(0.1)\n           "
+            "     continue\n",
         ),
     ),
 )
 
 
 def takes_over_without(what: str, code: str, *, database: bool = False) -> Refuter:
-    """A broker that begins a life which is not the store's first lacks something: ``code`` takes it out of ``recovered.records``."""
+    """A broker that begins a life which is not the store's first lacks something.
+
+    ``code`` takes it out of ``recovered.records``.
+    """
     path, made, indent = (
         ("broker/policies/shared_store/database.py", "Recovered(records)", " " * 8)
         if database
@@ -88,16 +96,24 @@ def takes_over_without(what: str, code: str, *, database: bool = False) -> Refut
 FORGETS: Final = ("begins with an empty store", "recovered.records.clear()")
 FORGETS_LARGE: Final = (
     "lacks the large messages",
-    "from broker.core.message import HEAD, IS_LARGE, MESSAGE; recovered.records[:] = [r for r in recovered.records if r.kind != MESSAGE or not HEAD.unpack_from(r.data)[1] & IS_LARGE]",
+    (
+        "from broker.core.message import HEAD, IS_LARGE, MESSAGE; recovered.records[:] = [r for r in "
+        "recovered.records if r.kind != MESSAGE or not HEAD.unpack_from(r.data)[1] & IS_LARGE]"
+    ),
 )
 FORGETS_PAGES: Final = (
     "has nothing of what is on pages",
-    "from broker.core.message import CONSUMED, COUNTED, PAGE; recovered.records[:] = [r for r in recovered.records if r.kind not in (CONSUMED, COUNTED, PAGE)]",
+    (
+        "from broker.core.message import CONSUMED, COUNTED, PAGE; recovered.records[:] = [r for r in "
+        "recovered.records if r.kind not in (CONSUMED, COUNTED, PAGE)]"
+    ),
 )
 
 
 def alone(*changes: Replacement) -> tuple[Replacement, ...]:
-    """In ``changes`` a candidate's ``self.alone()`` says whether it has lost the link to a broker that it was linked with."""
+    """In ``changes`` a candidate's ``self.alone()`` says whether it has lost the link to a
+    broker that it was linked with.
+    """
     return (
         Replacement(
             _POLICY,
@@ -126,7 +142,11 @@ def _spec(
     unavailable_bound_s: float = 20.0,
     **every: Any,
 ) -> TestSpec:
-    """One live and its backups on one store; ``every`` are properties of every broker, with underscores. With ``hold_s`` consumers are slow: messages wait in the store."""
+    """One live and its backups on one store.
+
+    ``every`` are properties of every broker, with underscores. With ``hold_s`` consumers are slow:
+    messages wait in the store.
+    """
     properties: dict[str, dict[str, Any]] = {}
     if every:
         properties["*"] = {
@@ -209,7 +229,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS2",
-        claim="no split brain with a shared store: live and backup do not hear each other, clients are on both sides",
+        claim="no split brain with a shared store: live and backup do not hear each other, clients are "
+        "on both sides",
         source="AMQ 17.3.1.2, 17.3.1.3",
         spec=_spec("ss2"),
         schedule=_faults(_fault("partition", 5.0, target=None, shape="halves")),
@@ -223,7 +244,8 @@ SCENARIOS: Final = (
                     _CANDIDATE,
                     "lock = await self._places.try_live()\n",
                     "lock = await self._places.try_live()\n"
-                    '        if lock is None and self.alone():\n            lock = await self._places._store.try_lock("journal/server.lock", 90)\n',
+                    "        if lock is None and self.alone():\n            lock = await "
+                    'self._places._store.try_lock("journal/server.lock", 90)\n',
                 )
             ),
         ),
@@ -250,7 +272,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS4-false",
-        claim="failover-on-shutdown=false: the backup stays passive, the live comes back when it is started again",
+        claim="failover-on-shutdown=false: the backup stays passive, the live comes back when it is "
+        "started again",
         source="AMQ 17.3.2.2",
         spec=_spec("ss4-false", hold_s=0.2, unavailable_bound_s=2.0, failover_on_shutdown=False),
         schedule=_faults(_fault("stop", 4.0)),
@@ -262,7 +285,8 @@ SCENARIOS: Final = (
         ),
         guards=(AtStake(least=20, at="stop-1", broker="a1"),),
         refuter=Refuter(
-            without="a live that is stopped leaves its place to whoever waits, whatever failover-on-shutdown is",
+            without="a live that is stopped leaves its place to whoever waits, whatever "
+            "failover-on-shutdown is",
             fails="a2 became live",
             changes=(
                 Replacement(
@@ -277,7 +301,8 @@ SCENARIOS: Final = (
         id="SS5-true",
         claim="allow-failback=true: the old live gets its place back, the backup is a backup again",
         source="AMQ 17.3.2.2",
-        # Time enough for a broker that starts on a busy machine. The second kill shows that the backup became one again.
+        # Time enough for a broker that starts on a busy machine. The second kill shows that the
+        # backup became one again.
         spec=_spec("ss5-true", seconds=15.0, hold_s=0.2),
         schedule=_faults(_fault("kill", 2.0), _fault("kill", start_s=9.0)),
         besides=(Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"), Takeover("a1", "a2"))),),
@@ -344,7 +369,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS6",
-        claim="several backups: one takes over, the next becomes its backup, and the old live gets nothing back",
+        claim="several backups: one takes over, the next becomes its backup, and the old live gets "
+        "nothing back",
         source="AMQ 17.3.2.2",
         spec=_spec("ss6", seconds=13.0, store={"backups": 2}, hold_s=0.2),
         # a3 comes when a2 waits already, and so behind it.
@@ -387,14 +413,16 @@ SCENARIOS: Final = (
                 Replacement(
                     _CANDIDATE,
                     "self._waiting = await (self._places.try_master()",
-                    'self._waiting = None if self._place.startswith("behind") else await (self._places.try_master()',
+                    'self._waiting = None if self._place.startswith("behind") else await '
+                    "(self._places.try_master()",
                 ),
             ),
         ),
     ),
     Scenario(
         id="SS7-soft",
-        claim="a soft mount reports an error after timeo times retrans: the live stops itself long before its lease ends, the backup takes over",
+        claim="a soft mount reports an error after timeo times retrans: the live stops itself long "
+        "before its lease ends, the backup takes over",
         source="AMQ 17.3.2.1",
         spec=_spec(
             "ss7-soft",
@@ -425,7 +453,8 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _LEASE,
-                    "deadline_s = max(self._proven_s + self._expiration_s, self._loop.time() + self._expiration_s / 2)",
+                    "deadline_s = max(self._proven_s + self._expiration_s, self._loop.time() + "
+                    "self._expiration_s / 2)",
                     "deadline_s = self._loop.time() + 0.5",
                 ),
             ),
@@ -433,7 +462,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS7-minutes",
-        claim="600 ds times 5 would be five minutes until the mount says so: the live stops itself at the end of its lock's lease",
+        claim="600 ds times 5 would be five minutes until the mount says so: the live stops itself at "
+        "the end of its lock's lease",
         source="AMQ 17.3.2.1",
         spec=_spec(
             "ss7-minutes",
@@ -455,7 +485,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS7-minutes-lease",
-        claim="600 ds times 5: where the lock's lease is longer, it is five minutes until the mount says so and the live stops itself",
+        claim="600 ds times 5: where the lock's lease is longer, it is five minutes until the mount "
+        "says so and the live stops itself",
         source="AMQ 17.3.2.1",
         spec=_spec(
             "ss7-minutes-lease",
@@ -490,14 +521,16 @@ SCENARIOS: Final = (
                 Replacement(
                     _LEASE,
                     "                    await self.lock.verify()\n            except",
-                    "                    try:\n                        await self.lock.verify()\n                    except OSError:\n                        pass\n            except",
+                    "                    try:\n                        await self.lock.verify()\n       "
+                    "             except OSError:\n                        pass\n            except",
                 ),
             ),
         ),
     ),
     Scenario(
         id="SS9-server",
-        claim="the file server stands still for longer than its lease: the live has ended itself before anybody can have its lock",
+        claim="the file server stands still for longer than its lease: the live has ended itself before "
+        "anybody can have its lock",
         source="AMQ 17.3.2.1; ARTEMIS-2421",
         spec=_spec("ss9-server", hold_s=0.2, slave__allow_failback=False),
         schedule=_faults(_fault("nfs-stall", 6.0)),

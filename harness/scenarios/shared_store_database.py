@@ -1,7 +1,8 @@
 """The scenarios of policy ``shared-store`` on a database: AMQ 17.3.2.2, row SS3 of the claims.
 
-Times are those of a test: a lock is kept for 4 s after its last renewal, which is every 250 ms, so a live answers nobody from 2 s of silence on, and a backup gets the
-lock of a live that was killed after 4 s. (In a directory on one machine the lock of a process that ends is free at once.)
+Times are those of a test: a lock is kept for 4 s after its last renewal, which is every 250 ms, so
+a live answers nobody from 2 s of silence on, and a backup gets the lock of a live that was killed
+after 4 s. (In a directory on one machine the lock of a process that ends is free at once.)
 """
 
 from __future__ import annotations
@@ -39,9 +40,12 @@ def _spec(
     failback: bool = True,
     server: bool = False,
 ) -> TestSpec:
-    """One live and its backup on one store, and slow consumers: messages wait in the store. Without ``failback`` a live that has ended itself gets nothing back when it is started again.
+    """One live and its backup on one store, and slow consumers: messages wait in the store.
 
-    ``server``: on no file of SQLite. A process that is stopped within a commit keeps it locked, and its backup waits for it.
+    Without ``failback`` a live that has ended itself gets nothing back when it is started again.
+
+    ``server``: on no file of SQLite. A process that is stopped within a commit keeps it locked, and
+    its backup waits for it.
     """
     properties: dict[str, dict[str, object]] = {"store": {"type": "database"}}
     if server:
@@ -113,7 +117,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS3-partition",
-        claim="as SS2 on a database: live and backup do not hear each other, clients are on both sides, and one is live",
+        claim="as SS2 on a database: live and backup do not hear each other, clients are on both sides, "
+        "and one is live",
         source=f"{_SOURCE}; AMQ 17.3.1.3",
         spec=_spec("ss3-partition", seconds=9.0),
         schedule=_fault("partition", 4.5, target=None, shape="halves"),
@@ -126,12 +131,14 @@ SCENARIOS: Final = (
                 Replacement(
                     _CANDIDATE,
                     "lock = await self._places.try_live()\n",
-                    "self._places._locks.alone = self.alone()\n        lock = await self._places.try_live()\n",
+                    "self._places._locks.alone = self.alone()\n        lock = await "
+                    "self._places.try_live()\n",
                 ),
                 Replacement(
                     _LOCKS,
                     "if kept and holder != self._holder:",
-                    'if kept and holder != self._holder and not (place == "live" and getattr(self, "alone", False)):',
+                    'if kept and holder != self._holder and not (place == "live" and getattr(self, '
+                    '"alone", False)):',
                 ),
                 Replacement(_LOCKS, "AND (expires < clock_ms() OR holder = ?)", "AND (TRUE OR holder = ?)"),
             ),
@@ -139,7 +146,8 @@ SCENARIOS: Final = (
     ),
     Scenario(
         id="SS3-stall",
-        claim="the database stands still for longer than lock-expiration: the live steps down, the backup goes on with the database",
+        claim="the database stands still for longer than lock-expiration: the live steps down, the "
+        "backup goes on with the database",
         source=_SOURCE,
         spec=_spec("ss3-stall", seconds=13.0, failback=False),
         schedule=_fault("database-stall", 6.0, target=None),
@@ -193,7 +201,8 @@ SCENARIOS: Final = (
         ),
         guards=(AtStake(least=20, at="database-disconnect-1", broker="a1"),),
         refuter=Refuter(
-            without="a live believes in its lock until it is told otherwise, however long ago it was confirmed",
+            without="a live believes in its lock until it is told otherwise, however long ago it was "
+            "confirmed",
             fails="split-brain",
             changes=(NEVER_IN_DOUBT, WAITS_FOR_EVER),
         ),

@@ -1,7 +1,11 @@
-"""What the document on shared stores says of the time a takeover takes, shown on real processes: row SS8.
+"""What the document on shared stores says of the time a takeover takes, shown on real processes.
 
-The curve up to a million messages is measured by ``bench/recovery.py``; here it is shown that a backup serves all of what is stored, however much, and that the time it needs grows
-with what the journal holds: four times as many messages take about four times as long. CPU time, since a machine may have other work.
+Row SS8.
+
+The curve up to a million messages is measured by ``bench/recovery.py``; here it is shown that a
+backup serves all of what is stored, however much, and that the time it needs grows with what the
+journal holds: four times as many messages take about four times as long. CPU time, since a machine
+may have other work.
 """
 
 from __future__ import annotations
@@ -15,11 +19,17 @@ from harness.scenarios.refuter import Refuter, Replacement
 from harness.scenarios.stomp_client import StompClient
 
 _STORED: Final = (1_000, 40_000, 160_000)
-"""Messages stored at each takeover in turn; each pair of brokers has a store of its own. The last two are compared."""
+"""Messages stored at each takeover in turn; each pair of brokers has a store of its own.
+
+The last two are compared.
+"""
 
 _LEAST: Final = 2.0
 _MOST: Final = 8.0
-"""What four times as many messages may take, in times of what a quarter of them took: about four."""
+"""What four times as many messages may take, in times of what a quarter of them took.
+
+About four.
+"""
 
 _QUEUE: Final = "/queue/stored"
 _BODY: Final = "x" * 64
@@ -103,9 +113,11 @@ async def _ss8(notes: Notes) -> None:
 PROBES: Final = (
     Probe(
         id="SS8",
-        claim="the start-up of the backup loads the whole journal, and takes the longer the more is stored; nothing of it is missing",
+        claim="the start-up of the backup loads the whole journal, and takes the longer the more is "
+        "stored; nothing of it is missing",
         source="AMQ 17.3.2 (note)",
-        expected=f"a backup serves all of {', '.join(f'{count:,}' for count in _STORED)} messages stored; four times as many take {_LEAST:g} to {_MOST:g} times as long",
+        expected=f"a backup serves all of {', '.join(f'{count:,}' for count in _STORED)} messages "
+        f"stored; four times as many take {_LEAST:g} to {_MOST:g} times as long",
         take=_ss8,
         refuter=Refuter(
             without="a start goes through all that is stored for each two hundredth message",
@@ -114,7 +126,8 @@ PROBES: Final = (
                 Replacement(
                     "broker/policies/shared_store/directory.py",
                     "    return Inherited(life, node_id, journal, recovered)\n",
-                    "    for _ in range(0, len(recovered.records), 200):\n        sum(record.id for record in recovered.records)\n    return Inherited(life, node_id, journal, recovered)\n",
+                    "    for _ in range(0, len(recovered.records), 200):\n        sum(record.id for "
+                    "record in recovered.records)\n    return Inherited(life, node_id, journal, recovered)\n",
                 ),
             ),
         ),

@@ -1,6 +1,7 @@
 """A STOMP client for probes: one connection, one question after the other, texts without NUL.
 
-Why not the workloads' client: that is made for load and for histories, where every outcome is a row. A probe asks little, and wants to read frames as they came.
+Why not the workloads' client: that is made for load and for histories, where every outcome is a
+row. A probe asks little, and wants to read frames as they came.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class StompClient:
 
     @classmethod
     async def connect(cls, port: int, store_session: str | None = None) -> Self:
-        """Log in at a broker of this machine. Raises OSError, TimeoutError; a refusal is for the caller to see."""
+        """Log in at a broker of this machine.
+
+        Raises OSError, TimeoutError; a refusal is for the caller to see.
+        """
         client = cls(*await asyncio.open_connection("127.0.0.1", port))
         more = {} if store_session is None else {"store-session": store_session}
         login = {"accept-version": "1.2", "host": "probe", "login": "tester", "passcode": "tester-secret"}
@@ -50,7 +54,10 @@ class StompClient:
         self._writer.close()
 
     async def ask(self, command: str, body: str = "", **headers: str) -> Frame:
-        """Send a frame, and wait until the broker confirms it: its RECEIPT, or its ERROR. Underscores in names of headers are hyphens."""
+        """Send a frame, and wait until the broker confirms it: its RECEIPT, or its ERROR.
+
+        Underscores in names of headers are hyphens.
+        """
         self._receipts += 1
         receipt = f"receipt-{self._receipts}"
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -63,7 +70,11 @@ class StompClient:
                 return frame
 
     def tell(self, command: str, body: str = "", **headers: str) -> None:
-        """Send a frame and go on: what is asked next answers for it too, for a broker takes frames in order. Underscores as in `ask`."""
+        """Send a frame and go on.
+
+        What is asked next answers for it too, for a broker takes frames in order. Underscores as in
+        `ask`.
+        """
         self._write(command, {name.replace("_", "-"): value for name, value in headers.items()}, body)
 
     async def messages(self, count: int) -> list[Frame]:

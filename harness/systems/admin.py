@@ -1,8 +1,8 @@
 """How the harness asks our brokers: JSON lines over admin connections that are kept open.
 
-Why kept open: the role monitor asks fourteen times a second, and a refused new connection must mean that nobody listens,
-not that ports ran out. A request that is given up closes its connection, so that its late answer can never be taken for the
-answer to the next question.
+Why kept open: the role monitor asks fourteen times a second, and a refused new connection must mean
+that nobody listens, not that ports ran out. A request that is given up closes its connection, so
+that its late answer can never be taken for the answer to the next question.
 """
 
 from __future__ import annotations
@@ -24,11 +24,17 @@ LINE_LIMIT: Final = 64 * 1024 * 1024
 
 
 class AdminError(OSError):
-    """The broker answered, but refused or in a way that was not understood; nothing is known then."""
+    """The broker answered, but refused or in a way that was not understood.
+
+    Nothing is known then.
+    """
 
 
 class AdminClients:
-    """One connection per address, made when first needed. ``credentials`` are those of the run: all its brokers are told them."""
+    """One connection per address, made when first needed.
+
+    ``credentials`` are those of the run: all its brokers are told them.
+    """
 
     def __init__(self, credentials: Credentials) -> None:
         self.credentials = credentials
@@ -80,7 +86,10 @@ class AdminClients:
         await self.administer(admin, "stop", {} if failover is None else {"failover": failover})
 
     async def administer(self, admin: Address, command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a command, over a connection of its own: it may take long, or stop the broker."""
+        """The answer to a command, over a connection of its own.
+
+        It may take long, or stop the broker.
+        """
         connection = _Connection(admin, self.credentials)
         try:
             return await connection.request({**arguments, "command": command})
@@ -96,8 +105,9 @@ class AdminClients:
 class _Connection:
     """One admin connection: one request at a time, closed whenever an answer did not come.
 
-    A connection that breaks is an error even if another could be made at once: the broker behind the new one may be another
-    process, and who compares two answers must know that something lies between them.
+    A connection that breaks is an error even if another could be made at once: the broker behind
+    the new one may be another process, and who compares two answers must know that something lies
+    between them.
     """
 
     def __init__(self, address: Address, credentials: Credentials) -> None:

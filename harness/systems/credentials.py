@@ -1,7 +1,8 @@
 """The secrets of one run: what its brokers must know of each other, and whoever asks them.
 
-Why new ones for each run (each process of the harness, where it runs several): two runs on one machine, or a stranger on the network of one, must not get hold of each other's brokers. In the simulation
-there are no strangers, and one seed must give one run: there they come from the seed.
+Why new ones for each run (each process of the harness, where it runs several): two runs on one
+machine, or a stranger on the network of one, must not get hold of each other's brokers. In the
+simulation there are no strangers, and one seed must give one run: there they come from the seed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ _instances = itertools.count()
 
 
 class Credentials:
-    """``cluster`` and ``admin`` are passwords, of one length in every run, so that what is sent is as long, too. ``seed`` None: nobody can foresee them."""
+    """``cluster`` and ``admin`` are passwords, of one length in every run, so that what is sent
+    is as long, too. ``seed`` None: nobody can foresee them.
+    """
 
     def __init__(self, seed: int | None = None) -> None:
         self._salt = _PROCESS + b"%d" % next(_instances) if seed is None else b"%d" % seed
@@ -26,7 +29,9 @@ class Credentials:
         self.admin = self._derived("admin").hex()
 
     def nonce(self) -> bytes:
-        """For one handshake: never the same twice, which is all that keeps what was overheard from being repeated."""
+        """For one handshake: never the same twice, which is all that keeps what was overheard
+        from being repeated.
+        """
         return self._derived(f"nonce {next(self._handshakes)}")
 
     def _derived(self, what: str) -> bytes:

@@ -1,6 +1,9 @@
-"""How a broker that runs in the harness' own process reaches the world's database: the broker's seam over the world's protocol.
+"""How a broker that runs in the harness' own process reaches the world's database.
 
-Why here: the environment knows the protocol, the broker knows the seam, and only the harness knows both.
+The broker's seam over the world's protocol.
+
+Why here: the environment knows the protocol, the broker knows the seam, and only the harness knows
+both.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ LIMIT: Final = 1024 * 1024
 
 
 class WorldDatabase:
-    """See ``broker.storage.database.Database``. ``client`` is the node's name, by which the server tells connections apart."""
+    """See ``broker.storage.database.Database``.
+
+    ``client`` is the node's name, by which the server tells connections apart.
+    """
 
     def __init__(self, address: Address, client: str) -> None:
         self._address = address

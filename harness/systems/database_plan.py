@@ -1,6 +1,7 @@
 """What a spec says of the database of a test: ``--set database:type=postgresql``.
 
-Why under the name of a node: the database is a machine of the test like a broker, and its properties are given, stored and replayed with theirs.
+Why under the name of a node: the database is a machine of the test like a broker, and its
+properties are given, stored and replayed with theirs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ NAME: Final = "database"
 TYPE: Final = "type"
 SERVER: Final = "server"
 TYPES: Final = ("postgresql", SERVER, "sqlite")
-"""What a person may ask for; without a word the place chooses. "server" is no file, whatever the place has: the simulated world's own, else PostgreSQL."""
+"""What a person may ask for; without a word the place chooses.
+
+"server" is no file, whatever the place has: the simulated world's own, else PostgreSQL.
+"""
 
 URL: Final = "database-store.url"
 
@@ -57,7 +61,9 @@ def plan(spec: TestSpec) -> DatabasePlan:
 
 
 def with_server(nodes: Sequence[NodePlan], schedule: Schedule) -> tuple[NodePlan, ...]:
-    """The nodes with a server for a database where one is asked for, or where a fault of the schedule is to hit it and the person left its type open: a file cannot be stopped."""
+    """The nodes with a server for a database where one is asked for, or where a fault of the
+    schedule is to hit it and the person left its type open: a file cannot be stopped.
+    """
     hit = any(isinstance(nemesis.registry.get(fault.kind), DatabaseKind) for fault in schedule.faults)
     return tuple(
         msgspec.structs.replace(node, database=DatabasePlan(type="postgresql"))
@@ -68,5 +74,8 @@ def with_server(nodes: Sequence[NodePlan], schedule: Schedule) -> tuple[NodePlan
 
 
 def defaults(hosts: Mapping[str, Address]) -> dict[str, str]:
-    """The broker's properties that name the environment's server, where it has made one. Credentials are in the broker's environment."""
+    """The broker's properties that name the environment's server, where it has made one.
+
+    Credentials are in the broker's environment.
+    """
     return {} if DATABASE not in hosts else {URL: f"postgresql://{hosts[DATABASE]}/postgres"}

@@ -1,6 +1,9 @@
-"""The disk of our broker where it runs in the harness' own process: a ``MemoryVolume`` under the harness' names.
+"""The disk of our broker where it runs in the harness' own process.
 
-Why an adapter: environments know disks only by ``harness.interface.Disk``, and the broker knows nothing of the harness.
+A ``MemoryVolume`` under the harness' names.
+
+Why an adapter: environments know disks only by ``harness.interface.Disk``, and the broker knows
+nothing of the harness.
 """
 
 from __future__ import annotations
@@ -13,7 +16,10 @@ from broker.storage.memory_faults import SOUND, DiskFault
 from harness.outside import Damage, DiskCondition
 
 SYNC_S: Final = 0.0004
-"""What a sync takes where nothing is wrong: that of an ordinary solid-state disk; each varies from half to twice of it."""
+"""What a sync takes where nothing is wrong: that of an ordinary solid-state disk.
+
+Each varies from half to twice of it.
+"""
 
 
 class OwnDisk:

@@ -20,7 +20,10 @@ def breaks_disks(kind: str) -> bool:
 
 
 def with_disks(nodes: Sequence[NodePlan], schedule: Schedule) -> tuple[NodePlan, ...]:
-    """The nodes, with disks of their own if a fault of the schedule is to hit one. Raises UsageError where their data lies elsewhere."""
+    """The nodes, with disks of their own if a fault of the schedule is to hit one.
+
+    Raises UsageError where their data lies elsewhere.
+    """
     broken = [fault.kind for fault in schedule.faults if breaks_disks(fault.kind)]
     if not broken:
         return tuple(nodes)
@@ -29,6 +32,7 @@ def with_disks(nodes: Sequence[NodePlan], schedule: Schedule) -> tuple[NodePlan,
     )
     if elsewhere is not None:
         raise UsageError(
-            f"{broken[0]}: {elsewhere} keeps its data in a shared store, and only disks of single brokers can be broken here; use --environment simulation"
+            f"{broken[0]}: {elsewhere} keeps its data in a shared store, and only disks of single "
+            "brokers can be broken here; use --environment simulation"
         )
     return tuple(msgspec.structs.replace(node, disk=True) for node in nodes)

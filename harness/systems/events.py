@@ -169,7 +169,9 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "journal/damage-noticed": ("disk-corrupt",),
     "journal/torn-tail": ("kill", "destroy", "power-loss", "disk-corrupt", "disk-full", "disk-error"),
 }
-"""Name, or the part before its slash -> what one at least must be there for it to happen (``Event.needs``)."""
+"""Name, or the part before its slash -> what one at least must be there for it to happen
+(``Event.needs``).
+"""
 
 
 def _needed(name: str) -> Iterator[tuple[str, ...]]:

@@ -1,6 +1,8 @@
-"""Which shared directories of a test on real machines are to lie on a file server, with its leases and its faults.
+"""Which shared directories of a test on real machines are to lie on a file server, with its leases
+and its faults.
 
-Why not all: without one, brokers on one machine share a plain directory, which needs no root and no FUSE, and whose locks never expire.
+Why not all: without one, brokers on one machine share a plain directory, which needs no root and no
+FUSE, and whose locks never expire.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ _OF_A_SERVER: Final = ("mount-options", "lease-ms", "grace-ms")
 
 
 def with_server(spec: TestSpec, nodes: Sequence[NodePlan], schedule: Schedule) -> tuple[NodePlan, ...]:
-    """The nodes, with their stores on NFS if a fault of the schedule is to hit a file server, or the spec says something of one."""
+    """The nodes, with their stores on NFS if a fault of the schedule is to hit a file server, or
+    the spec says something of one.
+    """
     given = spec.properties.get(store.NAME, {})
     asked = given.get(store.TYPE) == NFS or any(name in given for name in _OF_A_SERVER)
     faults = any(isinstance(nemesis.registry.get(fault.kind), StoreKind) for fault in schedule.faults)

@@ -1,14 +1,16 @@
 """Our broker as a system under test: its configuration, its dialect, and how it is asked.
 
-Test defaults. The documents' default times are made for machines in production: a connection is dead after a minute, a vote
-takes another. A test of 40 seconds would see nothing but waiting, so the plug-in configures short times (``TEST_DEFAULTS``), with
-the proportions that the documents ask for: a live notices that its backup is gone before the backup can have won a vote,
-and a client gives up before the broker gives its messages to others. All brokers of a test share the disk of this
-machine, which may be fuller than one of a broker's own. Every one of them gives way to ``--set NODE:property=value``,
-where NODE is a node's name or "*".
+Test defaults. The documents' default times are made for machines in production: a connection is
+dead after a minute, a vote takes another. A test of 40 seconds would see nothing but waiting, so
+the plug-in configures short times (``TEST_DEFAULTS``), with the proportions that the documents ask
+for: a live notices that its backup is gone before the backup can have won a vote, and a client
+gives up before the broker gives its messages to others. All brokers of a test share the disk of
+this machine, which may be fuller than one of a broker's own. Every one of them gives way to ``--set
+NODE:property=value``, where NODE is a node's name or "*".
 
-A property of a policy may be written without the role, ``ha-policy.replication.vote-retries``: it then holds for
-whichever of master and slave the node is. With "*" a property of one role is given to the nodes of that role only.
+A property of a policy may be written without the role, ``ha-policy.replication.vote-retries``: it
+then holds for whichever of master and slave the node is. With "*" a property of one role is given
+to the nodes of that role only.
 """
 
 from __future__ import annotations
@@ -120,8 +122,12 @@ class OwnSystem:
         self._admin = AdminClients(Credentials())
 
     def promises(self, spec: TestSpec) -> Promises:
-        """A NACK asks for the message again; so many of them, and of acks that were rolled back, make it a dead letter."""
-        # Of several settings the one under which a message dies first: nobody is accused of what another would allow.
+        """A NACK asks for the message again.
+
+        So many of them, and of acks that were rolled back, make it a dead letter.
+        """
+        # Of several settings the one under which a message dies first: nobody is accused of what
+        # another would allow.
         attempts = [config.AddressSettings().max_delivery_attempts]
         keeps = True
         for properties in spec.properties.values():
@@ -133,7 +139,10 @@ class OwnSystem:
         return Promises(nack="requeue", delivery_attempts=least, keeps_dead_letters=keeps)
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
-        """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone. Raises UsageError, wrong properties included."""
+        """Pairs "a", "b", ...: a1 master and a2 slave, or a1 alone.
+
+        Raises UsageError, wrong properties included.
+        """
         if spec.policy not in self.policies:
             raise UsageError(f'unknown policy "{spec.policy}": {near(spec.policy, self.policies)}')
         policy = POLICIES[spec.policy]
@@ -241,7 +250,10 @@ class OwnSystem:
     async def administer(
         self, admin: Address, command: str, arguments: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """The answer to any command of the admin port; OSError with the broker's reason where it refuses."""
+        """The answer to any command of the admin port.
+
+        OSError with the broker's reason where it refuses.
+        """
         return await self._admin.administer(admin, command, arguments)
 
 
@@ -273,7 +285,10 @@ def _table(
     hosts: Mapping[str, Address],
     credentials: Credentials,
 ) -> dict[str, Any]:
-    """The configuration of one node as a plain table, the spec's properties applied. Raises UsageError naming the property."""
+    """The configuration of one node as a plain table, the spec's properties applied.
+
+    Raises UsageError naming the property.
+    """
     table: dict[str, Any] = {
         "broker": {"name": node.name, "data-directory": layout.data},
         "acceptor": {"users": {LOGIN: PASSCODE}, **_listen(listen, "stomp")},

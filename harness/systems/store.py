@@ -1,6 +1,7 @@
 """What a spec says of the shared directories of a test: ``--set store:PROPERTY=VALUE``.
 
-Why under the name of a node: a store is a machine of the test like a broker, and its properties are given, stored and replayed with theirs.
+Why under the name of a node: a store is a machine of the test like a broker, and its properties are
+given, stored and replayed with theirs.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ BACKUPS_MAX: Final = 8
 
 TYPE: Final = "type"
 TYPES: Final = ("directory", "nfs", "database")
-"""What the store of policy ``shared-store`` is: without a word a directory, wherever the environment has one; one on NFS; a database."""
+"""What the store of policy ``shared-store`` is.
+
+Without a word a directory, wherever the environment has one; one on NFS; a database.
+"""
 
 OWN: Final = ("uid", "gid")
 """What may be another thing on each machine: ``uid.a2``."""
@@ -60,7 +64,10 @@ def named(spec: TestSpec) -> tuple[str, ...]:
 
 
 def plan(spec: TestSpec, name: str, node: str = "") -> StorePlan:
-    """The store of one pair, as ``node`` has it: "uid.a2" is the uid of a2 alone. Raises UsageError naming the property."""
+    """The store of one pair, as ``node`` has it: "uid.a2" is the uid of a2 alone.
+
+    Raises UsageError naming the property.
+    """
     fields = {
         field.encode_name: field.name
         for field in msgspec.structs.fields(StorePlan)

@@ -1,4 +1,7 @@
-"""Policy ``ha-database`` (Sun 4.1, "High-Availability Clusters"): brokers that share one database, each taking over from any other."""
+"""Policy ``ha-database`` (Sun 4.1, "High-Availability Clusters").
+
+Brokers that share one database, each taking over from any other.
+"""
 
 from broker.policies.ha_database.policy import HaDatabasePolicy
 

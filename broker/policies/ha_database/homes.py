@@ -1,9 +1,11 @@
 """Where a client belongs: at the broker that owns the store session under which it last was served.
 
-Why clients say it: messages of a broker that failed are for a while with nobody. A client that is served elsewhere meanwhile would send the next message of a
-group to one broker while the group's earlier ones come back at another, and overtake them. So CONNECTED names the store session, a client that
-comes again names it in CONNECT (``store-session``), and only its owner takes it in; any other broker says where that is, if it knows (the
-*client redirect* of Sun 4.1; header ``redirect`` of the ERROR frame). A client that names none is taken in by everybody.
+Why clients say it: messages of a broker that failed are for a while with nobody. A client that is
+served elsewhere meanwhile would send the next message of a group to one broker while the group's
+earlier ones come back at another, and overtake them. So CONNECTED names the store session, a client
+that comes again names it in CONNECT (``store-session``), and only its owner takes it in; any other
+broker says where that is, if it knows (the *client redirect* of Sun 4.1; header ``redirect`` of the
+ERROR frame). A client that names none is taken in by everybody.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class Homes:
         self._owners = owners
 
     def objection(self, named: str | None) -> tuple[str, str]:
-        """Why a client that names this session (None: none) is not taken in, and where it should go; both "" where it is."""
+        """Why a client that names this session (None: none) is not taken in, and where it should
+        go; both "" where it is.
+        """
         if self.closed:
             return self.closed, ""
         if named is None:

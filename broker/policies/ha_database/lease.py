@@ -1,10 +1,13 @@
 """The gate of a broker whose right to answer is a lease: it is held by the clock itself.
 
-Why by the clock and not by a timer: a process that was stopped and goes on runs whatever is ready first. A timer that should have closed the gate is
-then just one of many, and behind it a client's frame may already have made a queue deliver. So whoever asks whether the gate is held, asks the clock.
+Why by the clock and not by a timer: a process that was stopped and goes on runs whatever is ready
+first. A timer that should have closed the gate is then just one of many, and behind it a client's
+frame may already have made a queue deliver. So whoever asks whether the gate is held, asks the
+clock.
 
-The lease counts from when a proof that was confirmed was *sent*, and the right to answer ends after half of it: others may take over after the whole, by the
-database's clock, so neither a slow answer nor clocks of different speed (up to twice) can make two brokers answer for one store.
+The lease counts from when a proof that was confirmed was *sent*, and the right to answer ends after
+half of it: others may take over after the whole, by the database's clock, so neither a slow answer
+nor clocks of different speed (up to twice) can make two brokers answer for one store.
 """
 
 from __future__ import annotations
@@ -15,7 +18,9 @@ from broker.storage.gate import DurabilityGate
 
 
 class LeaseGate(DurabilityGate):
-    """A ``DurabilityGate`` that is also held while the lease has not been renewed for half of ``expiration_s``."""
+    """A ``DurabilityGate`` that is also held while the lease has not been renewed for half of
+    ``expiration_s``.
+    """
 
     __slots__ = ("_loop", "expiration_s", "renewed")
 

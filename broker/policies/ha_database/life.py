@@ -1,9 +1,11 @@
-"""One life of a broker of a high-availability cluster: from its registration in the store to its end, its replacement, or the end of its lease.
+"""One life of a broker of a high-availability cluster.
 
-registered -> all it owns is loaded -> live: serves, renews its lease, watches the others, takes over
-lease not renewed for half of its time: nobody is answered and nothing delivered (role "verifying"); renewed after all: goes on
-not renewed for three quarters of it: everything is dropped and every client cut, before anybody may take over
-replaced: the same, at once
+From its registration in the store to its end, its replacement, or the end of its lease.
+
+registered -> all it owns is loaded -> live: serves, renews its lease, watches the others, takes
+over lease not renewed for half of its time: nobody is answered and nothing delivered (role
+"verifying"); renewed after all: goes on not renewed for three quarters of it: everything is dropped
+and every client cut, before anybody may take over replaced: the same, at once
 """
 
 from __future__ import annotations
@@ -121,7 +123,9 @@ class Life:
         return self.gate.lapsed
 
     async def run(self, stopping: asyncio.Event) -> LifeEnd:
-        """Serve until ``stopping``, or until the store says or may say that somebody else owns what we had. Raises StartError."""
+        """Serve until ``stopping``, or until the store says or may say that somebody else owns
+        what we had. Raises StartError.
+        """
         self._journal.on_synced = self._synced
         self._journal.on_failed = self._failed
         self._journal.on_renewed = self.gate.renew
@@ -166,7 +170,8 @@ class Life:
             self.live.abandon()
             await self._journal.close()
 
-    # ---------------------------------------------------------------------------------------------- the lease
+    # ----------------------------------------------------------------------------------------------
+    # the lease
 
     def _synced(self, sequence: int) -> None:
         self.gate.local = sequence
@@ -221,7 +226,8 @@ class Life:
             self.failure = error
             self._end("failed", str(error))
 
-    # ---------------------------------------------------------------------------------------------- takeover
+    # ----------------------------------------------------------------------------------------------
+    # takeover
 
     async def _watch(self) -> None:
         """Take over whoever fails, one after the other."""
@@ -236,14 +242,19 @@ class Life:
             self._end("replaced", str(error))
 
     async def _take_over(self, victim: BrokerRow) -> None:
-        """Complete a takeover that has begun: its store sessions become ours, then its messages are in our queues, then its clients are let in."""
+        """Complete a takeover that has begun.
+
+        Its store sessions become ours, then its messages are in our queues, then its clients are
+        let in.
+        """
         while True:
             try:
                 await self.registry.complete_takeover(self.registered, victim.broker_id, victim.epoch)
             except RefusedError as error:
                 row = error.row
                 if row is not None and (row.epoch, row.state) == (victim.epoch, TAKEOVER_STARTED):
-                    # By force, from a broker that ran: until it steps aside or its lease has run out it may not know, and deliver.
+                    # By force, from a broker that ran: until it steps aside or its lease has run
+                    # out it may not know, and deliver.
                     await asyncio.sleep(RETRY_S)
                     continue
                 _log.info("ha-database: the takeover is not ours to complete any more: %s", error)
@@ -253,7 +264,8 @@ class Life:
                 await asyncio.sleep(RETRY_S)
             else:
                 break
-        # Whether we heard of it or not: what is ours now and was not before is what we have taken over.
+        # Whether we heard of it or not: what is ours now and was not before is what we have taken
+        # over.
         while True:
             try:
                 owned = await self.registry.owned_sessions(self.registered)
@@ -284,11 +296,14 @@ class Life:
         except JournalReplacedError as error:
             raise ReplacedError(str(error)) from error
         except (JournalError, OSError) as error:
-            # Its other messages are served all the same; whoever is to have this one is cut off, and told why.
+            # Its other messages are served all the same; whoever is to have this one is cut off,
+            # and told why.
             _log.error("ha-database: what lay beside the messages of %s: %s", victim.broker_id, error)
 
     def _told(self, rows: Sequence[BrokerRow], owners: Mapping[int, str]) -> None:
-        """Remember what the store says, for ``brokerctl`` and for clients that come to the wrong place."""
+        """Remember what the store says, for ``brokerctl`` and for clients that come to the wrong
+        place.
+        """
         self.rows = rows
         for row in rows:
             self._membership.meet(row.address)
@@ -306,10 +321,14 @@ class Life:
             }
         )
 
-    # ---------------------------------------------------------------------------------------------- endings
+    # ----------------------------------------------------------------------------------------------
+    # endings
 
     async def _stop_cleanly(self) -> None:
-        """Everything that is under way is answered; then the store says whether others may take over."""
+        """Everything that is under way is answered.
+
+        Then the store says whether others may take over.
+        """
         self._stopping = True
         self._become("stopping")
         self._balancing.detach()
@@ -343,7 +362,10 @@ class Life:
             self.live.abandon()
 
     def _crashed(self, task: asyncio.Task[None]) -> None:
-        """An error of ours must end the broker: it would go on without its lease, or without looking at others."""
+        """An error of ours must end the broker.
+
+        It would go on without its lease, or without looking at others.
+        """
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.live.abandon()

@@ -1,7 +1,9 @@
-"""The life of a broker in a high-availability cluster, and what follows each of its ends (Sun 4.1, chapter 8).
+"""The life of a broker in a high-availability cluster, and what follows each of its ends (Sun 4.1,
+chapter 8).
 
-A broker that was taken over, or that could not renew its lease in time, begins again: it registers in a new epoch and serves what it then owns,
-which after a takeover is nothing. So a victim that comes back is a member of the cluster like any other, and a zombie is nobody.
+A broker that was taken over, or that could not renew its lease in time, begins again: it registers
+in a new epoch and serves what it then owns, which after a takeover is nothing. So a victim that
+comes back is a member of the cluster like any other, and a zombie is nobody.
 """
 
 from __future__ import annotations
@@ -50,13 +52,14 @@ class HaDatabasePolicy:
         self.replicating = False
         if config.cluster.static_connectors:
             _log.warning(
-                "cluster.static-connectors is ignored: brokers of a high-availability cluster find each other in the store"
+                "cluster.static-connectors is ignored: brokers of a high-availability cluster find each "
+                "other in the store"
             )
         self.membership = Membership(
             config, msgspec.structs.replace(config.cluster, static_connectors=()), seams
         )
-        # Three connections: signs of life must not wait behind a long batch, nor batches behind a takeover that waits for its victim's row, nor any of them
-        # behind a large body.
+        # Three connections: signs of life must not wait behind a long batch, nor batches behind a
+        # takeover that waits for its victim's row, nor any of them behind a large body.
         self._databases = (database(), database(), database())
         self.registry = Registry(
             self._databases[0],
@@ -87,7 +90,10 @@ class HaDatabasePolicy:
 
     @property
     def succession(self) -> Succession:
-        """Epochs of rows in the store: ours as we registered, and those that our takeovers gave the rows of others."""
+        """Epochs of rows in the store.
+
+        Ours as we registered, and those that our takeovers gave the rows of others.
+        """
         life = self.life
         if life is None or self._role not in ("live", "verifying"):
             return Succession()
@@ -183,7 +189,10 @@ class HaDatabasePolicy:
         return end
 
     async def _begin(self) -> tuple[Registered, float, list[Record]]:
-        """Register and load, however long the database or a takeover of ourselves takes. Raises StartError for an id that is not ours."""
+        """Register and load, however long the database or a takeover of ourselves takes.
+
+        Raises StartError for an id that is not ours.
+        """
         loop = asyncio.get_running_loop()
         told = ""
         while True:
@@ -200,12 +209,14 @@ class HaDatabasePolicy:
                 row = error.row
                 if row is not None and row.state != TAKEOVER_STARTED:
                     raise StartError(
-                        f"ha-policy.ha-database.broker-id {self.broker_id!r} is in use by the broker at {row.address}:"
+                        f"ha-policy.ha-database.broker-id {self.broker_id!r} is in use by the broker at "
+                        f"{row.address}:"
                         " every broker of a cluster needs an id of its own"
                     ) from None
                 problem = f"{self.broker_id} is just being taken over: {error}"
                 if self._lived is not None:
-                    # Our life has ended, and with it all that it had in memory: the taker need not wait for the end of its lease.
+                    # Our life has ended, and with it all that it had in memory: the taker need not
+                    # wait for the end of its lease.
                     with contextlib.suppress(DatabaseError):
                         await self.registry.step_aside(self._lived)
             except ReplacedError as error:

@@ -1,7 +1,9 @@
-"""What an administrator may ask of a broker in a high-availability cluster: list, quiesce, unquiesce, takeover (Sun 4.1, chapter 8).
+"""What an administrator may ask of a broker in a high-availability cluster.
 
-Why the broker asks for confirmation and not the tool: only the store knows how long ago the other one last showed life, and only at the moment of
-the question.
+List, quiesce, unquiesce, takeover (Sun 4.1, chapter 8).
+
+Why the broker asks for confirmation and not the tool: only the store knows how long ago the other
+one last showed life, and only at the moment of the question.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ POLL_S: Final = 0.1
 TAKEOVER_PATIENCE_S: Final = 60.0
 
 UNKNOWN: Final = "*unknown"
-"""What the list shows of a broker whose state is not in the documents: one of a newer version, say."""
+"""What the list shows of a broker whose state is not in the documents.
+
+One of a newer version, say.
+"""
 
 SERVING: Final = (OPERATING, QUIESCING, QUIESCE_COMPLETE)
 """States between which an administrator moves a broker; one that shuts down is in none of them."""
@@ -41,7 +46,10 @@ Command = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Steering:
-    """The commands of one broker, by their names on the admin port. Raise RequestRefusedError, which says why."""
+    """The commands of one broker, by their names on the admin port.
+
+    Raise RequestRefusedError, which says why.
+    """
 
     def __init__(self, policy: HaDatabasePolicy) -> None:
         self._policy = policy
@@ -92,7 +100,10 @@ class Steering:
         }
 
     async def _quiesce(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        """Take in no new client and serve the old ones; nobody takes over, since we go on proving that we live."""
+        """Take in no new client and serve the old ones.
+
+        Nobody takes over, since we go on proving that we live.
+        """
         life = self._life()
         before = life.homes.closed
         life.homes.closed = f"{self._policy.broker_id} is quiescing: it takes no new connections"
@@ -109,7 +120,8 @@ class Steering:
         while self._policy.life is life and life.homes.closed:
             if not life.live.server.connections:
                 try:
-                    # Only from there: a shutdown that has begun meanwhile has the last word on what others may do with the messages.
+                    # Only from there: a shutdown that has begun meanwhile has the last word on what
+                    # others may do with the messages.
                     await self._policy.registry.become(
                         life.registered, QUIESCE_COMPLETE, since=(QUIESCING, QUIESCE_COMPLETE)
                     )
@@ -123,7 +135,8 @@ class Steering:
 
     async def _unquiesce(self, _: Mapping[str, Any]) -> dict[str, Any]:
         life = self._life()
-        # Before the store says so: if that fails, what the store says is corrected by asking once more.
+        # Before the store says so: if that fails, what the store says is corrected by asking once
+        # more.
         life.homes.closed = ""
         if self._emptying is not None:
             self._emptying.cancel()
@@ -147,7 +160,8 @@ class Steering:
             )
         if row.state in RUNNING and row.silence_ms < registry.expiration_ms and not force:
             return {
-                "confirm": f"The broker associated with {broker_id} last accessed the database {row.silence_ms / 1000:.0f} seconds ago."
+                "confirm": f"The broker associated with {broker_id} last accessed the database "
+                f"{row.silence_ms / 1000:.0f} seconds ago."
             }
         try:
             epoch = await registry.begin_takeover(life.registered, row, forced=True)

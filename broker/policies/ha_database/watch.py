@@ -1,12 +1,16 @@
 """Watching the others: suspicion, confirmation in the store, takeover.
 
-    suspected   its cluster link has been silent for ``heartbeat-threshold`` intervals, or it says itself that it does not serve
-    confirmed   its row in the store has not changed in ``monitor-threshold`` looks, one each ``monitor-interval``, and the database says that it
-                has been silent for longer than ``lock-expiration``
-    taken over  one compare-and-set that names what was read; of several takers one succeeds, and a victim that has shown life meanwhile stays
+    suspected   its cluster link has been silent for ``heartbeat-threshold`` intervals, or it says
+                itself that it does not serve
+    confirmed   its row in the store has not changed in ``monitor-threshold`` looks, one each
+                ``monitor-interval``, and the database says that it has been silent for longer than
+                ``lock-expiration``
+    taken over  one compare-and-set that names what was read; of several takers one succeeds, and a
+                victim that has shown life meanwhile stays
 
-Why both signs: links are silent in a partition though the broker serves, and the store is silent for everybody while the database restarts. Each look at the
-store reads all rows, so that brokers which died before anybody had a link to them, and takeovers whose taker died, are found too.
+Why both signs: links are silent in a partition though the broker serves, and the store is silent
+for everybody while the database restarts. Each look at the store reads all rows, so that brokers
+which died before anybody had a link to them, and takeovers whose taker died, are found too.
 """
 
 from __future__ import annotations
@@ -59,7 +63,10 @@ class Watch:
         """All of them, as the last look has found them."""
 
     async def next_victim(self) -> BrokerRow:
-        """Return when a takeover has begun that we must complete; its row as it is now. Raises ReplacedError."""
+        """Return when a takeover has begun that we must complete; its row as it is now.
+
+        Raises ReplacedError.
+        """
         interval_s = self._section.monitor_interval / 1000
         blind = False
         while True:
@@ -108,7 +115,10 @@ class Watch:
         )
 
     def _confirmed(self, row: BrokerRow) -> bool:
-        """Has this broker failed, as far as anybody can tell from outside? The compare-and-set has the last word."""
+        """Has this broker failed, as far as anybody can tell from outside?
+
+        The compare-and-set has the last word.
+        """
         sign = (row.epoch, row.heartbeat)
         before, looks = self._seen.get(row.broker_id, (sign, 0))
         looks = looks + 1 if before == sign else 1
@@ -130,7 +140,9 @@ class Watch:
         return row.silence_ms > self._registry.expiration_ms and self.suspects(row.address)
 
     def suspects(self, address: str) -> bool:
-        """Is the broker with this cluster address silent on its link, or does it say that it does not serve?"""
+        """Is the broker with this cluster address silent on its link, or does it say that it
+        does not serve?
+        """
         now = asyncio.get_running_loop().time()
         patience_s = self._section.heartbeat_interval * self._section.heartbeat_threshold / 1000
         for member, link in self._membership.linked():

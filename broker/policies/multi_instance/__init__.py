@@ -1,4 +1,8 @@
-"""Policy ``multi-instance``: a queue manager with an active and a standby instance on one network file system (WebSphere MQ 7.0.1)."""
+"""Policy ``multi-instance``.
+
+A queue manager with an active and a standby instance on one network file system (WebSphere MQ
+7.0.1).
+"""
 
 from broker.policies.multi_instance.policy import MultiInstancePolicy
 

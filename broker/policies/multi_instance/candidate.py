@@ -1,4 +1,6 @@
-"""What an instance becomes: active, standby, or nothing (strmqm, with and without -x), and when a standby instance takes over.
+"""What an instance becomes.
+
+Active, standby, or nothing (strmqm, with and without -x), and when a standby instance takes over.
 
 the active instance         the standby instance   started with permit-standby        started without
 none runs                   none runs              active                             active
@@ -7,7 +9,8 @@ runs, permits a standby     none runs              standby                      
 runs, permits a standby     runs                   refused, status 47                 refused, status 31
 runs, permits none          none can               refused, status 43                 refused, status 43
 
-The statuses and the sentences are those of strmqm. Decisions are made under the master lock: then whoever holds a place has said who it is.
+The statuses and the sentences are those of strmqm. Decisions are made under the master lock: then
+whoever holds a place has said who it is.
 """
 
 from __future__ import annotations
@@ -48,7 +51,10 @@ class _EndedError(Exception):
 
 
 class Candidate:
-    """From the start of an instance, or of its standing by, to the locks of the active one. ``stands_by`` says that it waits as the standby instance."""
+    """From the start of an instance, or of its standing by, to the locks of the active one.
+
+    ``stands_by`` says that it waits as the standby instance.
+    """
 
     def __init__(
         self, places: Places, section: MultiInstanceSection, name: str, waits: Callable[[Said], None]
@@ -65,9 +71,12 @@ class Candidate:
         self._said = ""
 
     async def run(self) -> Granted | None:
-        """The locks of the active instance, or None: the queue manager was ended while this instance stood by.
+        """The locks of the active instance, or None.
 
-        Raises StartRefusedError where there is no place for it, StartError where the data are another user's. A file system that fails is asked again.
+        The queue manager was ended while this instance stood by.
+
+        Raises StartRefusedError where there is no place for it, StartError where the data are
+        another user's. A file system that fails is asked again.
         """
         created = False
         while True:
@@ -92,18 +101,24 @@ class Candidate:
         self.stands_by = False
         await self._owed.give_back(standby)
 
-    # ---------------------------------------------------------------------------------------------- at the start
+    # ----------------------------------------------------------------------------------------------
+    # at the start
 
     async def _create(self) -> None:
-        """Make the directories, unless they are there and another user's: with other numbers nothing here could be shared, and half of it be damaged."""
+        """Make the directories, unless they are there and another user's.
+
+        With other numbers nothing here could be shared, and half of it be damaged.
+        """
         places = self._places
         if await places.owner() is None:
             await places.create()
         owner, ours = await places.owner(), places.ids()
         if owner is not None and owner != ours:
             raise StartError(
-                f"{places.data} belongs to uid {owner[0]}, gid {owner[1]}, and this instance runs as uid {ours[0]}, gid {ours[1]}:"
-                " both must have the same numbers on all machines (usermod -u, groupmod -g); nothing was changed"
+                f"{places.data} belongs to uid {owner[0]}, gid {owner[1]}, and this instance runs as "
+                f"uid {ours[0]}, gid {ours[1]}:"
+                " both must have the same numbers on all machines (usermod -u, groupmod -g); nothing "
+                "was changed"
             )
         await places.create()
 
@@ -135,7 +150,8 @@ class Candidate:
             return None
         if not active.permit_standby:
             raise StartRefusedError(
-                f"{name} already has an active instance, {active.instance}, which does not permit standby instances",
+                f"{name} already has an active instance, {active.instance}, which does not permit "
+                "standby instances",
                 EXIT_NO_STANDBY,
             )
         if not section.permit_standby:
@@ -166,13 +182,15 @@ class Candidate:
         self._standby = standby
         self.stands_by = self._stood_by = True
         _log.info(
-            "a standby instance of queue manager %r has been started: the active instance is running elsewhere (%s)",
+            "a standby instance of queue manager %r has been started: the active instance is running "
+            "elsewhere (%s)",
             self._section.queue_manager,
             active.instance,
         )
         self._waits(active)
 
-    # ---------------------------------------------------------------------------------------------- standing by
+    # ----------------------------------------------------------------------------------------------
+    # standing by
 
     async def _stand_by(self) -> Granted | None:
         """Look whether the active instance still runs; take its place if it does not."""
@@ -180,7 +198,8 @@ class Candidate:
         try:
             await self._standby.verify()
         except OSError:
-            # Lost, as a silent machine's is, or only not confirmed: begin anew, behind whoever took it, and give back what may still be ours.
+            # Lost, as a silent machine's is, or only not confirmed: begin anew, behind whoever took
+            # it, and give back what may still be ours.
             self._owed.add(self._standby)
             self._standby, self.stands_by = None, False
             raise
@@ -203,7 +222,10 @@ class Candidate:
             await self._owed.give_back(master)
 
     async def _take_over(self) -> Granted | None:
-        """The locks over data and logs, if both are free; who we are is said before the master lock is given back."""
+        """The locks over data and logs, if both are free.
+
+        Who we are is said before the master lock is given back.
+        """
         data = await self._places.try_active()
         if data is None:
             return None

@@ -1,15 +1,17 @@
-"""The locks of a queue manager on the shared file system, and what each instance says of itself under its own.
+"""The locks of a queue manager on the shared file system, and what each instance says of itself
+under its own.
 
 Data and logs have locks of their own, as a queue manager's have (crtmqm -md, -ld)::
 
-    qmgrs/QM1/master.lock      held while an instance decides what it becomes: what it then reads is true
+    qmgrs/QM1/master.lock      held while an instance decides what it becomes: what it then reads is
+                               true
     qmgrs/QM1/active.lock      held by the active instance, with what it says of itself
     qmgrs/QM1/standby.lock     the same of the standby instance
     logs/QM1/log.lock          held by the active instance over the logs
     logs/QM1/journal/          the logs, a directory for each life
 
-Byte 0 of each file is what is locked; behind it comes one line of JSON. It is written under the lock only, so that whoever lost
-the lock cannot overwrite its successor's word.
+Byte 0 of each file is what is locked; behind it comes one line of JSON. It is written under the
+lock only, so that whoever lost the lock cannot overwrite its successor's word.
 """
 
 from __future__ import annotations
@@ -63,7 +65,10 @@ class ActiveLocks:
 
 
 class Places:
-    """The locks of one queue manager. Every call may hang or raise OSError, as the file system does."""
+    """The locks of one queue manager.
+
+    Every call may hang or raise OSError, as the file system does.
+    """
 
     def __init__(self, section: MultiInstanceSection, directory: SharedDirectory) -> None:
         self.data = f"{section.data_directory}/{section.queue_manager}"

@@ -1,4 +1,7 @@
-"""The life of one instance of a multi-instance queue manager: it finds its place, stands by, is active, and ends (WebSphere MQ 7.0.1)."""
+"""The life of one instance of a multi-instance queue manager.
+
+It finds its place, stands by, is active, and ends (WebSphere MQ 7.0.1).
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _log = logging.getLogger(__name__)
 
 
 class MultiInstancePolicy(Contender):
-    """See ``policy.Policy``. An active instance has the role "live", a standby instance "backup"."""
+    """See ``policy.Policy``.
+
+    An active instance has the role "live", a standby instance "backup".
+    """
 
     def __init__(self, config: BrokerConfig, seams: Seams, directory: SharedDirectory) -> None:
         assert config.ha_policy.multi_instance is not None
@@ -45,7 +51,10 @@ class MultiInstancePolicy(Contender):
 
     @property
     def succession(self) -> Succession:
-        """Each activation is a life of its own; but for the first, each takes the data over from the last."""
+        """Each activation is a life of its own.
+
+        But for the first, each takes the data over from the last.
+        """
         return Succession() if self.live is None else self.live.succession
 
     @property
@@ -81,7 +90,10 @@ class MultiInstancePolicy(Contender):
         return shown
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """See ``policy.Policy``. Raises StartRefusedError, FencedError when the locks or the file system are lost."""
+        """See ``policy.Policy``.
+
+        Raises StartRefusedError, FencedError when the locks or the file system are lost.
+        """
         self._stopping = stopping
         name = self.section.queue_manager
         await self.membership.start()

@@ -1,7 +1,7 @@
 """What ``dspmq`` says of a queue manager and its instances, in its words.
 
-Why apart from the policy: an instance that runs answers for itself, and where none runs the locks and what the last active instance left tell the same
-to whoever can read the file system.
+Why apart from the policy: an instance that runs answers for itself, and where none runs the locks
+and what the last active instance left tell the same to whoever can read the file system.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ class Display(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     instances: tuple[Instance, ...] = ()
 
     def lines(self, *, instances: bool, standby: bool) -> list[str]:
-        """As ``dspmq`` prints it: with ``-o standby`` whether a standby is permitted instead of the status, with ``-x`` the instances below."""
+        """As ``dspmq`` prints it.
+
+        With ``-o standby`` whether a standby is permitted instead of the status, with ``-x`` the
+        instances below.
+        """
         shown = f"STANDBY({self.standby})" if standby else f"STATUS({self.status})"
         lines = [f"QMNAME({self.queue_manager}) {shown}"]
         if instances:
@@ -55,7 +59,9 @@ class Display(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 async def look(places: Places, queue_manager: str, own: str | None = None) -> Display:
-    """The queue manager now. ``own`` is the status of the instance that asks; None where none runs that could.
+    """The queue manager now.
+
+    ``own`` is the status of the instance that asks; None where none runs that could.
 
     Raises FileNotFoundError for a queue manager that is not there, OSError.
     """

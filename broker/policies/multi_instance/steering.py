@@ -37,7 +37,10 @@ _STATUS: Final[Mapping[str, str]] = {
 
 
 class Steering:
-    """The commands of one instance, by their names on the admin port. Raise RequestRefusedError, which says why."""
+    """The commands of one instance, by their names on the admin port.
+
+    Raise RequestRefusedError, which says why.
+    """
 
     def __init__(self, policy: MultiInstancePolicy) -> None:
         self._policy = policy
@@ -76,7 +79,8 @@ class Steering:
         if standby_only:
             if role != "backup":
                 raise RequestRefusedError(
-                    f"standby instance of queue manager {name!r} not ended: this instance is {self._word(role)}"
+                    f"standby instance of queue manager {name!r} not ended: this instance is "
+                    f"{self._word(role)}"
                 )
             _log.info("standby queue manager instance %r ending", name)
             policy.end()

@@ -1,7 +1,9 @@
-"""The store of a queue manager as the active instance has it: the logs are replayed, and what it says of itself is kept true.
+"""The store of a queue manager as the active instance has it.
 
-Who is active, stands by and takes over is decided by `candidate`; from there on an active instance is the live broker of ``shared_store``, which asks
-of its store no more than this.
+The logs are replayed, and what it says of itself is kept true.
+
+Who is active, stands by and takes over is decided by `candidate`; from there on an active instance
+is the live broker of ``shared_store``, which asks of its store no more than this.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueManagerStore:
-    """``shared_store.store.Store`` without its places. ``replay`` is there once the logs have been replayed."""
+    """``shared_store.store.Store`` without its places.
+
+    ``replay`` is there once the logs have been replayed.
+    """
 
     def __init__(
         self, config: BrokerConfig, section: MultiInstanceSection, seams: Seams, directory: SharedDirectory

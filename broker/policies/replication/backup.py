@@ -1,8 +1,11 @@
-"""The backup broker of a pair: finds a live of its group, copies its journal, follows it, and decides what to do when it is gone.
+"""The backup broker of a pair.
 
-The one rule above all others: a copy that is not up to date never becomes live (AMQ 17.3.1.2; Artemis' split-brain while catching up,
-ARTEMIS-2297). It is up to date from ``UpToDate`` until the live may have answered anybody without it: as soon as a live of
-that node ID is known to go on alone, the copy is history and a new one must be made.
+Finds a live of its group, copies its journal, follows it, and decides what to do when it is gone.
+
+The one rule above all others: a copy that is not up to date never becomes live (AMQ 17.3.1.2;
+Artemis' split-brain while catching up, ARTEMIS-2297). It is up to date from ``UpToDate`` until the
+live may have answered anybody without it: as soon as a live of that node ID is known to go on
+alone, the copy is history and a new one must be made.
 """
 
 from __future__ import annotations
@@ -33,12 +36,19 @@ from broker.storage.volume import Volume
 _log = logging.getLogger(__name__)
 
 SETTLE_S = 0.05
-"""Between a lost connection and the first round of a vote that needs votes: the live asks first, if there is one."""
+"""Between a lost connection and the first round of a vote that needs votes.
+
+The live asks first, if there is one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BackupEnd:
-    """Why being a backup ended. "activate": our copy is up to date and nobody else may be live: ``activation`` is the last live's."""
+    """Why being a backup ended.
+
+    "activate": our copy is up to date and nobody else may be live: ``activation`` is the last
+    live's.
+    """
 
     kind: Literal["activate", "stopped", "disk"]
     activation: int = 0
@@ -46,7 +56,9 @@ class BackupEnd:
 
 
 class BackupRole:
-    """From looking for a live to taking over from it, again and again. ``run`` returns why it ended; the copy is closed then.
+    """From looking for a live to taking over from it, again and again.
+
+    ``run`` returns why it ended; the copy is closed then.
 
     ``node_id`` not None: a master's data; only a live with that node ID will do.
     """
@@ -108,7 +120,8 @@ class BackupRole:
             self._membership.on_linked.remove(self._met)
             await self._drop_copy()
 
-    # ---------------------------------------------------------------------------------------------- the way of a backup
+    # ----------------------------------------------------------------------------------------------
+    # the way of a backup
 
     async def _work(self) -> BackupEnd:
         self._become("backup")
@@ -127,7 +140,10 @@ class BackupRole:
             self._become("backup")
 
     def _met(self, link: Link) -> None:
-        """Is it a later life of the live we follow? Then the one we follow is over, though its connection may not say so for long."""
+        """Is it a later life of the live we follow?
+
+        Then the one we follow is over, though its connection may not say so for long.
+        """
         follower = self.follower
         if follower is None or follower.link.member is None or link.member is None:
             return
@@ -150,7 +166,9 @@ class BackupRole:
         return await self._win(live, ending.session)
 
     async def _win(self, live: m.Member, session: str) -> bool:
-        """The backup vote: ``vote-retries`` more rounds after the first, ``vote-retry-wait`` apart."""
+        """The backup vote: ``vote-retries`` more rounds after the first, ``vote-retry-wait``
+        apart.
+        """
         self._become("voting")
         section, membership = self.section, self._membership
         assert live.node_id is not None
@@ -178,20 +196,25 @@ class BackupRole:
             if attempt < section.vote_retries:
                 await asyncio.sleep(section.vote_retry_wait / 1000)
         _log.warning(
-            "the backup vote failed %d times (vote-retries): this broker stays passive and looks for a live broker",
+            "the backup vote failed %d times (vote-retries): this broker stays passive and looks for a "
+            "live broker",
             section.vote_retries + 1,
         )
         return False
 
     async def _goes_on(self, live: m.Member) -> bool:
-        """Does the live we lost, or another of its node ID, say that it is live? Then it may have gone on without us."""
+        """Does the live we lost, or another of its node ID, say that it is live?
+
+        Then it may have gone on without us.
+        """
         stalled = self.follower is not None and self.follower.link.stalled
         answer = await probe(self._membership, self._seams, live.connector, stalled=stalled)
         if answer is not None:
             return answer.role == "live" and answer.node_id == live.node_id
         return False
 
-    # ---------------------------------------------------------------------------------------------- finding a live
+    # ----------------------------------------------------------------------------------------------
+    # finding a live
 
     async def _follow_somebody(self) -> tuple[m.Member, int]:
         """Attach to a live broker, however long that takes; ``follower`` follows it then."""
@@ -214,7 +237,10 @@ class BackupRole:
         return self._membership.lives_of_group(self.section.group_name)
 
     async def _try(self, member: m.Member) -> int | None:
-        """Ask one broker whether we may be its backup. Returns its activation, None for a refusal or no answer."""
+        """Ask one broker whether we may be its backup.
+
+        Returns its activation, None for a refusal or no answer.
+        """
         early: list[m.Message] = []
         try:
             link = await connect(

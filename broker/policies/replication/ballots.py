@@ -1,6 +1,7 @@
 """A voter's decisions in the journal of the broker that votes.
 
-Why there: the decisions must outlive a restart of the voter, and its backup must know them when it votes in its place. The journal does both.
+Why there: the decisions must outlive a restart of the voter, and its backup must know them when it
+votes in its place. The journal does both.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Ballots:
         self._records[key] = [record]
         sequence = self._journal.append(operations)
         if self._gate.held:
-            # Two pairs may be interrupted at once, and each needs the other's vote: our own disk must do then.
+            # Two pairs may be interrupted at once, and each needs the other's vote: our own disk
+            # must do then.
             task = asyncio.create_task(self._journal.flush(), name="keep a vote")
             task.add_done_callback(
                 lambda flushed: None if flushed.cancelled() or flushed.exception() else done()

@@ -1,4 +1,6 @@
-"""Large bodies and pages between a live and its backup: their files travel in chunks, beside the entries that name them.
+"""Large bodies and pages between a live and its backup.
+
+Their files travel in chunks, beside the entries that name them.
 
     live                                                        backup
     a blob is whole, on our disk
@@ -8,8 +10,9 @@
     the deletion of what named it is durable here and there
     BlobRemoved                                          ->     removed
 
-Why the file goes before the entry is even appended: whatever names a blob finds it, on either side, after any crash. The files that are there when a
-backup comes are sent with the snapshot. Neither side ever has more than a window of a blob in memory.
+Why the file goes before the entry is even appended: whatever names a blob finds it, on either side,
+after any crash. The files that are there when a backup comes are sent with the snapshot. Neither
+side ever has more than a window of a blob in memory.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ _log = logging.getLogger(__name__)
 
 
 class BlobFeed:
-    """The live's side, for one backup. ``end(reason)`` is called when the backup cannot be given what it needs."""
+    """The live's side, for one backup.
+
+    ``end(reason)`` is called when the backup cannot be given what it needs.
+    """
 
     def __init__(
         self, link: Link, blobs: Iterable[Blobs], end: Callable[[str], None], patience_s: float
@@ -52,7 +58,10 @@ class BlobFeed:
         self._first: list[tuple[Blobs, Blob]] = []
 
     def begin(self) -> None:
-        """From here on every blob that becomes whole is sent before it is named; those that are there go with ``send_stored``."""
+        """From here on every blob that becomes whole is sent before it is named.
+
+        Those that are there go with ``send_stored``.
+        """
         for blobs, send in self._send_of.items():
             for blob in blobs.stored:
                 blobs.hold(blob)
@@ -115,7 +124,9 @@ class BlobFeed:
 
 
 class BlobCopies:
-    """The backup's side. ``stored`` is called when another file is on the disk, ``failed(reason)`` once if one cannot be.
+    """The backup's side.
+
+    ``stored`` is called when another file is on the disk, ``failed(reason)`` once if one cannot be.
 
     ``limit(sequence)`` is how much of the journal's durable sequence may be acknowledged.
     """
@@ -210,7 +221,10 @@ class BlobCopies:
 
 
 async def begin_copy(volume: Volume) -> None:
-    """Empty directories for the blobs of a new copy: what older data named has no worth without their live. Raises OSError."""
+    """Empty directories for the blobs of a new copy.
+
+    What older data named has no worth without their live. Raises OSError.
+    """
     for kind in SUFFIXES:
         await volume.remove_tree(kind)
         await volume.mkdir(kind)

@@ -1,6 +1,7 @@
 """May a live that lost its backup go on? The vote of the others, and what the backup itself says.
 
-Why apart from the live: this is all of the decision and nothing else; it changes nothing but what voters remember.
+Why apart from the live: this is all of the decision and nothing else; it changes nothing but what
+voters remember.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ POLL_S: Final = 0.05
 
 
 class LiveVote:
-    """The live vote about one interruption (``vote-on-replication-failure``): rounds within ``quorum-vote-wait``.
+    """The live vote about one interruption (``vote-on-replication-failure``).
 
-    Not one round alone: what cut the backup off may have reset the links to the voters too, which are dialled again, and a voter may have
-    granted the backup a round that fails.
+    Rounds within ``quorum-vote-wait``.
+
+    Not one round alone: what cut the backup off may have reset the links to the voters too, which
+    are dialled again, and a voter may have granted the backup a round that fails.
     """
 
     def __init__(self, membership: Membership, section: ReplicationRole, node_id: str, session: str) -> None:
@@ -75,14 +78,20 @@ class LiveVote:
         return result.passed
 
     def give_up(self) -> None:
-        """Let the backup have what we were granted; only when this broker certainly answers nobody any more."""
+        """Let the backup have what we were granted.
+
+        Only when this broker certainly answers nobody any more.
+        """
         withdraw(self._membership, self._node_id, self._session, self._round)
 
 
 async def partner_took_over(membership: Membership, seams: Seams, node_id: str, feed: ReplicaFeed) -> bool:
-    """We did not run for a while: does the backup say that it is live in our place? Waits for the end of its vote.
+    """We did not run for a while: does the backup say that it is live in our place?
 
-    However long that takes: its rounds are bounded, and one that has won says "voting" until its journal is open, which a slow disk makes long.
+    Waits for the end of its vote.
+
+    However long that takes: its rounds are bounded, and one that has won says "voting" until its
+    journal is open, which a slow disk makes long.
     """
     member = feed.link.member
     assert member is not None

@@ -8,13 +8,15 @@
                                              <-   UpToDate(session, sequence)
     Acknowledgement ...                      ->
 
-Why two steps at the end: between "the copy is complete" and "receipts wait for it" the live still answers clients on its own disk
-alone. A backup that took over then would lose what was answered. So it may take over only after ``UpToDate``, which travels behind
-every entry that was answered without it.
+Why two steps at the end: between "the copy is complete" and "receipts wait for it" the live still
+answers clients on its own disk alone. A backup that took over then would lose what was answered. So
+it may take over only after ``UpToDate``, which travels behind every entry that was answered without
+it.
 
-Why a lease: the backup stays passive for its whole patience after it last heard us. Each pong proves that it heard a ping of
-ours, so until ``sent(ping) + half the patience`` we are certainly alone. After that nothing may be answered, whatever else seems well:
-``on_suspect`` is called *before* an acknowledgement is believed. It holds for a process that was stopped and goes on, too.
+Why a lease: the backup stays passive for its whole patience after it last heard us. Each pong
+proves that it heard a ping of ours, so until ``sent(ping) + half the patience`` we are certainly
+alone. After that nothing may be answered, whatever else seems well: ``on_suspect`` is called
+*before* an acknowledgement is believed. It holds for a process that was stopped and goes on, too.
 """
 
 from __future__ import annotations
@@ -34,14 +36,18 @@ _log = logging.getLogger(__name__)
 
 BATCH_BYTES = 1024 * 1024
 BACKLOG_BYTES_MAX = 256 * 1024 * 1024
-"""Entries that wait for a backup that still synchronises: one that cannot keep up must not take the live's memory."""
+"""Entries that wait for a backup that still synchronises.
+
+One that cannot keep up must not take the live's memory.
+"""
 
 
 class ReplicaFeed:
     """Sends snapshot and entries to one backup.
 
-    ``on_ended(reason, clean)`` is called once: the connection is no more, or must not be trusted; ``clean``: the backup left on purpose.
-    ``on_acknowledged(sequence)`` only once up to date. Times in seconds.
+    ``on_ended(reason, clean)`` is called once: the connection is no more, or must not be trusted;
+    ``clean``: the backup left on purpose. ``on_acknowledged(sequence)`` only once up to date. Times
+    in seconds.
     """
 
     def __init__(
@@ -92,7 +98,10 @@ class ReplicaFeed:
         return not self.ended and self._loop.time() <= self.link.confirmed + self._lease_s
 
     def check(self) -> bool:
-        """Look now, suspect if need be; call it before anything is answered or claimed. Says whether the backup is trusted."""
+        """Look now, suspect if need be; call it before anything is answered or claimed.
+
+        Says whether the backup is trusted.
+        """
         if self.trusted:
             return True
         if self.up_to_date and self._suspect_since is None and not self.ended:
@@ -129,7 +138,8 @@ class ReplicaFeed:
             self._pending = []
             self._pending_bytes = 0
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
+    # inside
 
     def _take(self, message: m.Message) -> None:
         if isinstance(message, m.Acknowledgement):

@@ -1,7 +1,8 @@
 """The backup's side of replication: one connection to a live broker, and the copy of its journal.
 
-Why the outcome is a value: what a backup does next depends on how the connection ended and on nothing else: whether the copy was
-up to date, whether the live said goodbye, whether it handed over.
+Why the outcome is a value: what a backup does next depends on how the connection ended and on
+nothing else: whether the copy was up to date, whether the live said goodbye, whether it handed
+over.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _FRAME_SIZE = 8
 class Ending:
     """Why following ended.
 
-    "lost": the connection broke; "failover": the live stopped and wants us to take over; "passive": it stopped and does not; "handed-over": we
-    are the live now; "leaving": we were told to stop; "disk": our own disk failed.
+    "lost": the connection broke; "failover": the live stopped and wants us to take over; "passive":
+    it stopped and does not; "handed-over": we are the live now; "leaving": we were told to stop;
+    "disk": our own disk failed.
     """
 
     kind: Literal["lost", "failover", "passive", "handed-over", "leaving", "disk"]
@@ -65,7 +67,10 @@ class Follower:
 
     @property
     def up_to_date(self) -> bool:
-        """May this copy be served from? Everything that was answered without us is on our disk, and all later answers wait for us."""
+        """May this copy be served from?
+
+        Everything that was answered without us is on our disk, and all later answers wait for us.
+        """
         return self._through is not None and self.copy.up_to_date and self.synced >= self._through
 
     @property
@@ -88,7 +93,8 @@ class Follower:
         await self.blobs.close()
         await self.copy.close()
 
-    # ---------------------------------------------------------------------------------------------- inside
+    # ----------------------------------------------------------------------------------------------
+    # inside
 
     def _take(self, message: m.Message) -> None:
         try:

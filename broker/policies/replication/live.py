@@ -1,10 +1,13 @@
-"""The live broker of a pair: serves clients, feeds a backup, and decides what to do when it loses one.
+"""The live broker of a pair.
+
+Serves clients, feeds a backup, and decides what to do when it loses one.
 
 When the replication connection is interrupted (AMQ 17.3.3.1):
-    1. the gate is held: nobody is answered any more. Artemis releases waiting receipts here as if they were replicated; if its
-       vote is lost then, what it answered is gone.
+    1. the gate is held: nobody is answered any more. Artemis releases waiting receipts here as if
+       they were replicated; if its vote is lost then, what it answered is gone.
     2. with ``vote-on-replication-failure`` the other lives vote, else it counts as passed.
-    3. passed: the gate is released, receipts wait for our own disk only. Lost: the broker ends without another word to anybody.
+    3. passed: the gate is released, receipts wait for our own disk only. Lost: the broker ends
+       without another word to anybody.
 """
 
 from __future__ import annotations
@@ -38,7 +41,9 @@ LiveEnd = Literal["stopped", "vote-lost", "handed-over", "again", "disk"]
 
 
 class LiveRole:
-    """From an open journal to the end of being live. ``run`` returns why it ended; the journal is its owner's to close.
+    """From an open journal to the end of being live.
+
+    ``run`` returns why it ended; the journal is its owner's to close.
 
     ``become`` is told each change of role.
     """
@@ -79,7 +84,10 @@ class LiveRole:
 
     @property
     def patience_s(self) -> float:
-        """How long the backup stays passive without a word from us; we stop answering after half of it."""
+        """How long the backup stays passive without a word from us.
+
+        We stop answering after half of it.
+        """
         section = self.membership.section
         return (self.section.replication_patience or section.connection_ttl) / 1000
 
@@ -90,7 +98,10 @@ class LiveRole:
 
     @property
     def voting(self) -> bool:
-        """Do we not know at this moment whether we are the live one? Looks at the clock, so that a late answer is never a wrong one."""
+        """Do we not know at this moment whether we are the live one?
+
+        Looks at the clock, so that a late answer is never a wrong one.
+        """
         if self.feed is not None and self.feed.up_to_date:
             self.feed.check()
         return self.gate.held
@@ -108,7 +119,10 @@ class LiveRole:
         }
 
     async def run(self, stopping: asyncio.Event) -> LiveEnd:
-        """Serve until ``stopping`` is set or something else ends it. Raises StartError when the acceptor's port cannot be had."""
+        """Serve until ``stopping`` is set or something else ends it.
+
+        Raises StartError when the acceptor's port cannot be had.
+        """
         self._journal.on_synced = self._synced
         self._journal.on_failed = self._failed
         self.gate.local = self._journal.synced
@@ -133,7 +147,8 @@ class LiveRole:
             stop.cancel()
             await self._clean_up()
 
-    # ---------------------------------------------------------------------------------------------- durability
+    # ----------------------------------------------------------------------------------------------
+    # durability
 
     def _synced(self, sequence: int) -> None:
         if self.feed is not None and self.feed.up_to_date:
@@ -149,7 +164,8 @@ class LiveRole:
         self.live.abandon()
         self._end("disk")
 
-    # ---------------------------------------------------------------------------------------------- the backup
+    # ----------------------------------------------------------------------------------------------
+    # the backup
 
     def _attached(self, link: Link) -> None:
         """A broker opened a replication connection; its first word must be a request to attach."""
@@ -275,10 +291,14 @@ class LiveRole:
         self.gate.remote = None
         self._release()
 
-    # ---------------------------------------------------------------------------------------------- endings
+    # ----------------------------------------------------------------------------------------------
+    # endings
 
     def _crashed(self, task: asyncio.Task[None]) -> None:
-        """An error of ours in a decision must end the broker: undecided, it would hold its clients for ever."""
+        """An error of ours in a decision must end the broker.
+
+        Undecided, it would hold its clients for ever.
+        """
         error = None if task.cancelled() else task.exception()
         if error is not None:
             self.live.abandon()
@@ -290,7 +310,9 @@ class LiveRole:
             self._ended.set_result(end)
 
     async def _stop_cleanly(self) -> None:
-        """Answer what is under way, then tell the backup whether it shall take over (``failover-on-shutdown``)."""
+        """Answer what is under way, then tell the backup whether it shall take over
+        (``failover-on-shutdown``).
+        """
         await self._quiesce()
         feed = self.feed
         if feed is not None and feed.up_to_date and not feed.ended and not self._ended.done():

@@ -1,7 +1,8 @@
 """The life of a replicated broker: which role it begins with, and what follows each.
 
-    master  check-for-live-server off: live at once, with the data it has (duplicates after a failover: RP14)
-            on: looks for a live with its node ID; found: its backup, and then live again by failback; else live
+    master  check-for-live-server off: live at once, with the data it has (duplicates after a
+            failover: RP14) on: looks for a live with its node ID; found: its backup, and then live
+            again by failback; else live
     slave   backup; live after a takeover; backup again after a failback (restart-backup)
 
 A master whose data is an unfinished copy can only be a backup: partial data is never served.
@@ -40,7 +41,10 @@ VOTE_POLL_S: Final = 0.05
 
 
 class VoteLostError(StartError):
-    """The live vote was lost. Look for what separates this broker from the others; then start it again."""
+    """The live vote was lost.
+
+    Look for what separates this broker from the others; then start it again.
+    """
 
     status = EXIT_VOTE_LOST
 
@@ -68,7 +72,10 @@ class ReplicationPolicy:
 
     @property
     def role(self) -> str:
-        """The role at this moment: a live that may have been replaced while it did not run says "voting", not "live"."""
+        """The role at this moment.
+
+        A live that may have been replaced while it did not run says "voting", not "live".
+        """
         if self._role == "live" and self.live is not None:
             _ = self.live.voting  # becomes "voting" when the clock says so
         return self._role
@@ -165,7 +172,10 @@ class ReplicationPolicy:
                     return
 
     async def _must_follow(self, stopping: asyncio.Event) -> bool:
-        """A master's first question: is somebody live with our node ID, or is our data incomplete?"""
+        """A master's first question.
+
+        Is somebody live with our node ID, or is our data incomplete?
+        """
         section = self.section
         assert isinstance(section, MasterSection)
         node_id = await read_node_id(self._volume)
@@ -196,8 +206,9 @@ class ReplicationPolicy:
     async def _search(self, node_id: str) -> Member | None:
         """Who is live with our node ID; waits for the end of its vote if that is not decided yet.
 
-        A backup of our last life may not have noticed yet that it is over; that it says nothing of a vote then does not mean that there will be none.
-        Where it cannot be reached, the voters know.
+        A backup of our last life may not have noticed yet that it is over; that it says nothing of
+        a vote then does not mean that there will be none. Where it cannot be reached, the voters
+        know.
         """
         membership = self.membership
         await membership.settled(membership.terms.call_timeout_s)
@@ -219,13 +230,15 @@ class ReplicationPolicy:
                 if deadline is None:
                     deadline = now + self._patience_s
                     _log.info(
-                        "check-for-live-server: %s was voted into our place and is not in reach: waiting for it for %g s",
+                        "check-for-live-server: %s was voted into our place and is not in reach: "
+                        "waiting for it for %g s",
                         elected,
                         self._patience_s,
                     )
                 elif now > deadline:
                     _log.warning(
-                        "check-for-live-server: %s was voted into our place and has not been seen since; this broker starts with"
+                        "check-for-live-server: %s was voted into our place and has not been seen "
+                        "since; this broker starts with"
                         " the data it has",
                         elected,
                     )

@@ -1,7 +1,7 @@
 """What a replicated broker remembers beside its journal: how often its node ID changed hands.
 
-Why: of two brokers that claim one node ID, clients and bridges must follow the one that took over last. The count is raised,
-durably, before a broker serves as live.
+Why: of two brokers that claim one node ID, clients and bridges must follow the one that took over
+last. The count is raised, durably, before a broker serves as live.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class State(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 async def read_state(volume: Volume) -> State:
-    """What was kept; the beginning where nothing was. Raises StartError for a file that cannot be read."""
+    """What was kept; the beginning where nothing was.
+
+    Raises StartError for a file that cannot be read.
+    """
     if not await volume.exists(FILE):
         return State()
     try:

@@ -1,4 +1,6 @@
-"""Who waits for the live lock, and when it may be taken: a slave behind the other backups, a master for its place.
+"""Who waits for the live lock, and when it may be taken.
+
+A slave behind the other backups, a master for its place.
 
 state when the lock is got   a slave                                          a master
 "L"  the live was lost       takes over                                       is live
@@ -24,7 +26,10 @@ _log = logging.getLogger(__name__)
 
 
 class Granted(NamedTuple):
-    """The live lock, confirmed by a question asked at ``asked_s``; ``waiting`` is the candidate's own lock, to be given back once it is live."""
+    """The live lock, confirmed by a question asked at ``asked_s``.
+
+    ``waiting`` is the candidate's own lock, to be given back once it is live.
+    """
 
     live: HeldLock
     asked_s: float
@@ -59,7 +64,10 @@ class Candidate:
         return isinstance(self._section, SharedStoreMaster)
 
     async def run(self) -> Granted:
-        """Wait, however long it takes; a store that fails is asked again. When cancelled, what was locked is given back."""
+        """Wait, however long it takes; a store that fails is asked again.
+
+        When cancelled, what was locked is given back.
+        """
         prepared = False
         while True:
             try:
@@ -102,12 +110,16 @@ class Candidate:
         if place != self._place:
             self._place = place
             _log.info("waiting for the live lock, %s", place)
-        # Whoever was stopped on purpose and is started again does not wait behind backups that stay passive for its sake.
+        # Whoever was stopped on purpose and is started again does not wait behind backups that stay
+        # passive for its sake.
         self._returns = mark.state == store.PAUSED and mark.name == self._name and not self._seen_live
         self._waits(mark)
 
     async def _check_place(self, waiting: HeldLock) -> None:
-        """A place in the line may be lost like any lock; then we are behind whoever took it. If it was only not confirmed, it is given back first."""
+        """A place in the line may be lost like any lock; then we are behind whoever took it.
+
+        If it was only not confirmed, it is given back first.
+        """
         try:
             await waiting.verify()
         except OSError:
@@ -154,7 +166,9 @@ class Candidate:
 
 
 async def master_is_back(places: Places, section: SharedStoreRole) -> None:
-    """Return when a master waits for its place and nobody else waits for ours (AMQ 17.3.2.2: no failback with several backups)."""
+    """Return when a master waits for its place and nobody else waits for ours (AMQ 17.3.2.2: no
+    failback with several backups).
+    """
     said = False
     while True:
         await asyncio.sleep(section.lock_poll_period / 1000)

@@ -1,4 +1,7 @@
-"""What every broker is that competes for one store, whichever policy's rules say who gets it: its role, its place in the cluster, and the wait for its turn."""
+"""What every broker is that competes for one store, whichever policy's rules say who gets it.
+
+Its role, its place in the cluster, and the wait for its turn.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ class Contender:
 
     @property
     def role(self) -> str:
-        """The role at this moment: a live that may have lost its lock while it did not run says "verifying", not "live"."""
+        """The role at this moment.
+
+        A live that may have lost its lock while it did not run says "verifying", not "live".
+        """
         if self._role == "live" and self.live is not None:
             self.live.lease.certain()  # becomes "verifying" when the clock says so
         return self._role

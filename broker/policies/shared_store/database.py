@@ -1,7 +1,11 @@
-"""A database as the store of policy ``shared-store``: its locks are rows that expire, its journal is rows that only the live's statements change (AMQ 17.3.2.2).
+"""A database as the store of policy ``shared-store``.
 
-Why a life needs no data of its own here, as it does in a directory: the live lock's epoch stands in every statement that writes. Once somebody else has been given the lock no
-statement of an earlier life concerns any row, however late it arrives, so all lives go on in the same rows.
+Its locks are rows that expire, its journal is rows that only the live's statements change (AMQ
+17.3.2.2).
+
+Why a life needs no data of its own here, as it does in a directory: the live lock's epoch stands in
+every statement that writes. Once somebody else has been given the lock no statement of an earlier
+life concerns any row, however late it arrives, so all lives go on in the same rows.
 """
 
 from __future__ import annotations
@@ -43,7 +47,10 @@ class DatabaseLock:
         self._locks = locks
 
     async def verify(self) -> None:
-        """A database that cannot be reached is asked again: only its answer says that the lock is lost."""
+        """A database that cannot be reached is asked again.
+
+        Only its answer says that the lock is lost.
+        """
         await self._locks.hold(self.holding)
 
     async def release(self) -> None:
@@ -92,14 +99,18 @@ class LockRows:
 
 
 class DatabaseStore:
-    """See ``store.Store``. ``database`` gives a connection of its own at each call; all are closed here."""
+    """See ``store.Store``.
+
+    ``database`` gives a connection of its own at each call; all are closed here.
+    """
 
     def __init__(self, config: BrokerConfig, seams: Seams, database: Callable[[], Database]) -> None:
         assert config.database_store is not None, "a store in a database without one"
         self._section = config.database_store
         self._name = config.broker.name
         self._seams = seams
-        # Three connections: a renewal must not wait behind a long batch, nor either of them behind a large body.
+        # Three connections: a renewal must not wait behind a long batch, nor either of them behind
+        # a large body.
         self._for_locks, self._for_journal, self._for_blobs = database(), database(), database()
         self._cluster_id = f"shared-store/{self._section.store_name}"
         self._locks = Locks(
@@ -150,7 +161,11 @@ class DatabaseStore:
         await self._for_blobs.close()
 
     async def _begin(self, holding: Holding) -> tuple[int, str]:
-        """The number of the new life, and the node ID of the data. What is written names the number, so that an attempt of which nobody heard is simply repeated."""
+        """The number of the new life, and the node ID of the data.
+
+        What is written names the number, so that an attempt of which nobody heard is simply
+        repeated.
+        """
         [found] = await self._locks.hold(
             holding,
             [Statement("SELECT life FROM store_mark WHERE cluster_id = ?", (self._cluster_id,), count=1)],
@@ -158,7 +173,8 @@ class DatabaseStore:
         life = cast("int", found.rows[0][0]) + 1
         assert life <= SESSION_MAX, "the numbers of lives are used up"
         begin = Statement(
-            "UPDATE store_mark SET life = ?, state = ?, broker = ?, node_id = CASE WHEN node_id = '' THEN ? ELSE node_id END"
+            "UPDATE store_mark SET life = ?, state = ?, broker = ?, node_id = CASE WHEN node_id = '' "
+            "THEN ? ELSE node_id END"
             " WHERE cluster_id = ? RETURNING node_id",
             (life, LIVE, self._name, new_node_id(self._seams, self._name), self._cluster_id),
             count=1,
@@ -168,10 +184,13 @@ class DatabaseStore:
         return life, node_id
 
     async def _load(self, require: Callable[[], None]) -> list[Record]:
-        """Every record, in order of its id: pages, so that a large store takes no longer than a transaction may.
+        """Every record, in order of its id.
 
-        Nothing of it can change: the epoch fences all earlier lives, and what they had begun was committed before we were given the lock. Who loses the lock
-        meanwhile is stopped by ``require``, and by the first thing that it writes.
+        Pages, so that a large store takes no longer than a transaction may.
+
+        Nothing of it can change: the epoch fences all earlier lives, and what they had begun was
+        committed before we were given the lock. Who loses the lock meanwhile is stopped by
+        ``require``, and by the first thing that it writes.
         """
         records: list[Record] = []
         after = -1
@@ -190,7 +209,8 @@ class DatabaseStore:
             last = page[-1][0]
             changed = await self._rows(
                 Statement(
-                    "SELECT id, kind, data FROM store_update WHERE cluster_id = ? AND (session, id) > (?, ?) AND (session, id) <= (?, ?)"
+                    "SELECT id, kind, data FROM store_update WHERE cluster_id = ? AND (session, id) > "
+                    "(?, ?) AND (session, id) <= (?, ?)"
                     " ORDER BY session, id, kind",
                     (self._cluster_id, session, after, last >> SESSION_SHIFT, last),
                 ),
@@ -203,7 +223,9 @@ class DatabaseStore:
             after = last
 
     async def _rows(self, question: Statement, require: Callable[[], None]) -> list[tuple[int, int, bytes]]:
-        """A look into the journal's tables, on its own connection, so that renewals go on beside it; repeated while the lock is certainly ours. Raises OSError."""
+        """A look into the journal's tables, on its own connection, so that renewals go on beside
+        it; repeated while the lock is certainly ours. Raises OSError.
+        """
         while True:
             require()
             try:

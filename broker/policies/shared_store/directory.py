@@ -1,4 +1,7 @@
-"""A directory as the store of policy ``shared-store``: a lock file says who is live (``lockfile``), each life has a journal of its own (``lives``)."""
+"""A directory as the store of policy ``shared-store``.
+
+A lock file says who is live (``lockfile``), each life has a journal of its own (``lives``).
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,9 @@ class DirectoryStore:
 async def begin_life(
     config: BrokerConfig, directory: SharedDirectory, node_id: str, require: Callable[[], None]
 ) -> Inherited:
-    """A directory of a new life, from the latest complete one's; complete itself once its journal could be read.
+    """A directory of a new life, from the latest complete one's.
+
+    Complete itself once its journal could be read.
 
     Raises StartError for a damaged journal, OSError, and whatever ``require`` raises.
     """
@@ -80,9 +85,12 @@ async def begin_life(
 
 
 async def without_a_mark(directory: SharedDirectory, section: SharedStoreRole) -> str | None:
-    """The node ID where the lock file tells none: None for a new store; else the file was lost, and its data tell it.
+    """The node ID where the lock file tells none: None for a new store.
 
-    Then somebody may still hold the lock of the lost file, and learns of the loss when he next asks (AMQ-4705): his lease is waited for.
+    Else the file was lost, and its data tell it.
+
+    Then somebody may still hold the lock of the lost file, and learns of the loss when he next asks
+    (AMQ-4705): his lease is waited for.
     """
     known = await lives.node_id_of(directory, await lives.latest(directory))
     if known is not None:

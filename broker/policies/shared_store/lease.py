@@ -1,9 +1,13 @@
-"""Is it certain, at this instant, that the live lock is ours? Answered by our own clock and the store's last word.
+"""Is it certain, at this instant, that the live lock is ours?
 
-The store keeps a lock for at least ``lock-expiration`` after it last heard of its holder's machine. A confirmation proves that it heard of us when
-we *asked*; so until ``lock-expiration`` after that nobody else can have the lock. Half of it is left as a margin for clocks that run at
-different speeds and for what is already on its way: from then on nobody is answered. At its end, without a confirmation, the
-broker gives up by itself, as IBM MQ's multi-instance queue manager does, whatever the mount would still wait for.
+Answered by our own clock and the store's last word.
+
+The store keeps a lock for at least ``lock-expiration`` after it last heard of its holder's machine.
+A confirmation proves that it heard of us when we *asked*; so until ``lock-expiration`` after that
+nobody else can have the lock. Half of it is left as a margin for clocks that run at different
+speeds and for what is already on its way: from then on nobody is answered. At its end, without a
+confirmation, the broker gives up by itself, as IBM MQ's multi-instance queue manager does, whatever
+the mount would still wait for.
 """
 
 from __future__ import annotations
@@ -18,11 +22,17 @@ _log = logging.getLogger(__name__)
 
 
 class LockLostError(Exception):
-    """The live lock is lost, or nobody can say that it is not: answer nobody, write nothing, end."""
+    """The live lock is lost, or nobody can say that it is not.
+
+    Answer nobody, write nothing, end.
+    """
 
 
 async def confirmed(lock: HeldLock, expiration_ms: int) -> float:
-    """When a question was asked that the store has answered soon: a reign cannot begin with a lease that is half over."""
+    """When a question was asked that the store has answered soon.
+
+    A reign cannot begin with a lease that is half over.
+    """
     loop = asyncio.get_running_loop()
     while True:
         asked_s = loop.time()
@@ -32,9 +42,12 @@ async def confirmed(lock: HeldLock, expiration_ms: int) -> float:
 
 
 class Lease:
-    """From the moment the lock was granted; ``asked_s`` is when it was asked for, on the loop's clock.
+    """From the moment the lock was granted.
 
-    ``on_doubt`` is called when certainty ends, ``on_certain`` when it is back. ``run`` keeps asking until it raises.
+    ``asked_s`` is when it was asked for, on the loop's clock.
+
+    ``on_doubt`` is called when certainty ends, ``on_certain`` when it is back. ``run`` keeps asking
+    until it raises.
     """
 
     def __init__(self, lock: HeldLock, *, asked_s: float, period_s: float, expiration_s: float) -> None:
@@ -66,7 +79,10 @@ class Lease:
             raise LockLostError(f"the store has not confirmed the live lock for {self.age_s:.1f} s")
 
     async def run(self) -> None:
-        """Have the lock confirmed again and again. Raises LockLostError when it is lost, or in doubt for too long."""
+        """Have the lock confirmed again and again.
+
+        Raises LockLostError when it is lost, or in doubt for too long.
+        """
         while True:
             await asyncio.sleep(max(0.0, self._period_s - self.age_s))
             asked_s = self._loop.time()
@@ -86,7 +102,11 @@ class Lease:
                 self.on_certain()
 
     async def _confirm(self) -> None:
-        """One question. The time for it ends with the lease; a process that itself did not run meanwhile asks once more."""
+        """One question.
+
+        The time for it ends with the lease; a process that itself did not run meanwhile asks once
+        more.
+        """
         for final in (False, True):
             deadline_s = max(self._proven_s + self._expiration_s, self._loop.time() + self._expiration_s / 2)
             try:

@@ -1,8 +1,9 @@
 """The live broker on a shared store: from the live lock to its loss, its release, or its hand-over.
 
-It inherits what the last life left (`store.Store.inherit`), and serves. Everything that is answered or
-delivered asks the lease first (`lease`): a broker that stood still, or whose store is silent, answers nobody before the store has
-confirmed its lock again. What proves that the lock is lost, or that the store is gone, ends the broker at once: it fences itself.
+It inherits what the last life left (`store.Store.inherit`), and serves. Everything that is answered
+or delivered asks the lease first (`lease`): a broker that stood still, or whose store is silent,
+answers nobody before the store has confirmed its lock again. What proves that the lock is lost, or
+that the store is gone, ends the broker at once: it fences itself.
 """
 
 from __future__ import annotations
@@ -34,19 +35,29 @@ FENCE_PATIENCE_S: Final = 0.5
 """How long a broker that ends waits for a store that may never answer."""
 
 EXIT_FENCED: Final = 3
-"""Exit status of a live that lost its lock or its store: it stopped on purpose, and another may be live."""
+"""Exit status of a live that lost its lock or its store.
+
+It stopped on purpose, and another may be live.
+"""
 
 LiveEnd = Literal["stopped", "handed-over"]
 
 
 class FencedError(StartError):
-    """The broker fenced itself. Look at the store, and at the network to it; then start the broker again."""
+    """The broker fenced itself.
+
+    Look at the store, and at the network to it; then start the broker again.
+    """
 
     status = EXIT_FENCED
 
 
 class LiveRole:
-    """One reign. ``become`` is told each change of role; ``reclaimed`` returns when this place is to be given to whom it belongs."""
+    """One reign.
+
+    ``become`` is told each change of role; ``reclaimed`` returns when this place is to be given to
+    whom it belongs.
+    """
 
     def __init__(
         self,
@@ -85,14 +96,20 @@ class LiveRole:
 
     @property
     def succession(self) -> Succession:
-        """The life of the store, while it is served; but for the first, each takes the data over from the last."""
+        """The life of the store, while it is served.
+
+        But for the first, each takes the data over from the last.
+        """
         if not self._serving or self.live is None:
             return Succession()
         taken = (Takeover(self.live.engine.settings.node_id, self.life),) if self.life > 1 else ()
         return Succession(self.life, taken)
 
     async def run(self, stopping: asyncio.Event) -> LiveEnd:
-        """Reign until ``stopping``, a failback, or the loss of the lock. Raises FencedError; StartError for a damaged journal."""
+        """Reign until ``stopping``, a failback, or the loss of the lock.
+
+        Raises FencedError; StartError for a damaged journal.
+        """
         serving = asyncio.create_task(self._serve(stopping), name="serve")
         watching = asyncio.create_task(self.lease.run(), name="confirm the live lock")
         watching.add_done_callback(self._watched)
@@ -112,7 +129,8 @@ class LiveRole:
         finally:
             await self._end(serving, watching)
 
-    # ---------------------------------------------------------------------------------------------- serving
+    # ----------------------------------------------------------------------------------------------
+    # serving
 
     async def _serve(self, stopping: asyncio.Event) -> LiveEnd:
         journal = await self._activate()
@@ -150,7 +168,8 @@ class LiveRole:
         balancing.attach(live.engine)
         self._membership.announce(node_id=node_id, activation=life)
         await live.open()
-        # At once: clients are served from here on, and a broker that serves must not call itself a backup.
+        # At once: clients are served from here on, and a broker that serves must not call itself a
+        # backup.
         self._serving = True
         self._become("live" if lease.certain() else "verifying")
         _log.info("live as node %s, life %d of the shared store", node_id, life)
@@ -178,7 +197,8 @@ class LiveRole:
         except TimeoutError:
             _log.warning("the store did not answer within %g s: not a clean stop", STOP_PATIENCE_S)
 
-    # ---------------------------------------------------------------------------------------------- doubt, and the end
+    # ----------------------------------------------------------------------------------------------
+    # doubt, and the end
 
     def _doubt(self) -> None:
         if self.live is not None:
@@ -223,7 +243,10 @@ class LiveRole:
             self._fenced.cancel()
 
     async def _hand_back(self, stopping: asyncio.Event, *tasks: asyncio.Task[Any]) -> None:
-        """Give back what the store has of ours, however long it takes: this process lives on, and a lock that it kept nobody could ever have."""
+        """Give back what the store has of ours, however long it takes.
+
+        This process lives on, and a lock that it kept nobody could ever have.
+        """
         giving = asyncio.create_task(self._give_back(*tasks), name="give the live lock back")
         stop = asyncio.create_task(stopping.wait(), name="wait for stop")
         try:

@@ -1,15 +1,19 @@
-"""The journal of a shared store, one directory for each life, so that an old life can never write into a new one's.
+"""The journal of a shared store, one directory for each life, so that an old life can never write
+into a new one's.
 
-Why: on a network file system a broker that lost its lock is stopped by the server only where it uses a lock or an open file. A rename,
-a removal, or an append that it had sent before may still take effect, once, after another broker took over (a hard mount repeats it for
-as long as it takes). So nobody goes on in the directory of another::
+Why: on a network file system a broker that lost its lock is stopped by the server only where it
+uses a lock or an open file. A rename, a removal, or an append that it had sent before may still
+take effect, once, after another broker took over (a hard mount repeats it for as long as it takes).
+So nobody goes on in the directory of another::
 
     journal/life-0000000006     the data when its live was lost; what it still does happens here
-    journal/life-0000000007     the new live's: sealed segments are links to the same files, which nobody changes any more; the
-                                last segment, which the old live might still extend, is a copy; closed by the file "complete"
+    journal/life-0000000007     the new live's: sealed segments are links to the same files, which
+                                nobody changes any more; the last segment, which the old live might
+                                still extend, is a copy; closed by the file "complete"
 
-The data of the store are those of the highest complete life. A life that was overtaken while it was being made is lower than its overtaker's, which
-saw its directory and took a higher number; so even its late "complete" means nothing.
+The data of the store are those of the highest complete life. A life that was overtaken while it was
+being made is lower than its overtaker's, which saw its directory and took a higher number; so even
+its late "complete" means nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +57,8 @@ async def latest(store: SharedDirectory) -> int:
 async def begin(store: SharedDirectory, certain: Callable[[], None]) -> int:
     """Make the directory of a new life from the latest; ``Journal.open`` it, then ``complete`` it.
 
-    ``certain`` raises when it is not certain any more that we hold the live lock; it is asked before each change.
+    ``certain`` raises when it is not certain any more that we hold the live lock; it is asked
+    before each change.
     """
     for attempt in range(_ATTEMPTS):
         before = await latest(store)
@@ -66,7 +71,8 @@ async def begin(store: SharedDirectory, certain: Callable[[], None]) -> int:
         except FileNotFoundError:
             if attempt == _ATTEMPTS - 1:
                 raise
-        # The last thing the old life had sent, such as the end of a compaction, took effect just now.
+        # The last thing the old life had sent, such as the end of a compaction, took effect just
+        # now.
     raise OSError(errno.EBUSY, "the journal of the former live changes all the time", directory(before))
 
 
@@ -88,7 +94,10 @@ async def remove_older(store: SharedDirectory, life: int) -> None:
 
 
 async def _inherit(store: SharedDirectory, old: str, new: str, certain: Callable[[], None]) -> bool:
-    """False if what was taken over may not be of one moment: the old life ended a compaction meanwhile."""
+    """False if what was taken over may not be of one moment.
+
+    The old life ended a compaction meanwhile.
+    """
     manifest = await store.read(f"{old}/{MANIFEST}")
     synced = await read_synced(
         store, old
@@ -101,7 +110,8 @@ async def _inherit(store: SharedDirectory, old: str, new: str, certain: Callable
         await _copy(store, f"{old}/{name}", f"{new}/{name}", certain)
     certain()
     await write_synced(store, new, synced)
-    # A manifest newer than the segments would say that some are not needed whose data it believes in another, which was taken before it got them.
+    # A manifest newer than the segments would say that some are not needed whose data it believes
+    # in another, which was taken before it got them.
     if await store.read(f"{old}/{MANIFEST}") != manifest:
         return False
     certain()

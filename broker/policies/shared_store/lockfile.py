@@ -1,16 +1,19 @@
-"""``server.lock``: who is live, who is next, and what the last live left behind, in one small file of the shared directory.
+"""``server.lock``: who is live, who is next, and what the last live left behind, in one small file
+of the shared directory.
 
 The places are those of Apache ActiveMQ Artemis; what follows its node ID is ours::
 
-    byte 0         state: "L" live, "P" paused (stopped without failover), "F" failing back; absent: never started
+    byte 0         state: "L" live, "P" paused (stopped without failover), "F" failing back; absent:
+                   never started
     byte 1         locked by the live
     byte 2         locked by the backup that is next
     bytes 3 - 18   the node ID
     byte 19        locked by a master that waits for its place
     bytes 20 - 84  the name of the broker that was live last, its length first
 
-Why the state is written under the live lock only: then a broker that lost the lock cannot overwrite its successor's word. Why a waiting master
-holds a lock and leaves no note: a note outlives who wrote it.
+Why the state is written under the live lock only: then a broker that lost the lock cannot overwrite
+its successor's word. Why a waiting master holds a lock and leaves no note: a note outlives who
+wrote it.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ from broker.policies.shared_store.store import FAILING_BACK, LIVE, NOT_STARTED, 
 from broker.storage.shared import SharedDirectory, SharedLock
 
 DIRECTORIES: Final = ("bindings", "journal", "large-messages", "paging")
-"""The layout of a store (AMQ 17.3.2.2). ``bindings`` and ``paging`` are there, and nothing is in them."""
+"""The layout of a store (AMQ 17.3.2.2).
+
+``bindings`` and ``paging`` are there, and nothing is in them.
+"""
 
 PATH: Final = "journal/server.lock"
 
@@ -36,7 +42,10 @@ _SIZE: Final = 85
 
 
 class LockFile:
-    """The lock file of one shared directory. Every call may hang or raise OSError, as the store does."""
+    """The lock file of one shared directory.
+
+    Every call may hang or raise OSError, as the store does.
+    """
 
     def __init__(self, store: SharedDirectory) -> None:
         self._store = store

@@ -1,7 +1,8 @@
 """Locks that are to be given back, until the store has taken them.
 
-Why remembered: on a soft mount a request may fail though nothing else does. A lock whose release failed is still held, by a process that has forgotten it: nobody else gets it for as
-long as that process runs, and neither does that process itself.
+Why remembered: on a soft mount a request may fail though nothing else does. A lock whose release
+failed is still held, by a process that has forgotten it: nobody else gets it for as long as that
+process runs, and neither does that process itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The life of a broker on a shared store: it waits for the live lock, reigns, and waits again (AMQ 17.3.2).
+"""The life of a broker on a shared store.
+
+It waits for the live lock, reigns, and waits again (AMQ 17.3.2).
 
 master  live when it gets the lock; if another is live, it waits for its place
 slave   waits behind the other backups; after a failback it waits again (restart-backup) or ends
@@ -37,7 +39,10 @@ class SharedStorePolicy(Contender):
 
     @property
     def replicating(self) -> bool:
-        """A live: never, all data are in one place. A backup: it is the next to be live, and lacks nothing."""
+        """A live: never, all data are in one place.
+
+        A backup: it is the next to be live, and lacks nothing.
+        """
         return self.candidate is not None and self.candidate.next_in_line
 
     @property

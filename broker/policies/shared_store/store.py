@@ -1,10 +1,13 @@
-"""The seam between policy ``shared-store`` and the store itself: who may be live, what the last live left behind, and the data.
+"""The seam between policy ``shared-store`` and the store itself.
 
-Why a seam: AMQ 17.3.2 promises the same on a directory and on a database (17.3.2.2). Who waits for whom, when a live is certain and what it does when it
-is not any more is the policy's and the same for both; how a lock is held, and how a life that lost it is kept from writing, is the store's.
+Who may be live, what the last live left behind, and the data.
 
-Every call may hang, or raise OSError where the store fails; deadlines are the caller's. A call that was given up may take effect later, once; a store lets
-none of these reach the data of a later life.
+Why a seam: AMQ 17.3.2 promises the same on a directory and on a database (17.3.2.2). Who waits for
+whom, when a live is certain and what it does when it is not any more is the policy's and the same
+for both; how a lock is held, and how a life that lost it is kept from writing, is the store's.
+
+Every call may hang, or raise OSError where the store fails; deadlines are the caller's. A call that
+was given up may take effect later, once; a store lets none of these reach the data of a later life.
 """
 
 from __future__ import annotations
@@ -33,7 +36,10 @@ class HeldLock(Protocol):
     """A lock of the store that was granted to us; it may be lost at any time."""
 
     async def verify(self) -> None:
-        """Return when the store has confirmed, after the call, that the lock is ours. Raises OSError when it is lost or the store is gone."""
+        """Return when the store has confirmed, after the call, that the lock is ours.
+
+        Raises OSError when it is lost or the store is gone.
+        """
         ...
 
     async def release(self) -> None:
@@ -74,7 +80,10 @@ class Places(Protocol):
 
 
 class Inherited(NamedTuple):
-    """A life that has begun: its number grows from life to life of one store; ``recovered`` is what the lives before it left in ``journal``."""
+    """A life that has begun: its number grows from life to life of one store.
+
+    ``recovered`` is what the lives before it left in ``journal``.
+    """
 
     life: int
     node_id: str
@@ -86,14 +95,20 @@ class Data(Protocol):
     """What a store keeps, for whoever holds its live lock."""
 
     async def inherit(self, live: HeldLock, require: Callable[[], None]) -> Inherited:
-        """Begin a life with all that is in the store: nothing that an earlier life does from now on changes it.
+        """Begin a life with all that is in the store.
 
-        ``require`` raises when it is not certain any more that the live lock is ours. Raises StartError for data that cannot be read; OSError.
+        Nothing that an earlier life does from now on changes it.
+
+        ``require`` raises when it is not certain any more that the live lock is ours. Raises
+        StartError for data that cannot be read; OSError.
         """
         ...
 
     async def leave(self, live: HeldLock, state: str) -> None:
-        """Say in which state the holder of the live lock leaves its place: LIVE to whoever waits for it."""
+        """Say in which state the holder of the live lock leaves its place.
+
+        LIVE to whoever waits for it.
+        """
         ...
 
     async def tidy(self, life: int) -> None:

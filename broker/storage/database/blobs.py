@@ -1,12 +1,18 @@
-"""Blobs as rows of a database: ``store_blob``, at most 64 KiB of a blob in each (AMQ 17.3.2.2: LARGE_MESSAGES_TABLE and PAGE_STORE_TABLE).
+"""Blobs as rows of a database.
 
-Why a connection of their own: the transactions of one connection run one after the other, and neither a batch of the journal, whose end producers wait for, nor a
-renewal of the lease may stand behind a slow megabyte. Why the proof of ownership comes *last* here, where all others begin with it: from the proof
-to the commit the owner's row is locked, and batches and renewals need that row too. What was written before the proof counts no more than what comes behind it: a transaction
-of whoever was replaced proves nothing, and all of it is undone.
+``store_blob``, at most 64 KiB of a blob in each (AMQ 17.3.2.2: LARGE_MESSAGES_TABLE and
+PAGE_STORE_TABLE).
 
-A row belongs to the session that its id was given out in, so a takeover, which moves sessions, moves blobs without touching them. Each row is named by
-where it starts, so that a write of which nobody heard is simply repeated.
+Why a connection of their own: the transactions of one connection run one after the other, and
+neither a batch of the journal, whose end producers wait for, nor a renewal of the lease may stand
+behind a slow megabyte. Why the proof of ownership comes *last* here, where all others begin with
+it: from the proof to the commit the owner's row is locked, and batches and renewals need that row
+too. What was written before the proof counts no more than what comes behind it: a transaction of
+whoever was replaced proves nothing, and all of it is undone.
+
+A row belongs to the session that its id was given out in, so a takeover, which moves sessions,
+moves blobs without touching them. Each row is named by where it starts, so that a write of which
+nobody heard is simply repeated.
 """
 
 from __future__ import annotations
@@ -31,7 +37,9 @@ RETRY_S: Final = 0.05
 """From a transaction that failed to its next try, as for batches of the journal."""
 
 SIZES_TOGETHER: Final = 500
-"""Blobs that are measured in one transaction, so that a large store takes no longer than a transaction may."""
+"""Blobs that are measured in one transaction, so that a large store takes no longer than a
+transaction may.
+"""
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +51,8 @@ class OwnershipLostError(OSError):
 class BlobRows:
     """See ``blobs.Medium``: trouble with the database is an OSError here.
 
-    A database that cannot be reached is asked again, as the journal does, until ``end``: whoever waits is cancelled with its connection, and the owner's
-    lease bounds how long that can take.
+    A database that cannot be reached is asked again, as the journal does, until ``end``: whoever
+    waits is cancelled with its connection, and the owner's lease bounds how long that can take.
 
     Args:
         database: a connection for blobs alone; several kinds may share it.
@@ -81,7 +89,10 @@ class BlobRows:
         await self._write(s.delete_blob(self._owner.cluster_id, self.kind, id_))
 
     async def sizes(self) -> dict[int, int]:
-        """Of the sessions that are ours. Raises OwnershipLostError: what is not ours is not missing."""
+        """Of the sessions that are ours.
+
+        Raises OwnershipLostError: what is not ours is not missing.
+        """
         sizes: dict[int, int] = {}
         after = -1
         while True:

@@ -1,10 +1,12 @@
 """The journal on database rows: what the engine appends, written in batches.
 
-Why batches: a transaction costs a round trip and a sync whatever is in it. So everything appended within ``journal-sync-period`` and while the last batch is
-under way goes into one; what was added and deleted within it is never written at all.
+Why batches: a transaction costs a round trip and a sync whatever is in it. So everything appended
+within ``journal-sync-period`` and while the last batch is under way goes into one; what was added
+and deleted within it is never written at all.
 
-Each batch begins with the proof that this broker still owns its store, and with the number of the last entry before it. A batch whose end nobody heard
-is tried again with the same numbers: it then either happens now, or the row shows that it has happened. A broker that was replaced finds no row,
+Each batch begins with the proof that this broker still owns its store, and with the number of the
+last entry before it. A batch whose end nobody heard is tried again with the same numbers: it then
+either happens now, or the row shows that it has happened. A broker that was replaced finds no row,
 and its journal fails for good.
 """
 
@@ -41,7 +43,10 @@ _log = logging.getLogger(__name__)
 
 
 class JournalReplacedError(JournalFailedError):
-    """Another broker owns this store now. What was not answered may be answered by nobody here; stop serving."""
+    """Another broker owns this store now.
+
+    What was not answered may be answered by nobody here; stop serving.
+    """
 
 
 @dataclass(slots=True)
@@ -68,10 +73,13 @@ class _Batch:
 
 
 class DatabaseJournal:
-    """An open journal of one broker in one epoch; the engine takes it for ``storage.journal.Journal``.
+    """An open journal of one broker in one epoch.
 
-    ``on_synced`` gets the highest durable entry after each batch. ``on_renewed`` gets the loop time at which a batch that was then confirmed was *sent*:
-    the lease counts from there. ``on_failed`` is called once, when nothing is taken any more.
+    The engine takes it for ``storage.journal.Journal``.
+
+    ``on_synced`` gets the highest durable entry after each batch. ``on_renewed`` gets the loop time
+    at which a batch that was then confirmed was *sent*: the lease counts from there. ``on_failed``
+    is called once, when nothing is taken any more.
 
     Args:
         database: where the rows are.
@@ -146,7 +154,8 @@ class DatabaseJournal:
         return self._last_id
 
     def adopt(self, session: int, records: Sequence[Record]) -> None:
-        """Records of a broker that was taken over live here too from now on, by the ids that they have in the store: pages name their messages by them.
+        """Records of a broker that was taken over live here too from now on, by the ids that they
+        have in the store: pages name their messages by them.
 
         ``session`` is our new one: what is added from now on is younger than all of these.
         """
@@ -155,12 +164,18 @@ class DatabaseJournal:
         self._live |= {record.id: None for record in records}
 
     async def sweep(self) -> None:
-        """See ``Entries.sweep``, for all sessions that are ours. Raises JournalDamagedError, JournalReplacedError, OSError."""
+        """See ``Entries.sweep``, for all sessions that are ours.
+
+        Raises JournalDamagedError, JournalReplacedError, OSError.
+        """
         first = self._owner.session << s.SESSION_SHIFT
         await self._sweep(lambda id_: id_ < first)
 
     async def sweep_adopted(self, sessions: Collection[int]) -> None:
-        """The same for sessions of a broker that was taken over: what it had begun and will never name."""
+        """The same for sessions of a broker that was taken over.
+
+        What it had begun and will never name.
+        """
         await self._sweep(lambda id_: id_ >> s.SESSION_SHIFT in sessions)
 
     async def space(self) -> Space | None:
@@ -176,7 +191,11 @@ class DatabaseJournal:
             await self._idle.wait()
 
     async def close(self) -> None:
-        """Take nothing more. What was appended and not yet written may be lost, and nobody was answered for it: ``flush`` first."""
+        """Take nothing more.
+
+        What was appended and not yet written may be lost, and nobody was answered for it: ``flush``
+        first.
+        """
         self._closed = True
         self._writer.cancel()
         for rows in self._rows:
@@ -234,7 +253,10 @@ class DatabaseJournal:
             await asyncio.sleep(max(0.0, begun + self._sync_period_s - loop.time()))
 
     async def _write_batch(self, batch: _Batch) -> None:
-        """Until it has certainly happened. Raises JournalReplacedError, DatabaseError for what trying again cannot mend."""
+        """Until it has certainly happened.
+
+        Raises JournalReplacedError, DatabaseError for what trying again cannot mend.
+        """
         loop = asyncio.get_running_loop()
         statements = self._statements(batch)
         in_doubt = told = False
@@ -264,7 +286,10 @@ class DatabaseJournal:
             return
 
     async def _settle(self, batch: _Batch, *, in_doubt: bool) -> None:
-        """No row was found: either this very batch has happened, unheard, or we are replaced. Raises JournalReplacedError."""
+        """No row was found: either this very batch has happened, unheard, or we are replaced.
+
+        Raises JournalReplacedError.
+        """
         owner = self._owner
         while True:
             try:

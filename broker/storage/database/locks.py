@@ -1,14 +1,21 @@
-"""The locks of a shared store in a database: who is live, who is next, who waits for its place (AMQ 17.3.2.2, the node manager's table).
+"""The locks of a shared store in a database.
 
-A lock is a row with an ``epoch``, which grows whenever the lock is given to somebody, and a time until which it is kept, by the database's clock: a holder that says nothing
-for ``lock-expiration`` has lost it to whoever asks next. Giving, renewing, and giving back are one UPDATE each, which names the epoch: of several
-candidates only the first finds a row, and what was sent long ago and arrives late finds none.
+Who is live, who is next, who waits for its place (AMQ 17.3.2.2, the node manager's table).
 
-Whatever the live writes begins with the renewal of its lock in the same transaction. The row stays locked until the commit, so nobody can be given the lock
-between that proof and what it protects. There is no check followed by an act.
+A lock is a row with an ``epoch``, which grows whenever the lock is given to somebody, and a time
+until which it is kept, by the database's clock: a holder that says nothing for ``lock-expiration``
+has lost it to whoever asks next. Giving, renewing, and giving back are one UPDATE each, which names
+the epoch: of several candidates only the first finds a row, and what was sent long ago and arrives
+late finds none.
 
-    store_lock   one row a place of a store: holder, epoch, the last journal entry of the holder, until when it is kept
-    store_mark   one row a store: the state in which the last live left it, its node ID, the last live's name, the number of the last life
+Whatever the live writes begins with the renewal of its lock in the same transaction. The row stays
+locked until the commit, so nobody can be given the lock between that proof and what it protects.
+There is no check followed by an act.
+
+    store_lock   one row a place of a store: holder, epoch, the last journal entry of the holder,
+                 until when it is kept
+    store_mark   one row a store: the state in which the last live left it, its node ID, the last
+                 live's name, the number of the last life
 """
 
 from __future__ import annotations
@@ -57,7 +64,10 @@ class LockGoneError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A place of a store as it was given to us: nothing we write counts once ``epoch`` is not its row's any more."""
+    """A place of a store as it was given to us.
+
+    Nothing we write counts once ``epoch`` is not its row's any more.
+    """
 
     cluster_id: str
     place: str
@@ -73,16 +83,23 @@ class Holding:
         )
 
     def give_back(self) -> Statement:
-        """Whoever asks next is given it; nothing where it is not ours any more. A renewal of ours that is still on its way then finds no row."""
+        """Whoever asks next is given it; nothing where it is not ours any more.
+
+        A renewal of ours that is still on its way then finds no row.
+        """
         return Statement(
-            "UPDATE store_lock SET holder = '', epoch = epoch + 1, expires = 0 WHERE cluster_id = ? AND place = ? AND epoch = ?",
+            "UPDATE store_lock SET holder = '', epoch = epoch + 1, expires = 0 WHERE cluster_id = ? AND "
+            "place = ? AND epoch = ?",
             (self.cluster_id, self.place, self.epoch),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class LiveOwner:
-    """The live as the owner of a journal; see ``owner.Owner``. ``session`` is the number of its life."""
+    """The live as the owner of a journal; see ``owner.Owner``.
+
+    ``session`` is the number of its life.
+    """
 
     holding: Holding
     name: str
@@ -149,18 +166,21 @@ class Locks:
         statements = [
             *(Statement(table) for table in (*s.TABLES, *TABLES)),
             Statement(
-                "INSERT INTO store_lock (cluster_id, place, holder, epoch, entry, expires) VALUES (?, ?, '', 0, 0, 0) ON CONFLICT DO NOTHING",
+                "INSERT INTO store_lock (cluster_id, place, holder, epoch, entry, expires) VALUES (?, "
+                "?, '', 0, 0, 0) ON CONFLICT DO NOTHING",
                 many=tuple((self.cluster_id, place) for place in (LIVE, BACKUP, MASTER)),
             ),
             Statement(
-                "INSERT INTO store_mark (cluster_id, state, node_id, broker, life) VALUES (?, '', '', '', 0) ON CONFLICT DO NOTHING",
+                "INSERT INTO store_mark (cluster_id, state, node_id, broker, life) VALUES (?, '', '', "
+                "'', 0) ON CONFLICT DO NOTHING",
                 (self.cluster_id,),
             ),
         ]
         try:
             await self._database.transact(statements, self._timeout_s)
         except ConstraintError:
-            # PostgreSQL: two brokers that create one table at the same moment; the other has done it now.
+            # PostgreSQL: two brokers that create one table at the same moment; the other has done
+            # it now.
             await self.ask(statements)
         except DatabaseError as error:
             raise _failed(error) from error
@@ -168,13 +188,15 @@ class Locks:
     async def acquire(self, place: str) -> Holding | None:
         """A place, None while somebody else has it. Raises OSError.
 
-        The epoch is the one that was read, so that an attempt which was given up and takes effect later takes nothing from anybody. What an earlier attempt of
-        this process was given without hearing of it is given to it again.
+        The epoch is the one that was read, so that an attempt which was given up and takes effect
+        later takes nothing from anybody. What an earlier attempt of this process was given without
+        hearing of it is given to it again.
         """
         [found] = await self.ask(
             [
                 Statement(
-                    "SELECT holder, epoch, CASE WHEN expires >= clock_ms() THEN 1 ELSE 0 END FROM store_lock WHERE cluster_id = ? AND place = ?",
+                    "SELECT holder, epoch, CASE WHEN expires >= clock_ms() THEN 1 ELSE 0 END FROM "
+                    "store_lock WHERE cluster_id = ? AND place = ?",
                     (self.cluster_id, place),
                     count=1,
                 )
@@ -215,7 +237,10 @@ class Locks:
         await self.ask([holding.give_back()])
 
     async def mark(self) -> Row:
-        """One row (state, node ID, name of the last live, number of the last life). Raises OSError."""
+        """One row (state, node ID, name of the last live, number of the last life).
+
+        Raises OSError.
+        """
         [found] = await self.ask(
             [
                 Statement(
@@ -228,9 +253,11 @@ class Locks:
         return found.rows[0]
 
     async def hold(self, holding: Holding, statements: Sequence[Statement] = ()) -> list[Result]:
-        """A transaction behind the proof that the place is ours, or only the proof, tried again for as long as the database cannot be reached.
+        """A transaction behind the proof that the place is ours, or only the proof, tried again for
+        as long as the database cannot be reached.
 
-        Whoever calls it sets the deadline. Raises LockGoneError when it is not ours any more, OSError for what trying again cannot mend.
+        Whoever calls it sets the deadline. Raises LockGoneError when it is not ours any more,
+        OSError for what trying again cannot mend.
         """
         told = ""
         while True:
@@ -261,5 +288,8 @@ class Locks:
 
 
 def _failed(error: DatabaseError) -> OSError:
-    """Trouble with the database as that of any store; in the database's words, not in those of an error number."""
+    """Trouble with the database as that of any store.
+
+    In the database's words, not in those of an error number.
+    """
     return OSError(str(error))

@@ -1,6 +1,7 @@
 """From [database-store] to a database: which driver, with which credentials.
 
-Drivers are imported where they are needed: a broker that keeps its messages on a disk starts without them.
+Drivers are imported where they are needed: a broker that keeps its messages on a disk starts
+without them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ def open_database(
 ) -> Database:
     """The database of a validated section; no connection is made yet.
 
-    ``configuration`` is the path of the file a relative path counts from, ``environment`` has the key of masked credentials. Raises MaskError.
+    ``configuration`` is the path of the file a relative path counts from, ``environment`` has the
+    key of masked credentials. Raises MaskError.
     """
     kind, _, rest = section.url.partition(":")
     if kind == "sqlite":

@@ -1,7 +1,10 @@
-"""Who a journal in a database belongs to: a broker of a high-availability cluster by its row, or the live of a shared store by its lock.
+"""Who a journal in a database belongs to.
 
-Why a seam: both have a number that grows whenever somebody else begins to own the rows, and both prove it in the statement that goes before a batch. What the
-journal does with that proof is the same.
+A broker of a high-availability cluster by its row, or the live of a shared store by its lock.
+
+Why a seam: both have a number that grows whenever somebody else begins to own the rows, and both
+prove it in the statement that goes before a batch. What the journal does with that proof is the
+same.
 """
 
 from __future__ import annotations
@@ -39,11 +42,17 @@ class Owner(Protocol):
         ...
 
     def ours(self) -> tuple[str, Row]:
-        """A condition on rows that have a ``session``, and its parameters: does it belong to us now?"""
+        """A condition on rows that have a ``session``, and its parameters.
+
+        Does it belong to us now?
+        """
         ...
 
     def prove_batch(self, before: int, after: int) -> Statement:
-        """The proof of a batch that brings the journal from entry ``before`` to ``after``: it must concern one row, and tried twice it happens once."""
+        """The proof of a batch that brings the journal from entry ``before`` to ``after``.
+
+        It must concern one row, and tried twice it happens once.
+        """
         ...
 
     def position(self) -> Statement:

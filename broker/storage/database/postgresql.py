@@ -1,10 +1,12 @@
 """PostgreSQL through psycopg, where brokers run on several hosts.
 
-Why sessions have time-outs of their own: a broker that stands still between its first statement and its commit holds the lock of its row, and nobody
-could take it over. So the server itself ends a transaction in which nothing is said for ``network-timeout``, and its locks with it.
+Why sessions have time-outs of their own: a broker that stands still between its first statement and
+its commit holds the lock of its row, and nobody could take it over. So the server itself ends a
+transaction in which nothing is said for ``network-timeout``, and its locks with it.
 
-Isolation is READ COMMITTED, PostgreSQL's default, and enough: the first statement of every transaction that writes is an UPDATE of the broker's own row, which
-waits for whoever is just replacing it and then looks again (PostgreSQL manual, 13.2.1).
+Isolation is READ COMMITTED, PostgreSQL's default, and enough: the first statement of every
+transaction that writes is an UPDATE of the broker's own row, which waits for whoever is just
+replacing it and then looks again (PostgreSQL manual, 13.2.1).
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class PostgresqlDatabase:
         url: as libpq takes it, ``postgresql://host:5432/name``.
         user: overrides that of the url.
         password: never shown.
-        network_timeout_s: for a connection to come about, and for the server to give up a silent transaction.
+        network_timeout_s: for a connection to come about, and for the server to give up a silent
+            transaction.
     """
 
     def __init__(
@@ -64,7 +67,10 @@ class PostgresqlDatabase:
         self._closed = False
 
     async def transact(self, statements: Sequence[Statement], timeout_s: float) -> list[Result]:
-        """Statement by statement, then the commit: what ends before the commit is sent has not happened."""
+        """Statement by statement, then the commit.
+
+        What ends before the commit is sent has not happened.
+        """
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):
@@ -86,7 +92,9 @@ class PostgresqlDatabase:
     async def _in_time(
         self, course: _Course, statements: Sequence[Statement], deadline: float, timeout_s: float
     ) -> list[Result]:
-        """Why a task: a cancelled query of psycopg first asks the server to cancel it and waits for the answer, which a server that stands still never gives."""
+        """Why a task: a cancelled query of psycopg first asks the server to cancel it and waits
+        for the answer, which a server that stands still never gives.
+        """
         loop = asyncio.get_running_loop()
         work = loop.create_task(self._transact(course, statements), name="database transaction")
         try:
@@ -136,7 +144,8 @@ class PostgresqlDatabase:
                 told = conninfo.make_conninfo(
                     self._url,
                     connect_timeout=max(2, round(self._network_timeout_s)),
-                    options=f"-c idle_in_transaction_session_timeout={patience_ms} -c lock_timeout={patience_ms}"
+                    options=f"-c idle_in_transaction_session_timeout={patience_ms} -c "
+                    f"lock_timeout={patience_ms}"
                     " -c synchronous_commit=on -c client_min_messages=warning",
                     **self._credentials,
                 )
@@ -158,9 +167,12 @@ class PostgresqlDatabase:
 
 
 def _together(sql: str, many: Sequence[Row]) -> Iterator[tuple[str, Row]]:
-    """Many executions as few statements: what follows VALUES is repeated, where the statement has it.
+    """Many executions as few statements.
 
-    Not psycopg's ``executemany``: that talks to the server in a pipeline, in which a client that stands still counts as busy, and its locks are never taken away.
+    What follows VALUES is repeated, where the statement has it.
+
+    Not psycopg's ``executemany``: that talks to the server in a pipeline, in which a client that
+    stands still counts as busy, and its locks are never taken away.
     """
     head, found, tail = sql.partition("VALUES (")
     marks, _, tail = tail.partition(")")
@@ -191,7 +203,9 @@ async def _execute(cursor: psycopg.AsyncCursor[Any], index: int, statement: Stat
 
 
 def _translated(error: Exception, *, committing: bool) -> DatabaseError:
-    """The driver's error as the seam's. The server's own words name tables and columns, never values: details are left out."""
+    """The driver's error as the seam's. The server's own words name tables and columns, never
+    values: details are left out.
+    """
     if isinstance(error, DatabaseError):
         return error
     words = (getattr(getattr(error, "diag", None), "message_primary", None) or str(error)).partition("\n")[0]

@@ -1,10 +1,15 @@
-"""The brokers of a cluster as the shared store knows them: registering, proving to be alive, taking over.
+"""The brokers of a cluster as the shared store knows them.
 
-Why everything is a compare-and-set: two brokers that both believe a third to be dead, a victim that starts again meanwhile, a taker that dies half-way, a
-network that loses the answer: each of them acts on what it last read. So each act names what it read (state, epoch) and the database decides
-whether that still holds; of several only the first finds a row (Sun 4.1, "High-Availability Clusters").
+Registering, proving to be alive, taking over.
 
-Silence is measured by the database's clock alone: brokers' clocks differ, and a broker whose clock runs ahead would declare others dead.
+Why everything is a compare-and-set: two brokers that both believe a third to be dead, a victim that
+starts again meanwhile, a taker that dies half-way, a network that loses the answer: each of them
+acts on what it last read. So each act names what it read (state, epoch) and the database decides
+whether that still holds; of several only the first finds a row (Sun 4.1, "High-Availability
+Clusters").
+
+Silence is measured by the database's clock alone: brokers' clocks differ, and a broker whose clock
+runs ahead would declare others dead.
 """
 
 from __future__ import annotations
@@ -27,7 +32,10 @@ from broker.storage.recovery import Record, Update
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A broker as it has registered: nothing it writes counts once ``epoch`` is not its row's any more."""
+    """A broker as it has registered.
+
+    Nothing it writes counts once ``epoch`` is not its row's any more.
+    """
 
     cluster_id: str
     broker_id: str
@@ -64,7 +72,11 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRow:
-    """A broker's row. ``silence_ms`` is how long ago its last heartbeat was, by the database's clock; ``messages`` -1 where nobody counted."""
+    """A broker's row.
+
+    ``silence_ms`` is how long ago its last heartbeat was, by the database's clock; ``messages`` -1
+    where nobody counted.
+    """
 
     broker_id: str
     address: str
@@ -82,11 +94,17 @@ PAGE: Final = 2000
 
 
 class ReplacedError(Exception):
-    """Somebody else owns what this broker owned: it has been taken over, or another process has registered under its id. Stop serving at once."""
+    """Somebody else owns what this broker owned.
+
+    It has been taken over, or another process has registered under its id. Stop serving at once.
+    """
 
 
 class RefusedError(Exception):
-    """The compare-and-set found another state than the one that was read; ``row`` is what is there now, None where there is nothing."""
+    """The compare-and-set found another state than the one that was read.
+
+    ``row`` is what is there now, None where there is nothing.
+    """
 
     def __init__(self, row: BrokerRow | None) -> None:
         super().__init__("no such broker" if row is None else f"{row.broker_id} is {row.state}")
@@ -125,29 +143,37 @@ class Registry:
             try:
                 await self._transact(s.create(self.cluster_id))
             except ConstraintError:
-                # PostgreSQL: two brokers that create one table at the same moment; the other has done it now.
+                # PostgreSQL: two brokers that create one table at the same moment; the other has
+                # done it now.
                 if last:
                     raise
             else:
                 return
 
     async def register(self, address: str) -> Registered:
-        """Begin to own what belongs to our id, in a new epoch and with a new session; whoever ran under this id before is fenced from now on.
+        """Begin to own what belongs to our id, in a new epoch and with a new session.
 
-        Raises RefusedError while another broker takes us over, and for an id that a broker at another address uses; DatabaseError.
+        Whoever ran under this id before is fenced from now on.
+
+        Raises RefusedError while another broker takes us over, and for an id that a broker at
+        another address uses; DatabaseError.
         """
         mine = (self.cluster_id, self.broker_id)
         statements = [
             Statement(
-                "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, heartbeat, taker, taker_epoch)"
-                " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, 0, '', 0 FROM store_cluster WHERE cluster_id = ?"
+                "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, "
+                "heartbeat, taker, taker_epoch)"
+                " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, 0, "
+                "'', 0 FROM store_cluster WHERE cluster_id = ?"
                 " ON CONFLICT DO NOTHING",
                 (self.broker_id, address, s.SHUTDOWN_COMPLETE, self.cluster_id),
             ),
             Statement(
-                "UPDATE store_broker SET epoch = epoch + 1, state = ?, address = ?, entry = 0, heartbeat = clock_ms(), taker = '', taker_epoch = 0"
+                "UPDATE store_broker SET epoch = epoch + 1, state = ?, address = ?, entry = 0, "
+                "heartbeat = clock_ms(), taker = '', taker_epoch = 0"
                 f" WHERE cluster_id = ? AND broker_id = ? AND (state <> ? OR NOT {_TAKER_LIVES})"
-                f" AND (address = ? OR state NOT IN ({_marks(s.RUNNING)}) OR heartbeat < clock_ms() - ?) RETURNING epoch",
+                f" AND (address = ? OR state NOT IN ({_marks(s.RUNNING)}) OR heartbeat < clock_ms() - "
+                "?) RETURNING epoch",
                 (
                     s.OPERATING,
                     address,
@@ -169,7 +195,8 @@ class Registry:
                 break
             except UnexpectedCountError:
                 row = await self.row(self.broker_id)
-                # A store that is restored meanwhile has our row taken out and put in: the statement waited for a row that is no more.
+                # A store that is restored meanwhile has our row taken out and put in: the statement
+                # waited for a row that is no more.
                 if row is not None and row.state not in (*s.RUNNING, s.TAKEOVER_STARTED):
                     continue
                 raise RefusedError(row) from None
@@ -184,9 +211,13 @@ class Registry:
         await self._owned(registered, [])
 
     async def become(self, registered: Registered, state: str, *, since: Sequence[str] = s.STATES) -> None:
-        """Change our own state, if it is one of ``since``. Raises RefusedError if it is another one, ReplacedError, DatabaseError."""
+        """Change our own state, if it is one of ``since``.
+
+        Raises RefusedError if it is another one, ReplacedError, DatabaseError.
+        """
         change = Statement(
-            f"UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ? AND state IN ({_marks(since)})",
+            "UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ? AND state IN "
+            f"({_marks(since)})",
             (state, self.cluster_id, self.broker_id, *since),
             count=1,
         )
@@ -196,7 +227,10 @@ class Registry:
             raise RefusedError(await self.row(self.broker_id)) from None
 
     async def rows(self, *, count_messages: int | None = None) -> list[BrokerRow]:
-        """All brokers of the cluster by id; with the numbers of records of that kind (the messages), if asked."""
+        """All brokers of the cluster by id.
+
+        With the numbers of records of that kind (the messages), if asked.
+        """
         statements = [
             Statement(
                 f"SELECT {_COLUMNS} FROM store_broker WHERE cluster_id = ? ORDER BY broker_id",
@@ -251,9 +285,13 @@ class Registry:
     # ---- takeover
 
     async def begin_takeover(self, registered: Registered, victim: BrokerRow, *, forced: bool = False) -> int:
-        """Make ``victim``, as it was read, ours to take over: one compare-and-set, after which the victim is fenced. Returns its new epoch.
+        """Make ``victim``, as it was read, ours to take over.
 
-        ``forced``: however alive it is. One that was running keeps the rest of its lease (``complete_takeover``). Raises RefusedError when it is not as it was read, or has shown life; ReplacedError, DatabaseError.
+        One compare-and-set, after which the victim is fenced. Returns its new epoch.
+
+        ``forced``: however alive it is. One that was running keeps the rest of its lease
+        (``complete_takeover``). Raises RefusedError when it is not as it was read, or has shown
+        life; ReplacedError, DatabaseError.
         """
         conditions = "epoch = ?"
         parameters: list[Any] = [victim.epoch]
@@ -286,7 +324,8 @@ class Registry:
             ),
             count=1,
         )
-        # Our own proof comes last: while the victim's row is waited for, our row must be free for our journal.
+        # Our own proof comes last: while the victim's row is waited for, our row must be free for
+        # our journal.
         proof = s.prove(self.cluster_id, self.broker_id, registered.epoch)
         try:
             await self._transact([take, proof])
@@ -299,14 +338,18 @@ class Registry:
     async def complete_takeover(
         self, registered: Registered, victim_id: str, victim_epoch: int
     ) -> tuple[int, tuple[int, ...]]:
-        """Make all the victim's sessions ours. Returns a new session of ours, younger than all of them, and theirs.
+        """Make all the victim's sessions ours.
 
-        Not before the victim has said that it serves nobody (``step_aside``), or its lease has run out: fenced, it writes nothing, but it may not know yet and deliver.
-        Raises RefusedError then, and when the takeover is not ours any more; ReplacedError, DatabaseError.
+        Returns a new session of ours, younger than all of them, and theirs.
+
+        Not before the victim has said that it serves nobody (``step_aside``), or its lease has run
+        out: fenced, it writes nothing, but it may not know yet and deliver. Raises RefusedError
+        then, and when the takeover is not ours any more; ReplacedError, DatabaseError.
         """
         finish = Statement(
             "UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ?"
-            " AND epoch = ? AND state = ? AND taker = ? AND taker_epoch = ? AND (entry = ? OR heartbeat < clock_ms() - ?)",
+            " AND epoch = ? AND state = ? AND taker = ? AND taker_epoch = ? AND (entry = ? OR heartbeat "
+            "< clock_ms() - ?)",
             (
                 s.TAKEOVER_COMPLETE,
                 self.cluster_id,
@@ -334,11 +377,14 @@ class Registry:
         return _integer(results[3].rows[0][0]), tuple(_integer(row[0]) for row in results[1].rows)
 
     async def step_aside(self, epoch: int) -> None:
-        """Say that whoever ran under our id in that epoch serves nobody any more, if it is just being taken over. Raises DatabaseError."""
+        """Say that whoever ran under our id in that epoch serves nobody any more, if it is just
+        being taken over. Raises DatabaseError.
+        """
         await self._transact(
             [
                 Statement(
-                    "UPDATE store_broker SET entry = ? WHERE cluster_id = ? AND broker_id = ? AND state = ? AND epoch = ?",
+                    "UPDATE store_broker SET entry = ? WHERE cluster_id = ? AND broker_id = ? AND state "
+                    "= ? AND epoch = ?",
                     (s.YIELDED, self.cluster_id, self.broker_id, s.TAKEOVER_STARTED, epoch + 1),
                 )
             ]
@@ -350,10 +396,12 @@ class Registry:
         return tuple(_integer(row[0]) for row in result.rows)
 
     async def load(self, registered: Registered, sessions: Sequence[int]) -> list[Record]:
-        """The records of sessions that are ours, in order of their ids. Nobody else can change them now.
+        """The records of sessions that are ours, in order of their ids.
 
-        Read in pages, each of which is a proof and a heartbeat too, so that a large store takes no longer than a transaction may. Raises ReplacedError,
-        DatabaseError.
+        Nobody else can change them now.
+
+        Read in pages, each of which is a proof and a heartbeat too, so that a large store takes no
+        longer than a transaction may. Raises ReplacedError, DatabaseError.
         """
         records: list[Record] = []
         for session in sorted(sessions):
@@ -377,7 +425,10 @@ class Registry:
     # ---- inside
 
     async def _owned(self, registered: Registered, statements: list[Statement]) -> list[Result]:
-        """A transaction behind the proof that we are still who we were. Raises ReplacedError; indexes of UnexpectedCountError count the proof."""
+        """A transaction behind the proof that we are still who we were.
+
+        Raises ReplacedError; indexes of UnexpectedCountError count the proof.
+        """
         proof = s.prove(self.cluster_id, self.broker_id, registered.epoch)
         try:
             results = await self._transact([proof, *statements])

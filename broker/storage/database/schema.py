@@ -1,15 +1,22 @@
-"""The tables of a shared store, and the statements by which a broker proves that it has not been replaced.
+"""The tables of a shared store, and the statements by which a broker proves that it has not been
+replaced.
 
-Every broker of a cluster has one row. Its ``epoch`` grows whenever somebody begins to own it: the broker itself at each start, a taker when it takes
-over. Whatever a broker writes begins with an UPDATE of its own row that names its epoch; the row stays locked until the commit, so
-nobody can replace the broker between that proof and what it protects, and of one that has been replaced no row is concerned and nothing happens.
+Every broker of a cluster has one row. Its ``epoch`` grows whenever somebody begins to own it: the
+broker itself at each start, a taker when it takes over. Whatever a broker writes begins with an
+UPDATE of its own row that names its epoch; the row stays locked until the commit, so nobody can
+replace the broker between that proof and what it protects, and of one that has been replaced no row
+is concerned and nothing happens.
 
-    store_cluster  one row a cluster: the last store session that was given out, or the highest epoch of brokers that were removed, if that is more
-    store_broker   broker id, address, state, epoch, last journal entry, heartbeat by the database's clock, taker with its epoch
-    store_session  which broker owns what was stored in which *store session*; a takeover moves these rows and no message
+    store_cluster  one row a cluster: the last store session that was given out, or the highest
+                   epoch of brokers that were removed, if that is more
+    store_broker   broker id, address, state, epoch, last journal entry, heartbeat by the database's
+                   clock, taker with its epoch
+    store_session  which broker owns what was stored in which *store session*; a takeover moves
+                   these rows and no message
     store_record   the journal's records, by session and id; the high bits of an id are its session
     store_update   the latest update of each kind of a record
-    store_blob     bodies and pages beside the records, by kind, id and the offset at which each part starts; an id's high bits are its session here, too
+    store_blob     bodies and pages beside the records, by kind, id and the offset at which each
+                   part starts; an id's high bits are its session here, too
     store_upgrade  which journal of a standalone broker was imported into which session
 """
 
@@ -49,10 +56,15 @@ STATES: Final = (
 """As ``list brokers`` shows them (Sun 4.1, example 8-2)."""
 
 RUNNING: Final = (OPERATING, QUIESCING, QUIESCE_COMPLETE, SHUTDOWN_STARTED)
-"""States in which the broker itself renews its heartbeat, and in which silence means that it has failed."""
+"""States in which the broker itself renews its heartbeat, and in which silence means that it has
+failed.
+"""
 
 YIELDED: Final = -1
-"""The last entry of a broker that is being taken over and serves nobody any more: it has said so itself, or had been shut down."""
+"""The last entry of a broker that is being taken over and serves nobody any more.
+
+It has said so itself, or had been shut down.
+"""
 
 TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS store_cluster (
@@ -91,13 +103,18 @@ def create(cluster_id: str) -> list[Statement]:
 
 
 def retire_epochs(cluster_id: str) -> Statement:
-    """Lock the cluster's row, and let it remember the highest epoch of all brokers: one that is removed and comes again begins above it (``Registry.register``).
+    """Lock the cluster's row, and let it remember the highest epoch of all brokers.
 
-    Without this a process of the removed broker that stood still all the while could find its own epoch there again, and write.
+    One that is removed and comes again begins above it (``Registry.register``).
+
+    Without this a process of the removed broker that stood still all the while could find its own
+    epoch there again, and write.
     """
     return Statement(
-        "UPDATE store_cluster SET sessions = (SELECT MAX(v) FROM (SELECT COALESCE(MAX(epoch), 0) AS v FROM store_broker WHERE cluster_id = ?"
-        " UNION ALL SELECT sessions FROM store_cluster WHERE cluster_id = ?) AS highest) WHERE cluster_id = ?",
+        "UPDATE store_cluster SET sessions = (SELECT MAX(v) FROM (SELECT COALESCE(MAX(epoch), 0) AS v "
+        "FROM store_broker WHERE cluster_id = ?"
+        " UNION ALL SELECT sessions FROM store_cluster WHERE cluster_id = ?) AS highest) WHERE "
+        "cluster_id = ?",
         (cluster_id, cluster_id, cluster_id),
         count=1,
     )
@@ -111,7 +128,10 @@ def prove(cluster_id: str, broker_id: str, epoch: int) -> Statement:
 
 
 def prove_batch(cluster_id: str, broker_id: str, epoch: int, before: int, after: int) -> Statement:
-    """The same for a batch of the journal, which brings it from entry ``before`` to ``after``: tried twice, it happens once."""
+    """The same for a batch of the journal, which brings it from entry ``before`` to ``after``.
+
+    Tried twice, it happens once.
+    """
     return Statement(
         f"UPDATE store_broker SET heartbeat = clock_ms(), entry = ? {_OWN} AND entry = ?",
         (after, cluster_id, broker_id, epoch, before),
@@ -155,7 +175,8 @@ def sessions_of(cluster_id: str, broker_id: str) -> Statement:
 def records_of(cluster_id: str, session: int, after: int, most: int) -> Statement:
     """Rows (id, kind, data) of the oldest ``most`` records younger than ``after``, oldest first."""
     return Statement(
-        "SELECT id, kind, data FROM store_record WHERE cluster_id = ? AND session = ? AND id > ? ORDER BY id LIMIT ?",
+        "SELECT id, kind, data FROM store_record WHERE cluster_id = ? AND session = ? AND id > ? ORDER "
+        "BY id LIMIT ?",
         (cluster_id, session, after, most),
     )
 
@@ -163,7 +184,8 @@ def records_of(cluster_id: str, session: int, after: int, most: int) -> Statemen
 def updates_of(cluster_id: str, session: int, after: int, last: int) -> Statement:
     """Rows (id, kind, data) of the records after ``after`` up to ``last``, in order of ids."""
     return Statement(
-        "SELECT id, kind, data FROM store_update WHERE cluster_id = ? AND session = ? AND id > ? AND id <= ? ORDER BY id, kind",
+        "SELECT id, kind, data FROM store_update WHERE cluster_id = ? AND session = ? AND id > ? AND id "
+        "<= ? ORDER BY id, kind",
         (cluster_id, session, after, last),
     )
 
@@ -210,13 +232,16 @@ def put_blob_parts(rows: tuple[Row, ...]) -> Statement:
 def blob_part(cluster_id: str, kind: str, id_: int, offset: int) -> Statement:
     """One row (start, data): the last part that starts at ``offset`` or before."""
     return Statement(
-        "SELECT start, data FROM store_blob WHERE cluster_id = ? AND kind = ? AND id = ? AND start <= ? ORDER BY start DESC LIMIT 1",
+        "SELECT start, data FROM store_blob WHERE cluster_id = ? AND kind = ? AND id = ? AND start <= ? "
+        "ORDER BY start DESC LIMIT 1",
         (cluster_id, kind, id_, offset),
     )
 
 
 def blob_sizes(cluster_id: str, kind: str, ours: tuple[str, Row], after: int, most: int) -> Statement:
-    """Rows (id, bytes) of the ``most`` oldest blobs younger than ``after`` for which the condition ``ours`` holds."""
+    """Rows (id, bytes) of the ``most`` oldest blobs younger than ``after`` for which the
+    condition ``ours`` holds.
+    """
     condition, parameters = ours
     return Statement(
         "SELECT id, SUM(length(data)) FROM store_blob"

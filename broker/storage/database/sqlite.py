@@ -1,8 +1,9 @@
 """SQLite, where all brokers share one host: a file that every broker's process opens.
 
-Why a thread: a commit waits for the disk and for other processes' locks, and the loop must not. It is the only one of this driver, so
-transactions keep their order. Write-ahead logging lets readers and a writer not wait for each other; ``synchronous = FULL`` makes a commit mean
-that it is on the disk. Locks of SQLite need a local file system: a shared one is for PostgreSQL.
+Why a thread: a commit waits for the disk and for other processes' locks, and the loop must not. It
+is the only one of this driver, so transactions keep their order. Write-ahead logging lets readers
+and a writer not wait for each other; ``synchronous = FULL`` makes a commit mean that it is on the
+disk. Locks of SQLite need a local file system: a shared one is for PostgreSQL.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class SqliteDatabase:
             async with asyncio.timeout(timeout_s * PATIENCE):
                 return await asyncio.shield(work)
         except TimeoutError:
-            # Only the job itself knows whether it has begun; its asyncio future would say yes to anything.
+            # Only the job itself knows whether it has begun; its asyncio future would say yes to
+            # anything.
             if job.done():
                 return job.result()
             if job.cancel():
@@ -83,7 +85,8 @@ class SqliteDatabase:
         except sqlite3.IntegrityError as error:
             raise ConstraintError(f"{self.path}: {error}") from None
         except sqlite3.OperationalError as error:
-            # A commit that failed has been undone by SQLite itself, which says so by being in no transaction any more.
+            # A commit that failed has been undone by SQLite itself, which says so by being in no
+            # transaction any more.
             self._disconnect()
             raise DatabaseUnavailableError(f"{self.path}: {error}") from None
         except sqlite3.Error as error:
@@ -111,7 +114,10 @@ class SqliteDatabase:
 
 
 def _write_ahead(connection: sqlite3.Connection, deadline: float) -> None:
-    """Whoever comes first switches a new file over; SQLite tells the others at once that it is locked, however long they would wait."""
+    """Whoever comes first switches a new file over.
+
+    SQLite tells the others at once that it is locked, however long they would wait.
+    """
     while True:
         try:
             connection.execute("PRAGMA journal_mode = WAL")

@@ -1,1 +1,3 @@
-"""How tests of our brokers' high-availability policies are planned and configured, a module for each policy."""
+"""How tests of our brokers' high-availability policies are planned and configured, a module for
+each policy.
+"""

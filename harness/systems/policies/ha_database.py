@@ -1,8 +1,10 @@
-"""Our brokers as a high-availability cluster on one database: how a test of the policy ``ha-database`` is configured.
+"""Our brokers as a high-availability cluster on one database.
+
+How a test of the policy ``ha-database`` is configured.
 
 Why a test needs all of these times together: a client must have given up a silent broker (1.25 s,
-``workloads.connection``) and a broker must have dropped everything (three quarters of ``lock-expiration``) before the
-earliest moment at which another may take it over (the whole of it).
+``workloads.connection``) and a broker must have dropped everything (three quarters of
+``lock-expiration``) before the earliest moment at which another may take it over (the whole of it).
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "ha-policy.ha-database.heartbeat-threshold": 3,
         "ha-policy.ha-database.monitor-interval": 200,
         "ha-policy.ha-database.monitor-threshold": 2,
-        # One file beside the directories of all nodes, where they share a host; a simulated world has a server instead.
+        # One file beside the directories of all nodes, where they share a host; a simulated world
+        # has a server instead.
         "database-store.url": "sqlite:../../store.sqlite",
         "database-store.network-timeout": 1000,
         "database-store.lock-renew-period": 300,
@@ -46,7 +49,10 @@ class HaDatabase(Policy):
     """Each broker is a pair of its own, and all share the database."""
 
     name = "ha-database"
-    description = "brokers that share a database; any of them takes over from any other (Sun 4.1, high-availability clusters)"
+    description = (
+        "brokers that share a database; any of them takes over from any other (Sun 4.1, "
+        "high-availability clusters)"
+    )
 
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
         """One."""

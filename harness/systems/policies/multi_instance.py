@@ -1,7 +1,9 @@
-"""Our brokers as a multi-instance queue manager: how a test of the policy ``multi-instance`` is configured.
+"""Our brokers as a multi-instance queue manager.
 
-Each pair is a queue manager, "a1" the instance that is started first and so becomes active, "a2" the one that is
-started beside it and stands by.
+How a test of the policy ``multi-instance`` is configured.
+
+Each pair is a queue manager, "a1" the instance that is started first and so becomes active, "a2"
+the one that is started beside it and stands by.
 """
 
 from __future__ import annotations
@@ -17,7 +19,10 @@ from harness.systems.policies.policy import Policy
 _TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {"permit-standby": True, "lock-renew-period": 250, "lock-expiration": 4000, "lock-poll-period": 100}
 )
-"""Short times (milliseconds); the file server's lease in a test is as long as ``lock-expiration`` (``harness.systems.store``)."""
+"""Short times (milliseconds).
+
+The file server's lease in a test is as long as ``lock-expiration`` (``harness.systems.store``).
+"""
 
 _DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {

@@ -23,7 +23,10 @@ class Policy(ABC):
 
     @abstractmethod
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
-        """As what each broker of a pair is configured, in order. Raises UsageError naming the property."""
+        """As what each broker of a pair is configured, in order.
+
+        Raises UsageError naming the property.
+        """
 
     def in_database(self, spec: TestSpec) -> bool:
         """Whether all brokers of the test share a database. Raises UsageError."""
@@ -36,7 +39,10 @@ class Policy(ABC):
         return None
 
     def defaults(self, node: NodePlan, hosts: Mapping[str, Address]) -> Mapping[str, Any]:
-        """Short times for tests and what the policy needs, by dotted name; ``hosts`` are of the environment's making."""
+        """Short times for tests and what the policy needs, by dotted name.
+
+        ``hosts`` are of the environment's making.
+        """
         del node, hosts
         return {}
 

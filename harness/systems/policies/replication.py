@@ -1,4 +1,6 @@
-"""Our brokers as live-backup pairs of which the backup has a copy: how a test of the policy ``replication`` is configured.
+"""Our brokers as live-backup pairs of which the backup has a copy.
+
+How a test of the policy ``replication`` is configured.
 
 Each live has one backup, or as many as ``--set group:backups=2`` says.
 """

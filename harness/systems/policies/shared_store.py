@@ -1,6 +1,7 @@
 """Our brokers with a shared store: how a test of the policy ``shared-store`` is configured.
 
-The store of each pair is a directory, or with ``--set store:type=database`` a part of the one database of the test.
+The store of each pair is a directory, or with ``--set store:type=database`` a part of the one
+database of the test.
 """
 
 from __future__ import annotations
@@ -25,30 +26,43 @@ _TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
         "lock-poll-period": 100,
     }
 )
-"""Short times for tests (milliseconds), of master and slave; the store's lease in a test is as long (``harness.systems.store``)."""
+"""Short times for tests (milliseconds), of master and slave.
+
+The store's lease in a test is as long (``harness.systems.store``).
+"""
 
 _TEST_ROLE_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {"failover-on-shutdown": True, "lock-poll-period": 100}
 )
-"""The same where the store is a database, whose lock has its times from ``_TEST_DATABASE_DEFAULTS``."""
+"""The same where the store is a database, whose lock has its times from
+``_TEST_DATABASE_DEFAULTS``.
+"""
 
 _TEST_DATABASE_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {
-        # One file beside the directories of all nodes, where they share a host; a simulated world has a server instead.
+        # One file beside the directories of all nodes, where they share a host; a simulated world
+        # has a server instead.
         "url": "sqlite:../../store.sqlite",
         "network-timeout": 1000,
         "lock-renew-period": 250,
         "lock-expiration": 4000,
     }
 )
-"""Short times (milliseconds). A client must have given up a silent broker (1.25 s, ``workloads.connection``) before that broker is replaced."""
+"""Short times (milliseconds).
+
+A client must have given up a silent broker (1.25 s, ``workloads.connection``) before that broker is
+replaced.
+"""
 
 
 class SharedStore(Policy):
     """A master and its slaves; whoever has the lock of the store is live."""
 
     name = "shared-store"
-    description = "live-backup pairs, or one live and several backups, on a shared directory or database; whoever has its lock is live (AMQ 17.3.2)"
+    description = (
+        "live-backup pairs, or one live and several backups, on a shared directory or "
+        "database; whoever has its lock is live (AMQ 17.3.2)"
+    )
     by_role = True
     on_store = True
     machines = (store.NAME,)
