@@ -5,6 +5,7 @@ A property is about what comes out, never about how long it took: on a loaded ma
 
 import functools
 
+import pytest
 from hypothesis import HealthCheck, settings
 from needs import need
 
@@ -16,6 +17,26 @@ settings.register_profile(
     "any machine", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
+
+
+TOGETHER = (
+    ("docker", ("docker",), ()),
+    ("files", ("nfs", "fuse"), ()),
+    ("spark", ("spark",), ("spark",)),
+    ("postgresql", (), ("postgresql_server", "place")),
+)
+"""What is not run beside its own kind where tests run side by side (``pytest -n 4 --dist loadgroup``): its name, the markers that ask for it, the fixtures that do. Of
+several the first counts."""
+
+
+@pytest.hookimpl(tryfirst=True)  # xdist takes the groups after us
+def pytest_collection_modifyitems(items):
+    for item in items:
+        for name, markers, fixtures in TOGETHER:
+            marked = any(item.get_closest_marker(marker) for marker in markers)
+            if marked or any(fixture in item.fixturenames for fixture in fixtures):
+                item.add_marker(pytest.mark.xdist_group(name))
+                break
 
 
 @functools.cache

@@ -22,9 +22,9 @@ class Client:
         self._task: asyncio.Task[None] | None = None
 
     @classmethod
-    async def connect(cls, port: int) -> "Client":
+    async def connect(cls, host: str, port: int) -> "Client":
         try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            reader, writer = await asyncio.open_connection(host, port)
             client = cls(reader, writer)
             client._write("CONNECT", {"accept-version": "1.2", "host": "test"})
             command, _, body = await client._frame()

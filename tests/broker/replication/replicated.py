@@ -1,25 +1,18 @@
-"""Real broker processes in pairs, with every link between them through a proxy that can be cut, and load upon them."""
+"""Brokers in pairs, with every link between them that can be cut, and load upon them; on processes or in the simulation."""
 
 import asyncio
 import base64
-import contextlib
 import json
-import os
-import signal
-import socket
-import sys
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from plain_client import BOUND_S, Client, LostError
 
 from broker import config
 from broker.admin_client import NobodyAnswersError, Target, log_in
-from environments.link_proxy import CLEAR, Condition, LinkProxy, reserve_port
-from harness.interface import Address, Link
+from environments.link_proxy import CLEAR, Condition
+from harness.interface import Link
 
-ROOT = Path(__file__).parents[3]
 CUT = Condition(cut=True)
 
 SHORT: dict[str, Any] = {
@@ -55,37 +48,31 @@ async def until(condition, what: str, timeout_s: float = BOUND_S):
 
 
 class Node:
-    """One broker: its directory, its ports, its process."""
+    """One broker: what it is configured with, and what it says of itself."""
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.directory = directory
-        self.ports: dict[str, socket.socket] = {
-            kind: reserve_port() for kind in ("stomp", "cluster", "admin")
-        }
-        self.process: asyncio.subprocess.Process | None = None
         self.properties: dict[str, Any] = {}
+        self.started = False
+        """A process of it was started, and neither killed nor waited for since."""
 
-    def port(self, kind: str) -> int:
-        return self.ports[kind].getsockname()[1]
+    def address(self, kind: str) -> tuple[str, int]:
+        """Where its port "stomp", "cluster" or "admin" is."""
+        raise NotImplementedError
 
     @property
     def log(self) -> str:
-        path = self.directory / "log"
-        return path.read_text() if path.exists() else ""
-
-    @property
-    def data(self) -> Path:
-        return self.directory / "data"
+        """All that it has logged, in all its lives."""
+        raise NotImplementedError
 
     async def ask(self, **request: Any) -> dict[str, Any]:
         """One admin request over a connection of its own; OSError when nobody answers."""
         secret = self.properties.get("cluster.cluster-password", "cluster-secret")
-        at = Target("127.0.0.1", self.port("admin"), secret)
+        at = Target(*self.address("admin"), secret)
         async with asyncio.timeout(BOUND_S):
             reader, writer = await asyncio.open_connection(at.host, at.port, limit=2**26)
             try:
-                await log_in(reader, writer, at, os.urandom(32))
+                await log_in(reader, writer, at, b"no secret of a test".ljust(32))
                 writer.write(json.dumps(request).encode() + b"\n")
                 line = await reader.readline()
             except NobodyAnswersError as error:
@@ -126,61 +113,83 @@ class Node:
 class Cluster:
     """Pairs a, b, ...: a1 master, a2 slave. An async context; everything it started is gone at its end."""
 
-    def __init__(self, directory: Path, pairs: int = 1, **replication: Any) -> None:
-        self.directory = directory
-        self.nodes: dict[str, Node] = {}
+    nodes: dict[str, Any]
+    hosts: dict[str, dict[str, str]]
+    """For each broker, what it finds the others' announced addresses at."""
+
+    def __init__(self, pairs: int = 1, **replication: Any) -> None:
+        self.names = [pair + number for pair in "abcdefgh"[:pairs] for number in "12"]
         self.replication = {
             **SHORT_REPLICATION,
             **{key.replace("_", "-"): value for key, value in replication.items()},
         }
-        for pair in "abcdefgh"[:pairs]:
-            for number in "12":
-                node = Node(pair + number, directory / (pair + number))
-                node.directory.mkdir()
-                self.nodes[node.name] = node
-        self.proxy: LinkProxy
-        self.hosts: dict[str, dict[str, str]] = {name: {} for name in self.nodes}
         self._clients: list[Client] = []
         self.loads: list[asyncio.Task[None]] = []
 
-    def __getitem__(self, name: str) -> Node:
+    def __getitem__(self, name: str) -> Any:
         return self.nodes[name]
 
-    async def __aenter__(self):
-        self.proxy = LinkProxy()
-        for source in self.nodes:
-            for target, node in self.nodes.items():
-                if source != target:
-                    address = await self.proxy.add_route(
-                        Link(source, target), Address("127.0.0.1", node.port("cluster"))
-                    )
-                    self.hosts[source][f"{target}:61616"] = str(address)
+    def run(self, main: Any) -> None:
+        """Run ``main()`` where this cluster lives."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_):
+    async def __aexit__(self, *_: object) -> None:
         for load in self.loads:
             load.cancel()
         await asyncio.gather(*self.loads, return_exceptions=True)
         for client in self._clients:
             client.close()
-        for node in self.nodes.values():
-            await self.kill(node.name)
-            for holder in node.ports.values():
-                holder.close()
-        await self.proxy.close()
+
+    async def start(self, *names: str) -> None:
+        """Start the processes; wait for nothing."""
+        raise NotImplementedError
+
+    async def kill(self, *names: str) -> None:
+        """SIGKILL, and wait until it is gone."""
+        raise NotImplementedError
+
+    async def exit_status(self, name: str, timeout_s: float = BOUND_S) -> int:
+        """Wait for a process that ends by itself."""
+        raise NotImplementedError
+
+    def pause(self, name: str) -> None:
+        """As by SIGSTOP."""
+        raise NotImplementedError
+
+    def resume(self, name: str) -> None:
+        """As by SIGCONT."""
+        raise NotImplementedError
+
+    def destroy_data(self, name: str) -> None:
+        """Nothing is left on the disk of a broker that does not run."""
+        raise NotImplementedError
+
+    def links(self) -> list[Link]:
+        """All between two brokers."""
+        return [Link(one, other) for one in self.names for other in self.names if one != other]
+
+    def set_condition(self, link: Link, condition: Condition) -> None:
+        """From now on the link is so."""
+        raise NotImplementedError
 
     def table(self, name: str) -> dict[str, Any]:
         """The node's configuration as a plain table."""
         node = self.nodes[name]
+
+        def place(kind: str) -> dict[str, Any]:
+            return {"host": "127.0.0.1", "port": node.address(kind)[1]}
+
         role = node.properties.get("role") or ("master" if name.endswith("1") else "slave")
         table: dict[str, Any] = {
             "broker": {"name": name, "data-directory": "data", "log-level": "DEBUG"},
-            "acceptor": {"host": "127.0.0.1", "port": node.port("stomp")},
-            "admin": {"host": "127.0.0.1", "port": node.port("admin")},
+            "acceptor": place("stomp"),
+            "admin": place("admin"),
             "cluster": {
                 "cluster-password": "cluster-secret",
-                "host": "127.0.0.1",
-                "port": node.port("cluster"),
+                **place("cluster"),
                 "connector": f"{name}:61616",
                 "stomp-connector": f"{name}:61613",
                 "static-connectors": [f"{other}:61616" for other in self.nodes if other != name],
@@ -204,17 +213,6 @@ class Cluster:
         }
         return config.apply(table, {**SHORT, **properties, **given})
 
-    async def start(self, *names: str) -> None:
-        """Start the processes; wait for nothing."""
-        for name in names:
-            node = self.nodes[name]
-            (node.directory / "broker.toml").write_text(config.dumps(self.table(name)))
-            with (node.directory / "log").open("ab") as log:
-                node.process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "broker.daemon", "--config", str(node.directory / "broker.toml"),
-                    cwd=ROOT, stdout=log, stderr=log,
-                )  # fmt: skip
-
     async def start_pair(self, pair: str = "a") -> None:
         """Both brokers of a pair, the backup up to date."""
         live, backup = self.nodes[f"{pair}1"], self.nodes[f"{pair}2"]
@@ -232,30 +230,11 @@ class Cluster:
 
     async def knows_all(self, node: Node) -> bool:
         brokers = (await node.ask(command="brokers"))["brokers"]
-        running = {name for name, other in self.nodes.items() if other.process is not None}
+        running = {name for name, other in self.nodes.items() if other.started}
         lives = {broker["node-id"] for broker in brokers if broker["role"] == "live" and broker["linked"]}
         return {b["name"] for b in brokers if b["linked"]} >= running and len(lives) == len(
             {n[0] for n in running}
         )
-
-    async def kill(self, *names: str) -> None:
-        """SIGKILL, and wait until it is gone."""
-        for name in names:
-            process = self.nodes[name].process
-            if process is not None and process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-                await process.wait()
-            self.nodes[name].process = None
-
-    async def exit_status(self, name: str, timeout_s: float = BOUND_S) -> int:
-        """Wait for a process that ends by itself."""
-        process = self.nodes[name].process
-        assert process is not None
-        async with asyncio.timeout(timeout_s):
-            status = await process.wait()
-        self.nodes[name].process = None
-        return status
 
     async def stop(self, name: str, **options: Any) -> int:
         """A clean stop through the admin port; returns the exit status."""
@@ -263,20 +242,15 @@ class Cluster:
         assert answer == {"ok": True}
         return await self.exit_status(name)
 
-    def signal(self, name: str, number: signal.Signals) -> None:
-        process = self.nodes[name].process
-        assert process is not None
-        process.send_signal(number)
-
     def cut(self, *pairs: tuple[str, str], condition: Condition = CUT) -> None:
         """Cut the links between these brokers, both ways."""
         for one, other in pairs:
-            self.proxy.set_condition(Link(one, other), condition)
-            self.proxy.set_condition(Link(other, one), condition)
+            self.set_condition(Link(one, other), condition)
+            self.set_condition(Link(other, one), condition)
 
     def cut_one_way(self, source: str, target: str) -> None:
         """What ``source`` sends does not reach ``target``."""
-        self.proxy.set_condition(Link(source, target), CUT)
+        self.set_condition(Link(source, target), CUT)
 
     async def knows_lives(self, node: Node, count: int) -> bool:
         brokers = (await node.ask(command="brokers"))["brokers"]
@@ -284,37 +258,50 @@ class Cluster:
 
     def isolate(self, *names: str) -> None:
         """Cut these brokers from all others (not from clients)."""
-        self.cut(*((name, other) for name in names for other in self.nodes if other not in names))
+        self.cut(*((name, other) for name in names for other in self.names if other not in names))
 
     def heal(self) -> None:
-        for link in self.proxy.links:
-            self.proxy.set_condition(link, CLEAR)
+        for link in self.links():
+            self.set_condition(link, CLEAR)
 
     async def client(self, name: str) -> Client:
-        client = await Client.connect(self.nodes[name].port("stomp"))
+        client = await Client.connect(*self.nodes[name].address("stomp"))
         self._clients.append(client)
         return client
 
 
-def cluster_test(pairs: int = 1, **replication: Any):
-    """Make a test of an ``async def scenario(cluster)``; a failure shows the brokers' logs."""
+def cluster_test(pairs: int = 1, *, on_processes: bool = False, **replication: Any):
+    """Make a test of an ``async def scenario(cluster)``; a failure shows the brokers' logs.
+
+    In the simulation, where a vote takes no time and the same happens each time; what a process adds (its files, its signals, its kernel's
+    connections) is tried with the few that are ``on_processes``.
+    """
 
     def decorate(scenario):
-        @pytest.mark.cluster
-        def test(tmp_path: Path):
-            cluster = Cluster(tmp_path, pairs, **replication)
-
+        def conduct(cluster):
             async def run():
                 async with cluster:
                     await scenario(cluster)
 
             try:
-                asyncio.run(run())
+                cluster.run(run)
             except BaseException:
                 for node in cluster.nodes.values():
                     print(f"----- {node.name}\n{node.log[-6000:]}")
                 raise
 
+        def in_the_simulation():
+            from simulated import SimulatedCluster
+
+            conduct(SimulatedCluster(pairs, **replication))
+
+        @pytest.mark.cluster
+        def really(tmp_path):
+            from processes import ProcessCluster
+
+            conduct(ProcessCluster(tmp_path, pairs, **replication))
+
+        test = really if on_processes else in_the_simulation
         test.__name__ = scenario.__name__
         test.__doc__ = scenario.__doc__
         return test

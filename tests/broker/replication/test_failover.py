@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import shutil
-import signal
 
 import pytest
 from plain_client import LostError
@@ -13,7 +11,7 @@ from broker.cluster import incarnation as incarnations
 from environments.link_proxy import Condition
 
 
-@cluster_test()
+@cluster_test(on_processes=True)
 async def test_rp1_the_backup_has_what_a_killed_live_answered(cluster):
     await cluster.start_pair()
     load = Load(cluster, ("a1", "a2"))
@@ -25,7 +23,7 @@ async def test_rp1_the_backup_has_what_a_killed_live_answered(cluster):
     await nothing_lost(cluster["a2"], load)
 
 
-@cluster_test()
+@cluster_test(on_processes=True)
 async def test_a_queue_that_was_deleted_is_on_no_backup(cluster):
     """With what was in it, large bodies and pages too; what is sent to it later makes it anew."""
     settings = {"address-settings.#.max-size-bytes": 40_000, "address-settings.#.page-size-bytes": 4096}
@@ -112,7 +110,7 @@ async def test_rp12_what_a_new_live_takes_alone_goes_with_its_disk(cluster):
     client = await cluster.client("a2")
     await client.send("q", "alone")
     await cluster.kill("a2")
-    shutil.rmtree(cluster["a2"].data)
+    cluster.destroy_data("a2")
     await cluster.start("a1")
     await until(lambda: cluster["a1"].is_role("live"), "a1 is live")
     assert await cluster["a1"].stored() == ["replicated"]
@@ -227,7 +225,7 @@ async def test_without_restart_backup_the_slave_ends_after_failback(cluster):
     await until(lambda: cluster["a1"].is_role("live"), "a1 is live again")
 
 
-@cluster_test()
+@cluster_test(on_processes=True)
 async def test_failback_under_load_loses_nothing(cluster):
     await cluster.start_pair()
     load = Load(cluster, ("a1", "a2"))
@@ -312,25 +310,25 @@ async def test_a_paused_backup_is_done_without_and_attaches_again(cluster):
     await cluster.start_pair()
     load = Load(cluster, ("a1", "a2"))
     await load.reached(20)
-    cluster.signal("a2", signal.SIGSTOP)
+    cluster.pause("a2")
     await until(cluster["a1"].is_alone, "a1 goes on alone")
     await load.reached(20)
-    cluster.signal("a2", signal.SIGCONT)
+    cluster.resume("a2")
     await until(cluster["a1"].is_synchronized, "a1 is replicated again")
     await until(lambda: cluster["a2"].is_role("backup"), "a2 is its backup again")
     await load.stop()
     await nothing_lost(cluster["a1"], load)
 
 
-@cluster_test()
+@cluster_test(on_processes=True)
 async def test_a_paused_live_that_was_replaced_never_answers_again(cluster):
     """The live is stopped for longer than its backup's patience: when it goes on it must find out before it answers anybody."""
     await cluster.start_pair()
     load = Load(cluster, ("a1", "a2"))
     await load.reached(20)
-    cluster.signal("a1", signal.SIGSTOP)
+    cluster.pause("a1")
     await until(lambda: cluster["a2"].is_role("live"), "a2 takes over")
-    cluster.signal("a1", signal.SIGCONT)
+    cluster.resume("a1")
     assert await cluster.exit_status("a1") == 3
     await load.reached(20)
     await load.stop()
@@ -406,7 +404,7 @@ async def test_clients_are_told_who_is_live_and_who_is_the_backup(cluster):
     await until(told_all, "the topology names both")
 
 
-@cluster_test()
+@cluster_test(on_processes=True)
 async def test_the_node_id_survives_and_is_shared(cluster):
     await cluster.start_pair()
     first = (await cluster["a1"].ask(command="status"))["node-id"]

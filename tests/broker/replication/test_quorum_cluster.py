@@ -32,7 +32,9 @@ async def test_a_killed_live_is_replaced_with_the_votes_of_the_others(cluster):
     await nothing_lost(cluster["a2"], load)
 
 
-@cluster_test(pairs=3, vote_retries=20)  # voters may notice some seconds later than the backup
+@cluster_test(
+    pairs=3, on_processes=True, vote_retries=20
+)  # voters may notice some seconds later than the backup
 async def test_rp5_an_isolated_live_stops_and_its_backup_starts(cluster):
     """Its clients stay connected: they get no answer from it once its backup may be live."""
     await cluster.start_pairs()
@@ -232,7 +234,7 @@ async def _all_forwarded(node):
     return not await _forwarding(node)
 
 
-@cluster_test(pairs=2)
+@cluster_test(pairs=2, on_processes=True)
 async def test_forwarding_survives_the_failover_of_either_side(cluster):
     """What waits for a broker that fails goes to its backup, and each message arrives once."""
     await cluster.start_pairs()

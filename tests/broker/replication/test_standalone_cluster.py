@@ -105,7 +105,7 @@ async def test_groups_are_never_forwarded(cluster):
     assert not await forwarding(cluster["a1"])
 
 
-@cluster_test(pairs=1)
+@cluster_test(pairs=1, on_processes=True)
 async def test_a_killed_broker_loses_nothing_that_was_forwarded_to_it(cluster):
     alone = Alone(cluster)
     await alone.start("a1", "a2")
