@@ -19,9 +19,10 @@ import time
 from pathlib import Path
 
 from checkers import api
-from harness import partition, session
-from harness.compose import compose
+from harness.history import parquet
 from harness.interface import Fault, Schedule, TestSpec
+from harness.run import session
+from harness.run.compose import compose
 
 FAILOVER_BAR_S = 1.0
 VERDICT_BAR_S = 2.0
@@ -72,7 +73,7 @@ def main() -> int:
         failovers.append(pause)
         verdicts.append(verdict)
         began = time.perf_counter()
-        spark.result().read.parquet(str(directory / partition.DIRECTORY)).count()
+        spark.result().read.parquet(str(directory / parquet.DIRECTORY)).count()
         counts.append(time.perf_counter() - began)
         restarts.append(
             once(

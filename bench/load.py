@@ -29,7 +29,7 @@ import uvloop
 
 import workloads.registry
 from broker.stomp.codec import encode
-from harness.history import StreamRecorder
+from harness.history.recorder import StreamRecorder
 from harness.interface import Address, NodePlan, TestSpec, WorkloadContext
 
 BAR = 20_000

@@ -27,9 +27,10 @@ from pathlib import Path
 
 from checkers import api
 from checkers.schema import HARNESS, MONITOR
-from harness import claims, session
-from harness.compose import compose
+from harness.claims import runner
 from harness.interface import Fault, Schedule, TestSpec
+from harness.run import session
+from harness.run.compose import compose
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def once(case: Case, environment: str, seed: int, root: Path, spark: api.Startin
 
 def took_over(store: Path) -> bool:
     """Whether the backup was live before the load ended."""
-    for row in claims.control_rows(store):
+    for row in runner.control_rows(store):
         if row["process"] == HARNESS and row["f"] == "phase" and row["value"] == "heal":
             return False
         if (

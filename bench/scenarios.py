@@ -23,10 +23,10 @@ from pathlib import Path
 import msgspec
 
 from checkers import api
-from harness.claims import once
-from harness.reproduction import ordered
-from harness.scenarios import Scenario
-from harness.scenarios.registry import chosen
+from harness.claims.runner import once
+from harness.claims.scenarios import Scenario
+from harness.claims.scenarios.registry import chosen
+from harness.run.reproduction import ordered
 
 ENVIRONMENTS = ("simulation", "local", "docker")
 

@@ -31,8 +31,8 @@ from mutants.mutant import Replacement  # noqa: E402 - the mutants are part of t
 from mutants.registry import MUTANTS  # noqa: E402
 from mutants.workshop import Workshop  # noqa: E402
 
+from harness.claims.scenarios import named  # noqa: E402
 from harness.interface import Fault, Schedule, TestSpec  # noqa: E402
-from harness.scenarios import named  # noqa: E402
 
 WAYS = ("hypothesis", "delta, hypothesis", "greedy", "greedy, cheap first")
 MEASURES = (

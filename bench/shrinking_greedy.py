@@ -1,6 +1,6 @@
 """Greedy passes as a shrinker of failing runs.
 
-What ``harness.shrink`` is measured against, and what it was before.
+What ``harness.explore.shrink.shrink`` is measured against, and what it was before.
 
 Delta debugging over faults, then over properties; then each field towards its simplest, the first
 candidate that still fails being taken, pass by pass, until a round of all passes finds none.
@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from harness import delta
-from harness.case import COUNTS, Attempts, Case
+from harness.explore.shrink import delta
+from harness.explore.shrink.case import COUNTS, Attempts, Case
+from harness.explore.shrink.simpler import OFF_DEFAULT, Place, form
 from harness.interface import Schedule, TestSpec
-from harness.simpler import OFF_DEFAULT, Place, form
 
 T = TypeVar("T")
 
@@ -25,12 +25,12 @@ DEFAULTS = TestSpec(name="")
 
 
 def faults_first(attempts: Attempts[T]) -> None:
-    """As ``harness.shrink`` was: faults, then what makes runs cheap, then the rest."""
+    """As ``harness.explore.shrink.shrink`` was: faults, then what makes runs cheap, then the rest."""
     _reduce(attempts, FAULTS_FIRST)
 
 
 def cheap_first(attempts: Attempts[T]) -> None:
-    """The same passes in the order of ``harness.simpler``, to tell the order from the shrinker."""
+    """The same passes in the order of ``harness.explore.shrink.simpler``, to tell the order from the shrinker."""
     _reduce(attempts, CHEAP_FIRST)
 
 

@@ -19,11 +19,13 @@ from typing import Any
 import msgspec
 
 from bench import shrinking_greedy
-from harness import delta, reproduction, shrink, swarm
-from harness.case import Attempts, Budget, Case
+from harness.explore import swarm
+from harness.explore.shrink import delta, shrink
+from harness.explore.shrink.case import Attempts, Budget, Case
+from harness.explore.shrink.simpler import OFF_DEFAULT, form
 from harness.interface import Schedule, TestSpec, UsageError
-from harness.simpler import OFF_DEFAULT, form
-from harness.simulate import simulate
+from harness.run import reproduction
+from harness.run.simulate import simulate
 
 DEFAULTS = TestSpec(name="")
 SECONDS = 1e9

@@ -19,7 +19,7 @@ import time
 
 from environments.simulation.world import World
 from harness.interface import TestSpec
-from harness.simulate import Simulated, simulate
+from harness.run.simulate import Simulated, simulate
 
 BAR = 100.0
 CLIENTS = 20

@@ -20,7 +20,7 @@ import msgspec
 import broker.config
 import broker.ha_policy
 import checkers.schema
-import harness.cli
+import harness.commands.cli
 import harness.interface
 import harness.systems.events
 
@@ -73,10 +73,10 @@ def document(struct: type) -> str:
 
 def command_line() -> str:
     """``jepsen-run`` and its commands as their own help says."""
-    parts = ["# The command line\n", "## jepsen-run\n", _help(harness.cli.cli, "jepsen-run")]
-    for name, command in sorted(harness.cli.cli.commands.items()):
+    parts = ["# The command line\n", "## jepsen-run\n", _help(harness.commands.cli.cli, "jepsen-run")]
+    for name, command in sorted(harness.commands.cli.cli.commands.items()):
         parts += [f"## jepsen-run {name}\n", _help(command, f"jepsen-run {name}")]
-    parts.append(inspect.cleandoc(harness.cli.__doc__ or "").split("\n\n")[1] + "\n")
+    parts.append(inspect.cleandoc(harness.commands.cli.__doc__ or "").split("\n\n")[1] + "\n")
     return "\n".join(parts)
 
 

@@ -14,8 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from environments.disk.condition import together
-from harness.interface import UsageError
-from harness.outside import Damage, DiskCondition
+from harness.interface import Damage, DiskCondition, UsageError
 
 DISK_LEASES: Final = ("disk-slow", "disk-stall", "disk-full", "disk-error")
 """Disk faults by the names of ``harness.interface.Environment``, each of which lasts."""

@@ -103,7 +103,7 @@ class Slow(LinkKind):
     primitives = ("slow",)
     primitive = "slow"
     seen_as = "slow"
-    slows = lasts = mild = True  # but for a link with too little room, see ``harness.swarm``
+    slows = lasts = mild = True  # but for a link with too little room, see ``harness.explore.swarm``
     wants_quorum = f"{TOO_FEW_TO_TELL}, and a link that is slower than their patience is a cut one"
     default_shapes = ("pair-link", "isolate-live", "isolate-backup")
     options: ClassVar[Mapping[str, Option]] = {

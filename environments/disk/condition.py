@@ -1,6 +1,6 @@
 """What is wrong with a disk now.
 
-``harness.outside.DiskCondition`` as the program behind a mount knows it, and what it does to an
+``harness.interface.in_process.DiskCondition`` as the program behind a mount knows it, and what it does to an
 operation.
 """
 

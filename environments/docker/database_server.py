@@ -31,8 +31,7 @@ from environments.docker.node import Node
 from environments.link_condition import link_name
 from environments.postgresql import program, question
 from environments.postgresql.fault import DISCONNECT, STALL, phrase, severance_of
-from harness.interface import Address, InfrastructureError, Link, NodePlan, UsageError
-from harness.outside import DATABASE
+from harness.interface import DATABASE, Address, InfrastructureError, Link, NodePlan, UsageError
 
 NODE: Final = "database"
 

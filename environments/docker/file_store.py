@@ -37,8 +37,7 @@ from environments.nfs.server_container import (
     SECURITY,
     server_image,
 )
-from harness.interface import InfrastructureError, Layout, NodePlan, UsageError
-from harness.outside import StorePlan
+from harness.interface import InfrastructureError, Layout, NodePlan, StorePlan, UsageError
 
 PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
 

@@ -16,8 +16,7 @@ from environments.disk.conversation import DiskFailedError
 from environments.disk.faulty_disk import FaultyDisk
 from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, SOUND, combine, condition_of, damage_of
 from environments.fuse import device as fuse_device
-from harness.interface import InfrastructureError, UsageError
-from harness.outside import DiskCondition
+from harness.interface import DiskCondition, InfrastructureError, UsageError
 
 
 def supports() -> dict[str, str]:

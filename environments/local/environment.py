@@ -35,6 +35,7 @@ from environments.postgresql import program
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from environments.unsupported import SIMULATED_ONLY
 from harness.interface import (
+    DATABASE,
     Address,
     Effect,
     InfrastructureError,
@@ -46,7 +47,6 @@ from harness.interface import (
     TestSpec,
     UsageError,
 )
-from harness.outside import DATABASE
 
 DIRECT_PORTS: Final = ("admin",)
 """Ports that the harness reaches outside every partition, and nobody else needs."""

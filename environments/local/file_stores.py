@@ -18,8 +18,7 @@ from typing import Any, Final
 
 from environments.local import stores
 from environments.nfs.ganesha import times_s
-from harness.interface import NodePlan, UsageError
-from harness.outside import StorePlan
+from harness.interface import NodePlan, StorePlan, UsageError
 
 MOUNTED: Final = "store"
 PATIENCE_S: Final = 180.0

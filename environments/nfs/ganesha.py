@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harness.interface import InfrastructureError, UsageError
-from harness.outside import StorePlan
+from harness.interface import InfrastructureError, StorePlan, UsageError
 
 PROGRAM: Final = "ganesha.nfsd"
 PACKAGES: Final = ("nfs-ganesha", "nfs-ganesha-vfs")

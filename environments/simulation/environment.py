@@ -35,18 +35,19 @@ from environments.simulation.stores import Stores
 from environments.simulation.world import World
 from harness.interface import (
     Address,
+    Disk,
     Effect,
     InfrastructureError,
     Layout,
     Link,
     NodePlan,
+    Outside,
     Status,
     System,
     T,
     TestSpec,
     UsageError,
 )
-from harness.outside import Disk, Outside
 
 DIRECT_PORTS: Final = ("admin",)
 """Ports that the harness reaches outside every partition, and nobody else needs."""

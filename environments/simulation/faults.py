@@ -16,8 +16,7 @@ from environments import disk_condition
 from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, SOUND, number
 from environments.link_condition import condition_of
 from environments.simulation.condition import CLEAR, LinkCondition
-from harness.interface import Link, UsageError
-from harness.outside import DiskCondition
+from harness.interface import DiskCondition, Link, UsageError
 
 STREAMS: Final = ("cut", "reset", "slow", "stall")
 DATAGRAMS: Final = ("datagram-loss", "datagram-duplicate", "datagram-reorder")

@@ -8,7 +8,7 @@ closes and unlocks what a dead process had, and on a soft mount it gives up with
 died, may still be done by the server.
 """
 
-# ruff: noqa: D102 - harness.outside.Disk says what each method promises
+# ruff: noqa: D102 - harness.interface.in_process.Disk says what each method promises
 from __future__ import annotations
 
 import asyncio
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from environments.nfs.options import MountOptions
 from environments.simulation.filestore import FileServer, Request, StoredFile
-from harness.outside import Damage, DiskCondition
+from harness.interface import Damage, DiskCondition
 
 PROBE_S: Final = 0.3
 """How long a probe waits before it calls the store silent."""
@@ -68,7 +68,7 @@ class OpenFile(Protocol):
 class Kernel:
     """The client on ``machine``.
 
-    Also its ``harness.outside.Disk``, for what happens to process and machine.
+    Also its ``harness.interface.in_process.Disk``, for what happens to process and machine.
     """
 
     def __init__(

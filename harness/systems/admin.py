@@ -15,8 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from broker.admin_client import NobodyAnswersError, RefusedError, Target, log_in
-from harness.interface import Address, Status, StoredMessage
-from harness.status import Takeover
+from harness.interface import Address, Status, StoredMessage, Takeover
 from harness.systems.credentials import Credentials
 
 LINE_LIMIT: Final = 64 * 1024 * 1024

@@ -13,9 +13,8 @@ from typing import Any, Final
 import msgspec
 
 import nemesis.registry
-from harness.interface import Address, NodePlan, Schedule, TestSpec, UsageError
-from harness.outside import DATABASE, DatabasePlan
-from harness.spec import near
+from harness.interface import DATABASE, Address, DatabasePlan, NodePlan, Schedule, TestSpec, UsageError
+from harness.interface.errors import near
 from nemesis.database import DatabaseKind
 
 NAME: Final = "database"

@@ -13,7 +13,7 @@ from typing import Final
 
 from broker.storage.memory import MemoryVolume
 from broker.storage.memory_faults import SOUND, DiskFault
-from harness.outside import Damage, DiskCondition
+from harness.interface import Damage, DiskCondition
 
 SYNC_S: Final = 0.0004
 """What a sync takes where nothing is wrong: that of an ordinary solid-state disk.

@@ -27,18 +27,20 @@ from broker.seams import Seams
 from broker.storage.volume import Volume
 from checkers.verdict import Promises
 from harness.interface import (
+    DATABASE,
     Address,
     Dialect,
+    Disk,
     Layout,
     NodePlan,
+    Outside,
     Status,
     StoredMessage,
+    Takeover,
     TestSpec,
     UsageError,
 )
-from harness.outside import DATABASE, Disk, Outside
-from harness.spec import near
-from harness.status import Takeover
+from harness.interface.errors import near
 from harness.systems import database_plan, store
 from harness.systems.admin import AdminClients
 from harness.systems.credentials import Credentials

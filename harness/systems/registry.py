@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from harness.interface import System
-from harness.spec import choose
+from harness.interface.errors import choose
 from harness.systems.own import OwnSystem
 
 

@@ -11,9 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from environments.nfs.options import MountOptionError, parse
-from harness.interface import TestSpec, UsageError
-from harness.outside import StorePlan
-from harness.spec import near
+from harness.interface import StorePlan, TestSpec, UsageError
+from harness.interface.errors import near
 
 NAME: Final = "store"
 

@@ -19,10 +19,10 @@ from damaged import correct
 from checkers import api, breakage, judge, part, reference
 from checkers.breakage import of_tables
 from checkers.source import with_messages
-from harness import partition
-from harness.history import to_batch
+from harness.history import parquet
+from harness.history.recorder import to_batch
 from harness.interface import TestSpec
-from harness.simulate import simulate
+from harness.run.simulate import simulate
 
 OPTIONS = api.CheckOptions(unavailable_bound_s=1000, recovery_bound_s=1000)
 
@@ -82,7 +82,7 @@ def whole() -> list[Row]:
 def store(directory: Path, rows: list[Row], parts: int = 4) -> Path:
     """As the recorder lays it out."""
     directory.mkdir(exist_ok=True)
-    partition.write(directory, table(rows).to_batches(), parts)
+    parquet.write(directory, table(rows).to_batches(), parts)
     return directory
 
 

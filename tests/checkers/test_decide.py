@@ -16,7 +16,7 @@ from checkers.facts import FaultSpan, gather
 from checkers.schema import COLUMNS
 from checkers.source import HistoryError
 from checkers.verdict import CheckOptions
-from harness import plain_judge
+from harness.history import plain_judge
 from harness.interface import Fault, Schedule, TestSpec
 
 OPTIONS = CheckOptions()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from environments import scratch
-from harness import cli
+from harness.commands import cli
 
 OWNER = """
 import sys, tempfile

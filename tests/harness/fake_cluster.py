@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import time
 
-from harness.compose import Composition
 from harness.interface import (
     Address,
     Effect,
@@ -14,6 +13,7 @@ from harness.interface import (
     Status,
     TestSpec,
 )
+from harness.run.compose import Composition
 
 
 class FakeDialect:

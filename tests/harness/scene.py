@@ -10,7 +10,7 @@ from checkers import reference
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.verdict import CheckOptions, Finding, Witness
 from checkers.witness import minimal
-from harness import excerpt, story
+from harness.report.narrative import excerpt, story
 
 LOAD_S = 0.5
 """The history's time at which the load begins; scenes count from there."""
@@ -174,7 +174,7 @@ class Scene:
         )  # fmt: skip
 
     def excerpt(self, finding, neighbours=()):
-        """What ``harness.excerpt`` would have read of these rows, had they been stored."""
+        """What ``harness.report.narrative.excerpt`` would have read of these rows, had they been stored."""
         about = {row["message"] for row in finding.witness.rows if "message" in row}
         own = [
             row for row in self.rows if row["index"] in finding.witness.indexes or row.get("message") in about

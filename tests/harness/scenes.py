@@ -3,7 +3,7 @@
 from scene import NODE, Scene, ns
 
 from checkers.verdict import CheckOptions
-from harness import story
+from harness.report.narrative import story
 
 
 def taken_over(scene):

@@ -8,9 +8,9 @@ import sys
 
 import msgspec
 
+from harness.claims.scenarios import SCENARIOS
 from harness.interface import Fault, Schedule, TestSpec
-from harness.scenarios import SCENARIOS
-from harness.simulate import simulate
+from harness.run.simulate import simulate
 
 EVERYTHING = "everything"
 """Beside the scenarios: one test with a fault of every kind."""

@@ -13,8 +13,9 @@ import pytest
 
 from checkers import api
 from checkers.java import NoJavaError
-from harness import cli, partition
-from harness import store as stores
+from harness.commands import cli
+from harness.history import parquet
+from harness.history import store as stores
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def batch(run, tmp_path) -> Path:
 
 
 def part_of(store: Path) -> Path:
-    return min((store / partition.DIRECTORY).glob("part-*.parquet"))
+    return min((store / parquet.DIRECTORY).glob("part-*.parquet"))
 
 
 def edit(store: Path, column: str, nth: int, value: object) -> int:
@@ -70,7 +71,7 @@ def jvms(monkeypatch) -> list[str | None]:
 
 
 def rows_of(store: Path) -> int:
-    return sum(pq.read_metadata(file).num_rows for file in (store / partition.DIRECTORY).glob("*.parquet"))
+    return sum(pq.read_metadata(file).num_rows for file in (store / parquet.DIRECTORY).glob("*.parquet"))
 
 
 def test_a_small_history_is_judged_without_a_jvm_and_that_is_said_in_one_line(run, capsys, jvms):
@@ -142,7 +143,7 @@ def test_rows_that_were_cut_out_are_no_finding_about_the_broker(batch, capsys):
     part = part_of(batch / "a")
     rows = pq.read_table(part)
     pq.write_table(pa.concat_tables([rows.slice(0, 20), rows.slice(30)]), part)
-    marker = part.parent / partition.MARKER
+    marker = part.parent / parquet.MARKER
     told = json.loads(marker.read_bytes())
     told["files"][part.name] -= 10
     marker.write_text(json.dumps(told))
@@ -153,7 +154,7 @@ def test_rows_that_were_cut_out_are_no_finding_about_the_broker(batch, capsys):
 
 
 def test_a_marker_of_another_version_is_refused(batch, capsys):
-    marker = batch / "a" / partition.DIRECTORY / partition.MARKER
+    marker = batch / "a" / parquet.DIRECTORY / parquet.MARKER
     marker.write_text(marker.read_text().replace('"version": 1', '"version": 2'))
     status, _, err = check(capsys, str(batch / "a"))
     assert (status, err) == (
@@ -166,12 +167,12 @@ def test_a_part_file_that_is_there_twice_is_refused(batch, capsys):
     part = part_of(batch / "a")
     shutil.copy(part, part.with_name("part-00007.parquet"))
     status, _, err = check(capsys, str(batch / "a"))
-    assert (status, err) == (254, f"jepsen-run: {part.with_name('part-00007.parquet')} is not of this history: {partition.MARKER} does not name it\n")  # fmt: skip
+    assert (status, err) == (254, f"jepsen-run: {part.with_name('part-00007.parquet')} is not of this history: {parquet.MARKER} does not name it\n")  # fmt: skip
 
 
 def test_files_that_are_not_as_their_marker_says_are_named(batch, capsys):
     part = part_of(batch / "a")
-    marker = part.with_name(partition.MARKER)
+    marker = part.with_name(parquet.MARKER)
     rows = pq.read_table(part)
     pq.write_table(rows.slice(10), part)
     said = [check(capsys, str(batch / "a"))]
@@ -182,7 +183,7 @@ def test_files_that_are_not_as_their_marker_says_are_named(batch, capsys):
     marker.write_text("{")
     said.append(check(capsys, str(batch / "a")))
     assert [(status, len(err.splitlines())) for status, _, err in said] == [(254, 1)] * 4
-    few = f"{part} has {len(rows) - 10} rows, and {partition.MARKER} says {len(rows)}: rows are missing or were added"
+    few = f"{part} has {len(rows) - 10} rows, and {parquet.MARKER} says {len(rows)}: rows are missing or were added"
     for (_, _, err), words in zip(
         said,
         (few, f"{part} cannot be read", f"{part} cannot be read", f"{marker} cannot be read"),

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from checkers.schema import HARNESS, MONITOR, NEMESIS
-from harness import claims
-from harness import judge as judging
+from harness.claims import runner
+from harness.claims.scenarios import PROBES, SCENARIOS, Roles, named, registry
+from harness.history import judge as judging
 from harness.interface import UsageError
-from harness.scenarios import PROBES, SCENARIOS, Roles, named, registry
 
 
 def fault(kind, *nodes, label="1"):
@@ -89,7 +89,7 @@ def test_ids_are_unique_and_every_family_is_known():
 
 
 def request(tmp_path, *scenarios, **options):
-    return claims.Request(
+    return runner.Request(
         scenarios=scenarios, environment="simulation", root=tmp_path / "store", **{"runs": 1, **options}
     )
 
@@ -98,7 +98,7 @@ def request(tmp_path, *scenarios, **options):
 def test_claims_as_expected_end_with_0_and_a_table(tmp_path, capsys):
     table = tmp_path / "claims.md"
     asked = request(tmp_path, named("RP1"), named("RP4"), render=table)
-    assert claims.run(asked) == judging.VALID
+    assert runner.run(asked) == judging.VALID
     said = capsys.readouterr().out
     assert "RP1  as expected: nothing" in said
     assert "2 of 2 scenarios of 2 claims as expected, 1 run each, simulation" in said
@@ -111,7 +111,7 @@ def test_claims_as_expected_end_with_0_and_a_table(tmp_path, capsys):
 @pytest.mark.spark
 def test_a_claim_that_is_refuted_ends_with_1_and_names_the_evidence(tmp_path, capsys):
     wrong = msgspec.structs.replace(named("RP1"), required=("lost",), roles=Roles(never_live=("a2",)))
-    assert claims.run(request(tmp_path, wrong, as_json=True)) == judging.INVALID
+    assert runner.run(request(tmp_path, wrong, as_json=True)) == judging.INVALID
     captured = capsys.readouterr()
     assert "NOT AS EXPECTED" in captured.err
     (told,) = json.loads(captured.out)["scenarios"]
@@ -122,7 +122,7 @@ def test_a_claim_that_is_refuted_ends_with_1_and_names_the_evidence(tmp_path, ca
 @pytest.mark.spark
 def test_a_wrong_role_refutes_a_claim_whose_verdict_is_right(tmp_path):
     wrong = msgspec.structs.replace(named("RP1"), roles=Roles(never_live=("a2",)))
-    ran = claims.once(wrong, "simulation", 0, tmp_path)
+    ran = runner.once(wrong, "simulation", 0, tmp_path)
     assert ran.problem == "a2 became live"
     assert not ran.undecided
 

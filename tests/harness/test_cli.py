@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from harness import catalogue, cli, judge, session
-from harness import store as stores
+from harness.commands import catalogue, cli
+from harness.history import judge
+from harness.history import store as stores
 from harness.interface import InfrastructureError, TestSpec, UsageError
+from harness.run import session
 from nemesis import registry as kinds
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +64,7 @@ def test_wrong_usage_is_one_line_and_status_254(capsys, tmp_path, words, complai
 
 def test_wrong_usage_as_a_process():
     done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", "--frobnicate"],
+        [sys.executable, "-m", "harness.commands.cli", "--frobnicate"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -218,7 +220,9 @@ def test_the_list_says_why_in_the_words_of_the_environment(monkeypatch):
 
 def test_output_that_nobody_reads_is_no_verdict():
     """``jepsen-run check ... | head`` must never say valid or invalid by accident."""
-    command = f"{sys.executable} -c 'import harness.cli; harness.cli.main()' list; echo $? >&2"
+    command = (
+        f"{sys.executable} -c 'import harness.commands.cli; harness.commands.cli.main()' list; echo $? >&2"
+    )
     told = subprocess.run(
         ["sh", "-c", f"({command}) | true"],
         capture_output=True,

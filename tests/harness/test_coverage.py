@@ -2,9 +2,9 @@
 
 import pytest
 
-from harness import coverage
+from harness.history import coverage
 from harness.interface import Fault, Schedule, TestSpec
-from harness.simulate import simulate
+from harness.run.simulate import simulate
 from harness.systems.events import EVENTS
 from harness.systems.registry import for_policy
 

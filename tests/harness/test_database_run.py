@@ -10,11 +10,11 @@ from needs import need
 from environments.docker.database_server import DatabaseContainer
 from environments.local.environment import LocalEnvironment
 from environments.postgresql import program
-from harness import session
-from harness.claims import once
-from harness.compose import compose
+from harness.claims.runner import once
+from harness.claims.scenarios import named
 from harness.interface import Fault, Schedule, UsageError
-from harness.scenarios import named
+from harness.run import session
+from harness.run.compose import compose
 
 
 @pytest.fixture

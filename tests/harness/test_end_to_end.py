@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import store as stores
+from harness.history import store as stores
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
@@ -25,7 +25,7 @@ def jepsen_run(tmp_path):
 
     def start(*words):
         return subprocess.Popen(
-            [sys.executable, "-m", "harness.cli", *words],
+            [sys.executable, "-m", "harness.commands.cli", *words],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,

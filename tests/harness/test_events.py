@@ -1,9 +1,9 @@
 """A fault waits for what a broker says, and a run whose fault waits in vain is unknown."""
 
 from checkers.schema import NEMESIS
-from harness import events
 from harness.interface import Fault, Schedule, TestSpec
-from harness.simulate import simulate
+from harness.run import events
+from harness.run.simulate import simulate
 from harness.systems.events import EVENTS
 from nemesis.target import PARTS
 

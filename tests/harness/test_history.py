@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from checkers.schema import OLDER, SCHEMA
-from harness import history, partition
-from harness.history import STREAM, StreamRecorder, read_stream, recover
+from harness.history import parquet, recorder
+from harness.history.recorder import STREAM, StreamRecorder, read_stream, recover
 from harness.interface import InfrastructureError, UsageError
 
 
@@ -198,7 +198,7 @@ def test_a_crash_of_the_harness_loses_at_most_the_last_moments(tmp_path):
 def test_rows_of_a_group_are_in_one_file_and_in_order(tmp_path):
     rows = [*operations(600, groups=40), *({**row, "group": None} for row in operations(300))]
     path = record(tmp_path, rows)
-    files = partition.write(tmp_path, read_stream(path), parts=8)
+    files = parquet.write(tmp_path, read_stream(path), parts=8)
     assert len(files) == 9
     homes, producers = {}, {}
     total = 0
@@ -213,7 +213,7 @@ def test_rows_of_a_group_are_in_one_file_and_in_order(tmp_path):
             elif row["producer"] is not None:
                 producers.setdefault((row["queue"], row["producer"]), set()).add(file.name)
             else:
-                assert file.name == partition.CONTROL
+                assert file.name == parquet.CONTROL
     assert total == len(rows)
     assert len(homes) == 40
     assert all(len(names) == 1 for names in (*homes.values(), *producers.values()))
@@ -221,18 +221,18 @@ def test_rows_of_a_group_are_in_one_file_and_in_order(tmp_path):
 
 
 def test_chunks_of_a_long_history_are_joined(tmp_path, monkeypatch):
-    monkeypatch.setattr(partition, "CHUNK_ROWS", 100)
+    monkeypatch.setattr(parquet, "CHUNK_ROWS", 100)
     rows = list(operations(200))
     path = record(tmp_path, rows, flush_every=64)
-    files = partition.write(tmp_path, read_stream(path), parts=2)
+    files = parquet.write(tmp_path, read_stream(path), parts=2)
     assert read_all(files).column("index").to_pylist() == list(range(len(rows)))
 
 
 def test_files_grow_with_the_history():
-    counts = [partition.files_for(size) for size in (0, 10**6, 10**8, 10**9, 10**12)]
+    counts = [parquet.files_for(size) for size in (0, 10**6, 10**8, 10**9, 10**12)]
     assert counts == sorted(counts)
     assert counts[0] == 1
-    assert counts[-1] == partition.MAX_FILES
+    assert counts[-1] == parquet.MAX_FILES
     assert all(count & (count - 1) == 0 for count in counts)
 
 
@@ -305,7 +305,7 @@ def test_a_flush_that_is_cancelled_loses_and_mixes_nothing(tmp_path, monkeypatch
         real(self, rows)
 
     monkeypatch.setattr(StreamRecorder, "_append", slow)
-    monkeypatch.setattr(history, "BATCH_ROWS", 5)
+    monkeypatch.setattr(recorder, "BATCH_ROWS", 5)
     rows = list(operations(60))
 
     async def main():
@@ -391,6 +391,6 @@ def test_processes_are_never_reused(tmp_path):
 
 
 def test_batches_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(history, "BATCH_ROWS", 7)
+    monkeypatch.setattr(recorder, "BATCH_ROWS", 7)
     path = record(tmp_path, operations(10))
     assert max(batch.num_rows for batch in read_stream(path)) <= 7

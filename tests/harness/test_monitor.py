@@ -6,7 +6,7 @@ import random
 import pytest
 
 from harness.interface import Status
-from harness.monitor import Monitor, Watched
+from harness.run.monitor import Monitor, Watched
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

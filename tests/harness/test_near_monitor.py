@@ -2,9 +2,9 @@
 
 import asyncio
 
+from harness.history.rows import MemoryRecorder
 from harness.interface import Status
-from harness.monitor import Monitor, Watched
-from harness.rows import MemoryRecorder
+from harness.run.monitor import Monitor, Watched
 
 
 def rows_of(script, *, gone_at=()):

@@ -5,7 +5,7 @@ import pytest
 
 from broker import config
 from checkers.verdict import Promises
-from harness import spec as specs
+from harness.history import spec as specs
 from harness.interface import Address, Layout, TestSpec, UsageError
 from harness.systems import registry
 from harness.systems.own import OwnSystem

@@ -2,7 +2,7 @@
 
 import io
 
-from harness.progress import Lines, Screen, Snapshot, choose
+from harness.report.progress import Lines, Screen, Snapshot, choose
 
 
 class Terminal(io.StringIO):

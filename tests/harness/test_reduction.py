@@ -8,11 +8,13 @@ from xml.etree import ElementTree as ET
 import msgspec
 import pytest
 
-from harness import cli, reduction, reproduction, session
-from harness import judge as judging
-from harness import store as stores
+from harness.commands import cli
+from harness.explore.shrink import reduction
+from harness.history import judge as judging
+from harness.history import store as stores
 from harness.interface import Fault, Schedule, TestSpec
-from harness.simulate import simulate
+from harness.run import reproduction, session
+from harness.run.simulate import simulate
 
 CUT = Fault(kind="partition", start_s=1.0, duration_s=3.0, shape="pair-link")
 NOISE = tuple(

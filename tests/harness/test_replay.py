@@ -7,13 +7,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import cli, replay, reproduction, session
-from harness import judge as judging
-from harness import store as stores
-from harness.compose import compose
+from harness.claims.scenarios import named
+from harness.commands import cli
+from harness.explore import replay
+from harness.history import judge as judging
+from harness.history import store as stores
 from harness.interface import Fault, Schedule, TestSpec, UsageError
-from harness.scenarios import named
-from harness.simulate import simulate
+from harness.run import reproduction, session
+from harness.run.compose import compose
+from harness.run.simulate import simulate
 
 CUT = Schedule(faults=(Fault(kind="partition", start_s=1.0, duration_s=3.0, shape="pair-link"),))
 SPEC = TestSpec(

@@ -10,9 +10,10 @@ from checkers import api as checkers
 from checkers.anomaly import looked_for
 from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.verdict import CheckOptions, Finding, Statistics, Verdict, Witness
-from harness import figure, junit, partition, report, store, timeline
-from harness.history import StreamRecorder
+from harness.history import parquet, store
+from harness.history.recorder import StreamRecorder
 from harness.interface import Fault, Schedule, TestSpec
+from harness.report import figure, html, junit, timeline
 
 SECOND = 1_000_000_000
 
@@ -103,7 +104,7 @@ def finding(name, severity="grave", sentence="Message 17 was lost."):
 
 
 def test_rates_latencies_faults_and_roles_are_read_from_the_history(run_directory):
-    read = timeline.read(run_directory / partition.DIRECTORY)
+    read = timeline.read(run_directory / parquet.DIRECTORY)
     sends = next(series for series in read.rates if series.name == "sends acknowledged")
     unknown = next(series for series in read.rates if series.name == "unknown outcome")
     assert sum(sends.values) * read.bin_s == pytest.approx(190)
@@ -159,7 +160,7 @@ def slowly_set_up(tmp_path):
 
 
 def test_the_picture_begins_with_the_load_however_long_the_set_up_took(slowly_set_up):
-    read = timeline.read(slowly_set_up / partition.DIRECTORY)
+    read = timeline.read(slowly_set_up / parquet.DIRECTORY)
     assert (read.set_up_s, read.zero_s, read.end_s) == (221.0, 230.0, 30.0)
     assert [span.role for span in read.lanes["a1"]] == ["live"]
     assert read.phases == [("load", 0.0), ("end", 30.0)]
@@ -176,18 +177,18 @@ def test_the_picture_begins_with_the_load_however_long_the_set_up_took(slowly_se
 
 
 def test_when_a_recovery_began_is_told_as_in_the_picture_from_the_load_on(slowly_set_up):
-    verdict = checkers.check(slowly_set_up / partition.DIRECTORY, CheckOptions(expect_faults=True))
+    verdict = checkers.check(slowly_set_up / parquet.DIRECTORY, CheckOptions(expect_faults=True))
     (fault,) = verdict.statistics.faults
     assert fault.start_s == pytest.approx(235.0, abs=0.01)
     (slowly_set_up / store.FINDINGS).write_bytes(verdict.to_json())
-    text = report.write(slowly_set_up).read_text()
+    text = html.write(slowly_set_up).read_text()
     assert "recovery from kill at 5.0 s" in text
     assert "longest pause of sends: 0.25 s in the whole cluster" in text
     assert "221.0 s before the load, with which the picture begins" in text
 
 
 def test_the_picture_is_well_formed_and_has_every_part(run_directory):
-    svg = ET.fromstring(figure.draw(timeline.read(run_directory / partition.DIRECTORY)))
+    svg = ET.fromstring(figure.draw(timeline.read(run_directory / parquet.DIRECTORY)))
     titles = [title.text for title in svg.iter("{http://www.w3.org/2000/svg}title")]
     assert any("partition pair-link a" in title for title in titles)
     assert any("kill b1 (no effect seen)" in title for title in titles)
@@ -200,7 +201,7 @@ def test_an_empty_history_is_drawn(tmp_path):
 
 @pytest.mark.parametrize(("valid", "word"), [(True, "valid"), (False, "invalid"), (None, "unknown")])
 def test_the_report_says_the_verdict_first(run_directory, valid, word):
-    text = report.write(judged(run_directory, valid, reasons=("because",))).read_text()
+    text = html.write(judged(run_directory, valid, reasons=("because",))).read_text()
     assert f"<h1>{word}</h1>" in text
     assert text.index(f"<h1>{word}</h1>") < text.index("Findings")
     assert "because" in text
@@ -209,19 +210,19 @@ def test_the_report_says_the_verdict_first(run_directory, valid, word):
 
 def test_the_report_tells_causes_before_what_follows_from_them(run_directory):
     found = (finding("diverged", sentence="They differ."), finding("split-brain", sentence="Both were live."))
-    text = report.write(judged(run_directory, False, *found)).read_text()
+    text = html.write(judged(run_directory, False, *found)).read_text()
     assert text.index("Both were live.") < text.index("They differ.")
 
 
 def test_what_a_broker_said_cannot_become_markup(run_directory):
     nasty = finding("lost", sentence="<script>alert(1)</script>")
-    text = report.write(judged(run_directory, False, nasty)).read_text()
+    text = html.write(judged(run_directory, False, nasty)).read_text()
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
 
 
 def test_the_report_stands_alone(run_directory):
-    text = report.write(judged(run_directory, True)).read_text()
+    text = html.write(judged(run_directory, True)).read_text()
     for outside in (" src=", 'href="http', "@import", "url("):
         assert outside not in text
 

@@ -8,13 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 from fake_cluster import FakeEnvironment, FakeWorkload, SilentProgress, composition
 
-from harness import browse as browsing
-from harness import partition
-from harness import run as running
-from harness import store as stores
-from harness.history import StreamRecorder, recover
+from harness.history import parquet
+from harness.history import store as stores
+from harness.history.recorder import StreamRecorder, recover
 from harness.interface import InfrastructureError, StoredMessage
-from harness.run import Run, gravest
+from harness.run import browse as browsing
+from harness.run import run as running
+from harness.run.run import Run, gravest
 from workloads.payload import Payload, decode, digest, encode
 
 
@@ -268,7 +268,7 @@ def test_the_gravest_of_several_exceptions_decides():
 
 def test_the_history_is_complete_when_the_run_has_ended(tmp_path):
     life, _ = conduct(tmp_path, composition())
-    assert partition.complete_files(life.store) is not None
+    assert parquet.complete_files(life.store) is not None
 
 
 def ended_by_itself(tmp_path, in_force):

@@ -12,9 +12,11 @@ from fake_cluster import FakeEnvironment, FakeWorkload, composition
 
 from checkers import api
 from checkers.verdict import Finding, Statistics, Verdict, Witness
-from harness import judge, partition, session, telling
-from harness import store as stores
+from harness.history import judge, parquet
+from harness.history import store as stores
 from harness.interface import UsageError
+from harness.report.narrative import paragraphs
+from harness.run import session
 
 
 class NoSpark:
@@ -76,12 +78,12 @@ def test_the_verdict_comes_first_and_decides_the_status(tmp_path, monkeypatch, v
 
 def test_a_story_is_told_and_one_that_cannot_be_told_changes_no_verdict(tmp_path, monkeypatch, capsys):
     deciding(monkeypatch, valid=False, findings=(LOST,), statistics=Statistics(rows=5))
-    monkeypatch.setattr(telling, "of_gravest", lambda *_: "Producer 1 sent it at 1.000 s.")
+    monkeypatch.setattr(paragraphs, "of_gravest", lambda *_: "Producer 1 sent it at 1.000 s.")
     talk = io.StringIO()
     session.execute(composition(), tmp_path, talk)
     assert "  Producer 1 sent it at 1.000 s.\n" in talk.getvalue()
 
-    monkeypatch.setattr(telling, "of_gravest", lambda *_: 1 // 0)
+    monkeypatch.setattr(paragraphs, "of_gravest", lambda *_: 1 // 0)
     talk = io.StringIO()
     outcome = session.execute(composition(), tmp_path, talk)
     assert outcome.status == 1
@@ -107,7 +109,7 @@ def test_everything_a_reader_needs_is_in_the_store(tmp_path, monkeypatch):
     assert stores.load_schedule(store).faults == ()
     assert Verdict.from_json((store / stores.FINDINGS).read_bytes()).valid is True
     assert (store / "logs" / "a1" / "broker.log").is_file()
-    assert partition.complete_files(store) is not None
+    assert parquet.complete_files(store) is not None
     record = stores.load_run(store)
     assert record.state == "ended"
     assert record.trouble is None
@@ -144,7 +146,7 @@ def test_a_bug_of_ours_is_255_and_the_history_is_kept(tmp_path, monkeypatch, cap
     assert "ZeroDivisionError: a bug" in capsys.readouterr().err
     assert "ZeroDivisionError" in (outcome.store / "logs" / "harness.log").read_text()
     assert environment.calls[-1] == "teardown"
-    assert partition.complete_files(outcome.store) is not None
+    assert parquet.complete_files(outcome.store) is not None
     assert stores.load_run(outcome.store).state == "failed"
 
 
@@ -208,13 +210,13 @@ class _Notes:
 
 
 def test_a_report_that_fails_changes_nothing(tmp_path, monkeypatch, capsys):
-    import harness.report
+    import harness.report.html
 
     def crash(store):
         raise ZeroDivisionError("a pen broke")
 
     deciding(monkeypatch, valid=True)
-    monkeypatch.setattr(harness.report, "write", crash)
+    monkeypatch.setattr(harness.report.html, "write", crash)
     assert session.execute(composition(), tmp_path, io.StringIO()).status == 0
     assert "report was not written: ZeroDivisionError: a pen broke" in capsys.readouterr().err
 

@@ -15,10 +15,12 @@ import psutil
 import pytest
 
 from checkers.verdict import Verdict
-from harness import cli, reproduction, search, swarm
-from harness import judge as judging
+from harness.commands import cli
+from harness.explore import search, swarm
+from harness.history import judge as judging
 from harness.interface import Schedule, TestSpec, UsageError
-from harness.simulate import simulate
+from harness.run import reproduction
+from harness.run.simulate import simulate
 from harness.systems.events import EVENTS
 from harness.systems.registry import for_policy
 from nemesis import registry as kinds
@@ -325,7 +327,7 @@ def test_an_interrupt_of_the_shrinking_keeps_the_finding_as_it_was_found(tmp_pat
 
 
 def test_ctrl_c_at_a_terminal_leaves_no_process_and_no_traceback(tmp_path):
-    command = [sys.executable, "-m", "harness.cli", "search", "--keep-going", "--runs", "1000000"]
+    command = [sys.executable, "-m", "harness.commands.cli", "search", "--keep-going", "--runs", "1000000"]
     options = ["--pairs", "1", "--nemesis", "partition", "--seed", "3", "--jobs", "2", "--store", tmp_path]
     process = subprocess.Popen(
         [*command, *options],

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from harness import delta, shrink, swarm
-from harness.case import Attempts, Budget, Case
+from harness.claims.scenarios import named
+from harness.explore import swarm
+from harness.explore.shrink import delta, shrink
+from harness.explore.shrink.case import Attempts, Budget, Case
 from harness.interface import Fault, Schedule, TestSpec, UsageError
-from harness.scenarios import named
-from harness.simulate import simulate
+from harness.run.simulate import simulate
 
 UNLIMITED = 1e9
 """Seconds: these tests bound runs only, so that a loaded machine gives the same result."""

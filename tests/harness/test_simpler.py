@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness import case, simpler, swarm
-from harness.case import COUNTS, Case
+from harness.explore import swarm
+from harness.explore.shrink import case, simpler
+from harness.explore.shrink.case import COUNTS, Case
 from harness.interface import Fault, Schedule, TestSpec
 
 UNBOUNDED = swarm.swarm(TestSpec(**{"name": "simpler", **swarm.DEFAULTS}), bounded=False)

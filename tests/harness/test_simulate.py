@@ -15,13 +15,14 @@ from simulated_process import EVERYTHING, plan_of
 
 from checkers.schema import COLUMNS
 from environments.simulation.world import World
-from harness import coverage, session
-from harness.compose import compose
+from harness.claims.scenarios import SCENARIOS, named
+from harness.claims.scenarios.seen import Seen
+from harness.explore.swarm import DEFAULTS
+from harness.history import coverage
 from harness.interface import Fault, Schedule, TestSpec, UsageError
-from harness.scenarios import SCENARIOS, named
-from harness.scenarios.seen import Seen
-from harness.simulate import simulate
-from harness.swarm import DEFAULTS
+from harness.run import session
+from harness.run.compose import compose
+from harness.run.simulate import simulate
 from harness.systems.events import EVENTS
 from harness.systems.registry import for_policy, policies
 

@@ -5,11 +5,11 @@ import json
 import msgspec
 import pytest
 
-from harness import spec as specs
-from harness import store as stores
-from harness import summary
-from harness.compose import size
+from harness.history import spec as specs
+from harness.history import store as stores
 from harness.interface import TestSpec, UsageError
+from harness.report import summary
+from harness.report.summary import size
 from harness.systems.own import OwnSystem
 
 
@@ -108,7 +108,7 @@ def test_what_is_no_property_is_shown_a_right_one(text):
 
 def test_the_line_that_repeats_a_test_gives_the_same_spec(tmp_path):
     """Parse the printed line with the real command line and compare."""
-    from harness import cli
+    from harness.commands import cli
 
     spec = specs.build(
         {

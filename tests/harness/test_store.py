@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harness import store as stores
+from harness.history import store as stores
 from harness.interface import InfrastructureError, TestSpec, UsageError
 
 NOON = datetime(2026, 11, 21, 12, 0, 0, 123456, tzinfo=UTC)

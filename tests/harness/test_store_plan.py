@@ -11,10 +11,9 @@ from environments.docker import file_store
 from environments.docker.environment import DockerEnvironment
 from environments.local import stores
 from environments.nfs.ganesha import times_s
-from harness import spec as specs
-from harness.compose import compose
-from harness.interface import Address, Fault, Layout, Schedule, UsageError
-from harness.outside import StorePlan
+from harness.history import spec as specs
+from harness.interface import Address, Fault, Layout, Schedule, StorePlan, UsageError
+from harness.run.compose import compose
 from harness.systems.own import OwnSystem
 
 

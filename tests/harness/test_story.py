@@ -8,7 +8,7 @@ from scene import Scene, steps
 from scenes import SCENES
 
 from checkers.anomaly import ANOMALIES
-from harness import story, telling
+from harness.report.narrative import paragraphs, story
 
 
 @dataclass(frozen=True)
@@ -544,7 +544,7 @@ def test_the_steps_are_the_witness_and_what_explains_it_in_order(name, stories):
 
 @pytest.mark.parametrize("name", SCENES)
 def test_the_paragraph_says_it_word_for_word(name, stories):
-    assert telling.paragraph(stories[name]) == " ".join(EXPECTED[name].words)
+    assert paragraphs.paragraph(stories[name]) == " ".join(EXPECTED[name].words)
 
 
 def test_every_row_of_the_witness_is_a_step_but_the_begin_of_the_load(stories):
@@ -574,7 +574,7 @@ def test_a_kind_without_words_of_its_own_is_told_by_its_sentence_and_its_message
         witness=found.witness,
         details={},
     )
-    text = telling.paragraph(story.compose(unknown, read))
+    text = paragraphs.paragraph(story.compose(unknown, read))
     assert text.startswith("They disagree. Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s")
     assert text.endswith("delivered p1#3 to session 1 at 1.100 s.")
 
@@ -621,7 +621,7 @@ def test_a_fault_elsewhere_is_not_part_of_the_paragraph():
     scene.fault(1.4, kind="kill", nodes=["b1"], target="b1")
     scene.fault(1.5, kind="pause", nodes=["a2"], target="a2")
     scene.deliver(2.0, 3, 2)
-    text = telling.paragraph(scene.story("duplicate"))
+    text = paragraphs.paragraph(scene.story("duplicate"))
     assert "pause of a2 began at 1.500 s" in text
     assert "b1" not in text
 
@@ -684,6 +684,6 @@ def test_an_unavailability_says_whose(key, words, stories):
     found = stories["unavailable"].finding
     details = {**found.details, "examples": [{"key": key, "index": 1}], "excused": False}
     other = msgspec.structs.replace(found, details=details)
-    text = telling.paragraph(story.compose(other, Scene().excerpt(other)))
+    text = paragraphs.paragraph(story.compose(other, Scene().excerpt(other)))
     assert text.startswith(f"For 21.500 s, from 2.500 s to 24.000 s, {words}.")
     assert "explain it." not in text.replace("that explains it", "")

@@ -6,8 +6,9 @@ from scene import Scene, ns
 from test_story_picture import stored
 
 from checkers.verdict import CheckOptions, Verdict
-from harness import excerpt, partition, telling
-from harness.standing import Standing
+from harness.history import parquet
+from harness.report.narrative import excerpt, paragraphs
+from harness.report.narrative.cluster_state import Standing
 
 
 def busy():
@@ -33,15 +34,15 @@ def test_the_file_of_a_message_is_known_without_looking(tmp_path, group, parts, 
     monkeypatch.setattr("test_story_picture.PARTS", parts)
     stored(tmp_path, scene)
     for producer in range(5):
-        name = partition.file_name(partition.file_number("q", group, producer, parts))
-        table = pq.read_table(tmp_path / partition.DIRECTORY / name)
+        name = parquet.file_name(parquet.file_number("q", group, producer, parts))
+        table = pq.read_table(tmp_path / parquet.DIRECTORY / name)
         assert 10 + producer in table["message"].to_pylist()
 
 
 def test_everything_of_the_message_its_sessions_and_the_cluster_is_read_and_nothing_else(tmp_path):
     scene = busy()
     finding = scene.finding("duplicate")
-    read = excerpt.Reader(stored(tmp_path, scene, finding) / partition.DIRECTORY).of(finding)
+    read = excerpt.Reader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
     assert {row["message"] for row in read.rows if "message" in row} == {3}
     assert [row["f"] for row in read.rows] == [
         "send", "send", "subscribe", "subscribe", "deliver", "ack", "ack", "disconnect", "deliver",
@@ -53,22 +54,22 @@ def test_everything_of_the_message_its_sessions_and_the_cluster_is_read_and_noth
 def test_only_the_file_of_the_message_is_opened(tmp_path, monkeypatch):
     scene = busy()
     finding = scene.finding("duplicate")
-    directory = stored(tmp_path, scene, finding) / partition.DIRECTORY
+    directory = stored(tmp_path, scene, finding) / parquet.DIRECTORY
     opened = []
     read = excerpt._read
     monkeypatch.setattr(
         excerpt, "_read", lambda file, *rest: (opened.append(file.name), read(file, *rest))[1]
     )
     excerpt.Reader(directory).of(finding)
-    home = partition.file_name(partition.file_number("q", "g", 1, 4))
-    assert set(opened) == {home, partition.CONTROL}
+    home = parquet.file_name(parquet.file_number("q", "g", 1, 4))
+    assert set(opened) == {home, parquet.CONTROL}
 
 
 def test_a_message_in_another_file_than_its_place_says_is_found(tmp_path):
     scene = busy()
     finding = scene.finding("duplicate")
-    directory = stored(tmp_path, scene, finding) / partition.DIRECTORY
-    home = directory / partition.file_name(partition.file_number("q", "g", 1, 4))
+    directory = stored(tmp_path, scene, finding) / parquet.DIRECTORY
+    home = directory / parquet.file_name(parquet.file_number("q", "g", 1, 4))
     home.rename(directory / "part-00031.parquet")
     read = excerpt.Reader(directory).of(finding)
     assert len([row for row in read.rows if row.get("message") == 3]) == 6
@@ -83,7 +84,7 @@ def test_the_messages_beside_a_lost_one_are_read(tmp_path):
     scene.send(4.5, 9, producer=2, sequence=1)
     scene.end(5.0)
     finding = scene.finding("lost")
-    read = excerpt.Reader(stored(tmp_path, scene, finding) / partition.DIRECTORY).of(finding)
+    read = excerpt.Reader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
     assert {row["message"] for row in read.neighbours} == {1, 3}
 
 
@@ -94,7 +95,7 @@ def test_the_first_sends_of_both_sides_are_found_by_time(tmp_path):
     scene.send(7.0, 51, "a2")
     scene.end(9.0)
     finding = scene.finding("split-brain", begin_ns=ns(3.0), messages={"a1": [50, 60], "a2": [51]})
-    read = excerpt.Reader(stored(tmp_path, scene, finding) / partition.DIRECTORY).of(finding)
+    read = excerpt.Reader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
     assert {row["message"] for row in read.rows if row["f"] == "send"} == {50, 51}
 
 
@@ -106,7 +107,7 @@ def test_a_witness_far_behind_is_not_cut_off(tmp_path, monkeypatch):
         scene.deliver(2.0 + number / 10, 3, number, count=1 + number, redelivered=number < 59)
         scene.disconnect(2.05 + number / 10, number)
     finding = scene.finding("unflagged-redelivery")
-    read = excerpt.Reader(stored(tmp_path, scene, finding) / partition.DIRECTORY).of(finding)
+    read = excerpt.Reader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
     assert set(finding.witness.indexes) <= {row["index"] for row in read.rows}
     assert len(read.rows) <= 20 + len(finding.witness.indexes)
 
@@ -121,7 +122,7 @@ def test_of_a_time_without_success_only_what_lies_near_its_ends_is_read(tmp_path
     scene.send(12.1, 600)
     options = CheckOptions(unavailable_bound_s=5)
     finding = scene.finding("unavailable", options=options, begin_ns=ns(2.0), end_ns=ns(12.11))
-    read = excerpt.Reader(stored(tmp_path, scene, finding) / partition.DIRECTORY).of(finding)
+    read = excerpt.Reader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
     failed = {
         row["message"]
         for row in read.rows
@@ -139,10 +140,10 @@ def test_the_terminal_gets_the_words_of_the_gravest_finding(tmp_path):
     finding = scene.finding("duplicate")
     directory = stored(tmp_path, scene, finding)
     verdict = Verdict(valid=False, findings=(finding,))
-    assert telling.of_gravest(directory, verdict, 900).startswith(
+    assert paragraphs.of_gravest(directory, verdict, 900).startswith(
         "Producer 1 sent p1#5 (message 3, queue q, group g)"
     )
-    assert telling.of_gravest(directory, Verdict(valid=True), 900) == ""
+    assert paragraphs.of_gravest(directory, Verdict(valid=True), 900) == ""
 
 
 def test_a_terminal_that_is_too_small_for_all_changes_gets_the_first_and_the_last(tmp_path):
@@ -157,7 +158,7 @@ def test_a_terminal_that_is_too_small_for_all_changes_gets_the_first_and_the_las
     finding = scene.finding("duplicate")
     verdict = Verdict(valid=False, findings=(finding,))
     directory = stored(tmp_path, scene, finding)
-    whole, brief = (telling.of_gravest(directory, verdict, length) for length in (1_000, 500))
+    whole, brief = (paragraphs.of_gravest(directory, verdict, length) for length in (1_000, 500))
     assert "a2 was seen live at 3.000 s" in whole
     standing = Standing(scene.rows, ns(0))
     assert "2.000 s, 1 change more and a2 was seen voting" in standing.meanwhile(

@@ -11,9 +11,12 @@ from scenes import SCENES
 
 from checkers.schema import SCHEMA
 from checkers.verdict import Finding, Verdict, Witness
-from harness import partition, report, reproduction, sequence, store, story
+from harness.history import parquet, store
 from harness.interface import Fault, Schedule, TestSpec
-from harness.simulate import simulate
+from harness.report import html, sequence
+from harness.report.narrative import story
+from harness.run import reproduction
+from harness.run.simulate import simulate
 
 SVG = "{http://www.w3.org/2000/svg}"
 PARTS = 4
@@ -30,7 +33,7 @@ def stored(directory, scene, *findings, valid=False, record=None):
         arrays.append(
             array.dictionary_encode().cast(field.type) if pa.types.is_dictionary(field.type) else array
         )
-    partition.write(directory, [pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)], PARTS)
+    parquet.write(directory, [pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)], PARTS)
     store.save(directory, store.SPEC, TestSpec(name="made-up", nemeses=("partition",)))
     store.save(directory, store.SCHEDULE, Schedule())
     store.save(
@@ -158,7 +161,7 @@ def test_the_report_has_the_paragraph_and_each_step_with_its_row_and_its_log_lin
         "2026-02-03T10:00:59.000Z INFO a1 far from everything",
     )  # fmt: skip
     log(tmp_path, "a2", "2026-02-03 10:00:01,980 INFO taking over")
-    page = Page(report.write(stored(tmp_path, scene, finding)).read_text())
+    page = Page(html.write(stored(tmp_path, scene, finding)).read_text())
     assert page.of("story")[0].startswith("Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s")
     assert page.of("when") == ["s", "1.000", "1.100", "1.200", "1.300", "1.500", "⋮", "4.000"]
     rows = [re.sub(r"\s+", " ", text) for text in page.of("say", "summary") + page.of("say", "b")]
@@ -178,7 +181,7 @@ def test_the_report_has_the_paragraph_and_each_step_with_its_row_and_its_log_lin
 def test_a_line_stands_beside_the_step_it_is_nearest_to(tmp_path):
     scene = twice()
     log(tmp_path, "a1", "2026-02-03T10:00:01.690Z INFO a1 just before the acknowledgement")
-    text = report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text()
+    text = html.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text()
     step = text[text.index('data-time="1.200"') : text.index('data-time="1.300"')]
     assert "just before the acknowledgement" in step
     assert "2 log lines" not in text
@@ -188,7 +191,7 @@ def test_nothing_that_a_broker_or_client_says_becomes_markup(tmp_path):
     nasty = "<script>alert(1)</script>&\"'"
     scene = twice(error=nasty)
     log(tmp_path, "a1", f"2026-02-03T10:00:01.600Z INFO {nasty}")
-    text = report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text()
+    text = html.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text()
     page = Page(text)
     assert all(tag != "script" for tag, _ in page.tags)
     assert any(nasty in shown for shown in page.of("say", "pre"))
@@ -206,7 +209,7 @@ def test_a_name_of_a_broker_cannot_leave_the_picture():
 
 def test_a_run_without_logs_still_has_its_story_and_says_what_is_missing(tmp_path):
     scene = twice()
-    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    page = Page(html.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
     assert page.of("story")
     assert "No log of a1 was kept." in page.of("hint")
     assert "No log of a2 was kept." in page.of("hint")
@@ -215,7 +218,7 @@ def test_a_run_without_logs_still_has_its_story_and_says_what_is_missing(tmp_pat
 def test_lines_that_carry_no_time_are_not_guessed_at(tmp_path):
     scene = twice()
     log(tmp_path, "a1", "no time here", "nor here")
-    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    page = Page(html.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
     assert "The lines of a1's log carry no time that could be read: see logs/a1/." in page.of("hint")
     assert not any("no time here" in text for text in page.of("say"))
 
@@ -242,7 +245,7 @@ def test_lines_of_a_clock_that_was_set_are_put_back(tmp_path, seen, stamp):
         f"2026-02-03T{stamp}Z INFO a1 meanwhile",
         "2026-02-03T10:00:04.400Z INFO a1 after",
     )  # fmt: skip
-    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    page = Page(html.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
     shown = "".join(page.of("say", "pre"))
     for text in ("0.200 a1 | ", "1.105 a1 | ", "3.900 a1 | "):
         assert text in shown
@@ -256,7 +259,7 @@ def test_lines_of_a_clock_that_was_set_are_put_back(tmp_path, seen, stamp):
 def test_a_clock_that_ran_at_another_rate_is_told(tmp_path):
     scene = skewed("clock-rate", "rate 1.500")
     log(tmp_path, "a1", "2026-02-03T10:00:01.605Z INFO a1 said")
-    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    page = Page(html.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
     assert (
         "clock-rate of a1 changed the clock of a1: the times in its log are not those of the history."
         in page.of("hint")
@@ -267,11 +270,11 @@ def test_a_run_that_did_not_record_its_clock_places_lines_roughly_and_says_so(tm
     scene = twice()
     log(tmp_path, "a1", "2026-02-03T10:00:01.605Z INFO a1 handed over")
     record = store.RunRecord(state="ended", environment="local", started="2026-02-03T10:00:00.000+00:00")
-    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"), record=record)).read_text())
+    page = Page(html.write(stored(tmp_path, scene, scene.finding("duplicate"), record=record)).read_text())
     assert any("1.105 a1 | " in text for text in page.of("say", "pre"))
     assert any("only roughly" in text for text in page.of("hint"))
     nothing = store.RunRecord(state="ended", environment="local")
-    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"), record=nothing)).read_text())
+    page = Page(html.write(stored(tmp_path, scene, scene.finding("duplicate"), record=nothing)).read_text())
     assert any("log lines cannot be placed" in text for text in page.of("hint"))
     assert not any("handed over" in text for text in page.of("say", "pre"))
 
@@ -280,14 +283,14 @@ def test_simulated_brokers_log_virtual_time(tmp_path):
     scene = twice()
     log(tmp_path, "a1", "2026-01-01T00:00:01.605Z INFO a1 handed over")
     record = store.RunRecord(state="ended", environment="simulation", started="2026-02-03T10:00:00.000+00:00")
-    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"), record=record)).read_text())
+    page = Page(html.write(stored(tmp_path, scene, scene.finding("duplicate"), record=record)).read_text())
     assert any("1.105 a1 | " in text for text in page.of("say", "pre"))
 
 
 def test_many_lines_are_cut_and_counted(tmp_path):
     scene = twice()
     log(tmp_path, "a2", *(f"2026-02-03T10:00:04.5{n:02d}Z INFO a2 line {n}" for n in range(50)))
-    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    page = Page(html.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
     shown = "".join(page.of("say", "pre"))
     assert "INFO a2 line 5\n" in shown
     assert "INFO a2 line 6\n" not in shown
@@ -301,7 +304,7 @@ def test_what_is_only_information_has_no_story_and_a_warning_has(tmp_path):
         named = type(finding)(
             name="duplicate", severity=severity, count=1, sentence="x", witness=finding.witness, details=finding.details
         )  # fmt: skip
-        page = Page(report.write(stored(tmp_path, scene, named)).read_text())
+        page = Page(html.write(stored(tmp_path, scene, named)).read_text())
         assert bool(page.of("story")) is told
 
 
@@ -316,7 +319,7 @@ def test_a_finding_without_messages_is_drawn(tmp_path):
         "split-brain", begin_ns=ns(1.0), end_ns=ns(1.9), both_acknowledged=True,
         acknowledged={"a1": 1, "a2": 1}, messages={"a1": [1], "a2": [2]},
     )  # fmt: skip
-    page = Page(report.write(stored(tmp_path, scene, finding)).read_text())
+    page = Page(html.write(stored(tmp_path, scene, finding)).read_text())
     assert f"under node ID {NODE[:8]}" in page.of("story")[0]
     assert "a1 acknowledged 1 send (the first, p1#1, at 1.210 s)" in page.of("story")[0]
     assert page.of("when") == ["s", "-0.200", "⋮", "1.000", "1.200", "1.300", "⋮", "2.000"]
@@ -324,7 +327,7 @@ def test_a_finding_without_messages_is_drawn(tmp_path):
 
 def test_the_page_needs_nothing_else_and_reads_on_a_phone(tmp_path):
     scene = twice()
-    page = Page(report.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
+    page = Page(html.write(stored(tmp_path, scene, scene.finding("duplicate"))).read_text())
     for tag, attributes in page.tags:
         assert tag not in {"script", "iframe", "object", "link"}
         assert not any(name.startswith("on") for name in attributes)
@@ -337,7 +340,7 @@ def test_a_story_of_no_rows_is_none(tmp_path):
     empty = type(finding)(
         name="duplicate", severity="grave", count=1, sentence="x", witness=type(finding.witness)((), ())
     )
-    page = Page(report.write(stored(tmp_path, Scene(), empty)).read_text())
+    page = Page(html.write(stored(tmp_path, Scene(), empty)).read_text())
     assert page.of("story") == []
     assert story.compose(empty, Scene().excerpt(empty)).steps == ()
 
@@ -368,7 +371,7 @@ def test_a_simulated_split_brain_is_told_with_the_lines_in_which_the_brokers_dec
         },
     )  # fmt: skip
     (tmp_path / store.FINDINGS).write_bytes(Verdict(valid=False, findings=(finding,)).to_json())
-    page = Page(report.write(tmp_path).read_text())
+    page = Page(html.write(tmp_path).read_text())
     assert "partition pair-link of a1 and a2 began at" in page.of("story")[0]
     assert "both were live for certain under node ID" in page.of("story")[0]
     steps = page.of("say")

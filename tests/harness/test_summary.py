@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from checkers.verdict import FaultRecovery, Finding, Latency, LongestPause, Statistics, Verdict, Witness
-from harness import spec as specs
-from harness import summary
+from harness.history import spec as specs
+from harness.report import summary
 
 SPEC = specs.build({"nemeses": ("kill",), "seed": 3})
 STORE = Path("store/replication-kill/now")

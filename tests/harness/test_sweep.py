@@ -12,11 +12,14 @@ from checkers import session
 from checkers.runs import RunsSource, judge_runs
 from checkers.schema import SCHEMA
 from checkers.verdict import CheckOptions
-from harness import cli, plain_judge, reproduction, sweep, sweep_runs, sweep_table
-from harness import judge as judging
+from harness.commands import cli
+from harness.explore import sweep, sweep_runs, sweep_table
+from harness.explore.sweep_runs import Cell
+from harness.history import judge as judging
+from harness.history import plain_judge
 from harness.interface import InfrastructureError, Schedule
-from harness.simulate import simulate
-from harness.sweep_runs import Cell
+from harness.run import reproduction
+from harness.run.simulate import simulate
 
 RUNS = 8
 BREAKING = ("partition", "kill")

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from harness import sweep_table
-from harness.sweep_runs import Cell
+from harness.explore import sweep_table
+from harness.explore.sweep_runs import Cell
 
 
 @pytest.mark.parametrize(

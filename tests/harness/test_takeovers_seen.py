@@ -4,10 +4,9 @@ import asyncio
 
 import pytest
 
-from harness.interface import Status
-from harness.monitor import Monitor, Watched
-from harness.rows import MemoryRecorder
-from harness.status import Takeover
+from harness.history.rows import MemoryRecorder
+from harness.interface import Status, Takeover
+from harness.run.monitor import Monitor, Watched
 
 LOOK_NS = 70_000_000
 FIRST, SECOND = Takeover(node_id="n", life=2), Takeover(node_id="m", life=5)

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from checkers import reference
-from harness import views
+from harness.history.rows import MemoryRecorder
 from harness.interface import Address, Status
-from harness.rows import MemoryRecorder
+from harness.run import views
 
 LONG_S, OVER_S = 600.0, -1.0
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.changed import ROOT, Replacement, grow, variables
+from harness.claims.changed import ROOT, Replacement, grow, variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def replay(recorded: Path, replacements: Sequence[Replacement], root: Path = ROO
                 sys.executable,
                 "-P",
                 "-c",
-                "import sys; from harness.cli import main; sys.exit(main())",
+                "import sys; from harness.commands.cli import main; sys.exit(main())",
                 "replay",
                 str(recorded),
             ],

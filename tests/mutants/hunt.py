@@ -1,6 +1,6 @@
 """The hunt for one mutant: schedules drawn from an arena, by the search itself, until an expected anomaly is found.
 
-Nothing in here knows a mutant, and nothing draws but ``harness.swarm``, which is what ``jepsen-run search`` draws with: what finds the bugs that are
+Nothing in here knows a mutant, and nothing draws but ``harness.explore.swarm``, which is what ``jepsen-run search`` draws with: what finds the bugs that are
 known to be there is what looks for those that are not. Its bounds are in force, so that the hunt does not find the documented weaknesses of every
 broker (RP4, RP13) in place of the mutant's bug.
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from harness import swarm
-from harness.campaign import run_seed
+from harness.explore import swarm
+from harness.explore.campaign import run_seed
 from harness.interface import Schedule, TestSpec
 from mutants.mutant import Arena
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.changed import Replacement
+from harness.claims.changed import Replacement
 
 
 @dataclass(frozen=True, slots=True)

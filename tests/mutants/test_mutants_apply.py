@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.changed import ROOT, Replacement, StaleReplacementError, apply, grow, texts, variables
-from harness.spec import validate
+from harness.claims.changed import ROOT, Replacement, StaleReplacementError, apply, grow, texts, variables
+from harness.history.spec import validate
 from mutants.hunt import spec_of
 from mutants.registry import MUTANTS, WAITING
 

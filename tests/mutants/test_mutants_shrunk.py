@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness import shrink, swarm
-from harness.case import Attempts, Budget, Case
+from harness.explore import swarm
+from harness.explore.shrink import shrink
+from harness.explore.shrink.case import Attempts, Budget, Case
 from harness.interface import Schedule, TestSpec
 from mutants.registry import MUTANTS
 from mutants.workshop import Workshop

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import msgspec
 
-from harness import reproduction
-from harness import run as life
 from harness.interface import Schedule, TestSpec
-from harness.simulate import simulate
+from harness.run import reproduction
+from harness.run import run as life
+from harness.run.simulate import simulate
 from mutants import hunt
 from mutants.registry import MUTANTS
 

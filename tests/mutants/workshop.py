@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from harness.changed import ROOT, Replacement, grow, variables
+from harness.claims.changed import ROOT, Replacement, grow, variables
 
 
 class Workshop:

@@ -6,8 +6,7 @@ import json
 import pytest
 
 from checkers.schema import COLUMNS, HARNESS, MONITOR, NEMESIS
-from harness.interface import Fault, Schedule, TestSpec
-from harness.scenarios.expectations import (
+from harness.claims.scenarios.expectations import (
     Answers,
     AtStake,
     Becomes,
@@ -26,8 +25,9 @@ from harness.scenarios.expectations import (
     Takeover,
     Takeovers,
 )
-from harness.scenarios.scenario import Failure, Scenario
-from harness.scenarios.seen import Seen
+from harness.claims.scenarios.scenario import Failure, Scenario
+from harness.claims.scenarios.seen import Seen
+from harness.interface import Fault, Schedule, TestSpec
 
 
 def row(process, type_, f, second=None, **columns):

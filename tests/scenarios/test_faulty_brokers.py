@@ -15,10 +15,10 @@ from broker.storage.database import Statement, schema
 from broker.storage.database.registry import Registry
 from checkers import reference
 from checkers.witness import minimal
+from harness.claims.scenarios import named
+from harness.history.plain_judge import options_of
 from harness.interface import Fault, Schedule
-from harness.plain_judge import options_of
-from harness.scenarios import named
-from harness.simulate import simulate
+from harness.run.simulate import simulate
 
 
 def run(scenario, faults=None, *, seed=1, **changes):

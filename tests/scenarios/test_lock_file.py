@@ -5,9 +5,9 @@ import io
 import pytest
 
 from checkers import api
-from harness import session
-from harness.compose import compose
 from harness.interface import Fault, Schedule, TestSpec
+from harness.run import session
+from harness.run.compose import compose
 
 pytestmark = pytest.mark.spark
 

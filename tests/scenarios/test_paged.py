@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from broker.core import paging
-from harness.scenarios import named
-from harness.simulate import simulate
+from harness.claims.scenarios import named
+from harness.run.simulate import simulate
 
 
 @pytest.mark.parametrize("identifier", ["RP1-paging", "SS1-paging", "SS3-paging"])

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from checkers import api
-from harness import session
-from harness.compose import compose
 from harness.interface import Fault, Schedule, TestSpec
+from harness.run import session
+from harness.run.compose import compose
 from harness.systems import registry as systems
 from harness.systems.own import OwnSystem
 

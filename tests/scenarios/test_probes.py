@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from harness import claims
-from harness import judge as judging
+from harness.claims import runner
+from harness.claims.scenarios import PROBES, Probe
+from harness.claims.scenarios.bench import Bench
+from harness.claims.scenarios.probe import STEPS, StepMissedError
+from harness.history import judge as judging
 from harness.interface import InfrastructureError
-from harness.scenarios import PROBES, Probe
-from harness.scenarios.bench import Bench
-from harness.scenarios.probe import STEPS, StepMissedError
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: probe.id)
 def test_the_steps_come_out_as_the_documents_say(probe, tmp_path):
-    ran = claims.once(probe, "local", 0, tmp_path)
+    ran = runner.once(probe, "local", 0, tmp_path)
     assert ran.problem == ""
     assert not ran.undecided
 
@@ -27,7 +27,7 @@ def made(take):
 
 
 def request(tmp_path, probe, **options):
-    return claims.Request(
+    return runner.Request(
         scenarios=[probe], environment="simulation", root=tmp_path / "store", runs=1, **options
     )
 
@@ -38,7 +38,7 @@ async def two_steps(notes):
 
 
 def test_a_step_that_comes_out_otherwise_refutes_the_claim_and_is_told(tmp_path, capsys):
-    assert claims.run(request(tmp_path, made(two_steps), as_json=True)) == judging.INVALID
+    assert runner.run(request(tmp_path, made(two_steps), as_json=True)) == judging.INVALID
     said = capsys.readouterr()
     assert "HA99-made  NOT AS EXPECTED: 1 of 2 steps" in said.err
     assert "a claim (a document; on local processes)" in said.err
@@ -54,7 +54,7 @@ def test_steps_behind_a_missed_one_are_not_taken(tmp_path):
         notes.require("the first", 1, 2)
         notes.compare("the second", 1, 1)
 
-    ran = claims.once(made(take), "local", 0, tmp_path)
+    ran = runner.once(made(take), "local", 0, tmp_path)
     assert ran.problem == "the first: expected 1, found 2"
 
 
@@ -62,7 +62,7 @@ def test_a_machine_that_cannot_take_the_steps_decides_nothing(tmp_path):
     async def take(notes):
         raise InfrastructureError("no such tool")
 
-    assert claims.run(request(tmp_path, made(take))) == judging.UNKNOWN
+    assert runner.run(request(tmp_path, made(take))) == judging.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_probe_that_breaks_off_decides_nothing_and_says_why(error, tmp_path):
         notes.compare("the first", 1, 1)
         raise error
 
-    ran = claims.once(made(take), "local", 0, tmp_path)
+    ran = runner.once(made(take), "local", 0, tmp_path)
     assert ran.undecided
     assert ran.problem == f"broke off: {str(error) or 'TimeoutError'}"
 
@@ -108,7 +108,7 @@ def test_what_a_bench_started_ends_with_it_and_what_was_said_is_kept(tmp_path):
 
 
 def test_what_never_comes_is_a_missed_step(tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.scenarios.bench.PATIENCE_S", 0.0)
+    monkeypatch.setattr("harness.claims.scenarios.bench.PATIENCE_S", 0.0)
 
     async def take(notes):
         async def never():

@@ -6,12 +6,13 @@ import datetime as dt
 import msgspec
 import pytest
 
-from harness import cli, refute
-from harness import judge as judging
-from harness.changed import ROOT, Replacement, texts
-from harness.refute_worker import Outcome, Tried
-from harness.scenarios import PROBES, SCENARIOS, Refuter, named
-from harness.scenarios.registry import chosen
+from harness.claims import refute
+from harness.claims.changed import ROOT, Replacement, texts
+from harness.claims.refute_worker import Outcome, Tried
+from harness.claims.scenarios import PROBES, SCENARIOS, Refuter, named
+from harness.claims.scenarios.registry import chosen
+from harness.commands import cli
+from harness.history import judge as judging
 
 ROWS = (*SCENARIOS, *PROBES)
 TODAY = dt.datetime.now(dt.UTC).toordinal()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import reproduction
-from harness.simulate import simulate
+from harness.run import reproduction
+from harness.run.simulate import simulate
 
 HERE = Path(__file__).with_name("regressions")
 ROOT = HERE.parents[2]

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from checkers import api
-from harness.claims import once
-from harness.scenarios import SCENARIOS, Roles, named
-from harness.scenarios.seen import Seen
+from harness.claims.runner import once
+from harness.claims.scenarios import SCENARIOS, Roles, named
+from harness.claims.scenarios.seen import Seen
 
 ON_PROCESSES = (
     "RP1",

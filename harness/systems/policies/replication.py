@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from harness.interface import Address, NodePlan, TestSpec, UsageError
-from harness.spec import near
+from harness.interface.errors import near
 from harness.systems.policies.policy import Policy
 
 _GROUP: Final = "group"

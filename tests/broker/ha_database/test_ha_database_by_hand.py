@@ -5,9 +5,9 @@ import pytest
 from database_places import SimulatedPlace
 
 from broker.storage.database import registry, schema
+from harness.claims.scenarios.ha_database import SCENARIOS
 from harness.interface import Fault, Schedule
-from harness.scenarios.ha_database import SCENARIOS
-from harness.simulate import simulate
+from harness.run.simulate import simulate
 
 BY_ID = {scenario.id: scenario for scenario in SCENARIOS}
 

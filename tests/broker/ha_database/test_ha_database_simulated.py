@@ -14,9 +14,9 @@ from broker.policies.ha_database.life import Life
 from broker.policies.ha_database.watch import Watch
 from broker.storage.database import Statement, registry, schema
 from broker.storage.database import journal as database_journal
+from harness.claims.scenarios.ha_database import SCENARIOS
 from harness.interface import Fault, Schedule, TestSpec
-from harness.scenarios.ha_database import SCENARIOS
-from harness.simulate import simulate
+from harness.run.simulate import simulate
 
 ROOT = Path(__file__).parents[3]
 BY_ID = {scenario.id: scenario for scenario in SCENARIOS}
@@ -210,7 +210,7 @@ def test_without_epochs_in_its_proofs_a_replaced_broker_goes_on_writing_and_serv
 
 COURSE = """
 from harness.interface import TestSpec
-from harness.simulate import simulate
+from harness.run.simulate import simulate
 spec = TestSpec(name="course", policy="ha-database", pairs=3, seed=11, time_limit_s=9.0, rate=60.0, interval_s=1.0, duration_s=4.0,
     nemeses=("kill", "database-stall", "database-disconnect"), hold_s=0.1)
 ran = simulate(spec, judge=False)

@@ -10,9 +10,9 @@ from broker.policies.shared_store import EXIT_FENCED
 from broker.policies.shared_store.lease import Lease
 from environments.simulation.environment import SimulationEnvironment
 from environments.simulation.kernel import Kernel
+from harness.claims.scenarios import named
 from harness.interface import Fault, Schedule
-from harness.scenarios import named
-from harness.simulate import simulate
+from harness.run.simulate import simulate
 from harness.systems.own import OwnSystem
 
 SPEC = named("MI2").spec

@@ -8,9 +8,9 @@ import pytest
 from broker.policies.shared_store.lease import Lease
 from broker.storage.database import Statement
 from broker.storage.database.locks import Holding, LiveOwner
+from harness.claims.scenarios import named
 from harness.interface import Fault, Schedule, UsageError
-from harness.scenarios import named
-from harness.simulate import simulate
+from harness.run.simulate import simulate
 
 CUT_OFF = named("SS3-cut-off")
 PAUSED = named("SS3-pause")

@@ -9,9 +9,9 @@ from broker.policies.shared_store import EXIT_FENCED, lockfile
 from broker.policies.shared_store.lease import Lease
 from environments.simulation.kernel import Kernel
 from environments.simulation.mount import Mount
+from harness.claims.scenarios import named
 from harness.interface import Fault, Schedule
-from harness.scenarios import named
-from harness.simulate import simulate
+from harness.run.simulate import simulate
 
 SPEC = named("SS9").spec
 DISCONNECTED = Schedule(faults=(Fault(kind="nfs-disconnect", start_s=3.0, duration_s=7.0, target="a1"),))

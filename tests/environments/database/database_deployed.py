@@ -7,8 +7,7 @@ import pytest
 from needs import need
 
 from environments.postgresql import program
-from harness.interface import NodePlan, TestSpec
-from harness.outside import DATABASE, DatabasePlan
+from harness.interface import DATABASE, DatabasePlan, NodePlan, TestSpec
 
 PATIENCE_S = 90.0
 """Bounds every wait of a test; reached only when the test fails."""

@@ -17,8 +17,7 @@ from database_deployed import (
 from environments.docker import clean
 from environments.docker.engine import RUN_LABEL, connect
 from environments.docker.environment import DockerEnvironment
-from harness.interface import NodePlan, UsageError
-from harness.outside import DatabasePlan
+from harness.interface import DatabasePlan, NodePlan, UsageError
 
 pytestmark = pytest.mark.docker
 

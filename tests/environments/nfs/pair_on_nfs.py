@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from harness import spec as specs
+from harness.history import spec as specs
 from harness.interface import Schedule
 from harness.systems.file_server import with_server
 from harness.systems.own import OwnSystem

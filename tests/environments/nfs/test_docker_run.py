@@ -26,7 +26,7 @@ def test_no_two_lives_acknowledge_whatever_becomes_of_their_store_and_the_report
         *("--time-limit", "15", "--seed", "7", "--schedule", str(faults), "--store", str(tmp_path / "store")),
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "harness.cli", *asked, "--json"],
+        [sys.executable, "-m", "harness.commands.cli", *asked, "--json"],
         cwd=ROOT,
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
         capture_output=True,

@@ -1,0 +1,1 @@
+"""What the source documents say, run, and held against what came out."""

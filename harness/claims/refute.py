@@ -1,0 +1,180 @@
+"""``jepsen-run claims --refute``.
+
+Each row with a broker that lacks what the row is about, to see that the row notices.
+
+A refuter counts if three things hold: the changed broker passes the same run without faults (for a
+probe: every step before the one that must fail), or it is mere breakage, which refutes everything;
+with the faults the row is not as expected; and it is the expectation named beside the refuter that
+fails. Each row is tried in processes of their own, from a copy of the broker's package in which the
+texts are replaced; scenarios run in the simulation, and probes start the changed ``brokerd``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from harness.claims.changed import ROOT, StaleReplacementError, grow, variables
+from harness.claims.refute_worker import Tried
+from harness.claims.scenarios import Probe, Scenario
+from harness.claims.scenarios.refuter import Refuter
+from harness.history import judge as judging
+
+PATIENCE_S: Final = 900.0
+"""Bounds one row; reached only by a changed broker that goes round in circles."""
+
+AS_IT_SHOULD: Final = "failed as it should"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for. Each row is tried with ``runs`` seeds, and must notice in each."""
+
+    rows: Sequence[Scenario | Probe]
+    runs: int
+    root: Path
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Teeth:
+    """What became of one row.
+
+    Whether it has teeth (``judging.VALID``, ``INVALID``, or ``UNKNOWN``), in a few words, and what
+    failed.
+    """
+
+    status: int
+    words: str
+    failed: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.words}: {self.failed}" if self.failed else self.words
+
+
+def run(request: Request) -> int:
+    """Try them all, print the table as it grows.
+
+    0 if every row has teeth, 1 if a row has none, 2 if one could not be decided.
+    """
+    out = sys.stderr if request.as_json else sys.stdout
+    found = asyncio.run(_each(request, out))
+    good = sum(teeth.status == judging.VALID for teeth in found)
+    print(f"\n{good} of {len(found)} rows fail as they should without what they are about", file=out)
+    if request.as_json:
+        print(msgspec.json.encode(_document(request.rows, found)).decode())
+    statuses = {teeth.status for teeth in found}
+    return next((each for each in (judging.INVALID, judging.UNKNOWN) if each in statuses), judging.VALID)
+
+
+async def _each(request: Request, out: Any) -> list[Teeth]:
+    """As many at a time as this machine has cores, told in their order."""
+    free = asyncio.Semaphore(os.cpu_count() or 1)
+    width = max(len(row.id) for row in request.rows)
+
+    async def one(row: Scenario | Probe) -> Teeth:
+        async with free:
+            return await refute(row, request.runs, request.root)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one(row)) for row in request.rows]
+        for row, task in zip(request.rows, tasks, strict=True):
+            print(f"{row.id:<{width}}  {await task}", file=out)
+            if row.refuter is not None:
+                print(f"{'':<{width}}    {row.refuter.without}", file=out)
+            out.flush()
+    return [task.result() for task in tasks]
+
+
+async def refute(row: Scenario | Probe, runs: int, root: Path) -> Teeth:
+    """Try one row with its refuter."""
+    if row.refuter is None:
+        return Teeth(judging.INVALID, "no refuter")
+    with tempfile.TemporaryDirectory(prefix="refute-") as directory:
+        try:
+            tree = grow(Path(directory), row.refuter.changes)
+        except StaleReplacementError as error:
+            return Teeth(judging.UNKNOWN, "the refuter is older than the broker", str(error))
+        except OSError as error:
+            return Teeth(judging.UNKNOWN, "the broker's package cannot be copied", str(error))
+        answer = await _ask(row.id, runs, root, tree)
+    if isinstance(answer, str):
+        return Teeth(judging.UNKNOWN, "could not be tried", answer)
+    return decide(row.refuter, answer)
+
+
+async def _ask(identifier: str, runs: int, root: Path, tree: Path) -> Tried | str:
+    """What a process with the changed broker says of the row; its last words if it says nothing."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        "-m",
+        "harness.claims.refute_worker",
+        identifier,
+        str(runs),
+        str(Path.cwd() / root),
+        env=variables(tree, ROOT),
+        cwd=tree,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            said, complained = await process.communicate()
+    except TimeoutError:
+        return f"no end within {PATIENCE_S:g} s"
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    last = said.strip().rpartition(b"\n")[2]
+    if process.returncode != 0 or not last:
+        words = complained.decode(errors="replace").strip().rpartition("\n")[2]
+        return words or f"exit status {process.returncode}"
+    return msgspec.json.decode(last, type=Tried)
+
+
+def decide(refuter: Refuter, tried: Tried) -> Teeth:
+    """Whether the row noticed, in every run, and as it should."""
+    if tried.before:
+        return Teeth(judging.INVALID, "REFUTES EVERYTHING, the run without faults too", tried.before)
+    several = len(tried.runs) > 1
+    for number, outcome in enumerate(tried.runs):
+        which = f" (seed {number})" if several else ""
+        if outcome.undecided:
+            return Teeth(judging.UNKNOWN, f"undecided{which}", outcome.undecided)
+        if not outcome.problem:
+            return Teeth(judging.INVALID, f"NO TEETH: still as expected{which}")
+        if refuter.fails not in outcome.problem:
+            return Teeth(
+                judging.INVALID, f'FAILED OTHERWISE{which}, not by "{refuter.fails}"', outcome.problem
+            )
+    return Teeth(judging.VALID, AS_IT_SHOULD, tried.runs[0].problem)
+
+
+def _document(rows: Sequence[Scenario | Probe], found: Sequence[Teeth]) -> dict[str, Any]:
+    return {
+        "rows": [
+            {
+                "id": row.id,
+                "without": row.refuter.without if row.refuter else None,
+                "fails": row.refuter.fails if row.refuter else None,
+                "has-teeth": {judging.VALID: True, judging.INVALID: False}.get(teeth.status),
+                "words": teeth.words,
+                "failed": teeth.failed,
+            }
+            for row, teeth in zip(rows, found, strict=True)
+        ]
+    }
+
+
+__all__ = ["Request", "Teeth", "decide", "refute", "run"]

@@ -1,0 +1,98 @@
+"""What runs in a process of its own with a changed broker.
+
+One scenario or probe, without its faults and with them.
+
+``python -P -m harness.claims.refute_worker ID RUNS STORE``; the answer is one JSON document, the last line
+of standard output. Judged by the plain reference checkers: no JVM need run for a history of a
+minute.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harness.claims.scenarios.probe import Probe
+from harness.claims.scenarios.registry import chosen
+from harness.claims.scenarios.scenario import Scenario
+from harness.claims.scenarios.seen import Seen
+from harness.history import store as stores
+from harness.interface import InfrastructureError, Schedule, TestSpec
+from harness.run.simulate import Simulated, simulate
+
+WITHOUT_FAULTS: Final = Schedule(faults=())
+
+
+class Outcome(msgspec.Struct, frozen=True, rename="kebab"):
+    """How one run of the row came out.
+
+    What the row says is wrong ("" if nothing), and why it cannot be decided ("" if it can).
+    """
+
+    problem: str = ""
+    undecided: str = ""
+
+
+class Tried(msgspec.Struct, frozen=True, rename="kebab"):
+    """One row under a changed broker.
+
+    ``before`` is what was wrong with a scenario's run without faults ("" if nothing), ``runs`` are
+    those of the row.
+
+    A probe has nothing before: of its runs the first step that came out otherwise is told, so
+    whoever expects another one sees that the broker had failed before it.
+    """
+
+    before: str
+    runs: tuple[Outcome, ...]
+
+
+def tried(row: Scenario | Probe, runs: int, root: Path) -> Tried:
+    """Run it.
+
+    A probe is taken once for each run; its steps are its own proof that the broker works.
+    """
+    if isinstance(row, Probe):
+        return Tried("", tuple(_taken(row, root) for _ in range(runs)))
+    seeds = [msgspec.structs.replace(row.spec, seed=seed) for seed in range(runs)]
+    return Tried(_sound(seeds[0]), tuple(_judged(row, simulate(spec, row.schedule)) for spec in seeds))
+
+
+def _sound(spec: TestSpec) -> str:
+    """The same load with no fault at all: what is found, or why it has no verdict.
+
+    The broker as it is has one always.
+    """
+    ran = simulate(spec, WITHOUT_FAULTS)
+    return "" if ran.valid else ", ".join(sorted(ran.grave)) or ran.trouble or "no verdict"
+
+
+def _judged(row: Scenario, ran: Simulated) -> Outcome:
+    judgement = row.judge(Seen.of_simulated(ran))
+    return Outcome("" if judgement.undecided else judgement.problem, judgement.undecided)
+
+
+def _taken(probe: Probe, root: Path) -> Outcome:
+    """The first step that came out otherwise: those behind it may follow from it."""
+    try:
+        steps = probe.conduct(stores.create(root, f"refute-{probe.id.lower()}")).steps
+    except InfrastructureError as error:
+        return Outcome(undecided=f"could not be run: {error}")
+    except (OSError, EOFError, TimeoutError) as error:
+        return Outcome(undecided=f"broke off: {str(error) or type(error).__name__}")
+    return Outcome(next((str(step) for step in steps if not step.as_expected), ""))
+
+
+def main() -> None:
+    """Answer for one row."""
+    identifier, runs, root = sys.argv[1:]
+    (row,) = (each for each in chosen([identifier]) if each.id == identifier)
+    answer = tried(row, int(runs), Path(root))
+    sys.stdout.write(msgspec.json.encode(answer).decode() + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""``jepsen-run claims``: what the source documents say, run, and held against what came out.
+
+Why a command: a broker that is said to implement a document must show it row by row, weaknesses
+included. A row that promises is refuted by a finding; a row that admits a weakness is refuted by a
+run that does not find it, because then either the broker or the checkers are not what they are said
+to be. What was seen lies in the store of each run, with its report.
+"""
+
+from __future__ import annotations
+
+import collections
+import io
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from checkers import api
+from checkers.anomaly import rank
+from harness.claims.scenarios import Probe, Scenario
+from harness.claims.scenarios.registry import missing
+from harness.claims.scenarios.scenario import Judgement
+from harness.claims.scenarios.seen import Seen
+from harness.history import judge as judging
+from harness.history import store as stores
+from harness.interface import InfrastructureError, UsageError
+from harness.run import session
+from harness.run.compose import compose
+
+if TYPE_CHECKING:
+    from checkers.starting import Starting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for.
+
+    ``runs`` of each scenario, with the seeds 0, 1, ...; of each probe as many, wherever it takes
+    its steps.
+    """
+
+    scenarios: Sequence[Scenario | Probe]
+    environment: str
+    runs: int
+    root: Path
+    render: Path | None = None
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """One run of a scenario.
+
+    What was wrong with it ("" if nothing), what it found, and where it lies. ``judgement`` only of
+    a scenario that was judged.
+    """
+
+    problem: str
+    undecided: bool
+    found: frozenset[str]
+    store: Path | None
+    judgement: Judgement | None = None
+
+
+@dataclass(slots=True)
+class Row:
+    """A scenario or probe with its runs so far."""
+
+    scenario: Scenario | Probe
+    runs: list[Ran] = field(default_factory=list)
+
+    @property
+    def as_expected(self) -> int:
+        """How many runs were."""
+        return sum(not run.problem for run in self.runs)
+
+    @property
+    def found(self) -> str:
+        """What the runs found, the most frequent first, then causes before what follows from them.
+
+        "split-brain" or, of several runs, "split-brain 10, zombie 3".
+        """
+        counts = collections.Counter(name for run in self.runs for name in run.found or ("nothing",))
+        return ", ".join(
+            name if len(self.runs) == 1 else f"{name} {count}"
+            for name, count in sorted(counts.items(), key=lambda one: (-one[1], rank(one[0])))
+        )
+
+    @property
+    def evidence(self) -> Path | None:
+        """The store of the first run that was not as expected, else of the first."""
+        first = next((run for run in self.runs if run.problem), self.runs[0])
+        return first.store
+
+
+def run(request: Request) -> int:
+    """Run them all, print the table as it grows.
+
+    1 if a run was not as expected, 2 if one could not be decided.
+    """
+    out = sys.stderr if request.as_json else sys.stdout
+    judged = any(isinstance(each, Scenario) for each in request.scenarios)
+    spark = api.start_in_background(wanted=request.environment != "simulation") if judged else None
+    rows = []
+    width = max(len(scenario.id) for scenario in request.scenarios)
+    for scenario in request.scenarios:
+        row = Row(scenario)
+        for number in range(request.runs):
+            row.runs.append(once(scenario, request.environment, number, request.root, spark))
+        rows.append(row)
+        for line in _told(row, width):
+            print(line, file=out, flush=True)
+    for line in _summary(rows, request):
+        print(line, file=out)
+    if request.render is not None:
+        write(request.render, rows, request)
+        print(f"Written  {request.render}", file=out)
+    if request.as_json:
+        print(msgspec.json.encode(_document(rows, request)).decode())
+    wrong = [run for row in rows for run in row.runs if run.problem]
+    if any(not run.undecided for run in wrong):
+        return judging.INVALID
+    return judging.UNKNOWN if wrong else judging.VALID
+
+
+def once(
+    scenario: Scenario | Probe, environment: str, seed: int, root: Path, spark: Starting | None = None
+) -> Ran:
+    """Run a scenario or probe once, in a store of its own, and judge its outcome."""
+    if isinstance(scenario, Probe):
+        return _probed(scenario, root)
+    spec = msgspec.structs.replace(scenario.spec, environment=environment, seed=seed)
+    talk = io.StringIO()
+    try:
+        outcome = session.execute(compose(spec, scenario.schedule), root, talk, spark=spark)
+    except (
+        InfrastructureError,
+        UsageError,
+    ) as error:  # the scenario is right: what it needs cannot be had here
+        return Ran(problem=f"could not be run: {error}", undecided=True, found=frozenset(), store=None)
+    verdict = outcome.verdict
+    if outcome.status == judging.INTERRUPTED:
+        raise KeyboardInterrupt
+    if verdict is None:
+        last = talk.getvalue().strip().rpartition("\n")[2]
+        return Ran(problem=f"no verdict: {last}", undecided=True, found=frozenset(), store=outcome.store)
+    seen = Seen.of_store(outcome.store, verdict)
+    judgement = scenario.judge(seen)
+    return Ran(
+        problem=judgement.problem,
+        undecided=bool(judgement.undecided),
+        found=seen.grave,
+        store=outcome.store,
+        judgement=judgement,
+    )
+
+
+def _probed(probe: Probe, root: Path) -> Ran:
+    store = stores.create(root, probe.id.lower())
+    try:
+        steps = probe.conduct(store).steps
+    except InfrastructureError as error:
+        return Ran(problem=f"could not be run: {error}", undecided=True, found=frozenset(), store=store)
+    except (OSError, EOFError, TimeoutError) as error:
+        # A connection that was cut, a process that never ended: what it means for the claim nobody
+        # can say.
+        words = f"broke off: {str(error) or type(error).__name__}"
+        return Ran(problem=words, undecided=True, found=frozenset(), store=store)
+    wrong = [str(step) for step in steps if not step.as_expected]
+    found = f"{len(steps) - len(wrong)} of {len(steps)} steps"
+    return Ran(problem="; ".join(wrong), undecided=False, found=frozenset({found}), store=store)
+
+
+def _told(row: Row, width: int) -> list[str]:
+    scenario = row.scenario
+    share = "as expected" if len(row.runs) == 1 else f"{row.as_expected} of {len(row.runs)} as expected"
+    if row.as_expected < len(row.runs) and len(row.runs) == 1:
+        share = "NOT AS EXPECTED"
+    lines = [
+        f"{scenario.id:<{width}}  {share}: {row.found}",
+        f"{'':<{width}}    {scenario.claim} ({scenario.source}{_place(scenario)})",
+        f"{'':<{width}}    expected {scenario.expected}",
+    ]
+    problems = collections.Counter(run.problem for run in row.runs if run.problem)
+    lines += [
+        f"{'':<{width}}    {count} x {problem}" if len(row.runs) > 1 else f"{'':<{width}}    {problem}"
+        for problem, count in problems.most_common()
+    ]
+    if row.evidence is not None:
+        lines.append(f"{'':<{width}}    {os.path.relpath(row.evidence)}")
+    return lines
+
+
+def _place(scenario: Scenario | Probe) -> str:
+    """A scenario runs where it was asked to; a probe says where it takes its steps."""
+    return f"; {scenario.place}" if isinstance(scenario, Probe) else ""
+
+
+def _summary(rows: Sequence[Row], request: Request) -> list[str]:
+    good = sum(row.as_expected == len(row.runs) for row in rows)
+    claims = len({row.scenario.row for row in rows})
+    lines = [
+        "",
+        (
+            f"{good} of {len(rows)} scenarios of {claims} claims as expected, {request.runs} "
+            f"run{'s' if request.runs > 1 else ''} each, {request.environment}"
+        ),
+    ]
+    if absent := missing():
+        lines.append(f"no scenario yet: {'; '.join(f'{name} {text}' for name, text in absent.items())}")
+    return lines
+
+
+def _document(rows: Sequence[Row], request: Request) -> dict[str, Any]:
+    return {
+        "environment": request.environment,
+        "runs": request.runs,
+        "scenarios": [
+            {
+                "id": row.scenario.id,
+                "claim": row.scenario.claim,
+                "source": row.scenario.source,
+                "expected": row.scenario.expected,
+                "as-expected": row.as_expected,
+                "found": sorted({name for run in row.runs for name in run.found}),
+                "problems": [run.problem for run in row.runs if run.problem],
+                "stores": [str(run.store) for run in row.runs if run.store is not None],
+            }
+            for row in rows
+        ],
+        "no-scenario-yet": missing(),
+    }
+
+
+def _refuter(scenario: Scenario | Probe) -> str:
+    """What is taken out of the broker, and how the row notices."""
+    refuter = scenario.refuter
+    return f"{refuter.without}: {refuter.fails}" if refuter else "none"
+
+
+def write(path: Path, rows: Sequence[Row], request: Request) -> None:
+    """The table as Markdown."""
+    lines = [
+        "# What the source documents claim, and what was found",
+        "",
+        (
+            f"Made by `jepsen-run claims --environment {request.environment} --runs {request.runs} --render "
+            f"{path.name}`. A claim that promises is refuted by a finding; a claim that admits a weakness"
+        ),
+        (
+            "is refuted by a run that does not find it. `jepsen-run claims RP4` runs one. The last column "
+            "tells which change of the broker the row must notice, and how it does: `jepsen-run claims "
+            "--refute`."
+        ),
+        "",
+        "| scenario | claim | source | expected | found | as expected | refuter |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| {row.scenario.id} | {row.scenario.claim} | {row.scenario.source} | {row.scenario.expected} "
+        f"| {row.found}{_place(row.scenario)} | {row.as_expected}/{len(row.runs)} | "
+        f"{_refuter(row.scenario)} |"
+        for row in rows
+    ]
+    if absent := missing():
+        lines += ["", "## No scenario yet", ""]
+        lines += [f"- {name}: {text}" for name, text in absent.items()]
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+__all__ = ["Ran", "Request", "Row", "once", "run", "write"]

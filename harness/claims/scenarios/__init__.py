@@ -1,0 +1,11 @@
+"""Scenarios with an outcome that is known in advance.
+
+What the source documents promise, limit or describe.
+"""
+
+from harness.claims.scenarios.probe import Probe
+from harness.claims.scenarios.refuter import Refuter
+from harness.claims.scenarios.registry import PROBES, SCENARIOS, named
+from harness.claims.scenarios.scenario import Roles, Scenario
+
+__all__ = ["PROBES", "SCENARIOS", "Probe", "Refuter", "Roles", "Scenario", "named"]

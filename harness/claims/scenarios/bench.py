@@ -1,0 +1,271 @@
+"""The bench of a probe.
+
+Commands and brokers as processes of this machine, with everything they said kept as evidence.
+
+Why not an environment: a probe is about a command line, an exit status, a line that a person reads.
+It needs no links that can be cut and no history; but what it starts must end with it, also when it
+is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+from broker import admin_client, config
+from environments.link_proxy import reserve_port
+from harness.claims.scenarios.probe import Notes, StepMissedError
+from harness.interface import InfrastructureError
+
+PATIENCE_S: Final = 180.0
+"""Bounds every wait; reached only by what never comes."""
+POLL_S: Final = 0.05
+TRANSCRIPT: Final = "transcript.txt"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """How a command ended, and all it wrote."""
+
+    status: int
+    output: str
+
+    @property
+    def lines(self) -> list[str]:
+        """Without the empty ones."""
+        return [line for line in self.output.splitlines() if line.strip()]
+
+
+class Process:
+    """A process that goes on while the probe does other things; its output is a file."""
+
+    def __init__(self, name: str, popen: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._popen = popen
+
+    @property
+    def running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._popen.returncode is None
+
+    @property
+    def output(self) -> str:
+        """What it has written so far."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds it has used so far, all its threads.
+
+        What other processes of the machine do hardly changes them.
+        """
+        stat = Path(f"/proc/{self._popen.pid}/stat").read_text(encoding="utf-8")
+        user, system = stat.rpartition(")")[2].split()[11:13]  # fields 14 and 15 of proc_pid_stat(5)
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal, if it still runs."""
+        if self.running:
+            with contextlib.suppress(ProcessLookupError):
+                self._popen.send_signal(number)
+
+    async def wait(self) -> int:
+        """Its exit status, once it has ended; negative: the signal that ended it.
+
+        Raises TimeoutError.
+        """
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._popen.wait()
+
+    async def type(self, text: str) -> None:
+        """Give it input, as if somebody typed."""
+        assert self._popen.stdin is not None
+        self._popen.stdin.write(text.encode())
+        await self._popen.stdin.drain()
+
+
+class Bench:
+    """Use it with ``async with``: everything it started is ended at the end."""
+
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
+        self.directory = notes.directory
+        self._processes: list[Process] = []
+        self._reserved: list[socket.socket] = []
+        self.secret = secrets.token_hex(24)
+        """What the brokers of this probe know of each other, and whoever asks them."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for process in self._processes:
+            process.send(signal.SIGCONT)
+            process.send(signal.SIGKILL)
+        for process in self._processes:
+            await process.wait()
+        for reserved in self._reserved:
+            reserved.close()
+
+    def port(self) -> int:
+        """A port of this machine that nobody else is given meanwhile."""
+        self._reserved.append(reserve_port())
+        return int(self._reserved[-1].getsockname()[1])
+
+    async def command(self, *words: str, typed: str = "", variables: Mapping[str, str] | None = None) -> Said:
+        """Run a command of this project ("brokerctl", "brokerd", "jepsen-run") or of the machine
+        to its end. Raises InfrastructureError, TimeoutError.
+        """
+        popen = await _spawn(words, variables, asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                output, _ = await popen.communicate(typed.encode())
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                popen.kill()
+            await popen.wait()
+            raise
+        status = popen.returncode
+        assert status is not None
+        said = Said(status, output.decode("utf-8", "replace"))
+        with (self.directory / TRANSCRIPT).open("a", encoding="utf-8") as transcript:
+            transcript.write(f"$ {shlex.join(words)}\n{said.output}[{status}]\n\n")
+        return said
+
+    async def start(self, name: str, *words: str, variables: Mapping[str, str] | None = None) -> Process:
+        """Start a command and go on.
+
+        Its output goes to ``name``.log. Raises InfrastructureError.
+        """
+        log = self.directory / f"{name}.log"
+        with log.open("ab") as output:
+            popen = await _spawn(words, variables, output.fileno(), output.fileno())
+        process = Process(name, popen, log)
+        self._processes.append(process)
+        return process
+
+    async def until(self, name: str, expected: str, question: Callable[[], Awaitable[T]]) -> T:
+        """Ask again and again until the answer is true, and give it back.
+
+        What never comes is noted as a step that was missed: raises StepMissedError.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_S
+        while True:
+            answer = await question()
+            if answer:
+                return answer
+            if loop.time() > deadline:
+                self.notes.compare(name, expected, f"not within {PATIENCE_S:g} s")
+                raise StepMissedError(name)
+            await asyncio.sleep(POLL_S)
+
+
+class Broker:
+    """A broker of a probe: its configuration, its ports and its admin client.
+
+    ``table`` is put over what every broker here has.
+    """
+
+    def __init__(self, bench: Bench, name: str, table: Mapping[str, Any]) -> None:
+        self.bench = bench
+        self.name = name
+        self.admin = bench.port()
+        self.stomp = bench.port()
+        self.cluster = bench.port()
+        here = "127.0.0.1"
+        whole: dict[str, Any] = {
+            "broker": {"name": name, "data-directory": f"{name}-data"},
+            "acceptor": {"host": here, "port": self.stomp, "users": {"tester": "tester-secret"}},
+            "admin": {"host": here, "port": self.admin},
+            "cluster": {
+                "host": here,
+                "port": self.cluster,
+                "connector": f"{here}:{self.cluster}",
+                "stomp-connector": f"{here}:{self.stomp}",
+                "message-load-balancing": "OFF",
+                "cluster-password": bench.secret,
+            },
+        }
+        for section, values in table.items():
+            whole[section] = {**whole.get(section, {}), **values} if isinstance(values, Mapping) else values
+        config.validate(whole)
+        self.path = bench.directory / f"{name}.toml"
+        self.target = admin_client.Target(here, self.admin, bench.secret)
+        self.path.touch(mode=0o600)
+        self.path.write_text(config.dumps(whole), encoding="utf-8")
+        secret_file = self.path.with_suffix(".secret")
+        secret_file.touch(mode=0o600)
+        secret_file.write_text(bench.secret, encoding="utf-8")
+        self.brokerctl = ("brokerctl", "--admin", str(self.admin), "--secret-file", str(secret_file))
+        """The beginning of a command that asks it."""
+        self.process: Process | None = None
+
+    async def start(self) -> Process:
+        """Start ``brokerd``; once again after it has ended."""
+        self.process = await self.bench.start(self.name, "brokerd", "--config", str(self.path))
+        return self.process
+
+    async def live(self) -> None:
+        """Return when it serves. Raises StepMissedError."""
+
+        async def serves() -> bool:
+            status = await self.status()
+            return status is not None and status["role"] == "live"
+
+        await self.bench.until(f"{self.name} starts", f"{self.name} serves", serves)
+
+    async def kill(self) -> None:
+        """The crash of its process."""
+        assert self.process is not None, f"{self.name} was never started"
+        self.process.send(signal.SIGKILL)
+        await self.process.wait()
+
+    async def status(self) -> dict[str, Any] | None:
+        """What it says of itself; None while nobody answers."""
+        try:
+            return await admin_client.status(self.target)
+        except (admin_client.NobodyAnswersError, admin_client.RefusedError):
+            return None
+
+    async def ctl(self, *words: str, typed: str = "") -> Said:
+        """``brokerctl`` with this broker's admin port."""
+        return await self.bench.command(*self.brokerctl, *words, typed=typed)
+
+
+async def _spawn(
+    words: Sequence[str], variables: Mapping[str, str] | None, stdout: int, stderr: int
+) -> asyncio.subprocess.Process:
+    """A process that dies with this one.
+
+    Programs of this project are those beside the running interpreter.
+    """
+    mine = Path(sys.executable).with_name(words[0])
+    argv = [str(mine) if mine.exists() else words[0], *words[1:]]
+    tether = shutil.which("setpriv")
+    if tether is not None:
+        argv = [tether, "--pdeathsig", "KILL", "--", *argv]
+    try:
+        return await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, **(variables or {})},
+        )
+    except OSError as error:
+        raise InfrastructureError(f"cannot start {words[0]}: {error.strerror or error}") from error

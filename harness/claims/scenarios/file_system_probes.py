@@ -1,0 +1,187 @@
+"""What the document on multi-instance queue managers asks of the file system, and of the ids on
+both hosts: rows MI3 and MI6.
+
+A mount without locks is made at the seam of system calls, so that it can be had on every machine;
+the tests of ``environments.nfs`` check real NFS mounts. Two hosts whose ids differ are two nodes of
+a simulated world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from broker.filesystem_check.basic import BasicCheck
+from broker.filesystem_check.calls import Calls
+from broker.filesystem_check.concurrent import ConcurrentCheck
+from broker.filesystem_check.mounts import MOUNTS, unsafe
+from broker.filesystem_check.results import Result
+from harness.claims.scenarios.bench import Bench, Process
+from harness.claims.scenarios.probe import Notes, Probe
+from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.interface import Fault, InfrastructureError, Schedule, TestSpec
+
+_SOURCE: Final = "WMQ"
+_PASSED: Final = "The tests on the directory completed successfully."
+_LOCK_CALL: Final = "System call: fcntl(fd,F_SETLK,F_WRLCK)"
+
+
+class NoLocks(Calls):
+    """A mount whose server has no locks."""
+
+    def lock(self, descriptor: int, kind: int) -> bool:
+        """ENOLCK, as NFS without a lock manager answers."""
+        del descriptor, kind
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+class OwnLocks(Calls):
+    """A mount with the option nolock: each host has locks of its own."""
+
+    def lock(self, descriptor: int, kind: int) -> bool:
+        """Granted, whoever else has it."""
+        del descriptor, kind
+        return True
+
+
+async def _mi3(notes: Notes) -> None:
+    place = notes.directory / "mqdata"
+    place.mkdir()
+    if problem := unsafe(place, MOUNTS.read_text(), os.environ):
+        raise InfrastructureError(f"{place} is no good mount to begin with: {problem}")
+    async with Bench(notes) as bench:
+        said = await bench.command("brokerctl", "check-filesystem", str(place))
+        notes.compare("the basic check of a good mount", (0, [_PASSED]), (said.status, said.lines))
+        both = [
+            await bench.start(name, "brokerctl", "check-filesystem", "-c", str(place))
+            for name in ("one", "two")
+        ]
+        statuses = [await process.wait() for process in both]
+        notes.compare(
+            "-c, on two hosts at once",
+            ([0, 0], True),
+            (statuses, all(_PASSED in process.output for process in both)),
+        )
+        await _wait_for_the_lock(bench, notes, place)
+    failed = await BasicCheck(place, NoLocks(_quiet), MOUNTS.read_text(), os.environ).run()
+    notes.compare("a mount without locks: the test that fails", ["lock"], _failed(failed))
+    one, two = await asyncio.gather(
+        *(ConcurrentCheck(place, OwnLocks(_quiet), _quiet, name=name).run() for name in ("one", "two"))
+    )
+    named = "lock-denied-to-the-other-host"
+    notes.compare(
+        "locks that each host has for itself: -c on either",
+        [True, True],
+        [named in _failed(each) for each in (one, two)],
+    )
+
+
+async def _wait_for_the_lock(bench: Bench, notes: Notes, place: Path) -> None:
+    """-wv on two hosts: the second waits until the first gives the lock back."""
+    first = await bench.start("first", "brokerctl", "check-filesystem", "-wv", str(place))
+    await _says(bench, first, "File lock acquired")
+    second = await bench.start("second", "brokerctl", "check-filesystem", "-wv", str(place))
+    await _says(bench, second, "Waiting for the file lock.")
+    notes.compare("-wv: the second host does not get the lock", False, "File lock acquired" in second.output)
+    await first.type("\n")
+    await _says(bench, second, "File lock acquired")
+    await second.type("\n")
+    notes.compare("-wv: both end", [0, 0], [await first.wait(), await second.wait()])
+    notes.compare(
+        "-wv prints each call", [True, True], [_LOCK_CALL in process.output for process in (first, second)]
+    )
+
+
+async def _says(bench: Bench, process: Process, words: str) -> None:
+    async def said() -> bool:
+        return words in process.output
+
+    await bench.until(f"{process.name} says {words!r}", words, said)
+
+
+def _failed(results: list[Result]) -> list[str]:
+    return [result.test for result in results if not result.passed]
+
+
+def _quiet(_: str) -> None:
+    """Whoever runs a probe reads its steps."""
+
+
+async def _mi6(notes: Notes) -> None:
+    from harness.run.simulate import simulate  # noqa: PLC0415 - a whole world, which no other probe needs
+
+    spec = TestSpec(
+        name="mi6",
+        policy="multi-instance",
+        pairs=1,
+        time_limit_s=6.0,
+        rate=60.0,
+        producers=2,
+        consumers=2,
+        groups=2,
+    )
+    late = Schedule(faults=(Fault(kind="late-start", start_s=0.0, duration_s=2.0, target="a2"),))
+    for what, ids, told in (
+        ("uid", {"uid.a2": 502}, "uid 502, gid 501"),
+        ("gid", {"gid.a2": 502}, "uid 501, gid 502"),
+    ):
+        result = await asyncio.to_thread(
+            simulate, msgspec.structs.replace(spec, properties={"store": ids}), late
+        )
+        log = result.logs["a2"]
+        (notes.directory / f"{what}.log").write_text("\n".join([*log, *result.logs["a1"]]) + "\n")
+        errors = {line.partition(" ERROR a2 ")[2] for line in log if " ERROR " in line}
+        expected = (
+            f"qmgrs/QMA belongs to uid 501, gid 501, and this instance runs as {told}:"
+            " both must have the same numbers on all machines (usermod -u, groupmod -g); nothing was changed"
+        )
+        notes.compare(f"the second host has another {what}", [expected], sorted(errors))
+        became = {row["role"] for row in result.rows if row["f"] == "role" and row["broker"] == "a2"}
+        notes.compare("it becomes nothing", [], sorted(became & {"live", "backup"}))
+        notes.compare("and the queue manager goes on undamaged", True, result.valid)
+
+
+PROBES: Final = (
+    Probe(
+        id="MI3",
+        claim="the file system check (amqmfsck): basic, concurrent (-c), lock wait (-wv, prints each call)",
+        source=_SOURCE,
+        expected="a good mount passes, on a mount without locks the failing test is named",
+        take=_mi3,
+        refuter=Refuter(
+            without="two hosts that both get a lock at the same time pass the check",
+            fails="locks that each host has for itself",
+            changes=(
+                Replacement(
+                    "broker/filesystem_check/concurrent.py",
+                    "                    if taken:\n",
+                    "                    if False:\n",
+                ),
+            ),
+        ),
+    ),
+    Probe(
+        id="MI6",
+        claim="user and group ids must be the same on both hosts",
+        source=_SOURCE,
+        expected="an instance with other ids ends with a clear error before any damage",
+        take=_mi6,
+        refuter=Refuter(
+            without="an instance does not look whose the data are",
+            fails="the second host has another uid",
+            changes=(
+                Replacement(
+                    "broker/policies/multi_instance/candidate.py",
+                    "if owner is not None and owner != ours:",
+                    "if False:",
+                ),
+            ),
+        ),
+        place="in the simulation",
+    ),
+)

@@ -1,0 +1,294 @@
+"""What chapter 8 of Sun 4.1 says of administering a high-availability cluster, shown on real
+processes that share an SQLite file: rows HA6, HA7, HA9 and HA10.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sqlite3
+from typing import Final
+
+from broker.storage.database import schema as s
+from harness.claims.scenarios.bench import Bench, Broker, Said
+from harness.claims.scenarios.ha_database_probes import (
+    CLUSTER,
+    QUEUE,
+    STORE,
+    becomes,
+    member,
+    row_of,
+    send,
+    started,
+    stored,
+    table_of,
+)
+from harness.claims.scenarios.probe import Notes, Probe
+from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.stomp_client import StompClient
+
+_NEVER_MS: Final = 600_000
+_STEERING: Final = "broker/policies/ha_database/steering.py"
+
+
+async def _ha6(notes: Notes) -> None:
+    question = re.compile(r"The broker associated with b1 last accessed the database \d+ seconds ago\.")
+    async with Bench(notes) as bench:
+        taker, victim = member(bench, "a1"), member(bench, "b1")
+        await started(taker, victim)
+        await send(victim, "kept")
+        asked = await taker.ctl("takeover", "-n", "b1", typed="n\n")
+        notes.compare(
+            "a broker that seems to run: its last access is told", True, bool(question.match(asked.output))
+        )
+        notes.compare(
+            "and it is asked whether that is meant",
+            True,
+            "Do you want to take over for this broker?" in asked.output,
+        )
+        notes.compare(
+            "answered no: nothing is done",
+            (1, "OPERATING"),
+            (asked.status, (await row_of(taker, "b1"))["state"]),
+        )
+        forced = await taker.ctl("takeover", "-f", "-n", "b1")
+        notes.compare(
+            "-f asks nothing", (0, None), (forced.status, question.search(forced.output) and "asked")
+        )
+        notes.compare("and what the broker had is with the taker", ["kept"], await stored(taker))
+        await victim.live()
+        await send(victim, "left")
+        await victim.ctl("stop", "--no-failover")
+        assert victim.process is not None
+        await victim.process.wait()
+        notes.compare(
+            "shut down with -nofailover it is not taken over",
+            "SHUTDOWN_COMPLETE",
+            (await row_of(taker, "b1"))["state"],
+        )
+        by_hand = await taker.ctl("takeover", "-n", "b1")
+        notes.compare(
+            "taken over by hand then, without a question",
+            (0, ["b1: TAKEOVER_COMPLETE, by a1"]),
+            (by_hand.status, by_hand.lines),
+        )
+        notes.compare("its message too is with the taker", ["kept", "left"], await stored(taker))
+
+
+async def _ha7(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        quiet, other = member(bench, "a1"), member(bench, "b1")
+        await started(quiet, other)
+        async with await StompClient.connect(quiet.stomp) as old:
+            said = await quiet.ctl("quiesce")
+            notes.compare("a broker quiesces", 0, said.status)
+            notes.compare(
+                "a connection that is there is served",
+                "RECEIPT",
+                (await old.ask("SEND", "served", destination=QUEUE)).command,
+            )
+            async with await StompClient.connect(quiet.stomp) as new:
+                notes.compare(
+                    "a new one is refused, and told why",
+                    ("ERROR", True),
+                    (
+                        new.connected.command,
+                        "quiescing" in new.connected.headers.get("message", "") + new.connected.body,
+                    ),
+                )
+        await becomes(other, "a1", s.QUIESCE_COMPLETE)
+        notes.compare("nobody takes it over", [], (await other.status() or {}).get("taken-over"))
+        await quiet.ctl("stop", "--no-failover")
+        assert quiet.process is not None
+        notes.compare("it is shut down", 0, await quiet.process.wait())
+        row = await row_of(other, "a1")
+        notes.compare(
+            "and nobody takes it over then either",
+            ["SHUTDOWN_COMPLETE", 1],
+            [row.get("state"), row.get("messages")],
+        )
+
+
+async def _ha9(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        # The first begins takeovers and never completes one: as a taker that failed half-way.
+        slow = member(bench, "a1", takeover_wait_ms=_NEVER_MS)
+        victim, other = member(bench, "b1"), member(bench, "g1")
+        await started(slow, victim, other)
+        await send(victim, "one", "two")
+
+        async def shown(broker_id: str) -> list[str]:
+            return table_of(await other.ctl("members"))[broker_id]
+
+        listed = await other.ctl("members")
+        notes.compare(
+            "all brokers with id, address, state, messages in store and taker",
+            [
+                ["a1", f"127.0.0.1:{slow.cluster}", "OPERATING", "0", "-"],
+                ["b1", f"127.0.0.1:{victim.cluster}", "OPERATING", "2", "-"],
+                ["g1", f"127.0.0.1:{other.cluster}", "OPERATING", "0", "-"],
+            ],
+            [cells[:5] for cells in table_of(listed).values()],
+        )
+        notes.compare(
+            "and the time since each one's last timestamp",
+            [True, True, True],
+            [bool(re.fullmatch(r"\d+ s ago", cells[5])) for cells in table_of(listed).values()],
+        )
+        await victim.ctl("stop", "--no-failover")
+        assert victim.process is not None
+        await victim.process.wait()
+        notes.compare("one that was shut down", ["SHUTDOWN_COMPLETE", "2", "-"], (await shown("b1"))[2:5])
+        await bench.start("takeover", *slow.brokerctl, "takeover", "-n", "b1")
+        await becomes(other, "b1", s.TAKEOVER_STARTED)
+        notes.compare("a takeover that has begun", ["TAKEOVER_STARTED", "2", "a1"], (await shown("b1"))[2:5])
+        await other.ctl("takeover", "-f", "-n", "b1")
+        notes.compare("and one that is complete", ["TAKEOVER_COMPLETE", "0", "g1"], (await shown("b1"))[2:5])
+        notes.compare("its messages are its taker's", ["OPERATING", "2", "-"], (await shown("g1"))[2:5])
+        async with await StompClient.connect(other.stomp):
+            await other.ctl("quiesce")
+            notes.compare("one that quiesces", "QUIESCING", (await shown("g1"))[2])
+        await becomes(other, "g1", s.QUIESCE_COMPLETE)
+        notes.compare("and has nobody left to serve", "QUIESCE_COMPLETE", (await shown("g1"))[2])
+        for state, words in (
+            (s.SHUTDOWN_STARTED, "one that was killed while it shut down"),
+            ("SOMETHING_NEWER", "one of a version that this one does not know"),
+        ):
+            await asyncio.to_thread(_write_state, str(bench.directory / STORE), state)
+            expected = state if state in s.STATES else "*unknown"
+            notes.compare(words, expected, (await shown("c1"))[2])
+
+
+def _write_state(path: str, state: str) -> None:
+    """A row as such a broker leaves it."""
+    with contextlib.closing(sqlite3.connect(path, timeout=30.0)) as connection, connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, "
+            "heartbeat, taker, taker_epoch)"
+            " VALUES (?, 'c1', 'c1:61616', ?, 1, 0, CAST(strftime('%s', 'now') AS INTEGER) * 1000, '', 0)",
+            (CLUSTER, state),
+        )
+
+
+async def _ha10(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        alone = Broker(bench, "alone", {})
+        broker, other = member(bench, "a1", data="alone-data"), member(bench, "b1")
+
+        async def tool(*words: str) -> Said:
+            return await bench.command("brokerctl", "--config", str(broker.path), "database", *words)
+
+        async def ended(one: Broker, *words: str) -> None:
+            await one.ctl("stop", *words)
+            assert one.process is not None
+            await one.process.wait()
+
+        await started(alone)
+        async with await StompClient.connect(alone.stomp) as client:
+            for body in ("one", "two", "three"):
+                await client.ask("SEND", body, destination=QUEUE)
+        busy = await tool("upgrade")
+        notes.compare("the store of a broker that runs is not converted", 1, busy.status)
+        await ended(alone)
+        notes.compare("the schema is made", 0, (await tool("create")).status)
+        notes.compare("a standalone store becomes one of the cluster", 0, (await tool("upgrade")).status)
+        await started(broker, other)
+        notes.compare("with all its messages", ["one", "two", "three"], await stored(broker))
+        notes.compare(
+            "a backup is made under way", 0, (await tool("backup", str(bench.directory / "saved"))).status
+        )
+        await send(broker, "four")
+        refused = [
+            await tool("remove-broker", "b1"),
+            await tool("restore", str(bench.directory / "saved"), "-f"),
+            await tool("reset-locks", "-f"),
+        ]
+        notes.compare(
+            "brokers that run are not removed, nothing is restored over them and no lock taken from them",
+            [(1, True)] * 3,
+            [(said.status, said.output.startswith("brokerctl: running: ")) for said in refused],
+        )
+        await ended(other, "--no-failover")
+        notes.compare("one that is down is removed", 0, (await tool("remove-broker", "b1")).status)
+        notes.compare("and is listed no more", ["a1"], list(table_of(await broker.ctl("members"))))
+        await ended(broker, "--no-failover")
+        notes.compare(
+            "the backup is restored", 0, (await tool("restore", str(bench.directory / "saved"), "-f")).status
+        )
+        await started(broker)
+        notes.compare("and is what the broker then has", ["one", "two", "three"], await stored(broker))
+
+
+PROBES: Final = (
+    Probe(
+        id="HA6-takeover",
+        claim="takeover -n ID asks where the broker seems to run, -f does not; -nofailover leaves the "
+        "messages to a takeover by hand",
+        source="SUN, Preventing or Forcing Takeover of a Broker",
+        expected="nothing without a yes; all messages with the taker afterwards",
+        take=_ha6,
+        refuter=Refuter(
+            without="a takeover by hand asks nothing, whatever runs",
+            fails="a broker that seems to run: its last access is told",
+            changes=(
+                Replacement(
+                    _STEERING,
+                    "if row.state in RUNNING and row.silence_ms < registry.expiration_ms and not force:",
+                    "if False:",
+                ),
+            ),
+        ),
+    ),
+    Probe(
+        id="HA7-shutdown",
+        claim="a quiesced broker refuses new connections, serves old ones, and is shut down without "
+        "anybody taking over",
+        source="SUN, Preventing or Forcing Takeover of a Broker",
+        expected="QUIESCE_COMPLETE, then SHUTDOWN_COMPLETE with its messages",
+        take=_ha7,
+        refuter=Refuter(
+            without="every shutdown leaves its messages to others",
+            fails="and nobody takes it over then either",
+            changes=(
+                Replacement(
+                    "broker/policies/ha_database/life.py",
+                    "SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE",
+                    "SHUTDOWN_FAILOVER",
+                ),
+            ),
+        ),
+    ),
+    Probe(
+        id="HA9",
+        claim="list bkr shows id, address, state, messages in store, taker and time since the last timestamp",
+        source="SUN, Example 8-2",
+        expected="as the example, in every state of it",
+        take=_ha9,
+        refuter=Refuter(
+            without="the list names no taker",
+            fails="a takeover that has begun",
+            changes=(Replacement(_STEERING, '"taker": row.taker or None,', '"taker": None,'),),
+        ),
+    ),
+    Probe(
+        id="HA10",
+        claim="the schema is created, a standalone store upgraded, a broker removed only when it is "
+        "down, the store backed up and restored",
+        source="SUN, Managing the HA Data Store",
+        expected="each as documented; refused while a broker runs",
+        take=_ha10,
+        refuter=Refuter(
+            without="no broker counts as running for the tool",
+            fails="brokers that run are not removed, nothing is restored over them and no lock taken "
+            "from them",
+            changes=(
+                Replacement(
+                    "broker/database_tool/store.py",
+                    "AND state IN ({marks}) AND heartbeat >= clock_ms() - ?{one}",
+                    "AND state IN ({marks}) AND heartbeat >= clock_ms() + ?{one}",
+                ),
+            ),
+        ),
+    ),
+)

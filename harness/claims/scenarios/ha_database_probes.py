@@ -1,0 +1,293 @@
+"""What chapter 8 of Sun 4.1 says of a high-availability cluster, shown on real processes that
+share an SQLite file: rows HA3 and HA8.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from broker import admin_client
+from harness.claims.scenarios.bench import Bench, Broker, Said
+from harness.claims.scenarios.probe import Notes, Probe
+from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.stomp_client import Frame, StompClient
+
+CLUSTER: Final = "probe"
+SOURCE: Final = "SUN, High-Availability Clusters"
+STORE: Final = "store.sqlite"
+QUEUE: Final = "/queue/orders"
+
+
+def member(
+    bench: Bench,
+    name: str,
+    *,
+    broker_id: str | None = None,
+    cluster: Mapping[str, Any] | None = None,
+    takeover_wait_ms: int = 0,
+    expiration_ms: int = 60_000,
+    data: str | None = None,
+) -> Broker:
+    """A broker of the cluster, in a file beside its configuration.
+
+    Its lease is long: nobody is taken over because this machine is slow.
+    """
+    return Broker(
+        bench,
+        name,
+        {
+            "broker": {"data-directory": data or f"{name}-data"},
+            "cluster": {"connection-ttl": 6000, **(cluster or {})},
+            "ha-policy": {
+                "ha-database": {
+                    "cluster-id": CLUSTER,
+                    "broker-id": broker_id or name,
+                    "heartbeat-interval": 250,
+                    "monitor-interval": 200,
+                    "takeover-wait": takeover_wait_ms,
+                }
+            },
+            "database-store": {
+                "url": f"sqlite:{STORE}",
+                "network-timeout": 10_000,
+                "lock-renew-period": 500,
+                "lock-expiration": expiration_ms,
+            },
+        },
+    )
+
+
+async def started(*brokers: Broker) -> None:
+    """Start them all, and return when all serve."""
+    for broker in brokers:
+        await broker.start()
+    for broker in brokers:
+        await broker.live()
+
+
+async def row_of(broker: Broker, broker_id: str) -> dict[str, Any]:
+    """A broker's row, asked at another one; empty while nobody answers."""
+    with contextlib.suppress(admin_client.NobodyAnswersError, admin_client.RefusedError):
+        answer = await admin_client.members(broker.target)
+        return next((row for row in answer["members"] if row["broker-id"] == broker_id), {})
+    return {}
+
+
+async def becomes(asked: Broker, broker_id: str, state: str) -> None:
+    """Return when the store says so. Raises StepMissedError."""
+
+    async def is_so() -> bool:
+        return (await row_of(asked, broker_id)).get("state") == state
+
+    await asked.bench.until(f"the store says that {broker_id} is {state}", state, is_so)
+
+
+async def send(broker: Broker, *bodies: str) -> str:
+    """Send messages with receipts; the store session in which the broker has them."""
+    async with await StompClient.connect(broker.stomp) as client:
+        for body in bodies:
+            answer = await client.ask("SEND", body, destination=QUEUE)
+            assert answer.command == "RECEIPT", answer
+        return client.connected.headers["store-session"]
+
+
+def table_of(said: Said) -> dict[str, list[str]]:
+    """``brokerctl members`` by broker id: columns are two or more spaces apart."""
+    return {cells[0]: cells for cells in (re.split(r" {2,}", line) for line in said.lines[2:])}
+
+
+async def stored(broker: Broker) -> list[str]:
+    """What ``brokerctl browse`` shows of the bodies."""
+    return [line.split()[-1] for line in (await broker.ctl("browse")).lines[1:]]
+
+
+def _texts(frames: list[Frame]) -> list[str]:
+    return [frame.body for frame in frames]
+
+
+async def _ha3(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        # One that is killed cannot say so: the taker waits for the end of its lease.
+        failing, taker = (member(bench, name, expiration_ms=12_000) for name in ("a1", "b1"))
+        await started(failing, taker)
+        async with (
+            await StompClient.connect(failing.stomp) as producer,
+            await StompClient.connect(failing.stomp) as consumer,
+        ):
+            session = producer.connected.headers["store-session"]
+            for body in ("acknowledged", "unacknowledged", "acknowledged-in-a-transaction", "pending"):
+                await producer.ask("SEND", body, destination=QUEUE)
+            await producer.ask("BEGIN", transaction="committed")
+            await producer.ask("SEND", "sent-and-committed", destination=QUEUE, transaction="committed")
+            await producer.ask("COMMIT", transaction="committed")
+            await producer.ask("BEGIN", transaction="open")
+            await producer.ask("SEND", "sent-and-not-committed", destination=QUEUE, transaction="open")
+            await consumer.ask(
+                "SUBSCRIBE", id="1", destination=QUEUE, ack="client-individual", prefetch_count="3"
+            )
+            first, _, third = await consumer.messages(3)
+            await consumer.ask("ACK", id=first.headers["ack"])
+            await consumer.ask("BEGIN", transaction="open")
+            await consumer.ask("ACK", id=third.headers["ack"], transaction="open")
+            await failing.kill()
+        taken = await taker.ctl("takeover", "-f", "-n", "a1")
+        notes.require(
+            "another broker takes over", (0, ["a1: TAKEOVER_COMPLETE, by b1"]), (taken.status, taken.lines)
+        )
+
+        async def let_in() -> bool:
+            async with await StompClient.connect(taker.stomp, session) as client:
+                return client.connected.command == "CONNECTED"
+
+        await bench.until("the clients of the failed broker are let in", "CONNECTED", let_in)
+        async with await StompClient.connect(taker.stomp, session) as consumer:
+            await consumer.ask("SUBSCRIBE", id="1", destination=QUEUE, ack="client-individual")
+            moved = await consumer.messages(4)
+            notes.compare(
+                "pending messages, and those whose acknowledgement was pending, are delivered in their order",
+                ["unacknowledged", "acknowledged-in-a-transaction", "pending", "sent-and-committed"],
+                _texts(moved),
+            )
+            notes.compare(
+                "what may have been delivered before says so",
+                "true",
+                moved[0].headers.get("redelivered", "absent"),
+            )
+            for frame in moved:
+                await consumer.ask("ACK", id=frame.headers["ack"])
+            notes.compare(
+                "of an open transaction nothing is left: neither what it sent nor a name that is taken",
+                "RECEIPT",
+                (await consumer.ask("BEGIN", transaction="open")).command,
+            )
+        notes.compare("nothing else is there", [], await stored(taker))
+        async with await StompClient.connect(taker.stomp) as client:
+            refused = await client.ask("SUBSCRIBE", id="1", destination="/topic/prices")
+            notes.compare(
+                "still to come: durable subscriptions, which need topics, and a topic is refused",
+                "ERROR",
+                refused.command,
+            )
+
+
+async def _ha8(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        first = member(bench, "a1")
+        second = member(bench, "b1", cluster={"static-connectors": ["127.0.0.1:1"]})
+        await first.start()
+        await first.live()
+        listed = await first.ctl("members")
+        notes.compare(
+            "one broker is there, registered by itself",
+            ["a1"],
+            [line.split()[0] for line in listed.lines[2:]],
+        )
+        started = await second.start()
+        await second.live()
+        listed = await first.ctl("members")
+        notes.compare(
+            "another one is there, in no list of anybody",
+            ["a1", "b1"],
+            [line.split()[0] for line in listed.lines[2:]],
+        )
+        notes.compare(
+            "its list of brokers is ignored, and a line warns of it",
+            1,
+            sum(
+                " WARNING " in line and "cluster.static-connectors is ignored" in line
+                for line in started.output.splitlines()
+            ),
+        )
+
+
+async def _ha8_id(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        first, twin = member(bench, "a1"), member(bench, "twin", broker_id="a1")
+        await started(first)
+        refused = await twin.start()
+
+        async def decided() -> str:
+            if not refused.running:
+                return "ends"
+            status = await twin.status()
+            return "serves" if status is not None and status["role"] == "live" else ""
+
+        notes.require("a broker whose id is in use", "ends", await bench.until("the second", "ends", decided))
+        notes.compare("with exit status", 1, await refused.wait())
+        lines = [line for line in refused.output.splitlines() if " ERROR " in line]
+        notes.compare(
+            "and says so in one line, with who has the id",
+            [
+                (
+                    "ha-policy.ha-database.broker-id 'a1' is in use by the broker at "
+                    f"127.0.0.1:{first.cluster}: every broker of a cluster needs an id of its own"
+                )
+            ],
+            [line.partition(" ERROR twin ")[2] for line in lines],
+        )
+        status = await first.status()
+        notes.compare("the one that has it goes on", "live", status["role"] if status else "gone")
+
+
+PROBES: Final = (
+    Probe(
+        id="HA3",
+        claim="pending messages and pending acknowledgements move to the taker; of open transactions "
+        "and other transient resources nothing is left"
+        " (durable subscriptions are not shown: this broker has no topics yet)",
+        source=SOURCE,
+        expected="what was not acknowledged for good is delivered by the taker, marked; what was not "
+        "committed is nowhere",
+        take=_ha3,
+        refuter=Refuter(
+            without="what a broker had that was killed is taken for never delivered",
+            fails="what may have been delivered before says so",
+            changes=(
+                Replacement(
+                    "broker/core/engine.py",
+                    "size=size, least_deliveries=image.least_deliveries)",
+                    "size=size, least_deliveries=0)",
+                ),
+            ),
+        ),
+    ),
+    Probe(
+        id="HA8",
+        claim="brokers register themselves; a list of brokers is ignored with a warning",
+        source=SOURCE,
+        expected="each is in the list of all without having been in one of anybody's",
+        take=_ha8,
+        refuter=Refuter(
+            without="nothing is said of a list of brokers that is ignored",
+            fails="its list of brokers is ignored, and a line warns of it",
+            changes=(
+                Replacement(
+                    "broker/policies/ha_database/policy.py",
+                    "if config.cluster.static_connectors:",
+                    "if False:",
+                ),
+            ),
+        ),
+    ),
+    Probe(
+        id="HA8-id",
+        claim="every broker of a cluster has an id of its own: a second one with the same is refused",
+        source=SOURCE,
+        expected="it ends with one line that names the first; the first goes on",
+        take=_ha8_id,
+        refuter=Refuter(
+            without="who registers takes the id from whoever has it",
+            fails="a broker whose id is in use",
+            changes=(
+                Replacement(
+                    "broker/storage/database/registry.py",
+                    'f" AND (address = ? OR state NOT IN',
+                    'f" AND (1 = 1 OR address = ? OR state NOT IN',
+                ),
+            ),
+        ),
+    ),
+)

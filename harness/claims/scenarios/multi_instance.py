@@ -1,0 +1,157 @@
+"""The scenarios of policy ``multi-instance``.
+
+WebSphere MQ 7.0.1, rows MI1, MI2 and MI5 of the claims; the other rows are probes
+(``multi_instance_probes``).
+
+Times are those of a test: the file server's lease and ``lock-expiration`` are 4 s, so an active
+instance answers nobody from 2 s of silence on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from harness.claims.scenarios.expectations import AtStake, Becomes, GoesOn, Reported, Says, Takeovers
+from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.scenario import Roles, Scenario
+from harness.claims.scenarios.shared_store import AT_STAKE, FORGETS, TAKEN, WAITS_FOR_EVER, takes_over_without
+from harness.interface import Fault, Schedule, TestSpec
+
+_POLICY: Final = "broker/policies/multi_instance/policy.py"
+_STORE: Final = "broker/policies/multi_instance/store.py"
+_STEERING: Final = "broker/policies/multi_instance/steering.py"
+
+
+def _spec(name: str, seconds: float = 11.0, unavailable_bound_s: float = 20.0) -> TestSpec:
+    """One queue manager, a1 started first and a2 beside it.
+
+    Consumers are slow, so messages wait in it.
+    """
+    return TestSpec(
+        name=name,
+        policy="multi-instance",
+        pairs=1,
+        time_limit_s=seconds,
+        rate=60.0,
+        producers=3,
+        consumers=3,
+        groups=4,
+        recovery_bound_s=30.0,
+        unavailable_bound_s=unavailable_bound_s,
+        hold_s=0.2,
+        prefetch=2,
+    )
+
+
+def _fault(kind: str, duration_s: float | None, target: str, **options: Any) -> Schedule:
+    return Schedule(
+        faults=(Fault(kind=kind, start_s=3.0, duration_s=duration_s, target=target, options=options),)
+    )
+
+
+SCENARIOS: Final = (
+    Scenario(
+        id="MI1",
+        claim="the standby instance takes over as soon as the lock of the active one is released, and "
+        "replays its logs",
+        source="WMQ",
+        spec=_spec("mi1", 8.0),
+        schedule=_fault("kill", None, "a1"),
+        besides=(
+            *TAKEN,
+            Becomes(broker="a2", role="live", after="kill-1", most_s=3.0),
+            Says("a2", "log replay for queue manager 'QMA' complete: [1-9]"),
+        ),
+        guards=AT_STAKE,
+        refuter=takes_over_without(*FORGETS),
+    ),
+    Scenario(
+        id="MI2",
+        claim="an active instance that is cut off from the file system loses its locks and ends itself; "
+        "the standby instance takes over",
+        source="WMQ",
+        spec=_spec("mi2"),
+        schedule=_fault("nfs-disconnect", 7.0, "a1"),
+        besides=(
+            *TAKEN,
+            Becomes(broker="a1", role="stopped", after="nfs-disconnect-1", least_s=3.0, most_s=5.5),
+        ),
+        guards=(AtStake(least=20, at="nfs-disconnect-1", broker="a1"),),
+        refuter=Refuter(
+            without="an active instance whose file system is silent waits for it, whatever "
+            "lock-expiration is",
+            fails="a1 stopped after",
+            changes=(WAITS_FOR_EVER,),
+        ),
+    ),
+    Scenario(
+        id="MI5-i",
+        claim="endmqm -i on the active instance ends both instances",
+        source="WMQ",
+        # Time enough for both to be started again on a busy machine.
+        spec=_spec("mi5-i", 15.0, unavailable_bound_s=2.0),
+        schedule=_fault("stop", 3.0, "a1", failover=False),
+        roles=Roles(ended=("a2",)),
+        besides=(
+            Becomes(broker="a2", role="stopped", after="stop-1", most_s=2.5),
+            Reported("unavailable"),
+            Says("a2", "standby queue manager instance 'QMA' ended"),
+        ),
+        guards=(AtStake(least=20, at="stop-1", broker="a1"),),
+        refuter=Refuter(
+            without="an active instance that ends leaves its place to the standby one, whatever it was told",
+            fails="a2 did not end itself",
+            changes=(
+                Replacement(_STORE, 'self.ends if state == PAUSED else "switched-over"', '"switched-over"'),
+            ),
+        ),
+    ),
+    Scenario(
+        id="MI5-x",
+        claim="endmqm -x ends the standby instance alone",
+        source="WMQ",
+        spec=_spec("mi5-x"),
+        schedule=_fault("stop", 3.0, "a2"),
+        roles=Roles(never_live=("a2",)),
+        besides=(Takeovers(), GoesOn("a1"), Says("a2", "standby queue manager instance 'QMA' ended")),
+        refuter=Refuter(
+            without="the active instance ends with its standby one",
+            fails="a1 had ended by itself",
+            changes=(
+                Replacement(
+                    _POLICY,
+                    "            role.failover_on_shutdown = self.failover_on_shutdown\n",
+                    "            role.failover_on_shutdown = self.failover_on_shutdown\n"
+                    "            met = []\n\n"
+                    "            def changed():\n"
+                    "                linked = list(self.membership.linked())\n"
+                    "                met.extend(linked)\n"
+                    "                if met and not linked:\n"
+                    "                    stopping.set()\n\n"
+                    "            self.membership.on_change.append(changed)\n",
+                ),
+            ),
+        ),
+    ),
+    Scenario(
+        id="MI5-is",
+        claim="endmqm -is switches over: the active instance ends, the standby instance becomes active",
+        source="WMQ",
+        spec=_spec("mi5-is"),
+        schedule=_fault("switch-over", 4.0, "a1"),
+        roles=Roles(never_live=("a1",)),
+        besides=(*TAKEN, Says("a1", "queue manager 'QMA' ended, permitting switchover")),
+        guards=(AtStake(least=20, at="switch-over-1", broker="a1"),),
+        refuter=Refuter(
+            without="an active instance that ends is the end of both, whatever it was told",
+            fails="taken over: nothing",
+            changes=(
+                Replacement(
+                    _STEERING,
+                    "policy.request_stop(failover=switch_over)",
+                    "policy.request_stop(failover=False)",
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,332 @@
+"""What the document on multi-instance queue managers says of starting, showing and ending
+instances, shown on real processes: rows MI1, MI4 and MI5.
+
+The probes of MI3 and MI6 are in ``file_system_probes``: they are about the file system.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Final
+
+from broker import admin_client
+from harness.claims.scenarios.bench import Bench, Broker, Process, Said
+from harness.claims.scenarios.probe import Notes, Probe
+from harness.claims.scenarios.refuter import Refuter, Replacement
+
+_SOURCE: Final = "WMQ"
+_MESSAGES: Final = 3
+
+
+class Host:
+    """One of the hosts of the document.
+
+    A broker that can be started as an instance of QM1, with and without -x.
+    """
+
+    def __init__(self, bench: Bench, name: str) -> None:
+        self.bench = bench
+        self.name = name
+        self._brokers = {
+            permitted: self._broker(f"{name}{'-x' if permitted else ''}", permitted)
+            for permitted in (False, True)
+        }
+        self.broker = self._brokers[True]
+        self.process: Process | None = None
+
+    def _broker(self, file: str, permitted: bool) -> Broker:
+        """Its log is long-lived, its lease too.
+
+        No host is taken over from because this machine is slow.
+        """
+        return Broker(
+            self.bench,
+            file,
+            {
+                "broker": {"name": self.name, "data-directory": "ha"},
+                "ha-policy": {
+                    "multi-instance": {
+                        "queue-manager": "QM1",
+                        "permit-standby": permitted,
+                        "lock-poll-period": 50,
+                        "lock-expiration": 60_000,
+                    }
+                },
+            },
+        )
+
+    async def strmqm(self, *, permitted: bool = True) -> None:
+        """``strmqm [-x] QM1``."""
+        self.broker = self._brokers[permitted]
+        self.process = await self.broker.start()
+
+    async def becomes(self, status: str) -> None:
+        """Return when ``dspmq`` here says so.
+
+        Raises StepMissedError, at once if the instance ends instead.
+        """
+
+        async def said() -> str:
+            assert self.process is not None
+            if not self.process.running:
+                return f"ended with {await self.process.wait()}"
+            shown = await self.broker.status()
+            return status if shown is not None and shown["status"] == status else ""
+
+        step = f"{self.name} becomes {status!r}"
+        found = await self.bench.until(step, status, said)
+        if found != status:
+            self.bench.notes.require(step, status, found)
+
+    async def place(self) -> int | str:
+        """What comes of the instance that was started last.
+
+        Its exit status, or the status that ``dspmq`` shows of one that found a place.
+        """
+
+        async def found() -> list[int | str]:
+            assert self.process is not None
+            if not self.process.running:
+                return [await self.process.wait()]
+            shown = await self.broker.status()
+            if shown is None or shown["status"] not in ("Running", "Running as standby"):
+                return []
+            return [str(shown["status"])]
+
+        return (await self.bench.until(f"{self.name} finds its place", "a place or none", found))[0]
+
+    async def dspmq(self, *options: str) -> list[str]:
+        """``dspmq`` on this host, whether an instance runs here or not."""
+        said = await self.bench.command("brokerctl", "--config", str(self.broker.path), "display", *options)
+        return [line.strip() for line in said.lines]
+
+    async def endmqm(self, option: str = "") -> Said:
+        """``endmqm [-x|-is] QM1``."""
+        return await self.broker.ctl("end", *([option] if option else []))
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to the instance that was started last."""
+        assert self.process is not None
+        self.process.send(number)
+
+    async def refusal(self, **arguments: bool) -> str:
+        """Why it refuses to end so; "" if it does not."""
+        try:
+            await admin_client.ask(self.broker.target, "end", **arguments)
+        except admin_client.RefusedError as error:
+            return str(error)
+        return ""
+
+    async def ended(self) -> int:
+        """The exit status of the instance that was started last."""
+        assert self.process is not None
+        return await self.process.wait()
+
+    @property
+    def output(self) -> list[str]:
+        """What it logged, all instances of this kind of start together."""
+        assert self.process is not None
+        return self.process.output.splitlines()
+
+    @property
+    def errors(self) -> list[str]:
+        """The errors of it."""
+        return [line.partition(f" ERROR {self.name} ")[2] for line in self.output if " ERROR " in line]
+
+
+async def _mi1(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        one, two = Host(bench, "one"), Host(bench, "two")
+        await one.strmqm()
+        await one.becomes("Running")
+        await two.strmqm()
+        await two.becomes("Running as standby")
+        await _send(one.broker.stomp)
+        one.send(signal.SIGKILL)
+        await one.ended()
+        await two.becomes("Running")
+        said = [line for line in two.output if "log re" in line]
+        notes.compare("the new active instance says that it replayed the logs", 2, len(said))
+        status = await two.broker.status()
+        replay = status.get("log-replay", {}) if status is not None else {}
+        notes.compare("its status says how much", _MESSAGES, replay.get("messages"))
+        notes.compare("and how long it took", True, isinstance(replay.get("milliseconds"), int))
+        browsed = await admin_client.browse(two.broker.target, "orders")
+        notes.compare("the messages are there", _MESSAGES, len(browsed))
+
+
+async def _mi4(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        one, two, three = (Host(bench, name) for name in ("one", "two", "three"))
+        await one.strmqm(permitted=False)
+        await one.becomes("Running")
+        notes.compare(
+            "strmqm alone: no standby is permitted",
+            ["QMNAME(QM1) STANDBY(Not permitted)", "INSTANCE(one) MODE(Active)"],
+            await one.dspmq("-x", "-o", "standby"),
+        )
+        await two.strmqm()
+        notes.require("a second instance then has no place", 43, await two.place())
+        notes.compare(
+            "and is told so",
+            [
+                (
+                    "queue manager 'QM1' already has an active instance, one, which does not permit standby "
+                    "instances"
+                )
+            ],
+            two.errors,
+        )
+        one.send(signal.SIGTERM)
+        await one.ended()
+        notes.compare(
+            "an ended one runs nowhere", ["QMNAME(QM1) STATUS(Ended immediately)"], await two.dspmq("-x")
+        )
+        await one.strmqm()
+        await one.becomes("Running")
+        await two.strmqm(permitted=False)
+        notes.require("beside strmqm -x, a second without -x", 31, await two.place())
+        await two.strmqm()
+        await two.becomes("Running as standby")
+        shown = [
+            "QMNAME(QM1) STANDBY(Permitted)",
+            "INSTANCE(one) MODE(Active)",
+            "INSTANCE(two) MODE(Standby)",
+        ]
+        for host in (one, two):
+            notes.compare(
+                f"with -x it stands by, seen from {host.name}", shown, await host.dspmq("-x", "-o", "standby")
+            )
+        await three.strmqm()
+        notes.require("a third instance", 47, await three.place())
+        notes.compare(
+            "is told who stands by",
+            ["queue manager 'QM1' already has the maximum number of standby instances, which is 1: two"],
+            three.errors,
+        )
+        notes.compare(
+            "seen from the third host", ["QMNAME(QM1) STATUS(Running elsewhere)"], await three.dspmq()
+        )
+        for host in (two, one):
+            host.send(signal.SIGKILL)
+            await host.ended()
+        notes.compare("when both are killed", ["QMNAME(QM1) STATUS(Ended unexpectedly)"], await three.dspmq())
+
+
+async def _mi5(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        one, two = Host(bench, "one"), Host(bench, "two")
+        await one.strmqm()
+        await one.becomes("Running")
+        said = await one.endmqm("-is")
+        notes.compare(
+            "endmqm -is without a standby instance is refused",
+            (1, True),
+            (said.status, "cannot switch over" in said.output),
+        )
+        await two.strmqm()
+        await two.becomes("Running as standby")
+        notes.compare(
+            "endmqm -i on the standby instance is refused",
+            "active instance of queue manager 'QM1' not ended: this instance is the standby one;"
+            " end the active one where it runs, or this one alone with -x",
+            await two.refusal(immediate=True),
+        )
+        notes.compare(
+            "endmqm -x on the active instance is refused",
+            "standby instance of queue manager 'QM1' not ended: this instance is the active one",
+            await one.refusal(**{"standby-only": True}),
+        )
+        said = await one.endmqm("-is")
+        notes.compare(
+            "endmqm -is",
+            ["queue manager 'QM1' ending, permitting switchover to a standby instance"],
+            said.lines,
+        )
+        notes.compare("the active instance ends", 0, await one.ended())
+        await two.becomes("Running")
+        notes.compare("and runs elsewhere", ["QMNAME(QM1) STATUS(Running elsewhere)"], await one.dspmq())
+        await one.strmqm()
+        await one.becomes("Running as standby")
+        await one.endmqm("-x")
+        notes.compare("endmqm -x on the standby instance ends it", 0, await one.ended())
+        notes.compare("and leaves the active one", ["QMNAME(QM1) STATUS(Running)"], await two.dspmq())
+        await one.strmqm()
+        await one.becomes("Running as standby")
+        await two.endmqm()
+        notes.compare("endmqm ends both", [0, 0], [await one.ended(), await two.ended()])
+        notes.compare(
+            "normally, since nobody was connected", ["QMNAME(QM1) STATUS(Ended normally)"], await one.dspmq()
+        )
+
+
+async def _send(port: int) -> None:
+    """Messages that the broker has acknowledged."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(b"CONNECT\naccept-version:1.2\nhost:x\nlogin:tester\npasscode:tester-secret\n\n\0")
+        await reader.readuntil(b"\0")
+        for number in range(_MESSAGES):
+            writer.write(f"SEND\ndestination:/queue/orders\nreceipt:{number}\n\nmessage {number}\0".encode())
+            await reader.readuntil(b"\0")
+    finally:
+        writer.close()
+
+
+PROBES: Final = (
+    Probe(
+        id="MI1-replay",
+        claim="the instance that takes over reports the replay of the logs",
+        source=_SOURCE,
+        expected="its log and status tell how many messages were there and how long it took",
+        take=_mi1,
+        refuter=Refuter(
+            without="the replay counts all records for messages",
+            fails="its status says how much",
+            changes=(
+                Replacement(
+                    "broker/policies/multi_instance/store.py",
+                    "sum(record.kind == MESSAGE for record in records)",
+                    "len(records)",
+                ),
+            ),
+        ),
+    ),
+    Probe(
+        id="MI4",
+        claim="a standby instance must be permitted (strmqm -x); dspmq shows active, standby, elsewhere",
+        source=_SOURCE,
+        expected="each start order ends as documented, and each host shows the same instances",
+        take=_mi4,
+        refuter=Refuter(
+            without="an instance stands by whether the active one permits it or not",
+            fails="a second instance then has no place",
+            changes=(
+                Replacement(
+                    "broker/policies/multi_instance/candidate.py",
+                    "if not active.permit_standby:",
+                    "if False:",
+                ),
+            ),
+        ),
+    ),
+    Probe(
+        id="MI5-end",
+        claim="endmqm ends both instances, -x only the standby one, -is switches over",
+        source=_SOURCE,
+        expected="each does so, and is refused where it makes no sense",
+        take=_mi5,
+        refuter=Refuter(
+            without="endmqm -is ends both instances, as endmqm -i does",
+            fails="two becomes 'Running'",
+            changes=(
+                Replacement(
+                    "broker/policies/multi_instance/steering.py",
+                    "policy.request_stop(failover=switch_over)",
+                    "policy.request_stop(failover=False)",
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,109 @@
+"""What a probe is: named steps with what must come of each, for claims that are no fault schedule.
+
+Why beside scenarios: "a second broker with the same id is refused with one line" is about what a
+person does and reads. There is no history to judge, so every step says what was expected and what
+was found, and what was seen (commands with their output, logs of brokers) lies beside it. A step
+that comes out otherwise refutes the claim; a machine on which the steps cannot be taken decides
+nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from harness.claims.scenarios.refuter import Refuter
+
+STEPS: Final = "steps.json"
+"""In the probe's directory: every step with what was expected and found."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """One step as it came out."""
+
+    name: str
+    expected: Any
+    found: Any
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether it did what it had to."""
+        return bool(self.expected == self.found)
+
+    def __str__(self) -> str:
+        return f"{self.name}: expected {_shown(self.expected)}, found {_shown(self.found)}"
+
+
+class StepMissedError(Exception):
+    """A step came out so that those behind it make no sense; it has been noted."""
+
+
+class Notes:
+    """What a probe writes down while it goes.
+
+    ``directory`` is its own; whatever else it leaves there is evidence too.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.steps: list[Step] = []
+
+    def compare(self, name: str, expected: Any, found: Any) -> None:
+        """Note a step; the probe goes on whatever came of it. Both must be what JSON can hold."""
+        self.steps.append(Step(name=name, expected=expected, found=found))
+        document = msgspec.json.encode(self.steps)
+        (self.directory / STEPS).write_bytes(msgspec.json.format(document) + b"\n")
+
+    def require(self, name: str, expected: Any, found: Any) -> None:
+        """Note a step without which the rest makes no sense.
+
+        Raises StepMissedError if it came out otherwise.
+        """
+        self.compare(name, expected, found)
+        if expected != found:
+            raise StepMissedError(name)
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """A case of a claim that is shown by steps.
+
+    ``id`` as a scenario's. ``expected`` says in words what must come of it. ``place`` says where
+    its steps are taken, whatever environment the scenarios beside it run in. ``take`` takes the
+    steps and notes each. It raises InfrastructureError where the machine cannot do so. ``refuter``
+    is a change of the broker under which a step must come out otherwise.
+    """
+
+    id: str
+    claim: str
+    source: str
+    expected: str
+    take: Callable[[Notes], Awaitable[None]]
+    place: str = "on local processes"
+    refuter: Refuter | None = None
+
+    @property
+    def row(self) -> str:
+        """The claim's row: "HA8"."""
+        return self.id.partition("-")[0]
+
+    def conduct(self, directory: Path) -> Notes:
+        """Take the steps. Raises InfrastructureError."""
+        notes = Notes(directory)
+        try:
+            asyncio.run(self._take(notes))
+        except StepMissedError:
+            assert any(not step.as_expected for step in notes.steps), "a step was missed and not noted"
+        assert notes.steps, f"probe {self.id} has noted no step"
+        return notes
+
+    async def _take(self, notes: Notes) -> None:
+        await self.take(notes)
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= 160 else f"{text[:157]}..."

@@ -1,0 +1,102 @@
+"""All scenarios and probes, by the row of the claims they belong to.
+
+The one place where a family is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from harness.claims.scenarios import (
+    file_system_probes,
+    ha_database,
+    ha_database_admin_probes,
+    ha_database_probes,
+    multi_instance,
+    multi_instance_probes,
+    replication,
+    shared_store,
+    shared_store_database,
+    shared_store_probes,
+)
+from harness.claims.scenarios.probe import Probe
+from harness.claims.scenarios.scenario import Scenario
+from harness.interface import UsageError
+from harness.interface.errors import near
+
+SCENARIOS: Final[tuple[Scenario, ...]] = (
+    *replication.SCENARIOS,
+    *shared_store.SCENARIOS,
+    *shared_store_database.SCENARIOS,
+    *ha_database.SCENARIOS,
+    *multi_instance.SCENARIOS,
+)
+
+PROBES: Final[tuple[Probe, ...]] = (
+    *ha_database_probes.PROBES,
+    *ha_database_admin_probes.PROBES,
+    *multi_instance_probes.PROBES,
+    *file_system_probes.PROBES,
+    *shared_store_probes.PROBES,
+)
+
+FAMILIES: Final[Mapping[str, tuple[int, str]]] = {
+    "SS": (9, "shared store (AMQ 17.3.1.2, 17.3.2)"),
+    "RP": (20, "replication and quorum (AMQ 17.3.1.3, 17.3.3)"),
+    "LO": (6, "live-only and scale-down (AMQ 17.3.4)"),
+    "CO": (2, "colocated (AMQ 17.3.5)"),
+    "CL": (13, "cluster (AMQ 17.1, 17.2, 17.4 - 17.6)"),
+    "CV": (13, "conventional clusters (SUN, CAPS)"),
+    "HA": (11, "high availability on a shared database (SUN)"),
+    "MI": (6, "multi-instance (WMQ)"),
+}
+"""Each family of claims: how many rows it has, and what they are about."""
+
+
+def named(identifier: str) -> Scenario:
+    """The scenario with that id. Raises KeyError."""
+    try:
+        return next(scenario for scenario in SCENARIOS if scenario.id == identifier)
+    except StopIteration:
+        raise KeyError(identifier) from None
+
+
+def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
+    """Those that the words name.
+
+    A scenario or probe ("RP14-true"), a row ("RP14") or a family ("RP"); all without words. Raises
+    UsageError.
+    """
+    everything: tuple[Scenario | Probe, ...] = (*SCENARIOS, *PROBES)
+    found: dict[str, Scenario | Probe] = {}
+    for word in words:
+        wanted = word.upper()
+        mine = [
+            scenario
+            for scenario in everything
+            if wanted in (scenario.id.upper(), scenario.row, scenario.row.rstrip("0123456789"))
+        ]
+        if not mine:
+            family = wanted.rstrip("0123456789")
+            count, text = FAMILIES.get(family, (0, ""))
+            if (wanted == family and text) or wanted.removeprefix(family) in map(str, range(1, count + 1)):
+                raise UsageError(f"{wanted}, {text}: no scenario exists yet")
+            known = {name for scenario in everything for name in (scenario.id, scenario.row)} | set(FAMILIES)
+            raise UsageError(f'unknown claim "{word}": {near(word, known)}')
+        found.update((scenario.id, scenario) for scenario in mine)
+    return tuple(found.values()) if words else everything
+
+
+def missing() -> dict[str, str]:
+    """The rows without a scenario or probe, by family, so that nobody takes "all" for more than
+    it is: "SS8", or the family where none of its rows has one.
+    """
+    there = {scenario.row for scenario in SCENARIOS} | {probe.row for probe in PROBES}
+    found = {}
+    for family, (count, text) in FAMILIES.items():
+        rows = [f"{family}{number}" for number in range(1, count + 1)]
+        absent = [row for row in rows if row not in there]
+        if absent:
+            found[family if absent == rows else ", ".join(absent)] = text
+    return found

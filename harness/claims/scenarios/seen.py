@@ -1,0 +1,277 @@
+"""What a run left behind, as far as a scenario's expectations look at it: verdict, rows, logs.
+
+Why lazily: most scenarios are decided by their verdict and a few control rows; only who asks for
+messages or for what a broker said pays for reading them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import msgspec
+import pyarrow.parquet as pq
+
+from checkers import reference
+from checkers.instance import Instance
+from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.verdict import CheckOptions
+from harness.history import parquet
+from harness.history import store as stores
+
+if TYPE_CHECKING:
+    from checkers.verdict import Verdict
+    from harness.run.simulate import Simulated
+
+Row = Mapping[str, Any]
+
+HEAL: Final = "heal"
+"""The moment when the load is healed of everything: the phase of that name."""
+
+
+class Seen:
+    """A run that has ended.
+
+    Args:
+        valid: its verdict.
+        grave: names of the findings that made it invalid.
+        reported: names of all findings, whatever their severity.
+        rows: the whole history, in order.
+        logs: node -> its lines.
+        reasons: why the verdict is what it is.
+        store: where rows and logs are read from if they are not given.
+    """
+
+    def __init__(
+        self,
+        *,
+        valid: bool | None,
+        grave: frozenset[str] = frozenset(),
+        reported: frozenset[str] = frozenset(),
+        rows: Sequence[Row] | None = None,
+        logs: Mapping[str, Sequence[str]] | None = None,
+        reasons: Sequence[str] = (),
+        store: Path | None = None,
+    ) -> None:
+        self.valid = valid
+        self.grave = grave
+        self.reported = grave | reported
+        self.reasons = tuple(reasons)
+        self._given_rows = rows
+        self._given_logs = logs
+        self._store = store
+
+    @classmethod
+    def of_store(cls, store: Path, verdict: Verdict) -> Self:
+        """A run that was judged, from its directory."""
+        return cls(
+            valid=verdict.valid,
+            grave=frozenset(each.name for each in verdict.findings if each.severity == "grave"),
+            reported=frozenset(each.name for each in verdict.findings),
+            reasons=verdict.reasons,
+            store=store,
+        )
+
+    @classmethod
+    def of_simulated(cls, run: Simulated) -> Self:
+        """A simulated run that was judged by the reference."""
+        return cls(
+            valid=run.valid,
+            grave=run.grave,
+            reported=frozenset(each.name for each in run.findings),
+            rows=run.rows,
+            logs=run.logs,
+            reasons=() if run.trouble is None else (run.trouble,),
+        )
+
+    # ---- what was recorded
+
+    @functools.cached_property
+    def rows(self) -> Sequence[Row]:
+        """The whole history, in order."""
+        if self._given_rows is not None:
+            return self._given_rows
+        files = [] if self._store is None else parquet.complete_files(self._store) or []
+        rows = [row for file in files for row in pq.read_table(file).to_pylist()]
+        return sorted(rows, key=lambda row: row["index"])
+
+    @functools.cached_property
+    def control(self) -> Sequence[Row]:
+        """What harness, monitor and nemesis recorded, in order."""
+        if self._given_rows is not None or self._store is None:
+            return [row for row in self.rows if row["process"] < 0]
+        rows = pq.read_table(self._store / parquet.DIRECTORY / parquet.CONTROL).to_pylist()
+        return sorted((row for row in rows if row["process"] < 0), key=lambda row: row["index"])
+
+    @functools.cached_property
+    def logs(self) -> Mapping[str, Sequence[str]]:
+        """Node -> the lines of its logs."""
+        if self._given_logs is not None or self._store is None:
+            return self._given_logs or {}
+        lines: dict[str, list[str]] = {}
+        for directory in sorted((self._store / stores.LOGS).iterdir()):
+            if directory.is_dir():
+                lines[directory.name] = [
+                    line
+                    for file in sorted(directory.rglob("*"))
+                    if file.is_file()
+                    for line in file.read_text(errors="replace").splitlines()
+                ]
+        return lines
+
+    def said(self, broker: str | None, pattern: str) -> str:
+        """When a broker (any, if None) first said what matches, by its own clock, as its log has
+        it (a time that sorts as text); "" if never.
+        """
+        sought = re.compile(pattern)
+        logs = self.logs.values() if broker is None else (self.logs.get(broker, ()),)
+        return min(
+            (line.split(" ", 1)[0] for lines in logs for line in lines if sought.search(line)), default=""
+        )
+
+    def instances(self, finding: str) -> list[Instance]:
+        """Every instance of a finding: the verdict names only the first few."""
+        return [each for each in self._instances if each.name == finding]
+
+    @functools.cached_property
+    def _instances(self) -> list[Instance]:
+        return reference.find(self.rows, CheckOptions())
+
+    # ---- when it was
+
+    @functools.cached_property
+    def moments(self) -> Mapping[str, int]:
+        """When what happened (ns).
+
+        "kill-1" and "heal:kill-1" for the fault of that label, "heal" for the end of the load.
+        """
+        found: dict[str, int] = {}
+        for row in self.control:
+            if row["process"] == NEMESIS and row["type"] == "invoke" and row["value"]:
+                prefix = "heal:" if row["f"].startswith("heal:") else ""
+                found.setdefault(prefix + msgspec.json.decode(row["value"])["label"], row["time"])
+            elif row["process"] == HARNESS and row["f"] == "phase":
+                found.setdefault(row["value"], row["time"])
+        return found
+
+    @functools.cached_property
+    def effects(self) -> Mapping[str, int]:
+        """When each fault was seen to have taken effect (ns), by its label.
+
+        Between being asked for and this it may or may not have.
+        """
+        return {
+            msgspec.json.decode(row["value"])["label"]: row["time"]
+            for row in self.control
+            if row["process"] == NEMESIS
+            and row["type"] != "invoke"
+            and row["value"]
+            and not row["f"].startswith("heal:")
+        }
+
+    def between(self, window: tuple[str, str]) -> tuple[float, float]:
+        """The moments of a window (ns).
+
+        Not a number where it never began, endless where it never ended.
+        """
+        begin, end = (self.moments.get(moment) for moment in window)
+        return math.nan if begin is None else begin, math.inf if end is None else end
+
+    @property
+    def began_ns(self) -> int | None:
+        """When the first fault was asked for; None without faults."""
+        times = [
+            row["time"]
+            for row in self.control
+            if row["process"] == NEMESIS and row["type"] == "invoke" and not row["f"].startswith("heal:")
+        ]
+        return min(times, default=None)
+
+    # ---- who had what
+
+    def sent(self) -> Iterator[tuple[Row, Row | None]]:
+        """Each send with its completion."""
+        return self._operations("send")
+
+    def connects(self) -> Iterator[tuple[Row, Row | None]]:
+        """Each attempt to connect with its completion."""
+        return self._operations("connect")
+
+    def _operations(self, f: str) -> Iterator[tuple[Row, Row | None]]:
+        open_: dict[int, Row] = {}
+        for row in self.rows:
+            if row["process"] < 0 or row["f"] != f:
+                continue
+            if row["type"] == "invoke":
+                open_[row["process"]] = row
+            elif row["process"] in open_:
+                yield open_.pop(row["process"]), row
+        for row in open_.values():
+            yield row, None
+
+    @functools.cached_property
+    def taken(self) -> Mapping[int, Row]:
+        """Message -> the row that acknowledged its send."""
+        return {
+            row["message"]: row
+            for row in self.rows
+            if row["process"] >= 0 and row["f"] == "send" and row["type"] == "ok"
+        }
+
+    def stored_at(self, broker: str | None, moment_ns: int) -> int:
+        """How many messages that this broker (any, if None) had taken by then were not
+        acknowledged by a consumer yet.
+        """
+        taken = {
+            message
+            for message, row in self.taken.items()
+            if row["time"] < moment_ns and broker in (None, row["broker"])
+        }
+        settled = {
+            row["message"]
+            for row in self.rows
+            if row["process"] >= 0 and row["f"] == "ack" and row["time"] < moment_ns
+        }
+        return len(taken - settled)
+
+    def successions(self) -> list[tuple[str, str]]:
+        """Who took over whose data between the first fault and the healing, in order.
+
+        ("a1", "a2") where a2 went on as the node that had begun with a1.
+
+        Read from ``takeover`` rows, and from who was live as which node: a broker that is live with
+        a node ID with which another was live last has taken over, a master that returns as well.
+        Where the taker goes on as the node that it was (brokers that share a database), the victim
+        that comes again begins with nothing: that is no takeover.
+        """
+        first: dict[str, str] = {}
+        last: dict[str, str] = {}
+        living_as: dict[str, str] = {}
+        absorbed: set[str] = set()
+        found: list[tuple[str, str]] = []
+        began, heal = self.began_ns, self.moments.get(HEAL)
+        for row in self.control:
+            if row["process"] != MONITOR or row.get("node_id") is None:
+                continue
+            if row["f"] not in ("role", "takeover") or (row["f"] == "role" and row["role"] != "live"):
+                continue
+            if heal is not None and row["time"] >= heal:
+                break
+            node, broker = row["node_id"], row["broker"]
+            first.setdefault(node, broker)
+            before = last.get(node, broker)
+            last[node] = broker
+            if row["f"] == "role":
+                living_as[broker] = node
+                if node in absorbed:
+                    absorbed.remove(node)
+                    continue
+            elif living_as.get(broker, node) != node:
+                absorbed.add(node)
+            if before != broker and began is not None and row["time"] >= began:
+                found.append((first[node], broker))
+        return found

@@ -1,0 +1,210 @@
+"""The scenarios of policy ``shared-store`` on a database: AMQ 17.3.2.2, row SS3 of the claims.
+
+Times are those of a test: a lock is kept for 4 s after its last renewal, which is every 250 ms, so
+a live answers nobody from 2 s of silence on, and a backup gets the lock of a live that was killed
+after 4 s. (In a directory on one machine the lock of a process that ends is free at once.)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harness.claims.scenarios.expectations import AtStake, Becomes, Says, Takeovers
+from harness.claims.scenarios.paged import paged
+from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.scenario import Roles, Scenario
+from harness.claims.scenarios.shared_store import (
+    AT_STAKE,
+    FORGETS,
+    FORGETS_LARGE,
+    FORGETS_PAGES,
+    NEVER_IN_DOUBT,
+    TAKEN,
+    WAITS_FOR_EVER,
+    alone,
+    takes_over_without,
+)
+from harness.interface import Fault, Schedule, TestSpec
+
+_SOURCE: Final = "AMQ 17.3.2.2"
+_CANDIDATE: Final = "broker/policies/shared_store/candidate.py"
+_LOCKS: Final = "broker/storage/database/locks.py"
+
+
+def _spec(
+    name: str,
+    seconds: float = 12.0,
+    large_message_share: float = 0.0,
+    operation_timeout_s: float = 5.0,
+    *,
+    failback: bool = True,
+    server: bool = False,
+) -> TestSpec:
+    """One live and its backup on one store, and slow consumers: messages wait in the store.
+
+    Without ``failback`` a live that has ended itself gets nothing back when it is started again.
+
+    ``server``: on no file of SQLite. A process that is stopped within a commit keeps it locked, and
+    its backup waits for it.
+    """
+    properties: dict[str, dict[str, object]] = {"store": {"type": "database"}}
+    if server:
+        properties["database"] = {"type": "server"}
+    if not failback:
+        properties["*"] = {"ha-policy.shared-store.slave.allow-failback": False}
+    return TestSpec(
+        name=name,
+        policy="shared-store",
+        pairs=1,
+        time_limit_s=seconds,
+        rate=60.0,
+        producers=3,
+        consumers=3,
+        groups=4,
+        recovery_bound_s=30.0,
+        large_message_share=large_message_share,
+        operation_timeout_s=operation_timeout_s,
+        hold_s=0.2,
+        prefetch=2,
+        properties=properties,
+    )
+
+
+def _fault(
+    kind: str,
+    duration_s: float | None = None,
+    target: str | None = "a1",
+    shape: str | None = None,
+    **options: object,
+) -> Schedule:
+    return Schedule(
+        faults=(
+            Fault(kind=kind, start_s=3.0, duration_s=duration_s, target=target, shape=shape, options=options),
+        )
+    )
+
+
+SCENARIOS: Final = (
+    Scenario(
+        id="SS3-kill",
+        claim="as SS1 on a database: the backup takes over once the lock of the live has expired",
+        source=f"{_SOURCE}; AMQ 17.3.1.2",
+        spec=_spec("ss3-kill"),
+        schedule=_fault("kill"),
+        besides=(*TAKEN, Becomes(broker="a2", role="live", after="kill-1", least_s=3.0, most_s=7.0)),
+        guards=AT_STAKE,
+        refuter=takes_over_without(*FORGETS, database=True),
+    ),
+    Scenario(
+        id="SS3-large",
+        claim="the backup has the large messages of the database, too",
+        source=f"{_SOURCE} (large-message-table-name)",
+        spec=_spec("ss3-large", large_message_share=0.2),
+        schedule=_fault("kill"),
+        besides=TAKEN,
+        guards=AT_STAKE,
+        refuter=takes_over_without(*FORGETS_LARGE, database=True),
+    ),
+    Scenario(
+        id="SS3-paging",
+        claim="the backup has the messages that wait on pages of the database, too",
+        source=f"{_SOURCE} (page-store-table-name)",
+        spec=paged(_spec("ss3-paging")),
+        schedule=_fault("kill"),
+        besides=TAKEN,
+        guards=AT_STAKE,
+        refuter=takes_over_without(*FORGETS_PAGES, database=True),
+    ),
+    Scenario(
+        id="SS3-partition",
+        claim="as SS2 on a database: live and backup do not hear each other, clients are on both sides, "
+        "and one is live",
+        source=f"{_SOURCE}; AMQ 17.3.1.3",
+        spec=_spec("ss3-partition", seconds=9.0),
+        schedule=_fault("partition", 4.5, target=None, shape="halves"),
+        roles=Roles(never_live=("a2",)),
+        besides=(Takeovers(), Says("a2", "cluster: link with a1 lost")),
+        refuter=Refuter(
+            without="a backup that hears nothing of its live is given the live lock, though it is kept",
+            fails="a2 became live",
+            changes=alone(
+                Replacement(
+                    _CANDIDATE,
+                    "lock = await self._places.try_live()\n",
+                    "self._places._locks.alone = self.alone()\n        lock = await "
+                    "self._places.try_live()\n",
+                ),
+                Replacement(
+                    _LOCKS,
+                    "if kept and holder != self._holder:",
+                    'if kept and holder != self._holder and not (place == "live" and getattr(self, '
+                    '"alone", False)):',
+                ),
+                Replacement(_LOCKS, "AND (expires < clock_ms() OR holder = ?)", "AND (TRUE OR holder = ?)"),
+            ),
+        ),
+    ),
+    Scenario(
+        id="SS3-stall",
+        claim="the database stands still for longer than lock-expiration: the live steps down, the "
+        "backup goes on with the database",
+        source=_SOURCE,
+        spec=_spec("ss3-stall", seconds=13.0, failback=False),
+        schedule=_fault("database-stall", 6.0, target=None),
+        besides=(
+            *TAKEN,
+            Becomes(broker="a1", role="stopped", after="database-stall-1", least_s=3.0, most_s=5.5),
+        ),
+        guards=(AtStake(least=20, at="database-stall-1", broker="a1"),),
+        refuter=Refuter(
+            without="a live whose store is silent waits for it, whatever lock-expiration is",
+            fails="a1 stopped after",
+            changes=(WAITS_FOR_EVER,),
+        ),
+    ),
+    Scenario(
+        id="SS3-pause",
+        claim="a live that stood still for longer than lock-expiration, and goes on, is fenced",
+        source=f"{_SOURCE}; ARTEMIS-2421",
+        # Patient clients: who waits for the live that stands still is there when it goes on.
+        spec=_spec("ss3-pause", operation_timeout_s=20.0, failback=False, server=True),
+        schedule=_fault("pause", 6.0),
+        roles=Roles(ended=("a1",)),
+        besides=TAKEN,
+        guards=(AtStake(least=20, at="pause-1", broker="a1"),),
+        refuter=Refuter(
+            without="what a live writes does not name the epoch of its lock",
+            fails="zombie",
+            changes=(
+                Replacement(
+                    _LOCKS,
+                    "SET expires = clock_ms() + ? WHERE cluster_id = ? AND place = ? AND epoch = ?",
+                    "SET expires = clock_ms() + ? WHERE cluster_id = ? AND place = ? AND epoch >= 0 * ?",
+                ),
+                Replacement(
+                    _LOCKS,
+                    "WHERE cluster_id = ? AND place = ? AND epoch = ? AND entry = ?",
+                    "WHERE cluster_id = ? AND place = ? AND epoch >= 0 * ? AND entry >= 0 * ?",
+                ),
+            ),
+        ),
+    ),
+    Scenario(
+        id="SS3-cut-off",
+        claim="the live alone is cut off from the database: it answers nobody before the backup takes over",
+        source=_SOURCE,
+        spec=_spec("ss3-cut-off", failback=False),
+        schedule=_fault("database-disconnect", 6.0, chance=1.0, committed=0.0),
+        besides=(
+            *TAKEN,
+            Becomes(broker="a1", role="stopped", after="database-disconnect-1", least_s=3.0, most_s=5.5),
+        ),
+        guards=(AtStake(least=20, at="database-disconnect-1", broker="a1"),),
+        refuter=Refuter(
+            without="a live believes in its lock until it is told otherwise, however long ago it was "
+            "confirmed",
+            fails="split-brain",
+            changes=(NEVER_IN_DOUBT, WAITS_FOR_EVER),
+        ),
+    ),
+)

@@ -1,0 +1,135 @@
+"""What the document on shared stores says of the time a takeover takes, shown on real processes.
+
+Row SS8.
+
+The curve up to a million messages is measured by ``bench/recovery.py``; here it is shown that a
+backup serves all of what is stored, however much, and that the time it needs grows with what the
+journal holds: four times as many messages take about four times as long. CPU time, since a machine
+may have other work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from harness.claims.scenarios.bench import Bench, Broker
+from harness.claims.scenarios.probe import Notes, Probe
+from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.stomp_client import StompClient
+
+_STORED: Final = (1_000, 40_000, 160_000)
+"""Messages stored at each takeover in turn; each pair of brokers has a store of its own.
+
+The last two are compared.
+"""
+
+_LEAST: Final = 2.0
+_MOST: Final = 8.0
+"""What four times as many messages may take, in times of what a quarter of them took.
+
+About four.
+"""
+
+_QUEUE: Final = "/queue/stored"
+_BODY: Final = "x" * 64
+_BLOCK: Final = 10_000
+
+
+def _pair(bench: Bench, count: int) -> tuple[Broker, Broker]:
+    """A live and its backup on one directory."""
+
+    def broker(name: str, role: str) -> Broker:
+        table: dict[str, Any] = {
+            # All of them in the journal: none on pages, which a start does not read.
+            "broker": {
+                "name": f"{name}-{count}",
+                "data-directory": f"store-{count}",
+                "global-max-size": 2**30,
+            },
+            "address-settings": [{"match": "#", "max-size-bytes": -1}],
+            "ha-policy": {"shared-store": {role: {"lock-poll-period": 50, "lock-expiration": 60_000}}},
+        }
+        return Broker(bench, f"{name}-{count}", table)
+
+    return broker("a1", "master"), broker("a2", "slave")
+
+
+async def _becomes(broker: Broker, role: str) -> None:
+    async def said() -> bool:
+        status = await broker.status()
+        return status is not None and status["role"] == role
+
+    await broker.bench.until(f"{broker.name} becomes {role}", role, said)
+
+
+async def _stored(broker: Broker) -> int:
+    status = await broker.status()
+    queues = [] if status is None else status["queues"]
+    return sum(int(queue["messages"]) for queue in queues if queue["name"] == "stored")
+
+
+async def _taken_over(bench: Bench, notes: Notes, count: int) -> float:
+    """The CPU seconds from the live's end to its backup's first word as live."""
+    live, backup = _pair(bench, count)
+    await live.start()
+    await _becomes(live, "live")
+    await backup.start()
+    await _becomes(backup, "backup")
+    async with await StompClient.connect(live.stomp) as producer:
+        for begin in range(0, count, _BLOCK):
+            for _ in range(min(_BLOCK, count - begin) - 1):
+                producer.tell("SEND", _BODY, destination=_QUEUE)
+            confirmed = await producer.ask("SEND", _BODY, destination=_QUEUE)
+    notes.require(f"{count} messages are sent", ["RECEIPT", count], [confirmed.command, await _stored(live)])
+    loop = asyncio.get_running_loop()
+    assert backup.process is not None
+    began_s, began_cpu_s = loop.time(), backup.process.cpu_s
+    await live.kill()
+    await _becomes(backup, "live")
+    took_s, cpu_s = loop.time() - began_s, backup.process.cpu_s - began_cpu_s
+    notes.compare(
+        f"the backup serves them all, {took_s:.2f} s ({cpu_s:.2f} s of CPU) after the live was killed",
+        count,
+        await _stored(backup),
+    )
+    await backup.kill()
+    return cpu_s
+
+
+async def _ss8(notes: Notes) -> None:
+    async with Bench(notes) as bench:
+        took = [await _taken_over(bench, notes, count) for count in _STORED]
+    few, many = _STORED[-2:]
+    times = took[-1] / took[-2]
+    fits = "in proportion" if _LEAST <= times <= _MOST else "otherwise"
+    notes.compare(
+        f"{many} messages take {times:.1f} times as long as {few}: it grows with what is stored",
+        "in proportion",
+        fits,
+    )
+
+
+PROBES: Final = (
+    Probe(
+        id="SS8",
+        claim="the start-up of the backup loads the whole journal, and takes the longer the more is "
+        "stored; nothing of it is missing",
+        source="AMQ 17.3.2 (note)",
+        expected=f"a backup serves all of {', '.join(f'{count:,}' for count in _STORED)} messages "
+        f"stored; four times as many take {_LEAST:g} to {_MOST:g} times as long",
+        take=_ss8,
+        refuter=Refuter(
+            without="a start goes through all that is stored for each two hundredth message",
+            fails="it grows with what is stored",
+            changes=(
+                Replacement(
+                    "broker/policies/shared_store/directory.py",
+                    "    return Inherited(life, node_id, journal, recovered)\n",
+                    "    for _ in range(0, len(recovered.records), 200):\n        sum(record.id for "
+                    "record in recovered.records)\n    return Inherited(life, node_id, journal, recovered)\n",
+                ),
+            ),
+        ),
+    ),
+)

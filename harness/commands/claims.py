@@ -1,0 +1,101 @@
+"""The command line of ``jepsen-run claims``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.commands import options
+from harness.interface import UsageError
+
+
+@click.command("claims", context_settings=options.CONTEXT)
+@click.argument("words", metavar="[ID]...", nargs=-1)
+@click.option(
+    "--environment",
+    default="simulation",
+    show_default=True,
+    help="Where the scenarios run.",
+)
+@click.option(
+    "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each scenario."
+)
+@click.option(
+    "--render", type=click.Path(path_type=Path, dir_okay=False), help="Write the table as Markdown too."
+)
+@click.option(
+    "--refute",
+    is_flag=True,
+    help="Run each with a broker that lacks what it is about, in the simulation: it must fail.",
+)
+@options.settings()
+@options.store()
+@options.as_json()
+def claims_command(
+    words: tuple[str, ...],
+    environment: str,
+    runs: int,
+    render: Path | None,
+    refute: bool,
+    settings: tuple[str, ...],
+    root: Path,
+    as_json: bool,
+) -> int:
+    """Run what the source documents claim, weaknesses included.
+
+    A scenario (RP14-true), a row (RP14), a family (RP), or all.
+    """
+    from harness.claims import runner  # noqa: PLC0415 - Spark; most commands do without
+    from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - as above
+    from harness.claims.scenarios.scenario import Scenario  # noqa: PLC0415 - as above
+    from harness.systems import registry as systems  # noqa: PLC0415 - as above
+
+    if refute:
+        return _refuted(words, environment, runs, render, settings, root, as_json=as_json)
+    scenarios = [
+        each.with_settings(settings) if isinstance(each, Scenario) else each for each in chosen(words)
+    ]
+    for each in scenarios if settings else ():
+        if isinstance(each, Scenario):
+            systems.for_policy(each.spec.policy).plan(each.spec)
+    if render is not None and not render.resolve().parent.is_dir():
+        raise UsageError(f"--render {render}: there is no directory {render.parent}")
+    return runner.run(
+        runner.Request(
+            scenarios=scenarios,
+            environment=environment,
+            runs=runs,
+            root=root,
+            render=render,
+            as_json=as_json,
+        )
+    )
+
+
+def _refuted(
+    words: tuple[str, ...],
+    environment: str,
+    runs: int,
+    render: Path | None,
+    settings: tuple[str, ...],
+    root: Path,
+    *,
+    as_json: bool,
+) -> int:
+    """``--refute``.
+
+    What would change the row, or where it runs, is refused: a refuter is one of the row as it
+    stands.
+    """
+    from harness.claims import refute  # noqa: PLC0415 - most commands do without
+    from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - as above
+
+    for given, why in (
+        (environment != "simulation", "--environment: refuters run in the simulation"),
+        (render is not None, "--render: the table is of the broker as it is"),
+        (bool(settings), "--set: a refuter belongs to the row as it stands"),
+    ):
+        if given:
+            raise UsageError(f"--refute and {why}")
+    return refute.run(refute.Request(rows=chosen(words), runs=runs, root=root, as_json=as_json))

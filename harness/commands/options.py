@@ -1,0 +1,83 @@
+"""What the commands' options have in common.
+
+The same name means the same everywhere, so it is said once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from harness.history import store as stores
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+CONTEXT: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+_MASTER: Final = re.compile(r"local(\[[^\]]+\])?|local-cluster\[\d+,\d+,\d+\]|(spark|k8s)://.+|yarn")
+"""What Spark takes as a master.
+
+It would refuse anything else itself, after the seconds of a start and in pages.
+"""
+
+
+def names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    """A comma list."""
+    return None if value is None else tuple(name.strip() for name in value.split(",") if name.strip())
+
+
+def _master(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
+    if value is not None and not _MASTER.fullmatch(value):
+        raise click.UsageError(
+            f"--spark-master is {value}: it must be spark://HOST:PORT, yarn, k8s://HOST:PORT or local[CORES]"
+        )
+    return value
+
+
+def spark_master(does: str = "checks") -> Callable[[Command], Command]:
+    """``--spark-master``; ``does`` is what the cluster is for."""
+    return click.option(
+        "--spark-master", callback=_master, help=f"Spark cluster that {does} [all cores of this machine]."
+    )
+
+
+def store(keeps: str = "results are kept") -> Callable[[Command], Command]:
+    """``--store``, the directory of all results, as ``root``; ``keeps`` is what is kept there."""
+    return click.option(
+        "--store",
+        "root",
+        type=click.Path(path_type=Path),
+        default=stores.DEFAULT,
+        show_default=True,
+        help=f"Where {keeps}.",
+    )
+
+
+def as_json(text: str = "One JSON document on standard output.") -> Callable[[Command], Command]:
+    """``--json``, as ``as_json``."""
+    return click.option("--json", "as_json", is_flag=True, help=text)
+
+
+def settings() -> Callable[[Command], Command]:
+    """``--set``, as ``settings``."""
+    return click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="NODE:PROPERTY=VALUE",
+        help='A broker property; NODE "*" is every node. Repeatable.',
+    )
+
+
+def ordered(
+    text: str = "Whether order within a group is promised [ordered].",
+) -> Callable[[Command], Command]:
+    """``--ordered`` and ``--unordered``; None where neither was given."""
+    return click.option("--ordered/--unordered", "ordered", default=None, help=text)
+
+
+__all__ = ["CONTEXT", "as_json", "names", "ordered", "settings", "spark_master", "store"]

@@ -1,0 +1,66 @@
+"""The command line of ``jepsen-run sweep``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.commands import options
+from harness.interface import UsageError
+
+
+@click.command("sweep", context_settings=options.CONTEXT)
+@click.option("--runs", type=click.IntRange(min=1), help="Simulated runs, shared out over the cells [100].")
+@click.option("--policy", "policies", callback=options.names, help="Policies, with commas [replication].")
+@click.option(
+    "--nemesis",
+    "nemeses",
+    callback=options.names,
+    help="Nemeses, with commas; each run has one [all that the policy is promised to survive].",
+)
+@click.option("--workload", help="What the clients do [groups].")
+@click.option("--pairs", type=int, help="Live-backup pairs [3].")
+@click.option(
+    "--time-limit", "time_limit_s", type=float, help="Virtual seconds of load and faults in a run [8]."
+)
+@click.option("--guarantee", help="What the brokers promise [at-least-once].")
+@click.option("--seed", type=int, help="Repeats an earlier sweep [drawn and printed].")
+@click.option(
+    "--resume",
+    "store",
+    type=click.Path(path_type=Path),
+    help="Go on with the sweep in this directory; --runs may ask for more.",
+)
+@options.spark_master("simulates and checks")
+@options.store()
+@options.as_json()
+def sweep_command(
+    runs: int | None,
+    store: Path | None,
+    spark_master: str | None,
+    root: Path,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Simulate many runs as tasks of Spark, and say how often each nemesis breaks each policy."""
+    from harness.explore import sweep, sweep_runs  # noqa: PLC0415 - Spark; most commands do without
+
+    fields = {name: value for name, value in given.items() if value is not None}
+    if store is not None:
+        if fields:
+            option = {"policies": "policy", "nemeses": "nemesis", "time_limit_s": "time-limit"}
+            name = next(iter(fields))
+            raise UsageError(
+                f"--{option.get(name, name)} cannot be changed with --resume: the runs that are there "
+                "were drawn without it; "
+                "begin a new sweep"
+            )
+        store = store.resolve() if store.is_symlink() else store  # "latest" may point elsewhere tomorrow
+        plan = sweep.resumed(store, runs)
+    else:
+        plan = sweep_runs.new_plan(fields, runs or 100)
+    return sweep.run(
+        sweep.Request(plan=plan, store=store, root=root, spark_master=spark_master, as_json=as_json)
+    )

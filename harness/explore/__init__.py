@@ -1,0 +1,1 @@
+"""Many tests: drawn, swept, replayed, made smaller."""

@@ -1,0 +1,230 @@
+"""What a search did, counted while it runs, kept as ``campaign.json``, and told at its end.
+
+Why more than the finding: a search that found nothing says something only together with what it
+tried. So how runs ended, which faults bit and what happened in none of them is kept and told, and
+every run that was not valid with the seed that draws it again.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harness.explore.shrink import shrink as shrinking
+from harness.explore.swarm import Swarm
+from harness.history import coverage
+from harness.history import judge as judging
+from harness.history import store as stores
+from harness.interface import Event, Schedule, TestSpec
+from harness.run import reproduction
+from harness.run.simulate import Simulated
+from harness.systems.registry import for_policy
+
+FILE: Final = "campaign.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """How one run ended; small enough to come from another process.
+
+    ``bug`` is the traceback of an error of ours.
+    """
+
+    number: int
+    spec: TestSpec
+    schedule: Schedule
+    valid: bool | None = None
+    grave: frozenset[str] = frozenset()
+    trouble: str | None = None
+    virtual_s: float = 0.0
+    coverage: Mapping[str, int] = field(default_factory=dict)
+    bug: str = ""
+
+    @property
+    def word(self) -> str:
+        """ "valid", "invalid", "unknown" or "failed"."""
+        return "failed" if self.bug else {True: "valid", False: "invalid", None: "unknown"}[self.valid]
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A run that was not valid, as ``campaign.json`` lists it.
+
+    It is drawn again from the search's seed and its number.
+    """
+
+    number: int
+    seed: str
+    ended: str  # "invalid" | "unknown" | "failed"
+    findings: tuple[str, ...]
+    trouble: str | None
+    spec: TestSpec
+    schedule: Schedule
+
+
+class Campaign(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What a search did: ``campaign.json``.
+
+    ``ended`` counts runs by how they ended, ``never`` has the names of what happened in none.
+    """
+
+    versions: dict[str, str]
+    seed: int
+    base: TestSpec
+    kinds: tuple[str, ...]
+    bounded: bool
+    runs: int
+    ended: dict[str, int]
+    real_s: float
+    virtual_s: float
+    kept: tuple[Kept, ...]
+    coverage: dict[str, int]
+    never: dict[str, str]
+    stopped: str
+    reproduction: str | None = None
+
+
+class Tally:
+    """Counts runs as they end, and keeps those that were not valid."""
+
+    def __init__(self) -> None:
+        self.ended: Counter[str] = Counter()
+        self.coverage: Counter[str] = Counter()
+        self.kept: list[Tried] = []
+        self.virtual_s = 0.0
+
+    def add(self, one: Tried) -> None:
+        """Count one more."""
+        self.ended[one.word] += 1
+        self.coverage.update(one.coverage)
+        self.virtual_s += one.virtual_s
+        if one.word != "valid":
+            self.kept.append(one)
+
+    @property
+    def runs(self) -> int:
+        """How many have ended."""
+        return self.ended.total()
+
+    def first(self, word: str) -> Tried | None:
+        """The one with the lowest number that ended so."""
+        return min((one for one in self.kept if one.word == word), key=lambda one: one.number, default=None)
+
+    @property
+    def status(self) -> int:
+        """The gravest exit status: a finding, a bug of ours, nothing decided."""
+        if self.ended["invalid"]:
+            return judging.INVALID
+        if self.ended["failed"]:
+            return judging.INTERNAL
+        return judging.VALID if self.ended["valid"] else judging.UNKNOWN
+
+
+def run_seed(seed: int, number: int) -> str:
+    """What decides one run of a search."""
+    return f"{seed}/{number}"
+
+
+def campaign(
+    tally: Tally, swarm: Swarm, seed: int, *, real_s: float, stopped: str, kept: Path | None
+) -> Campaign:
+    """What is kept of a search that has ended."""
+    events = for_policy(swarm.base.policy).events
+    possible = coverage.possible(swarm.nodes, swarm.kinds, swarm.base.workload, events)
+    never = coverage.never([tally.coverage], possible)
+    return Campaign(
+        versions=reproduction.versions(),
+        seed=seed,
+        base=swarm.base,
+        kinds=swarm.kinds,
+        bounded=swarm.bounded,
+        runs=tally.runs,
+        ended=dict(sorted(tally.ended.items())),
+        real_s=round(real_s, 3),
+        virtual_s=round(tally.virtual_s, 3),
+        kept=tuple(
+            Kept(
+                number=one.number,
+                seed=run_seed(seed, one.number),
+                ended=one.word,
+                findings=reproduction.ordered(one.grave),
+                trouble=one.bug or one.trouble,
+                spec=one.spec,
+                schedule=one.schedule,
+            )
+            for one in sorted(tally.kept, key=lambda one: one.number)
+        ),
+        coverage=dict(sorted(tally.coverage.items())),
+        never={name: _meaning(name, events) for name in never},
+        stopped=stopped,
+        reproduction=None if kept is None else str(kept),
+    )
+
+
+def _meaning(name: str, events: Mapping[str, Event]) -> str:
+    kind = name.removeprefix("fault/")
+    return coverage.meanings(events).get(name, f"a {kind} took effect")
+
+
+def how(one: Tried) -> str:
+    """How a run that was not valid ended, in words."""
+    if one.bug:
+        return f"failed\n{one.bug.rstrip()}"
+    found = ", ".join(reproduction.ordered(one.grave))
+    return f"INVALID: {found}" if found else f"unknown: {one.trouble}"
+
+
+def counts(tally: Tally, real_s: float) -> str:
+    """How many ended how, in one line."""
+    words = ", ".join(f"{count} {word}" for word, count in sorted(tally.ended.items()))
+    return f"{tally.runs} runs in {real_s:.0f} s ({words or 'none'}), {tally.virtual_s:.0f} virtual seconds"
+
+
+def closing(tally: Tally, ended: Campaign, store: Path, smallest: Simulated | None) -> Iterator[str]:
+    """The last words: what was found, what it was made to, what happened, what never did, and
+    what to type next.
+    """
+    found = tally.first("invalid")
+    if found is not None:
+        yield (
+            f"FOUND  {', '.join(reproduction.ordered(found.grave))}: run {found.number} of seed {ended.seed}"
+        )
+        if smallest is not None:
+            yield f"Shrunk   {shrinking.describe(shrinking.Case(smallest.spec, smallest.schedule))}"
+            yield f"Now      {', '.join(reproduction.ordered(smallest.grave))}"
+            for fault in smallest.schedule.faults:
+                yield f"Fault    {msgspec.json.encode(fault).decode()}"
+    elif tally.ended["failed"]:
+        yield (
+            "FAILED  a bug of jepsen-run, which says nothing about the brokers; please report it with "
+            "the lines above"
+        )
+    elif tally.ended["valid"]:
+        yield f"NOTHING FOUND  in {tally.ended['valid']} runs"
+    else:
+        yield "UNKNOWN  no run could be decided"
+    yield f"Stopped  by {ended.stopped}: {counts(tally, ended.real_s)}"
+    bit = {
+        name: count
+        for name, count in tally.coverage.items()
+        if name.startswith("fault/") and name.count("/") == 1
+    }
+    yield "Bit      " + (
+        ", ".join(f"{name[6:]} {count}" for name, count in sorted(bit.items())) or "no fault"
+    )
+    for number, (name, meaning) in enumerate(ended.never.items()):
+        yield f"{'Never   ' if not number else '        '} {meaning} ({name})"
+    yield f"Kept     {store / FILE}"
+    if ended.reproduction is not None:
+        if smallest is not None:  # else the history is not there
+            yield f"Report   {store / stores.REPORT}"
+            yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
+        yield f"Again    {reproduction.line(Path(ended.reproduction))}"
+
+
+__all__ = ["FILE", "Campaign", "Kept", "Tally", "Tried", "campaign", "closing", "counts", "how", "run_seed"]

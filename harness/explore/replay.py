@@ -1,0 +1,270 @@
+"""``jepsen-run replay``: does a finding come back?
+
+Why three answers: "reproduced" sends somebody to a debugger, "not reproduced" closes a ticket, and
+"different finding" must do neither. In the simulation one run decides, and equal digests say that
+every row is the same. On real processes the same faults begin at the same moments and the rest is
+chance, so the answer is k of n runs; the schedule is then tried in the simulation too, because a
+finding that comes there comes always.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from harness.history import judge as judging
+from harness.history import store as stores
+from harness.interface import InfrastructureError, UsageError
+from harness.run import reproduction
+from harness.run.compose import compose
+from harness.run.reproduction import Reproduction
+from harness.run.simulate import Simulated, simulate
+
+SIMULATED: Final = "simulation"
+TIMES_REAL: Final = 3
+"""Runs on real processes, unless asked otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What ``jepsen-run replay`` was asked for.
+
+    ``times`` None is once in the simulation, and three times elsewhere.
+    """
+
+    path: Path
+    times: int | None = None
+    environment: str | None = None
+    root: Path = stores.DEFAULT
+    spark_master: str | None = None
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """How one repetition ended.
+
+    ``exact`` says that its history is the recorded one, row for row.
+    """
+
+    valid: bool | None
+    grave: frozenset[str] = frozenset()
+    trouble: str | None = None
+    exact: bool = False
+    seed: int = 0
+    store: str | None = None
+
+    def answer(self, wanted: tuple[str, ...]) -> str:
+        """ "reproduced", "different finding", "not reproduced" or "unknown"."""
+        if self.grave:
+            return "reproduced" if self.grave & set(wanted) else "different finding"
+        return "unknown" if self.valid is None else "not reproduced"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """What a replay says: ``--json``.
+
+    ``of`` are the repetitions, of which ``reproduced`` gave a recorded finding.
+    """
+
+    answer: str
+    exit_status: int
+    wanted: tuple[str, ...]
+    found: tuple[str, ...]
+    exact: bool
+    reproduced: int
+    of: int
+    environment: str
+    attempts: tuple[dict[str, Any], ...]
+    simulated: str | None = None
+
+
+@dataclass(slots=True)
+class _Talk:
+    """Where a person reads along."""
+
+    stream: TextIO = field(default_factory=lambda: sys.stdout)
+
+    def __call__(self, text: str) -> None:
+        print(text, file=self.stream, flush=True)
+
+
+def run(request: Request) -> int:
+    """Repeat, tell; the exit status.
+
+    0 not reproduced, 1 reproduced or another finding, 2 unknown.
+    """
+    kept = reproduction.load(request.path)
+    environment = request.environment or kept.environment
+    spec = msgspec.structs.replace(kept.spec, environment=environment)
+    kept = msgspec.structs.replace(kept, spec=spec, environment=environment)
+    talk = _Talk(sys.stderr if request.as_json else sys.stdout)
+    virtual = environment == SIMULATED
+    times = request.times or (1 if virtual else TIMES_REAL)
+    talk(
+        f"replay: {', '.join(kept.findings) or 'a run without a finding'}, environment {environment}, "
+        f"seed {spec.seed}, "
+        f"{len(kept.schedule.faults)} {'fault' if len(kept.schedule.faults) == 1 else 'faults'}, "
+        f"{times} {'time' if times == 1 else 'times'}"
+    )
+    attempts: list[Attempt] = []
+    try:
+        for one in _simulated(kept, times) if virtual else _real(kept, times, request, talk):
+            attempts.append(one)
+            if times > 1:
+                talk(f"  {len(attempts)} of {times}: {_how(one, kept.findings)}")
+        simulated = None if virtual else _also_simulated(kept, times, request.root, talk)
+    except KeyboardInterrupt:
+        talk(_interrupted(attempts, kept, times))
+        return judging.INTERRUPTED
+    answer = _answer(kept, attempts, simulated)
+    talk("\n".join(_told(answer, kept, attempts)))
+    if request.as_json:
+        print(msgspec.json.format(msgspec.json.encode(answer), indent=1).decode())
+    return answer.exit_status
+
+
+def _interrupted(attempts: list[Attempt], kept: Reproduction, times: int) -> str:
+    answers = [one.answer(kept.findings) for one in attempts]
+    words = ", ".join(f"{answers.count(word)} {word}" for word in dict.fromkeys(answers))
+    return f"interrupted after {len(attempts)} of {times} {'run' if times == 1 else 'runs'}" + (
+        f": {words}" if words else ""
+    )
+
+
+def _answer(kept: Reproduction, attempts: list[Attempt], simulated: str | None) -> Answer:
+    answers = [one.answer(kept.findings) for one in attempts]
+    order = ("reproduced", "different finding", "not reproduced", "unknown")
+    gravest = min(answers, key=order.index, default="unknown")
+    status = {"unknown": judging.UNKNOWN, "not reproduced": judging.VALID}.get(gravest, judging.INVALID)
+    return Answer(
+        answer=gravest,
+        exit_status=status,
+        wanted=kept.findings,
+        found=reproduction.ordered({name for one in attempts for name in one.grave}),
+        exact=any(one.exact for one in attempts),
+        reproduced=answers.count("reproduced"),
+        of=len(attempts),
+        environment=kept.environment,
+        attempts=tuple(
+            {
+                "answer": one.answer(kept.findings),
+                "found": reproduction.ordered(one.grave),
+                "seed": one.seed,
+                "store": one.store,
+                "trouble": one.trouble,
+            }
+            for one in attempts
+        ),
+        simulated=simulated,
+    )
+
+
+def _simulated(kept: Reproduction, times: int) -> Iterator[Attempt]:
+    """The recorded seed first; others after it say how much depends on it."""
+    for run in _runs(kept, times):
+        yield Attempt(
+            valid=run.valid,
+            grave=run.grave,
+            trouble=run.trouble,
+            exact=kept.exact and run.digest == kept.digest,
+            seed=run.spec.seed,
+        )
+
+
+def _runs(kept: Reproduction, times: int) -> Iterator[Simulated]:
+    for number in range(times):
+        seed = kept.spec.seed + number
+        spec = msgspec.structs.replace(kept.spec, environment=SIMULATED, seed=seed)
+        yield simulate(spec, kept.schedule)
+
+
+def _real(kept: Reproduction, times: int, request: Request, talk: _Talk) -> Iterator[Attempt]:
+    """On processes or containers, each time with a store of its own."""
+    from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
+
+    compose(kept.spec, kept.schedule)  # what is wrong with the input is said before a JVM starts
+    spark = api.start_in_background(request.spark_master, wanted=True)
+    for _ in range(times):
+        yield _once(kept, request, talk, spark)
+
+
+def _once(kept: Reproduction, request: Request, talk: _Talk, spark: Any) -> Attempt:
+    """One run by all rules; what the machine spoils is an attempt without an answer."""
+    from harness.run import session  # noqa: PLC0415 - imports every part
+
+    test = compose(kept.spec, kept.schedule, "")
+    outcome = session.execute(test, request.root, talk.stream, spark=spark)
+    if outcome.status == judging.INTERRUPTED:
+        raise KeyboardInterrupt
+    if outcome.verdict is None:
+        raise RuntimeError(f"the run in {outcome.store} ended by an internal error, told above")
+    grave = frozenset(found.name for found in outcome.verdict.findings if found.severity == "grave")
+    trouble = next(iter(outcome.verdict.reasons), None) if outcome.verdict.valid is None else None
+    return Attempt(
+        valid=outcome.verdict.valid,
+        grave=grave,
+        trouble=trouble,
+        seed=kept.spec.seed,
+        store=str(outcome.store),
+    )
+
+
+def _also_simulated(kept: Reproduction, times: int, root: Path, talk: _Talk) -> str:
+    """The same faults in the simulation, which gives something exact where it gives the finding
+    at all; the line about it.
+    """
+    try:
+        for run in _runs(kept, times):
+            if run.grave & set(kept.findings):
+                store = stores.create(root, f"{kept.spec.name}-simulated")
+                path = reproduction.keep(store, run, f"replay of {kept.environment}")
+                names = ", ".join(reproduction.ordered(run.grave))
+                return f"also in the simulation ({names}), where it comes always: {reproduction.line(path)}"
+    except (UsageError, InfrastructureError) as error:
+        return f"could not be tried in the simulation: {error}"
+    talk(f"tried in the simulation with {times} {'seed' if times == 1 else 'seeds'}")
+    return "not in the simulation"
+
+
+def _how(one: Attempt, wanted: tuple[str, ...]) -> str:
+    found = ", ".join(reproduction.ordered(one.grave))
+    where = f" ({one.store})" if one.store else f" (seed {one.seed})"
+    return one.answer(wanted) + (f": {found}" if found else f": {one.trouble}" if one.trouble else "") + where
+
+
+def _told(answer: Answer, kept: Reproduction, attempts: list[Attempt]) -> Iterator[str]:
+    wanted, found = ", ".join(answer.wanted) or "nothing", ", ".join(answer.found) or "nothing"
+    counted = f" in {answer.reproduced} of {answer.of} runs" if answer.of > 1 else ""
+    if answer.answer == "reproduced":
+        yield f"REPRODUCED  {found}{counted}"
+    elif answer.answer == "different finding":
+        yield f"DIFFERENT FINDING  {found}, and not {wanted}"
+    elif answer.answer == "not reproduced":
+        yield f"NOT REPRODUCED  {wanted}{counted}"
+    else:
+        yield f"UNKNOWN  {next((one.trouble for one in attempts if one.trouble), 'not decided')}"
+    if answer.environment == SIMULATED and kept.exact:
+        if answer.exact:
+            yield f"  the same history, byte for byte (sha256 {kept.digest[:16]})"
+        else:
+            now = reproduction.versions()
+            yield (
+                f"  another history than the recorded one: it was made with {_versions(kept.versions)}, "
+                f"this is {_versions(now)}; "
+                "the program, the spec or the schedule has changed"
+            )
+    if answer.simulated:
+        yield f"  {answer.simulated}"
+
+
+def _versions(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {versions[name]}" for name in ("jepsen-run", "python") if name in versions)
+
+
+__all__ = ["Answer", "Attempt", "Request", "run"]

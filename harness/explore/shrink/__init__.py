@@ -1,0 +1,1 @@
+"""A failing test made smaller."""

@@ -1,0 +1,45 @@
+"""Delta debugging over faults (Zeller and Hildebrandt, IEEE TSE 2002).
+
+Without everything, each half, each quarter, ... each one.
+
+Why this and nothing else on real processes: a run takes a minute there. Every fault of a schedule
+stands for itself, so any subset is a test; of dozens one or two matter, and halves find those in a
+few runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from harness.explore.shrink.case import Attempts, Case
+from harness.interface import Schedule
+
+T = TypeVar("T")
+
+
+def fewer_faults(attempts: Attempts[T]) -> None:
+    """Take away faults until none can go alone, or the budget is over."""
+    while not attempts.budget.over and any(
+        attempts.fails(Case(attempts.best.spec, Schedule(faults=kept)))
+        for kept in without_parts(attempts.best.schedule.faults)
+    ):
+        pass
+
+
+def without_parts(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
+    """The complements: without all, then without ever smaller parts, down to each one."""
+    for part in parts(len(items)):
+        yield items[: part.start] + items[part.stop :]
+
+
+def parts(count: int) -> Iterator[range]:
+    """Of that many things all of them, each half, each quarter, ... each one."""
+    size = count
+    while size:
+        for begin in range(0, count, size):
+            yield range(begin, min(begin + size, count))
+        size = size // 2 if size > 1 else 0
+
+
+__all__ = ["fewer_faults", "parts", "without_parts"]

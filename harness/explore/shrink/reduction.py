@@ -1,0 +1,181 @@
+"""``jepsen-run shrink``.
+
+Make the schedule of a finding smaller where it was found, or in the simulation.
+
+Why apart from shrinking itself: on real processes a run takes a minute and the same faults give the
+finding only sometimes. So only faults are taken away there, and a smaller schedule counts when the
+finding came in k of at most n runs; how many runs that may cost is said beforehand.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harness.explore.shrink import delta, shrink
+from harness.explore.shrink.case import RUNS, Attempts, Budget, Case, describe
+from harness.history import judge as judging
+from harness.history import store as stores
+from harness.interface import InfrastructureError, UsageError
+from harness.run import reproduction
+from harness.run.compose import compose
+from harness.run.reproduction import Reproduction
+from harness.run.simulate import simulate
+
+SIMULATED: Final = "simulation"
+RUNS_REAL: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What was asked for.
+
+    On real processes ``need`` of at most ``times`` runs must give the finding.
+    """
+
+    path: Path
+    environment: str | None = None
+    need: int = 1
+    times: int = 3
+    runs: int | None = None
+    time_limit_s: float = 3600.0
+    root: Path = stores.DEFAULT
+
+
+def enough(once: Callable[[], bool], need: int, times: int) -> bool:
+    """Whether ``need`` of at most ``times`` tries succeed; ends as soon as that is decided."""
+    had = 0
+    for tried in range(times):
+        if had + times - tried < need:
+            return False
+        had += once()
+        if had >= need:
+            return True
+    return False
+
+
+def run(request: Request) -> int:
+    """Shrink and keep; 1 with something kept, 0 if the finding did not come at all, so that
+    there was nothing to shrink.
+    """
+    kept = reproduction.load(request.path)
+    if not kept.findings:
+        raise UsageError(f"{request.path}: nothing was found there, so there is nothing to make smaller")
+    if request.need > request.times:
+        raise UsageError(f"--need {request.need} is more than --times {request.times}")
+    environment = request.environment or kept.environment
+    spec = msgspec.structs.replace(kept.spec, environment=environment)
+    anomaly = kept.findings[0]
+    start = Case(spec, kept.schedule)
+    _tell(f"shrink: {anomaly} with {describe(start)}, environment {environment}")
+    if environment == SIMULATED:
+        return _simulated(request, start, anomaly)
+    return _real(request, kept, start, anomaly)
+
+
+def _simulated(request: Request, start: Case, anomaly: str) -> int:
+    first = simulate(start.spec, start.schedule)
+    if anomaly not in first.grave:
+        return _gone(anomaly)
+    budget = Budget(runs=request.runs or RUNS, seconds=request.time_limit_s)
+    result = shrink.shrink(first, anomaly, budget=budget, tell=lambda text: _tell(f"  {text}"))
+    store = stores.create(request.root, f"{start.spec.name}-shrunk")
+    path = reproduction.keep(store, result.evidence, f"shrink of {request.path}")
+    return _kept(result.case, path, complete=result.complete, report=store)
+
+
+def _real(request: Request, kept: Reproduction, start: Case, anomaly: str) -> int:
+    """Delta debugging over the faults; every run has a store of its own."""
+    from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
+    from harness.run import session  # noqa: PLC0415 - imports every part
+
+    compose(start.spec, start.schedule)  # what is wrong with the input is said before a JVM starts
+    spark = api.start_in_background(wanted=True)
+    left = [request.runs or RUNS_REAL]
+    latest: list[Path] = [request.path]
+    shown: list[Path] = []
+    deadline = time.monotonic() + request.time_limit_s
+
+    def once(case: Case) -> bool:
+        if left[0] <= 0 or time.monotonic() >= deadline:
+            return False
+        left[0] -= 1
+        outcome = session.execute(
+            compose(case.spec, case.schedule, ""), request.root, sys.stdout, spark=spark
+        )
+        if outcome.status == judging.INTERRUPTED:
+            raise KeyboardInterrupt
+        if outcome.verdict is None:
+            raise RuntimeError(f"the run in {outcome.store} ended by an internal error, told above")
+        found = any(
+            finding.name == anomaly and finding.severity == "grave" for finding in outcome.verdict.findings
+        )
+        if found:
+            latest[0] = outcome.store
+        return found
+
+    def find(case: Case) -> bool | None:
+        """Runs that were enough for a smaller case are shown as evidence of it."""
+        if not enough(lambda: once(case), request.need, request.times):
+            return None
+        shown.append(latest[0])
+        return True
+
+    _tell(f"at most {left[0]} runs; a schedule counts with {request.need} of {request.times}")
+    if find(start) is None:
+        return _gone(anomaly)
+    attempts = Attempts(
+        start,
+        True,
+        find,
+        seeds=1,
+        budget=Budget(seconds=max(0.0, deadline - time.monotonic())),
+        tell=lambda text: _tell(f"  {text}"),
+    )
+    delta.fewer_faults(attempts)
+    result = attempts.ended()
+    store = stores.create(request.root, f"{start.spec.name}-shrunk")
+    smaller = msgspec.structs.replace(
+        kept,
+        versions=reproduction.versions(),
+        environment=result.case.spec.environment,
+        spec=result.case.spec,
+        schedule=result.case.schedule,
+        findings=(anomaly,),
+        digest="",
+        origin=f"shrink of {request.path}",
+        witness=(),
+    )
+    try:
+        path = stores.save(store, reproduction.FILE, smaller)
+    except OSError as error:
+        raise InfrastructureError(f"cannot write the result into {store}: {error}") from error
+    return _kept(result.case, path, complete=result.complete and left[0] > 0, report=shown[-1])
+
+
+def _gone(anomaly: str) -> int:
+    _tell(f"NOT REPRODUCED  {anomaly}: there is nothing to make smaller")
+    return judging.VALID
+
+
+def _kept(case: Case, path: Path, *, complete: bool, report: Path) -> int:
+    why = "nothing more can be taken away" if complete else "the budget ended it"
+    _tell(f"SHRUNK  {describe(case)}: {why}")
+    for fault in case.schedule.faults:
+        _tell(f"Fault    {msgspec.json.encode(fault).decode()}")
+    _tell(f"Report   {report / stores.REPORT}")
+    _tell(f"Again    {reproduction.line(path)}")
+    return judging.INVALID
+
+
+def _tell(text: str) -> None:
+    print(text, flush=True)
+
+
+__all__ = ["Request", "enough", "run"]

@@ -1,0 +1,139 @@
+"""A failing run made smaller.
+
+Fewer faults, clients, properties and seconds, simpler numbers, and the anomaly keeps its name.
+
+Why: what search finds has a dozen faults of which one or two matter, and nobody reads a history of
+a dozen faults. The simulation decides a simpler test in a fraction of a second, so hundreds can be
+asked.
+
+How: a test is written as a row of numbers (``harness.explore.shrink.simpler``), simplest first, and Hypothesis'
+shrinker lowers each as far as the test goes on failing: what makes runs cheap first, then faults by
+halves, then what describes the faults that are left. This is repeated on what is left until nothing
+more can be lowered, so no single fault can be taken away from the end either. Where two faults or
+more are left, the other order is tried from the beginning: in a shorter test with fewer clients a
+fault may be needed that a longer one does without. Then delta debugging takes away faults first,
+the rest follows, and the smaller end counts. Every step is strictly simpler, so it ends. Nothing is
+drawn at random: the choices of the run that is known to fail are where the shrinker begins. Only
+the pass that lowers single numbers runs; the others (deleting, sorting, lowering one number while
+raising another) took twice the runs and left nothing smaller (docs/decisions/0012).
+
+Kept while shrinking: the name of the anomaly; and the bounds of ``harness.explore.swarm.promised`` if the
+run kept them to begin with. Without the second, a bug of a vote between three pairs would shrink to
+the split brain of one pair, which the documents admit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from harness.explore import swarm
+from harness.explore.shrink import delta
+from harness.explore.shrink.case import SECONDS, Attempts, Budget, Case, Shrunk, describe, size
+from harness.explore.shrink.simpler import Form, form
+from harness.run.simulate import Simulated, simulate
+
+T = TypeVar("T")
+
+
+def shrink(
+    run: Simulated, anomaly: str, *, budget: Budget | None = None, tell: Callable[[str], None] | None = None
+) -> Shrunk[Simulated]:
+    """Make an invalid simulated run smaller.
+
+    Args:
+        run: what was found.
+        anomaly: the name that must be among what breaks the guarantee of every smaller run.
+        budget: what it may cost; a run that is begun is ended.
+        tell: told of each success.
+    """
+    assert anomaly in run.grave, f"{anomaly} is none of {sorted(run.grave)}"
+    bounded = swarm.promised(run.spec, run.schedule)
+
+    def find(case: Case) -> Simulated | None:
+        again = simulate(case.spec, case.schedule)
+        return again if anomaly in again.grave else None
+
+    def allowed(case: Case) -> bool:
+        return not bounded or swarm.promised(case.spec, case.schedule)
+
+    attempts = Attempts(Case(run.spec, run.schedule), run, find, allowed=allowed, budget=budget, tell=tell)
+    reduce(attempts)
+    return attempts.ended()
+
+
+def reduce(attempts: Attempts[T]) -> None:
+    """Lower what can be lowered until nothing can, or the budget is over.
+
+    With faults taken away first too, where one is not enough.
+    """
+    start, evidence = attempts.best, attempts.evidence
+    _lower_all(attempts)
+    small, proof = attempts.best, attempts.evidence
+    if len(small.schedule.faults) > 1 and not attempts.budget.over:
+        attempts.restart(start, evidence)
+        delta.fewer_faults(attempts)
+        _lower_all(attempts)
+        if size(small) <= size(attempts.best):
+            attempts.restart(small, proof)
+
+
+def _lower_all(attempts: Attempts[T]) -> None:
+    before = None
+    while attempts.best != before and not attempts.budget.over:
+        before = attempts.best
+        lower(form(before), attempts)
+
+
+def lower(places: Form, attempts: Attempts[T]) -> None:
+    """Hypothesis' shrinker.
+
+    Each choice of a case that fails as low as it goes, the last choice first.
+
+    Its engine is asked directly, because what the public ``find`` replays from a database it either
+    does not shrink or shrinks in an order that no seed decides.
+    """
+    # Imported by who shrinks only: it is a tenth of a second.
+    from hypothesis import Phase, settings  # noqa: PLC0415
+    from hypothesis.internal.conjecture.data import ConjectureData, ConjectureResult, Status  # noqa: PLC0415
+    from hypothesis.internal.conjecture.engine import ConjectureRunner  # noqa: PLC0415
+    from hypothesis.internal.conjecture.shrinker import ShrinkPass, StopShrinking  # noqa: PLC0415
+    from hypothesis.internal.escalation import InterestingOrigin  # noqa: PLC0415
+
+    if not places.sizes:
+        return
+    fails = InterestingOrigin(AssertionError, __file__, 0, (), ())
+    answers = {_key(places.filled(places.present)): True}
+
+    def test(data: ConjectureData) -> None:
+        case = places.filled([data.draw_integer(0, size - 1) for size in places.sizes])
+        key = _key(case)
+        if key not in answers:  # different choices may say the same: what describes a fault that is away
+            answers[key] = attempts.fails(case)
+        if answers[key]:
+            data.mark_interesting(fails)
+
+    runner = ConjectureRunner(
+        test,
+        settings=settings(database=None, deadline=None, phases=(Phase.shrink,)),
+        random=random.Random(0),
+        ignore_limits=True,  # the budget is the limit
+    )
+    known = runner.cached_test_function(places.present)
+    assert isinstance(known, ConjectureResult)
+    assert known.status is Status.INTERESTING, "the choices of a case give that case"
+    shrinker = runner.new_shrinker(known, lambda data: data.status is Status.INTERESTING)
+    shrinker.shrink_passes = [ShrinkPass(shrinker.minimize_individual_choices)]
+    with contextlib.suppress(StopShrinking):
+        shrinker.greedy_shrink()
+
+
+def _key(case: Case) -> bytes:
+    return msgspec.json.encode((case.spec, case.schedule))
+
+
+__all__ = ["SECONDS", "Budget", "Case", "Shrunk", "describe", "lower", "reduce", "shrink"]

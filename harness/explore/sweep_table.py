@@ -1,0 +1,227 @@
+"""What a sweep says: policy by nemesis by anomaly, how often, and how sure that is.
+
+Why intervals: of twenty runs without a loss nothing follows but that fewer than about one in six
+loses; a table of bare percentages would hide that. The interval is Wilson's (E. B. Wilson,
+"Probable inference, the law of succession, and statistical inference", JASA 22, 1927): it stays
+within 0 and 1 and is honest where nothing, or everything, was seen.
+
+An anomaly is counted where it could have been seen: in runs that were judged, in which something
+was sent and delivered and a fault was seen to take effect; lost and stuck only where the stores
+were also read to the end. So a run whose end is unknown makes no rate smaller.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from checkers.anomaly import AT_END
+from harness.explore.sweep_runs import Cell, Plan, Record
+from harness.run.reproduction import ordered
+
+if TYPE_CHECKING:
+    from checkers.runs import Judged
+
+Z: Final = 1.959963984540054
+"""The standard normal's quantile at 97.5 %: two sides of 95 %."""
+ANY: Final = "any grave"
+
+
+class Rate(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """In how many of the runs that could show it an anomaly was seen.
+
+    ``rate`` is None where none could; ``low`` and ``high`` bound it with 95 % confidence.
+    """
+
+    seen: int
+    of: int
+    rate: float | None
+    low: float
+    high: float
+    grave: bool = False
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """One cell.
+
+    ``bit`` are runs in which a fault took effect; ``anomalies`` has ``ANY`` first, then all that
+    any run of the sweep showed.
+    """
+
+    policy: str
+    nemesis: str
+    runs: int
+    valid: int
+    invalid: int
+    unknown: int
+    crashed: int
+    bit: int
+    anomalies: dict[str, Rate]
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """One run: how it ended, what was found and how often, why it is unknown.
+
+    ``seed`` is its own, drawn from the sweep's.
+    """
+
+    number: int
+    cell: Cell
+    ended: str  # "valid" | "invalid" | "unknown" | "crashed"
+    findings: dict[str, int]
+    grave: tuple[str, ...]
+    trouble: str | None
+    seed: int
+    faults: int
+    digest: str
+    bit: bool = False
+    exposed: bool = False
+    complete: bool = False
+
+
+def wilson(seen: int, of: int) -> tuple[float, float]:
+    """The bounds of a rate with 95 % confidence: Wilson's score interval.
+
+    Everything is possible where nothing was tried.
+    """
+    if not of:
+        return 0.0, 1.0
+    rate, square = seen / of, Z * Z
+    centre = (rate + square / (2 * of)) / (1 + square / of)
+    half = Z / (1 + square / of) * math.sqrt(rate * (1 - rate) / of + square / (4 * of * of))
+    # Exact at the ends, where rounding would leave a trace of the other side.
+    return (0.0 if seen == 0 else centre - half), (1.0 if seen == of else centre + half)
+
+
+def rate_of(seen: int, of: int, *, grave: bool = False) -> Rate:
+    """A rate with its interval."""
+    low, high = wilson(seen, of)
+    return Rate(
+        seen=seen,
+        of=of,
+        rate=round(seen / of, 6) if of else None,
+        low=round(low, 6),
+        high=round(high, 6),
+        grave=grave,
+    )
+
+
+def run_of(plan: Plan, record: Record, judged: Judged | None, damage: str | None) -> Run:
+    """One run, from what its file says and how its history was judged (None: it could not be)."""
+    ended, trouble = "unknown", damage or record.trouble
+    if record.bug:
+        ended, trouble = "crashed", record.bug
+    elif judged is None:
+        trouble = trouble or "nothing was recorded"
+    else:
+        trouble = trouble or judged.reason
+        if judged.decision.valid is False:
+            ended = "invalid"
+        elif trouble is None:
+            ended = "valid"
+    return Run(
+        number=record.number,
+        cell=plan.cell(record.number),
+        ended=ended,
+        findings={name: judged.found[name].count for name in ordered(judged.found)} if judged else {},
+        grave=ordered(judged.decision.grave) if judged else (),
+        trouble=trouble,
+        seed=record.spec.seed,
+        faults=len(record.schedule.faults),
+        digest=record.digest,
+        bit=judged is not None and judged.bit,
+        exposed=judged is not None
+        and judged.bit
+        and not judged.decision.empty
+        and not judged.decision.unknown,
+        complete=judged is not None and judged.decision.undecided is None,
+    )
+
+
+def rows(runs: Sequence[Run], cells: Iterable[Cell]) -> tuple[Row, ...]:
+    """One row a cell, in the order of the cells."""
+    grave = {name for run in runs for name in run.grave}
+    shown = ordered({name for run in runs for name in run.findings})
+    return tuple(_row(cell, [run for run in runs if run.cell == cell], shown, grave) for cell in cells)
+
+
+def _row(cell: Cell, runs: Sequence[Run], shown: Sequence[str], grave: set[str]) -> Row:
+    exposed = [run for run in runs if run.exposed]
+    anomalies = {ANY: rate_of(sum(bool(run.grave) for run in exposed), len(exposed), grave=True)}
+    for name in shown:
+        able = [run for run in exposed if run.complete] if name in AT_END else exposed
+        seen = sum(name in run.findings for run in able)
+        anomalies[name] = rate_of(seen, len(able), grave=name in grave)
+    ended = {
+        word: sum(run.ended == word for run in runs) for word in ("valid", "invalid", "unknown", "crashed")
+    }
+    return Row(
+        policy=cell.policy,
+        nemesis=cell.nemesis,
+        runs=len(runs),
+        bit=sum(run.bit for run in runs),
+        anomalies=anomalies,
+        **ended,
+    )
+
+
+_HEAD: Final = ("policy", "nemesis", "runs", "bit", "unknown", "anomaly", "seen", "rate", "95 % interval")
+_LEFT: Final = ("policy", "nemesis", "anomaly")
+
+
+def text(table: Sequence[Row]) -> str:
+    """The table for a reader.
+
+    What a cell never showed is left out of it, but that it was never invalid.
+    """
+    lines = [_HEAD, *(line for row in table for line in _lines(row))]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
+    return "\n".join(
+        "  ".join(
+            value.ljust(width) if head in _LEFT else value.rjust(width)
+            for value, width, head in zip(line, widths, _HEAD, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def _lines(row: Row) -> Iterator[tuple[str, ...]]:
+    lead: tuple[str, ...] = (
+        row.policy,
+        row.nemesis,
+        str(row.runs),
+        str(row.bit),
+        str(row.unknown + row.crashed),
+    )
+    for name, rate in row.anomalies.items():
+        if name != ANY and not rate.seen:
+            continue
+        shown = name if rate.grave else f"{name} (allowed)"
+        yield (*lead, shown, f"{rate.seen}/{rate.of}", *_figures(rate))
+        lead = ("",) * len(lead)
+
+
+def _figures(rate: Rate) -> tuple[str, str]:
+    if rate.rate is None:
+        return "-", "-"
+    return f"{rate.rate:.1%}", f"{rate.low:.1%} to {rate.high:.1%}"
+
+
+def worst(runs: Sequence[Run], most: int) -> list[Run]:
+    """Invalid runs: the gravest cause first, then the fewest faults.
+
+    One of each policy, nemesis and cause, or one bug would fill the list.
+    """
+    causes = ordered({name for run in runs for name in run.grave})
+    found = sorted(
+        (run for run in runs if run.ended == "invalid"),
+        key=lambda run: (causes.index(run.grave[0]), run.faults, run.number),
+    )
+    first: Mapping[tuple[Cell, str], Run] = {(run.cell, run.grave[0]): run for run in reversed(found)}
+    return [run for run in found if first[run.cell, run.grave[0]] is run][:most]
+
+
+__all__ = ["ANY", "Rate", "Row", "Run", "rate_of", "rows", "run_of", "text", "wilson", "worst"]

@@ -1,0 +1,157 @@
+"""From a stored run to its verdict: the one way, right after a run and at any time later.
+
+Why from the store alone: ``jepsen-run check`` must say tomorrow what the run said today, and also
+judge a run whose harness was killed. Trouble with the machine is in ``run.json``: it turns a
+verdict that would be valid into unknown, and hides no finding.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from harness.history import parquet
+from harness.history import store as stores
+from harness.history.recorder import recover
+from harness.interface import InfrastructureError, TestSpec, UsageError
+from harness.systems.registry import for_policy
+
+if TYPE_CHECKING:
+    from checkers.verdict import Verdict
+
+VALID, INVALID, UNKNOWN, INTERRUPTED, USAGE, INTERNAL = 0, 1, 2, 130, 254, 255
+"""Exit statuses."""
+
+WORDS = {
+    VALID: "valid",
+    INVALID: "invalid",
+    UNKNOWN: "unknown",
+    USAGE: "unusable",
+    INTERNAL: "failed to be judged",
+}
+
+_GRAVITY = (INVALID, INTERNAL, USAGE, UNKNOWN, INTERRUPTED, VALID)
+
+
+def exit_status(valid: bool | None) -> int:
+    """0 valid, 1 invalid, 2 unknown."""
+    return UNKNOWN if valid is None else VALID if valid else INVALID
+
+
+def gravest_status(statuses: list[int]) -> int:
+    """The status of a batch: 1 before 255 before 254 before 2."""
+    return min(statuses, key=_GRAVITY.index, default=VALID)
+
+
+def judge(
+    store: Path,
+    spark: Callable[[], Any],
+    spec: TestSpec | None = None,
+    *,
+    wanted: bool = False,
+    tell: Callable[[str], None] | None = None,
+) -> Verdict:
+    """Judge a stored run and write ``findings.json``, unless it is judged by another spec than its
+    own.
+
+    Args:
+        store: its directory; a history that was cut off is recovered first.
+        spark: gives the session; called only when there is a history to judge that needs it.
+        spec: what was promised, if it is not what ``spec.json`` says.
+        wanted: by Spark, whatever the size of the history.
+        tell: is told where it is judged.
+
+    Raises:
+        UsageError: no history there, or something that is none: the line names file, row and cause.
+        InfrastructureError: no space, or no Java to run Spark on.
+    """
+    from checkers import api  # noqa: PLC0415 - imports Arrow, which most commands do without
+    from checkers.java import GatewayError, NoJavaError  # noqa: PLC0415 - as above
+
+    record = stores.load_run(store)
+    if record.state == "running" and record.alive():
+        raise UsageError(f"{store}: this run is still going on; wait for its end or stop it")
+    recover(store)
+    changed = spec is not None
+    spec = spec or stores.load_spec(store)
+    schedule = stores.load_schedule(store)
+    options = api.CheckOptions(
+        guarantee=spec.guarantee,
+        ordered=spec.ordered,
+        unavailable_bound_s=spec.unavailable_bound_s,
+        recovery_bound_s=spec.recovery_bound_s,
+        expect_faults=bool(schedule is not None and schedule.faults),
+        broker=for_policy(spec.policy).promises(spec),
+    )
+    try:
+        paths = [store / parquet.DIRECTORY]
+        rows = api.rows_of(paths)
+        big = wanted or rows > api.HERE_ROWS
+        if tell is not None:
+            where = "on Spark" if big else "in this process; --spark-master asks for Spark"
+            tell(f"judging {rows:,} rows {where}")
+        verdict = api.check(paths, options, spark() if big else None)
+    except api.HistoryError as error:
+        raise UsageError(str(error)) from error
+    except (NoJavaError, GatewayError) as error:
+        raise InfrastructureError(str(error)) from error
+    verdict = with_trouble(verdict, trouble_of(store))
+    if not changed:
+        _save(store, verdict)
+    return verdict
+
+
+def undecided(store: Path, spec: TestSpec, reason: str) -> Verdict:
+    """The verdict of a run in which nothing happened that could be judged.
+
+    Writes ``findings.json`` too.
+    """
+    from checkers.verdict import Verdict  # noqa: PLC0415 - as above
+
+    verdict = Verdict(valid=None, reasons=(reason,), guarantee=spec.guarantee, ordered=spec.ordered)
+    _save(store, verdict)
+    return verdict
+
+
+def _save(store: Path, verdict: Verdict) -> None:
+    """A verdict that cannot be written is still a verdict.
+
+    It is printed, and the trouble with the disk is told.
+    """
+    path = store / f".{stores.FINDINGS}.new"
+    try:
+        path.write_bytes(verdict.to_json())
+        path.replace(store / stores.FINDINGS)
+    except OSError as error:
+        print(f"{store / stores.FINDINGS} was not written: {error}", file=sys.stderr)
+
+
+def with_trouble(verdict: Verdict, trouble: str | None) -> Verdict:
+    """The verdict of a run that the machine spoiled.
+
+    Its cause first, unknown unless invalid anyway.
+    """
+    if trouble is None:
+        return verdict
+    return msgspec.structs.replace(
+        verdict, valid=False if verdict.valid is False else None, reasons=(trouble, *verdict.reasons)
+    )
+
+
+def trouble_of(store: Path) -> str | None:
+    """Why a run's verdict cannot be valid, whatever its history says.
+
+    None if it went to its end.
+    """
+    record = stores.load_run(store)
+    if record.trouble is not None:
+        return record.trouble
+    if record.state == "interrupted":
+        return "the run was interrupted: what came after was not recorded"
+    if record.state == "running":
+        return "the run was killed: what came after was not recorded"
+    return None

@@ -1,0 +1,186 @@
+"""The spec of a test: its defaults, its limits, and how it is read and written.
+
+Why checked so thoroughly before anything runs: a wrong name or an impossible number found after a
+minute of deployment is a minute lost, and one that is silently ignored is a test of something else.
+Every refusal is one line: what is wrong, where, and what would be right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from harness.interface import TestSpec, UsageError
+from harness.interface.errors import near
+
+GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
+
+_ONLY_IN_FILES: Final = (
+    "queues",
+    "payload_bytes",
+    "large_message_bytes",
+    "hold_s",
+    "prefetch",
+    "operation_timeout_s",
+    "unavailable_bound_s",
+    "recovery_bound_s",
+    "quiet_period_s",
+)
+
+_AT_LEAST: Final[Mapping[str, float]] = {
+    "pairs": 1,
+    "producers": 1,
+    "consumers": 1,
+    "groups": 1,
+    "queues": 1,
+    "payload_bytes": 0,
+    "large_message_share": 0,
+    "large_message_bytes": 0,
+    "hold_s": 0,
+    "prefetch": 1,
+    "rate": 0,
+    "interval_s": 0,
+    "seed": 0,
+}
+_MORE_THAN_ZERO: Final = (
+    "time_limit_s",
+    "duration_s",
+    "operation_timeout_s",
+    "unavailable_bound_s",
+    "recovery_bound_s",
+    "quiet_period_s",
+)
+_AT_MOST: Final[Mapping[str, float]] = {
+    "pairs": 26,
+    "payload_bytes": 8 * 1024 * 1024,
+    "large_message_share": 1,
+    "large_message_bytes": 8 * 1024 * 1024,
+}
+
+
+def build(given: Mapping[str, Any], base: TestSpec | None = None) -> TestSpec:
+    """A spec from what was given (field name -> value; None is "not given") over ``base`` over the
+    defaults.
+
+    The name says what is tested, unless it was given. Raises UsageError for what is impossible in
+    itself; what depends on registries and the policy is refused by whoever knows them.
+    """
+    values = msgspec.structs.asdict(base) if base is not None else {}
+    changed = {field: value for field, value in given.items() if value is not None}
+    values.update(changed)
+    if "name" not in changed and (base is None or {"policy", "nemeses", "workload"} & set(changed)):
+        values["name"] = default_name(values)
+    spec = TestSpec(**values)
+    validate(spec)
+    return spec
+
+
+def default_name(values: Mapping[str, Any]) -> str:
+    """ "replication-partition": what is under test and what is done to it."""
+    nemeses = tuple(values.get("nemeses", ()))
+    workload = values.get("workload", "groups")
+    return "-".join(
+        [values.get("policy", "replication"), *nemeses, *([] if workload == "groups" else [workload])]
+    )
+
+
+def validate(spec: TestSpec) -> None:
+    """Raises UsageError for a number or word that no test can have."""
+    for field, least in _AT_LEAST.items():
+        value = getattr(spec, field)
+        if value is not None and value < least:
+            raise UsageError(f"{_flag(field)} is {getattr(spec, field)}: it must be at least {least:g}")
+    for field, most in _AT_MOST.items():
+        if getattr(spec, field) > most:
+            raise UsageError(f"{_flag(field)} is {getattr(spec, field)}: it must be at most {most:g}")
+    for field in _MORE_THAN_ZERO:
+        if not getattr(spec, field) > 0:
+            raise UsageError(f"{_flag(field)} is {getattr(spec, field)}: it must be more than 0")
+    if spec.guarantee not in GUARANTEES:
+        raise UsageError(f'unknown guarantee "{spec.guarantee}": {near(spec.guarantee, GUARANTEES)}')
+    if len(set(spec.nemeses)) != len(spec.nemeses):
+        raise UsageError(f"--nemesis {','.join(spec.nemeses)} names one nemesis twice")
+
+
+def _flag(field: str) -> str:
+    """How a person gave the field: by its option, or in a spec's file where there is none."""
+    return (
+        field.replace("_", "-")
+        if field in _ONLY_IN_FILES
+        else "--" + field.removesuffix("_s").replace("_", "-")
+    )
+
+
+def load(path: Path) -> TestSpec:
+    """A spec from a JSON file (or a run's directory).
+
+    Raises UsageError naming the file, the field and the near one.
+    """
+    table = _object(path / "spec.json" if path.is_dir() else path)
+    known = {field.encode_name for field in msgspec.structs.fields(TestSpec)}
+    for field in table:
+        if field not in known:
+            raise UsageError(f'{path}: unknown field "{field}": {near(field, known)}')
+    if "name" not in table:
+        table["name"] = default_name({key.replace("-", "_"): value for key, value in table.items()})
+    try:
+        spec = msgspec.convert(table, TestSpec)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {_in_words(error)}") from None
+    try:
+        validate(spec)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return spec
+
+
+def parse_property(text: str) -> tuple[str, str, Any]:
+    """``NODE:property=value`` -> (node or "*", dotted name, value as JSON where it is JSON, else
+    text).
+    """
+    node, colon, rest = text.partition(":")
+    name, equals, value = rest.partition("=")
+    if not (node and colon and name and equals):
+        raise UsageError(
+            f'--set "{text}" is not NODE:property=value; for example --set '
+            '"*:acceptor.connection-ttl=1000" or '
+            "--set a2:ha-policy.replication.slave.vote-retries=3"
+        )
+    try:
+        return node, name, json.loads(value)
+    except json.JSONDecodeError:
+        return node, name, value
+
+
+def with_settings(spec: TestSpec, settings: Iterable[str]) -> TestSpec:
+    """The spec with the properties of ``--set``. Raises UsageError."""
+    properties = {node: dict(values) for node, values in spec.properties.items()}
+    for text in settings:
+        node, name, value = parse_property(text)
+        properties.setdefault(node, {})[name] = value
+    return build({"properties": properties}, spec) if properties != spec.properties else spec
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        table = msgspec.json.decode(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path} is not JSON: {error}") from None
+    if not isinstance(table, dict):
+        raise UsageError(f"{path}: expected an object in braces, found {type(table).__name__}")
+    return table
+
+
+def _in_words(error: msgspec.ValidationError) -> str:
+    """Turn msgspec's "Expected `int`, got `str` - at `$.pairs`" into a phrase with the field
+    first.
+    """
+    text, separator, place = str(error).replace("`", "").partition(" - at $")
+    field = place.lstrip(".")
+    return f'field "{field}": {text[0].lower()}{text[1:]}' if separator and field else text

@@ -1,0 +1,175 @@
+"""The store: one directory for each test that ran, ``store/<test>/<time>/``, and what lies in it.
+
+Why directories with fixed names: everything a reader needs to judge, repeat or report a test is in
+one place that can be copied, attached to a ticket and given back to ``jepsen-run check``.
+
+    spec.json        the test as it was asked for        schedule.json   the faults as they were planned
+    run.json         how far it got, versions            history/        what happened (history.arrows while it runs)
+    findings.json    the verdict                         logs/           of every broker, and harness.log
+    repro.json       what brings a finding back          report.html, junit.xml
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from environments.labels import Process, identify, judge
+from harness.history import parquet
+from harness.history.recorder import STREAM
+from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
+
+SPEC: Final = "spec.json"
+SCHEDULE: Final = "schedule.json"
+RUN: Final = "run.json"
+FINDINGS: Final = "findings.json"
+LOGS: Final = "logs"
+REPORT: Final = "report.html"
+DEFAULT: Final = Path("store")
+
+T = TypeVar("T")
+
+
+class RunRecord(msgspec.Struct, kw_only=True, rename="kebab"):
+    """How a run went, apart from its history: ``run.json``, rewritten as the run goes on.
+
+    ``state`` is "running" until the run ends by itself: a directory that still says so after its
+    process is gone was killed. ``furnishings`` are what brokers were given beside machines and
+    links, and what that really was. ``again`` is the line that runs it again. ``zero`` is the wall
+    clock at the history's time 0 (ISO 8601), by which log lines are put beside rows. ``trouble`` is
+    why the machine, not the broker, spoiled the run; the verdict is then unknown for this reason
+    first.
+    """
+
+    state: str = "running"  # "running" | "ended" | "interrupted" | "failed"
+    trouble: str | None = None
+    environment: str = ""
+    environment_reason: str = ""
+    furnishings: dict[str, str] = msgspec.field(default_factory=dict)
+    versions: dict[str, str] = msgspec.field(default_factory=dict)
+    started: str = ""
+    again: str = ""
+    zero: str = ""
+    process: Process | None = None
+
+    def alive(self) -> bool:
+        """Whether the process that runs the test is still there, or may be (on another machine)."""
+        return self.process is not None and judge(self.process) != "dead"
+
+
+def new_record() -> RunRecord:
+    """The record of a run by this process that begins now."""
+    return RunRecord(
+        process=identify(), started=datetime.now().astimezone().isoformat(timespec="milliseconds")
+    )
+
+
+def create(root: Path, test: str, now: datetime | None = None) -> Path:
+    """A new, empty directory for a run of ``test`` that begins now; ``latest`` points to it."""
+    moment = (now or datetime.now().astimezone()).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+    parent = root / directory_name(test)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        store = _unused(parent, moment)
+        (store / LOGS).mkdir()
+    except OSError as error:
+        raise InfrastructureError(f"cannot make a directory for the results in {parent}: {error}") from error
+    for link, target in ((parent / "latest", store.name), (root / "latest", f"{parent.name}/{store.name}")):
+        _point(link, target)
+    return store
+
+
+def directory_name(test: str) -> str:
+    """``test`` as the name of a directory."""
+    return re.sub(r"[^\w.+-]+", "-", test).strip("-.") or "test"
+
+
+def _unused(parent: Path, moment: str) -> Path:
+    for number in range(1000):
+        store = parent / (moment if number == 0 else f"{moment}-{number}")
+        with contextlib.suppress(FileExistsError):
+            store.mkdir()
+            return store
+    raise FileExistsError(parent / moment)
+
+
+def _point(link: Path, target: str) -> None:
+    temporary = link.with_name(f".{link.name}.{os.getpid()}")
+    try:
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target)
+        temporary.replace(link)
+    except OSError:  # a file system without links is no reason to end a test
+        temporary.unlink(missing_ok=True)
+
+
+def is_store(path: Path) -> bool:
+    """Whether ``path`` looks like one run's directory."""
+    return (path / STREAM).is_file() or (path / parquet.DIRECTORY).is_dir() or (path / SPEC).is_file()
+
+
+def find(path: Path) -> list[Path]:
+    """The runs that a person means by ``path``.
+
+    A run's directory, or a directory of runs at any depth (oldest first).
+
+    Raises UsageError if nothing there is a run.
+    """
+    if not path.exists():
+        raise UsageError(f"{path} does not exist: give the directory of a run, for example store/latest")
+    if path.is_file():
+        if path.name == STREAM or path.suffix == ".json":
+            return find(path.parent)
+        raise UsageError(f"{path} is not a history: give the directory of a run, for example store/latest")
+    if is_store(path):
+        return [path.resolve() if path.is_symlink() else path]  # "latest" may point elsewhere tomorrow
+    found: list[Path] = []
+    for directory, names, _ in os.walk(path):  # does not follow links: "latest" is not judged twice
+        names.sort()
+        if is_store(Path(directory)):
+            found.append(Path(directory))
+            names.clear()
+    if not found:
+        raise UsageError(
+            f"{path} has no history in it: give the directory of a run, for example store/latest"
+        )
+    return sorted(found, key=lambda run: (run.name, str(run)))
+
+
+def save(store: Path, name: str, value: Any) -> Path:
+    """Write ``value`` as indented JSON, whole or not at all."""
+    path = store / name
+    temporary = store / f".{name}.new"
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2) + b"\n")
+    temporary.replace(path)
+    return path
+
+
+def load_spec(store: Path) -> TestSpec:
+    """The spec that a run was made from; raises UsageError if the file cannot be used."""
+    return _load(store / SPEC, TestSpec)
+
+
+def load_schedule(store: Path) -> Schedule | None:
+    """The faults that a run was to have; None if it never came to that."""
+    return _load(store / SCHEDULE, Schedule) if (store / SCHEDULE).is_file() else None
+
+
+def load_run(store: Path) -> RunRecord:
+    """How a run went; a run without the file has no record of trouble."""
+    return _load(store / RUN, RunRecord) if (store / RUN).is_file() else RunRecord(state="ended")
+
+
+def _load(path: Path, type_: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=type_)
+    except FileNotFoundError:
+        raise UsageError(f"{path} is missing: {path.parent} is not the directory of a run") from None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(f"{path}: {error}") from error

@@ -1,0 +1,58 @@
+"""The small set of protocols and data that the parts of a test share.
+
+Why one package: workloads, nemeses and environments must work together without knowing each other,
+so that each can be replaced alone (a new environment must not touch a workload). They import this
+module and nothing else of the harness; the harness imports them. What crosses between them is data
+that can be written as JSON.
+
+Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start of the test (int),
+``_ms`` milliseconds.
+"""
+
+from harness.interface.environment import Effect, Environment, Furnished, Observer, Selective, T
+from harness.interface.errors import InfrastructureError, UsageError
+from harness.interface.in_process import Damage, Disk, DiskCondition, Outside
+from harness.interface.nemesis import Events, NemesisContext
+from harness.interface.network import Address, Link
+from harness.interface.plan import DATABASE, DatabasePlan, NodePlan, StorePlan, TestSpec
+from harness.interface.recorder import Recorder
+from harness.interface.schedule import Fault, Schedule
+from harness.interface.status import Status, Takeover
+from harness.interface.system import Event, Layout, StoredMessage, System
+from harness.interface.workload import Dialect, Workload, WorkloadContext
+
+__all__ = [
+    "DATABASE",
+    "Address",
+    "Damage",
+    "DatabasePlan",
+    "Dialect",
+    "Disk",
+    "DiskCondition",
+    "Effect",
+    "Environment",
+    "Event",
+    "Events",
+    "Fault",
+    "Furnished",
+    "InfrastructureError",
+    "Layout",
+    "Link",
+    "NemesisContext",
+    "NodePlan",
+    "Observer",
+    "Outside",
+    "Recorder",
+    "Schedule",
+    "Selective",
+    "Status",
+    "StorePlan",
+    "StoredMessage",
+    "System",
+    "T",
+    "Takeover",
+    "TestSpec",
+    "UsageError",
+    "Workload",
+    "WorkloadContext",
+]

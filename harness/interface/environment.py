@@ -1,0 +1,199 @@
+"""Where brokers run, and what can be broken there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import msgspec
+
+from harness.interface.network import Address, Link
+from harness.interface.plan import NodePlan, TestSpec
+from harness.interface.status import Status
+from harness.interface.system import System
+
+T = TypeVar("T")
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What was observed after a fault was injected: the proof that it bit.
+
+    ``bit`` is True only if a probe saw the effect. ``observed`` has one short phrase per probe, for
+    the history.
+    """
+
+    bit: bool
+    observed: dict[str, str]
+
+
+class Environment(Protocol):
+    """Where brokers run, and what can be broken there.
+
+    Faults are leases: an injected fault is healed *on the node* when ``lease_s`` passes without
+    ``renew``, so that a killed harness leaves nothing broken. ``supports`` maps each fault
+    primitive to "" (can) or the reason it cannot. Primitives: "cut" "reset" "slow" "stall"
+    "datagram-loss" "datagram-duplicate" "datagram-reorder" (links), "pause" "kill" "stop"
+    "destroy-data" "power-loss" (nodes), "disk-slow" "disk-stall" "disk-full" "disk-error"
+    "disk-corrupt" (their disks), "clock-skew" "clock-step" "clock-rate" "clock-strobe" (their
+    clocks), "nfs-stall" "nfs-disconnect" "nfs-restart" (their shared directories), "database-stall"
+    "database-restart" "database-disconnect" (their database).
+    """
+
+    name: str
+    zones: tuple[str, ...]
+
+    virtual: bool
+    """Whether time is of the environment's making.
+
+    ``execute`` then takes its own loop, without threads and without the machine's clock.
+    """
+
+    async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
+        """Run a test's own coroutine to its end where this environment wants it.
+
+        On the running loop, or on one of its making.
+
+        ``seed`` decides all chance of the place itself. Being cancelled cancels ``main`` and waits
+        for it.
+        """
+        ...
+
+    def clock_ns(self) -> int:
+        """The clock that stamps a history: monotonic; virtual where time is."""
+        ...
+
+    def supports(self) -> Mapping[str, str]:
+        """Each fault primitive with "" or the reason why it cannot be done here."""
+        ...
+
+    async def deploy(
+        self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
+    ) -> None:
+        """Create what the nodes need (processes' directories, containers, networks, proxies).
+
+        Start nothing yet.
+        """
+        ...
+
+    def resolve(self, source: str, node: str, port: str) -> Address:
+        """Where ``source`` (node, zone, or "admin" for the harness itself, outside every
+        partition) reaches a node's logical port.
+        """
+        ...
+
+    async def start(self, node: str) -> None:
+        """Start the broker of a node; returns when the process runs, not when it is ready."""
+        ...
+
+    async def wait_exit(self, node: str) -> int | None:
+        """Wait until the node's broker process has ended; its exit status if known."""
+        ...
+
+    async def running(self, node: str) -> bool:
+        """Whether the broker process exists (a paused one does)."""
+        ...
+
+    async def kill(self, node: str) -> None:
+        """End the broker without any clean-up (SIGKILL)."""
+        ...
+
+    async def destroy_data(self, node: str) -> None:
+        """Remove what a stopped node has on disk."""
+        ...
+
+    async def inject(
+        self,
+        primitive: str,
+        *,
+        links: Sequence[Link] = (),
+        nodes: Sequence[str] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Begin a fault on directed links or nodes; returns the lease to renew and heal."""
+        ...
+
+    async def renew(self, lease: str) -> None:
+        """Keep a fault in force for another lease."""
+        ...
+
+    async def heal(self, lease: str) -> None:
+        """End one fault; healing what has already healed is nothing."""
+        ...
+
+    async def heal_all(self) -> None:
+        """End every fault of this deployment."""
+        ...
+
+    async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
+        """Look at links and nodes from outside the broker.
+
+        "open", "lost", "slow 120 ms", "refused"; "running", "paused", "gone". ``bit`` is False
+        here; the nemesis decides.
+
+        "a1/disk", "a1/clock" and "a1/store" among ``nodes`` are those parts of a node, where faults
+        of them can be done: "sound", "slow 20 ms", "stalled", "full", "failing sync", "damaged
+        <where>"; "true", "skewed 60000 ms", "rate 1.5"; "answers", "silent", "in grace".
+        """
+        ...
+
+    async def reconfigure(self, node: str, configured: str) -> None:
+        """Give a node the files of another role ("master", "slave").
+
+        Its broker reads them at its next start.
+        """
+        ...
+
+    async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
+        """Wait until the node's broker has logged whole lines behind ``position``.
+
+        Those, and the position behind them.
+
+        None for ``position``: no lines, and the position now.
+        """
+        ...
+
+    async def collect(self, destination: Path) -> None:
+        """Copy every node's logs to ``destination/<node>/``."""
+        ...
+
+    async def teardown(self) -> None:
+        """Remove everything this deployment created, broken or not."""
+        ...
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """An environment that cannot deploy every cluster."""
+
+    def refuses(self, nodes: Sequence[NodePlan]) -> str:
+        """Why it cannot deploy this one, with where that can be done; "" if it can."""
+        ...
+
+
+@runtime_checkable
+class Furnished(Protocol):
+    """An environment that has more than brokers and links, and says what that is once it is
+    deployed.
+    """
+
+    def furnishings(self) -> dict[str, str]:
+        """What brokers were given -> what it really is.
+
+        "store-a" -> "NFSv4 through FUSE, lease 4 s"; for the report.
+        """
+        ...
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """An environment whose brokers live in this very process, so that their roles can be seen
+    without asking over a network.
+    """
+
+    def look(self, node: str) -> Status:
+        """What the broker would answer now.
+
+        Raises OSError when nothing would, TimeoutError when it keeps silent.
+        """
+        ...

@@ -1,0 +1,37 @@
+"""Whose fault it is when a test cannot be run: the machine's, or the person's."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InfrastructureError(Exception):
+    """The machine, not the broker, is at fault.
+
+    A container that never started, a port in use, a missing tool.
+
+    The run ends as unknown with this text first. Say what failed, where, and what would mend it.
+    """
+
+
+class UsageError(Exception):
+    """The person's input is at fault.
+
+    One line saying what is wrong, where, and what would be right. Exit status 254.
+    """
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """The end of an error message: the nearest known name, or all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f'did you mean "{close[0]}"?' if close else f"known: {', '.join(names) or 'none'}"
+
+
+def choose(what: str, name: str, known: Iterable[str]) -> str:
+    """``name`` if it is known. Raises UsageError naming the near one."""
+    names = list(known)
+    if name not in names:
+        raise UsageError(f'unknown {what} "{name}": {near(name, names)}')
+    return name

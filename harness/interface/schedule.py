@@ -1,0 +1,39 @@
+"""The faults of one test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Fault(
+    msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True, forbid_unknown_fields=True
+):
+    """One fault of a schedule: an interval, a kind, a target.
+
+    Deleting any fault leaves a valid schedule.
+
+    ``start_s`` counts from the start of the load, or from an event: with ``after`` the fault begins
+    so long after any broker has first said, under load, that this happened ("failover/taken": the
+    events below). If that never comes the fault is not injected, and the run is unknown.
+    ``duration_s`` None lasts to the end of the load (everything is healed then). ``target`` is a
+    role ("live", "backup"), a part that a broker plays by what was said last ("taker", "source",
+    "claimant"; "rivals" are all other lives), a count ("one", "minority", "majority", "all") or
+    names ("a1", "a1,b1"); roles and parts are resolved when the fault begins and the history says
+    to what.
+    """
+
+    kind: str
+    start_s: float  # seconds after the start of the load, or after the event
+    after: str | None = None  # the event that it waits for
+    duration_s: float | None = None
+    target: str | None = None
+    shape: str | None = None
+    options: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """The faults of one test in order of their start; ``schedule.json``."""
+
+    faults: tuple[Fault, ...] = ()

@@ -1,0 +1,74 @@
+"""What clients do, and what they are given."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+from harness.interface.network import Address
+from harness.interface.plan import NodePlan, TestSpec
+from harness.interface.recorder import Recorder
+
+
+class Dialect(Protocol):
+    """How one broker speaks STOMP, where brokers differ."""
+
+    name: str
+    login: str
+    passcode: str
+
+    def destination(self, queue: str) -> str:
+        """The destination header for a queue."""
+        ...
+
+    def send_headers(self, group: str | None) -> dict[str, str]:
+        """Headers that make a send persistent and put it into a group."""
+        ...
+
+    def subscribe_headers(self, prefetch: int) -> dict[str, str]:
+        """Headers that limit unacknowledged deliveries to a consumer."""
+        ...
+
+    def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
+        """(redelivered, delivery count if the broker tells) of a MESSAGE frame's headers."""
+        ...
+
+
+class Workload(Protocol):
+    """What clients do, and what they promise to record.
+
+    ``run`` drives load until ``context.stopping`` is set, then returns promptly with every
+    operation completed (``info`` where unknown). ``drain`` consumes what is left on every broker
+    until nothing has arrived for the quiet period. Both record through ``context.recorder`` only.
+    """
+
+    name: str
+
+    async def run(self, context: WorkloadContext) -> None:
+        """Load the cluster until ``context.stopping`` is set."""
+        ...
+
+    async def drain(self, context: WorkloadContext) -> None:
+        """Consume what is left, after everything was healed."""
+        ...
+
+
+class WorkloadContext(msgspec.Struct, kw_only=True):
+    """What a workload may touch."""
+
+    spec: TestSpec
+    recorder: Recorder
+    dialect: Dialect
+    random: random.Random
+    nodes: tuple[NodePlan, ...]
+    zones: tuple[str, ...]
+    resolve: Callable[[str, str], Address]
+    """(zone, node name) -> where a client of that zone reaches that node's STOMP port."""
+    stopping: Any  # asyncio.Event, set when the load must end
+    counters: dict[str, int] = msgspec.field(default_factory=dict)
+    """ok / fail / info totals of sends and acknowledgements, and "deliver", for the live display
+    and to see a recovery: a broker that takes subscriptions and no message has not recovered.
+    """

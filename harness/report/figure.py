@@ -1,0 +1,242 @@
+"""One picture of a test as SVG.
+
+Faults as bands, operations and latencies as lines, the brokers' roles as lanes.
+
+Why drawn here and not in the browser: the report is one file that must still open in ten years, in
+a mail client, with scripts forbidden. Everything hangs on one time axis so that an eye going
+straight down sees cause and effect.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Final
+
+from harness.report.timeline import Band, RoleSpan, Series, Timeline
+
+WIDTH: Final = 1120
+LEFT: Final = 84
+RIGHT: Final = 16
+PANEL: Final = 150
+LANE: Final = 22
+GAP: Final = 30
+BAND_ROW: Final = 16
+
+SERIES_COLOURS: Final = {
+    "sends acknowledged": "#1f6feb",
+    "deliveries": "#2da44e",
+    "unknown outcome": "#d1242f",
+    "failed": "#bf8700",
+    "median": "#1f6feb",
+    "99th percentile": "#8250df",
+}
+ROLE_COLOURS: Final = {
+    "live": "#2da44e",
+    "backup": "#54aeff",
+    "synchronizing": "#b6e3ff",
+    "voting": "#f2c744",
+    "verifying": "#f2c744",
+    "starting": "#d0d7de",
+    "stopping": "#afb8c1",
+    "stopped": "#57606a",
+    "unreachable": "#ffffff",
+}
+
+
+class _Axis:
+    """Maps seconds since the load began to pixels."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.end = max(timeline.end_s, 0.001)
+
+    def __call__(self, at_s: float) -> float:
+        share = min(max(at_s, 0.0), self.end) / self.end
+        return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+
+
+def draw(timeline: Timeline) -> str:
+    """The picture as an ``<svg>`` element, without scripts or external parts."""
+    x = _Axis(timeline)
+    rows = _pack(timeline.bands)
+    band_height = BAND_ROW * max(1, 1 + max(rows, default=0))
+    top_rates = 20 + band_height + GAP
+    top_latency = top_rates + PANEL + GAP
+    top_lanes = top_latency + PANEL + GAP
+    bottom = top_lanes + LANE * max(1, len(timeline.lanes))
+    height = bottom + 46
+    parts = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
+            'font-family="system-ui, sans-serif" font-size="12">'
+        ),
+        "<title>Throughput, latency and broker roles over time, with the faults in force</title>",
+        *_bands(timeline.bands, rows, x, bottom),
+        *_panel("operations a second", timeline.rates, timeline, x, top_rates, logarithmic=False),
+        *_panel("latency of sends, ms", timeline.latencies_ms, timeline, x, top_latency, logarithmic=True),
+        *_lanes(timeline.lanes, x, top_lanes),
+        *_phases(timeline.phases, x, bottom),
+        *_ticks(timeline, x, bottom),
+        *_role_legend(timeline.lanes, height - 12),
+        "</svg>",
+    ]
+    return "\n".join(parts)
+
+
+def _pack(bands: Sequence[Band]) -> list[int]:
+    """The row of each band, so that labels of overlapping faults stay readable."""
+    free_from: list[float] = []
+    rows = []
+    for band in bands:
+        row = next((row for row, free in enumerate(free_from) if free <= band.start_s), len(free_from))
+        if row == len(free_from):
+            free_from.append(0)
+        free_from[row] = band.end_s
+        rows.append(row)
+    return rows
+
+
+def _bands(bands: Sequence[Band], rows: Sequence[int], x: _Axis, bottom: int) -> Iterable[str]:
+    yield f'<text x="{LEFT - 8}" y="32" text-anchor="end" fill="#57606a">faults</text>'
+    for band, row in zip(bands, rows, strict=True):
+        left, width = x(band.start_s), max(2.0, x(band.end_s) - x(band.start_s))
+        colour = "#cf222e" if band.bit else "#6e7781"
+        y = 20 + row * BAND_ROW
+        name = f"{band.label} {band.target}".strip() + ("" if band.bit else " (no effect seen)")
+        hint = f"{name}, {band.start_s:.2f} s to {band.end_s:.2f} s. {band.observed}"
+        yield f"<g><title>{escape(hint)}</title>"
+        yield (
+            f'<rect x="{left}" y="20" width="{width:.1f}" height="{bottom - 20}" fill="{colour}" '
+            'opacity="0.08"/>'
+        )
+        yield (
+            f'<rect x="{left}" y="{y}" width="{width:.1f}" height="{BAND_ROW - 2}" rx="2" '
+            f'fill="{colour}" opacity="0.85"/>'
+        )
+        room = int(width / 6.2)
+        shown = name if len(name) <= room else name[: max(0, room - 1)] + "…" if room > 4 else ""
+        yield f'<text x="{left + 4}" y="{y + 11}" font-size="10" fill="#fff">{escape(shown)}</text></g>'
+
+
+def _panel(
+    title: str, series: Sequence[Series], timeline: Timeline, x: _Axis, top: int, *, logarithmic: bool
+) -> Iterable[str]:
+    values = [value for each in series for value in each.values if not math.isnan(value)]
+    highest = max(values, default=1.0) or 1.0
+    lowest = max(0.1, min((value for value in values if value > 0), default=0.1)) if logarithmic else 0.0
+    floor = 10 ** math.floor(math.log10(lowest)) if logarithmic else 0.0
+    ceiling = (
+        max(10 ** math.ceil(math.log10(max(highest, floor * 10))), floor * 10)
+        if logarithmic
+        else _round_up(highest)
+    )
+
+    def y(value: float) -> float:
+        if logarithmic:
+            share = (math.log10(max(value, floor)) - math.log10(floor)) / (
+                math.log10(ceiling) - math.log10(floor)
+            )
+        else:
+            share = value / ceiling
+        return round(top + PANEL * (1 - share), 1)
+
+    marks = (
+        [10**power for power in range(round(math.log10(floor)), round(math.log10(ceiling)) + 1)]
+        if logarithmic
+        else [0, ceiling / 2, ceiling]
+    )
+    for mark in marks:
+        yield (
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(mark)}" y2="{y(mark)}" stroke="#d0d7de" '
+            'stroke-width="0.6"/>'
+        )
+        yield f'<text x="{LEFT - 8}" y="{y(mark) + 4}" text-anchor="end" fill="#57606a">{mark:g}</text>'
+    yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">{escape(title)}</text>'
+    legend = LEFT + 170
+    for each in series:
+        colour = SERIES_COLOURS.get(each.name, "#24292f")
+        if any(value > 0 for value in each.values if not math.isnan(value)):
+            yield (
+                f'<path d="{_path(each.values, timeline, x, y)}" fill="none" stroke="{colour}" '
+                'stroke-width="1.5"/>'
+            )
+        yield f'<rect x="{legend}" y="{top - 18}" width="10" height="10" fill="{colour}"/>'
+        yield f'<text x="{legend + 14}" y="{top - 9}" fill="#24292f">{escape(each.name)}</text>'
+        legend += 34 + 7 * len(each.name)
+
+
+def _path(values: Sequence[float], timeline: Timeline, x: _Axis, y: object) -> str:
+    commands, drawing = [], False
+    for number, value in enumerate(values):
+        if math.isnan(value):
+            drawing = False
+            continue
+        at = x((number + 0.5) * timeline.bin_s)
+        commands.append(f"{'L' if drawing else 'M'}{at} {y(value)}")  # type: ignore[operator]
+        drawing = True
+    return " ".join(commands)
+
+
+def _round_up(value: float) -> float:
+    power = 10 ** math.floor(math.log10(value))
+    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= value))
+
+
+def _lanes(lanes: dict[str, list[RoleSpan]], x: _Axis, top: int) -> Iterable[str]:
+    yield f'<text x="{LEFT}" y="{top - 9}" font-weight="600">roles</text>'
+    for number, (broker, spans) in enumerate(lanes.items()):
+        y = top + number * LANE
+        yield f'<text x="{LEFT - 8}" y="{y + 14}" text-anchor="end" fill="#24292f">{escape(broker)}</text>'
+        for span in spans:
+            left, width = x(span.start_high_s), max(0.5, x(span.end_s) - x(span.start_high_s))
+            colour = ROLE_COLOURS.get(span.role, "#eaeef2")
+            hint = (
+                f"{broker} {span.role} from between {span.start_low_s:.3f} s and "
+                f"{span.start_high_s:.3f} s to {span.end_s:.3f} s"
+            )
+            dashed = ' stroke="#8c959f" stroke-dasharray="3 3"' if span.role == "unreachable" else ""
+            yield (
+                f'<rect x="{left}" y="{y + 2}" width="{width:.1f}" height="{LANE - 5}" '
+                f'fill="{colour}"{dashed}><title>{escape(hint)}</title></rect>'
+            )
+            if width > 7 * len(span.role):
+                fill = "#fff" if span.role in ("live", "stopped") else "#24292f"
+                yield (
+                    f'<text x="{left + 4}" y="{y + 14}" font-size="10" fill="{fill}" '
+                    f'pointer-events="none">{escape(span.role)}</text>'
+                )
+
+
+def _phases(phases: Sequence[tuple[str, float]], x: _Axis, bottom: int) -> Iterable[str]:
+    last = -math.inf
+    for name, at_s in phases:
+        at = x(at_s)
+        yield (
+            f'<line x1="{at}" x2="{at}" y1="14" y2="{bottom}" stroke="#57606a" stroke-width="0.7" '
+            f'stroke-dasharray="2 3"><title>{escape(name)}, {at_s:.2f} s</title></line>'
+        )
+        if at - last > 7 * len(name) + 6:
+            yield f'<text x="{at + 2}" y="11" font-size="10" fill="#57606a">{escape(name)}</text>'
+            last = at
+
+
+def _ticks(timeline: Timeline, x: _Axis, bottom: int) -> Iterable[str]:
+    span = timeline.end_s
+    step = next((step for step in (0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800) if span / step <= 14), 3600)
+    at = 0.0
+    while at <= timeline.end_s:
+        yield f'<text x="{x(at)}" y="{bottom + 15}" text-anchor="middle" fill="#57606a">{at:g} s</text>'
+        at += step
+
+
+def _role_legend(lanes: dict[str, list[RoleSpan]], y: int) -> Iterable[str]:
+    seen = {span.role for spans in lanes.values() for span in spans}
+    at = LEFT
+    for role in [role for role in ROLE_COLOURS if role in seen]:
+        yield (
+            f'<rect x="{at}" y="{y - 10}" width="10" height="10" fill="{ROLE_COLOURS[role]}" '
+            'stroke="#8c959f" stroke-width="0.5"/>'
+        )
+        yield f'<text x="{at + 14}" y="{y}" fill="#24292f">{escape(role)}</text>'
+        at += 34 + 7 * len(role)

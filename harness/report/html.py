@@ -1,0 +1,221 @@
+"""One HTML file for a person with a red run.
+
+Verdict first, then why, then the picture, then how to run it again.
+
+Why rendered from what is stored and from nothing else: a report can be made again years later, and
+a failure here can never change a verdict that was already printed. Texts come from brokers and are
+escaped by the template; the picture is our own SVG.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+import markupsafe
+import msgspec
+
+from checkers.schema import COLUMNS
+from checkers.verdict import Finding, Latency, Verdict
+from harness.history import parquet, store
+from harness.interface import TestSpec
+from harness.report import figure, sequence, timeline
+from harness.report.narrative import excerpt, logbook, paragraphs
+from harness.report.narrative import story as stories
+from harness.report.summary import by_cause, pauses, size
+from harness.systems.registry import for_policy
+
+WORDS: Final = {True: "valid", False: "invalid", None: "unknown"}
+TAGS: Final = {"grave": "invalidating", "warning": "warning", "info": "information"}
+CLIENT_OPERATIONS: Final = (
+    "send",
+    "deliver",
+    "ack",
+    "nack",
+    "begin",
+    "commit",
+    "abort",
+    "subscribe",
+    "unsubscribe",
+    "connect",
+)
+HIDDEN: Final = frozenset({"digest"})
+"""Columns of a witness that tell a reader nothing."""
+
+_TEMPLATES: Final = jinja2.Environment(
+    loader=jinja2.PackageLoader("harness.report"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def write(directory: Path) -> Path:
+    """Write ``report.html`` into the directory of a run and return its path.
+
+    Raises UsageError for a directory without a spec or verdict.
+    """
+    spec = store.load_spec(directory)
+    verdict = Verdict.from_json((directory / store.FINDINGS).read_bytes())
+    schedule = store.load_schedule(directory)
+    run = store.load_run(directory)
+    shown = timeline.read(directory / parquet.DIRECTORY)
+    reader = excerpt.Reader(directory / parquet.DIRECTORY)
+    said = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
+    text = _TEMPLATES.get_template("report.html.j2").render(
+        spec=spec,
+        verdict={
+            "word": WORDS[verdict.valid],
+            "sentence": sentence(verdict, spec, run.environment),
+            "reasons": [reason for reason in verdict.reasons if reason not in said],
+        },
+        findings=[
+            _finding(each, _story(each, reader, directory, run)) for each in by_cause(verdict.findings)
+        ],
+        figure=markupsafe.Markup(figure.draw(shown)),  # noqa: S704 - drawn by us, every text in it escaped there
+        bands=shown.bands,
+        figures=_figures(verdict, spec, run, shown),
+        again=f"cd {directory}\njepsen-run --spec {store.SPEC} --schedule {store.SCHEDULE}",
+        check=f"jepsen-run check {directory}",
+        spec_text=_json(spec),
+        schedule_text=_json(schedule),
+    )
+    path = directory / store.REPORT
+    temporary = directory / f".{store.REPORT}.new"
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+    return path
+
+
+def sentence(verdict: Verdict, spec: TestSpec, environment: str) -> str:
+    """What was tested and what came out, in one sentence."""
+    nodes = size(for_policy(spec.policy).plan(spec))
+    faults = f"the faults {', '.join(spec.nemeses)}" if spec.nemeses else "the faults of a given schedule"
+    grave = [each for each in verdict.findings if each.severity == "grave"]
+    outcome = {
+        True: "nothing that the guarantee forbids was found",
+        False: f"{len(grave)} kinds of violation were found"
+        if len(grave) != 1
+        else f"{grave[0].name} was found",
+        None: "no verdict is possible",
+    }[verdict.valid]
+    return (
+        f"Policy {spec.policy}, {nodes}, workload {spec.workload}, {environment or spec.environment} "
+        "environment, "
+        f"{faults}, seed {spec.seed}: {outcome}."
+    )
+
+
+def _finding(finding: Finding, told: dict[str, Any] | None) -> dict[str, Any]:
+    used = [
+        column
+        for column in COLUMNS
+        if column not in HIDDEN and any(row.get(column) is not None for row in finding.witness.rows)
+    ]
+    return {
+        "name": finding.name,
+        "count": finding.count,
+        "tag": TAGS[finding.severity],
+        "message": finding.sentence,
+        "story": told,
+        "columns": used,
+        "witness": [
+            {column: _cell(column, row.get(column)) for column in used} for row in finding.witness.rows
+        ],
+    }
+
+
+def _story(
+    finding: Finding, reader: excerpt.Reader, directory: Path, run: store.RunRecord
+) -> dict[str, Any] | None:
+    """The story of a finding that somebody must understand; None for what is only information."""
+    if finding.severity == "info":
+        return None
+    found = stories.compose(finding, reader.of(finding))
+    if not found.steps:
+        return None
+    found = logbook.placed(found, directory / store.LOGS, run)
+    witness = set(finding.witness.indexes)
+    zero = found.standing.zero
+    drawn = sequence.slices(found)
+    return {
+        "text": paragraphs.paragraph(found),
+        "head": markupsafe.Markup(sequence.head(found)),  # noqa: S704 - as the figure
+        "legend": sequence.legend(found),
+        "zero": f"{zero / 1e9:.3f} s",
+        "left_out": found.left_out,
+        "notes": found.notes,
+        "messages": [
+            (found.names.message(message), message)
+            for message in dict.fromkeys(
+                row["message"] for row in found.rows if "message" in row and row["index"] in witness
+            )
+        ],
+        "steps": [
+            {
+                "time": f"{(step.at - zero) / 1e9:.3f}",
+                "words": step.words,
+                "svg": markupsafe.Markup(each.svg),  # noqa: S704 - as the figure
+                "pause": each.pause,
+                "pause_svg": markupsafe.Markup(each.pause_svg),  # noqa: S704 - as the figure
+                "witness": step.witness,
+                "rows": [(row["index"], row["index"] in witness, _told(row)) for row in step.rows],
+                "lines": [(f"{(line.at - zero) / 1e9:.3f}", line.broker, line.text) for line in step.lines],
+                "more_lines": step.more_lines,
+            }
+            for step, each in zip(found.steps, drawn, strict=True)
+        ],
+    }
+
+
+def _told(row: excerpt.Row) -> str:
+    """A row of the history as one line: every column that is not empty."""
+    cells = (f"{column} {_cell(column, value)}" for column, value in row.items() if column not in HIDDEN)
+    return ", ".join(cells)
+
+
+def _cell(column: str, value: object) -> object:
+    if column in {"time", "time_low", "time_high"} and isinstance(value, int):
+        return f"{value / 1e9:.4f} s"
+    return value
+
+
+def _figures(
+    verdict: Verdict, spec: TestSpec, run: store.RunRecord, shown: timeline.Timeline
+) -> list[tuple[str, str]]:
+    statistics = verdict.statistics
+    rows = [
+        ("guarantee", f"{spec.guarantee}, {'ordered' if spec.ordered else 'unordered'}"),
+        ("environment", ": ".join(filter(None, (run.environment, run.environment_reason)))),
+        *run.furnishings.items(),
+        ("set-up", f"{shown.set_up_s:.1f} s before the load, with which the picture begins"),
+        ("history", f"{statistics.rows:,} rows over {statistics.duration_s:.1f} s"),
+    ]
+    for f, types in sorted(statistics.operations.items()):
+        if f in CLIENT_OPERATIONS:
+            rows.append((f, ", ".join(f"{count:,} {kind}" for kind, count in sorted(types.items()))))
+    for f, latency in sorted(statistics.latency.items()):
+        rows.append((f"latency of {f}", _latency(latency)))
+    rows += [
+        (f"recovery from {fault.fault} at {fault.start_s - shown.zero_s:.1f} s", pauses(fault))
+        for fault in statistics.faults
+    ]
+    rows += [
+        ("redeliveries", f"{statistics.redeliveries:,}"),
+        ("sends of unknown outcome that were delivered", f"{statistics.sends_recovered:,}"),
+    ]
+    rows += [(f"version of {name}", version) for name, version in sorted(run.versions.items())]
+    return rows
+
+
+def _latency(latency: Latency) -> str:
+    return (
+        f"median {latency.p50_ms:.1f} ms, 95th percentile {latency.p95_ms:.1f} ms, "
+        f"99th {latency.p99_ms:.1f} ms, most {latency.max_ms:.1f} ms"
+    )
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

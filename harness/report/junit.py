@@ -1,0 +1,65 @@
+"""The verdict as JUnit XML, which every CI server shows.
+
+Why one case per kind of finding: a CI page then lists what was checked and what failed by name,
+with the sentence and witness in the failure's text. An unknown verdict is an ``error`` of its own
+case, never a pass.
+
+Format: the schema of Apache Ant's JUnit task as CI servers read it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+from checkers.anomaly import looked_for
+from checkers.verdict import CheckOptions, Finding, Verdict
+from harness.history import store
+
+NAME: Final = "junit.xml"
+_INVALID_XML: Final = {code: "\ufffd" for code in range(32) if chr(code) not in "\t\n\r"}
+
+
+def write(directory: Path) -> Path:
+    """Write ``junit.xml`` into the directory of a run and return its path."""
+    spec = store.load_spec(directory)
+    verdict = Verdict.from_json((directory / store.FINDINGS).read_bytes())
+    found = {finding.name: finding for finding in verdict.findings}
+    checked = looked_for(CheckOptions(guarantee=verdict.guarantee, ordered=verdict.ordered))
+    names = [*checked, *(name for name in found if name not in checked)]
+    failures = sum(finding.severity == "grave" for finding in verdict.findings)
+    errors = int(verdict.valid is None)
+    suite = ET.Element(
+        "testsuite",
+        name=f"jepsen-run.{spec.name}",
+        tests=str(len(names) + 1),
+        failures=str(failures),
+        errors=str(errors),
+        time=f"{verdict.statistics.duration_s:.3f}",
+    )
+    whole = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name="verdict")
+    if verdict.valid is None:
+        ET.SubElement(whole, "error", message=_clean("; ".join(verdict.reasons) or "unknown"), type="unknown")
+    for name in names:
+        case = ET.SubElement(suite, "testcase", classname=f"jepsen-run.{spec.name}", name=name)
+        if name in found:
+            _describe(case, found[name])
+    path = directory / NAME
+    ET.indent(suite)
+    ET.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+    return path
+
+
+def _describe(case: ET.Element, finding: Finding) -> None:
+    rows = "\n".join(str(row) for row in finding.witness.rows)
+    if finding.severity == "grave":
+        failure = ET.SubElement(case, "failure", message=_clean(finding.sentence), type=finding.name)
+        failure.text = _clean(f"{finding.sentence}\n\nwitness:\n{rows}")
+    else:
+        ET.SubElement(case, "system-out").text = _clean(f"{finding.severity}: {finding.sentence}\n{rows}")
+
+
+def _clean(text: str) -> str:
+    """XML 1.0 has no place for most control characters, and brokers' texts may have any."""
+    return text.translate(_INVALID_XML)

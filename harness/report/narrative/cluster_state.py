@@ -1,0 +1,347 @@
+"""Which role a broker had at a moment, what was broken then, and what changed between two moments.
+
+Why from the rows of monitor and nemesis and from nothing else: what a story says of a broker must
+be what somebody outside it saw. A change of role is known within an interval; it is dated to the
+interval's end, from which on it is certain.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from checkers.schema import MONITOR, NEMESIS
+from harness.report.narrative.excerpt import Row
+
+HEAL: Final = "heal:"
+SILENT: Final = "unreachable"
+CHANGES_MAX: Final = 6
+"""In one sentence."""
+_PLACES: Final = 6
+_ORDINALS: Final = {2: "2nd", 3: "3rd"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """One fault as it happened.
+
+    ``begin`` when it was asked for, ``end`` when its healing was, ``healed`` the row of that; None:
+    never.
+
+    ``bit``: it was seen to take effect; ``ends``: the nodes and zones it concerned.
+    """
+
+    label: str
+    words: str
+    begin: int
+    end: int | None
+    bit: bool
+    observed: str
+    ends: frozenset[str]
+    rows: tuple[Row, ...]
+    healed: int | None
+
+    def in_force(self, at: int) -> bool:
+        """Whether it had begun and was not healed yet."""
+        return self.begin <= at and (self.end is None or at < self.end)
+
+    def around(self, index: int) -> bool:
+        """Whether it had begun and was not healed yet when the row of that index was recorded."""
+        return self.rows[0]["index"] <= index and (self.healed is None or index < self.healed)
+
+    def touches(self, low: int, high: int) -> bool:
+        """Whether it was in force at some moment of that span."""
+        return self.begin <= high and (self.end is None or self.end >= low)
+
+
+class Standing:
+    """Answers from the rows without clients.
+
+    ``zero`` is the history's time of the load's begin, times in words count from it.
+    """
+
+    def __init__(self, control: Iterable[Row], zero: int) -> None:
+        self.zero = zero
+        self._control = sorted(control, key=lambda row: row["index"])
+        self.loaded = next(
+            (row["index"] for row in self._control if row["f"] == "phase" and row.get("value") == "load"), -1
+        )
+        self.roles: dict[str, list[Row]] = {}
+        self.protection: dict[str, list[Row]] = {}
+        for row in self._control:
+            if row["process"] == MONITOR and "broker" in row:
+                kept = {"role": self.roles, "replication": self.protection}.get(row["f"])
+                if kept is not None:
+                    kept.setdefault(row["broker"], []).append(row)
+
+    def seconds(self, at: int | None) -> str:
+        """A moment, for people."""
+        return "?" if at is None else f"{(at - self.zero) / 1e9:.3f} s"
+
+    # -------------------------------------------------------------------------------------------------------
+    # roles
+
+    def role_row(self, broker: str, at: int) -> Row | None:
+        """The latest change of its role that is certain at that moment."""
+        known = [row for row in self.roles.get(broker, ()) if moment(row) <= at]
+        return known[-1] if known else None
+
+    def role_before(self, broker: str, index: int) -> str | None:
+        """The role that it had when the row of that index was recorded.
+
+        What a picture of the rows shows.
+        """
+        known = [row for row in self.roles.get(broker, ()) if row["index"] < index]
+        return str(known[-1].get("role")) if known else None
+
+    def peers(self, brokers: Iterable[str]) -> list[str]:
+        """All that ever shared a node ID with one of them, themselves included."""
+        mine = set(brokers)
+        ids = {row.get("node_id") for name in mine for row in self.roles.get(name, ())} - {None}
+        shared = {name for name, rows in self.roles.items() if any(row.get("node_id") in ids for row in rows)}
+        return sorted(mine | shared)
+
+    def replaced(self, broker: str, at: int) -> Row | None:
+        """The row from which on another broker was certainly live under its node ID, after it
+        had begun to be live itself.
+        """
+        own = [row for row in self.roles.get(broker, ()) if row.get("role") == "live" and moment(row) <= at]
+        if not own:
+            return None
+        later = [
+            row
+            for name, rows in self.roles.items()
+            if name != broker
+            for row in rows
+            if row.get("role") == "live"
+            and row.get("node_id") == own[-1].get("node_id")
+            and row["index"] > own[-1]["index"]
+            and moment(row) <= at
+        ]
+        return min(later, key=moment, default=None)
+
+    def as_seen(self, broker: str | None, at: int | None) -> str:
+        """``a1 (live since 2.050 s, replaced by a2 at 3.100 s)``.
+
+        Where a change was under way, both roles.
+        """
+        if broker is None or at is None:
+            return "a broker"
+        words = self._role_words(broker, at)
+        return f"{broker} ({', '.join(words)})" if words else broker
+
+    def role_since(self, broker: str, at: int) -> str:
+        """``a1 since 2.050 s``: only when its role began."""
+        row = self.role_row(broker, at)
+        return broker if row is None else f"{broker} {self._since(row)}"
+
+    def _role_words(self, broker: str, at: int) -> list[str]:
+        row = self.role_row(broker, at)
+        if row is None:
+            return []
+        rows = self.roles[broker]
+        following = next((one for one in rows if moment(one) > at), None)
+        words = [self._one_role(row, following, at)]
+        life = 1 + sum(one.get("role") == "stopped" and moment(one) < moment(row) for one in rows)
+        if life > 1 and row["role"] != "stopped":
+            words.append(f"in its {_ORDINALS.get(life, f'{life}th')} life")
+        successor = self.replaced(broker, at)
+        if successor is not None and row["role"] != "stopped":
+            words.append(f"replaced by {successor['broker']} at {self.seconds(moment(successor))}")
+        return words
+
+    def _one_role(self, row: Row, following: Row | None, at: int) -> str:
+        """A role, or that it was just changing, or that nobody could see it."""
+        role, silent = row["role"], row["role"] == SILENT
+        if following is None or following.get("time_low", at + 1) > at:
+            return f"unseen {self._since(row)}" if silent else f"{role} {self._since(row)}"
+        low, high = self.seconds(following["time_low"]), self.seconds(moment(following))
+        if silent:
+            return f"unseen from {low} until {high}, then {following['role']}"
+        if following["role"] == SILENT:
+            return f"{role} {self._since(row)}, unseen from {low} on"
+        return f"turning from {role} to {following['role']} between {low} and {high}"
+
+    def _since(self, row: Row) -> str:
+        before = moment(row) <= self.zero or row["index"] < self.loaded
+        return "since before the load" if before else f"since {self.seconds(moment(row))}"
+
+    def unprotected(self, broker: str | None, at: int) -> int | None:
+        """Since when that live had no up-to-date backup, if it had none at that moment."""
+        known = [row for row in self.protection.get(broker or "", ()) if moment(row) <= at]
+        return moment(known[-1]) if known and known[-1].get("value") == "unreplicated" else None
+
+    # ------------------------------------------------------------------------------------------------------
+    # faults
+
+    @functools.cached_property
+    def breaks(self) -> list[Break]:
+        """Every fault, in order of its begin."""
+        found: dict[str, list[Row]] = {}
+        for row in self._control:
+            if row["process"] == NEMESIS:
+                found.setdefault(_value(row).get("label") or row["f"].removeprefix(HEAL), []).append(row)
+        healing = [row for row in self._control if row["f"] == "phase" and row.get("value") == "heal"]
+        return [_ended(break_of(rows), healing) for rows in found.values()]
+
+    def in_force(self, at: int | None) -> list[Break]:
+        """Faults that had been asked for and not been healed."""
+        return [] if at is None else [one for one in self.breaks if one.in_force(at)]
+
+    def concerns(self, one: Break, brokers: Iterable[str]) -> bool:
+        """Whether a fault may have to do with these brokers.
+
+        One of what all share, a store or a database, always may.
+        """
+        others = set(self.roles) - set(brokers)
+        elsewhere = {end for end in one.ends if end in others or end.startswith("zone")}
+        return not one.ends or one.ends > elsewhere
+
+    def force(self, at: int | None) -> str:
+        """``, while partition isolate-live of a1 (3.370 s to 9.370 s) was in force``.
+
+        Nothing if nothing was.
+        """
+        some = self.in_force(at)
+        if not some:
+            return ""
+        named = " and ".join(f"{one.words} {self._span(one)}" for one in some[:3])
+        more = f" and {len(some) - 3} more" if len(some) > 3 else ""
+        return f", while {named}{more} {'was' if len(some) == 1 else 'were'} in force"
+
+    def _span(self, one: Break) -> str:
+        end = "the end" if one.end is None else self.seconds(one.end)
+        return f"({self.seconds(one.begin)} to {end}{'' if one.bit else ', no effect seen'})"
+
+    # -----------------------------------------------------------------------------------------------------
+    # changes
+
+    def changes(self, brokers: Iterable[str], low: int, high: int) -> list[tuple[int, str]]:
+        """(time, words) of what changed strictly after ``low`` and up to ``high``.
+
+        Roles of these brokers, faults, restarts.
+        """
+        mine = set(brokers)
+        found: list[tuple[int, str]] = []
+        for name in sorted(mine):
+            found += [
+                (
+                    moment(row),
+                    f"{name} fell silent" if row["role"] == SILENT else f"{name} was seen {row['role']}",
+                )
+                for row in self.roles.get(name, ())
+                if low < moment(row) <= high
+            ]
+            found += self._restarts(name, low, high)
+        for one in self.breaks:
+            if not self.concerns(one, mine):
+                continue
+            if low < one.begin <= high:
+                found.append((one.begin, f"{one.words} began"))
+            if one.end is not None and low < one.end <= high:
+                found.append((one.end, f"{one.words} was healed"))
+        return sorted(found)
+
+    def _restarts(self, broker: str, low: int, high: int) -> list[tuple[int, str]]:
+        times = [
+            row["time"]
+            for row in self._control
+            if row["f"] == "restart" and row.get("broker") == broker and low < row["time"] <= high
+        ]
+        if not times:
+            return []
+        again = "" if len(times) == 1 else f" {len(times)} times until {self.seconds(times[-1])}, first"
+        return [(times[0], f"{broker}, which had ended by itself, was started again{again}")]
+
+    def meanwhile(
+        self, brokers: Iterable[str], low: int, high: int, opening: str, most: int = CHANGES_MAX
+    ) -> str:
+        """A sentence about what changed between two moments, the first and last of many.
+
+        Nothing if nothing did.
+        """
+        said = [f"{words} at {self.seconds(at)}" for at, words in self.changes(brokers, low, high)]
+        if len(said) > most:
+            half = most // 2
+            hidden = len(said) - 2 * half
+            said[half:-half] = [f"{hidden} change{'s' if hidden > 1 else ''} more"]
+        return f"{opening} {_listed(said)}." if said else ""
+
+
+def moment(row: Row) -> int:
+    """From when on a row's change is certain."""
+    return int(row.get("time_high", row["time"]))
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _value(row: Row) -> dict[str, Any]:
+    try:
+        value = json.loads(row.get("value") or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def break_of(rows: Sequence[Row]) -> Break:
+    """A fault from its rows: of its begin, of its end, or both."""
+    begun = [row for row in rows if not row["f"].startswith(HEAL)]
+    healed = [row for row in rows if row["f"].startswith(HEAL)]
+    value: dict[str, Any] = {}
+    for row in begun or healed:
+        value |= _value(row)
+    target = value.get("target") or value.get("nodes") or ""
+    kind = rows[0]["f"].removeprefix(HEAL)
+    name = " ".join(str(part) for part in (kind, value.get("shape")) if part)
+    whom = ", ".join(map(str, target)) if isinstance(target, list) else str(target)
+    nodes = [str(node) for node in value.get("nodes") or ()]
+    links = [end for link in value.get("links") or () for end in str(link).split("->")]
+    ends = [row for row in healed if row["type"] == "invoke"] or healed
+    return Break(
+        label=str(value.get("label") or kind),
+        words=f"{name}{_of(whom)}",
+        begin=rows[0]["time"],
+        end=ends[0]["time"] if ends else None,
+        bit=bool(value.get("bit")),
+        observed=_observed(value.get("observed")),
+        ends=frozenset([*nodes, *links]),
+        rows=tuple(rows),
+        healed=ends[0]["index"] if ends else None,
+    )
+
+
+def _of(whom: str) -> str:
+    """Brokers are said plainly; sides and directions of a partition in brackets."""
+    return "" if not whom else f" ({whom})" if "|" in whom or whom.startswith("to ") else f" of {whom}"
+
+
+def _observed(value: object) -> str:
+    """What probes saw, alike ones together: ``a1->a2, a2->a1 lost``; of many only how many."""
+    if not isinstance(value, dict):
+        return str(value or "")
+    alike: dict[str, list[str]] = {}
+    for where, seen in value.items():
+        alike.setdefault(str(seen), []).append(str(where))
+    return "; ".join(
+        f"{', '.join(places[:_PLACES])}{f' and {len(places) - _PLACES} more' if len(places) > _PLACES else ''} {seen}"
+        for seen, places in alike.items()
+    )
+
+
+def observed(row: Row) -> dict[str, Any]:
+    """What a row of the nemesis says that probes saw, by place."""
+    seen = _value(row).get("observed")
+    return seen if isinstance(seen, dict) else {}
+
+
+def _ended(one: Break, healing: Sequence[Row]) -> Break:
+    """A fault that has no healing of its own ended with the load, when everything was healed."""
+    later = [row for row in healing if row["index"] > one.rows[0]["index"]]
+    if one.end is not None or not later:
+        return one
+    return replace(one, end=later[0]["time"], healed=later[0]["index"])

@@ -1,0 +1,301 @@
+"""The few rows of a stored history that the story of one finding is made of.
+
+Why not the whole history: it may have fifty million rows, and a story needs some dozens. All rows
+of a message lie in one file of the history (``harness.history.parquet``), so one column of one file says
+where they are, and only the row groups that have them are read; rows of a span of time are found by
+the row groups' statistics.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from checkers.anomaly import AT_END
+from checkers.availability import of_group, of_queue
+from checkers.schema import COLUMNS, HARNESS, MONITOR
+from checkers.verdict import Finding
+from harness.history import parquet
+
+Row = Mapping[str, Any]
+"""A row of the history without its empty columns."""
+
+MESSAGES_MAX: Final = 6
+ROWS_MAX: Final = 2_000
+"""Of one finding: a message that was delivered again without end must not fill the memory."""
+READ_MAX: Final = 50_000
+"""Of one file; nothing that a person reads needs more."""
+FEW: Final = 200
+"""Of one file, near one moment."""
+SAMPLED: Final = 4
+"""Files of which operations are taken where any will do to show that none succeeded."""
+SPANS_NS: Final = (200_000_000, 5_000_000_000)
+"""How far the first sends that both sides of a split brain acknowledged are looked for.
+
+The second is tried where the first has none.
+"""
+
+
+_DECIDING: Final = ["time", "process", "message", "sequence", "session", "transaction"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """What was read for one finding.
+
+    ``rows`` are of the finding: its messages, sessions and transactions; ``neighbours`` are other
+    messages that tell something by comparison; ``control`` is everything that monitor, nemesis and
+    harness recorded, whatever the finding. Each in order of ``index``.
+    """
+
+    rows: Sequence[Row]
+    control: Sequence[Row]
+    neighbours: Sequence[Row] = ()
+
+
+class Reader:
+    """Reads one stored history; what several findings need is read once.
+
+    Args:
+        history: the directory of ``part-*.parquet`` and ``control.parquet``; one that is not there
+            has no rows.
+    """
+
+    def __init__(self, history: Path) -> None:
+        self._history = history
+
+    @functools.cached_property
+    def control(self) -> list[Row]:
+        """Faults, roles and phases."""
+        file = self._history / parquet.CONTROL
+        return _read(file, lambda table: pc.less(table["process"], 0)) if file.is_file() else []
+
+    def of(self, finding: Finding) -> Excerpt:
+        """The rows around the first example of a finding."""
+        shown = [dict(row) for row in finding.witness.rows]
+        example = example_of(finding)
+        messages = _messages(finding)
+        rows = [*shown, *self._of_messages(example, shown, messages)]
+        if finding.name == "split-brain":
+            rows += self._answers(finding.details)
+        if finding.name in {"unavailable", "not-recovered"}:
+            rows += self._around(finding)
+        sessions = {row["session"] for row in rows if "session" in row}
+        transactions = {row["transaction"] for row in rows if "transaction" in row}
+        neighbours = self._beside(finding, rows)
+        sessions |= {row["session"] for row in neighbours if "session" in row}
+        rows += self._of_control("session", sessions)
+        rows += self._of_control("transaction", transactions)
+        return Excerpt(
+            rows=_ordered([*_ordered(rows)[:ROWS_MAX], *shown]),
+            control=self.control,
+            neighbours=neighbours,
+        )
+
+    def _of_messages(self, example: Row, shown: Sequence[Row], messages: Sequence[int]) -> list[Row]:
+        if not messages:
+            return []
+        known = next((row for row in shown if row.get("message") == messages[0]), {})
+        place = {**known, **example}
+        home = self._home(place.get("queue"), place.get("group"), known.get("producer"))
+        found = _rows_of(home, messages) if home is not None else []
+        missing = set(messages) - {row["message"] for row in found}
+        if missing:
+            for file in self._parts():
+                if file != home:
+                    found += _rows_of(file, sorted(missing))
+        return found
+
+    def _beside(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
+        """What its producer sent right before and right after a message that went missing, in
+        the same group.
+        """
+        if finding.name not in AT_END:
+            return []
+        send = next((row for row in rows if row["f"] == "send" and "sequence" in row), None)
+        home = (
+            None if send is None else self._home(send.get("queue"), send.get("group"), send.get("producer"))
+        )
+        if send is None or home is None:
+            return []
+        beside = {send["sequence"] - 1, send["sequence"] + 1}
+        found = _read(home, lambda table: _among(table["sequence"], beside))
+        same = ("queue", "group", "producer")
+        return [row for row in found if all(row.get(name) == send.get(name) for name in same)]
+
+    def _answers(self, details: Mapping[str, Any]) -> list[Row]:
+        """The first sends that each side of an overlap acknowledged, asked after it began."""
+        begin = details.get("begin_ns")
+        named = {messages[0] for messages in details.get("messages", {}).values() if messages}
+        if begin is None or not named:
+            return []
+        for span in SPANS_NS:
+            rows = [
+                row
+                for file in self._parts()
+                for row in _read(file, lambda table: _among(table["message"], named), begin, begin + span)
+            ]
+            if {row["message"] for row in rows if row["type"] == "ok"} >= named:
+                break
+        return rows
+
+    def _around(self, finding: Finding) -> list[Row]:
+        """Operations near the begin and near the end of a time in which nothing succeeded."""
+        details = finding.details
+        index = example_of(finding).get("index", -1)
+        at = next((row["time"] for row in finding.witness.rows if row["index"] == index), None)
+        if at is None:
+            return []
+        begin, end = details.get("begin_ns", at), details.get("end_ns", at)
+        near = SPANS_NS[0]
+        spans = [(begin - near, begin, -FEW), (begin, begin + near, FEW), (end - near, end + near, -FEW)]
+        rows: list[Row] = []
+        for low, high, most in spans:
+            files = self._parts()[:SAMPLED]
+            near_it = [row for file in files for row in _read(file, None, low, high, most=most)]
+            rows += _of_key(near_it, example_of(finding).get("key"))
+        return rows
+
+    def _parts(self) -> list[Path]:
+        return sorted(self._history.glob("part-*.parquet"))
+
+    def _home(self, queue: str | None, group: str | None, producer: int | None) -> Path | None:
+        """The file that has the rows of a place.
+
+        The number of files is the power of two that the names leave.
+        """
+        parts = self._parts()
+        if queue is None or not parts:
+            return None
+        most = int(parts[-1].stem.removeprefix("part-")) + 1
+        count = 1 << (most - 1).bit_length()
+        name = parquet.file_name(parquet.file_number(queue, group, producer, count))
+        return self._history / name if (self._history / name).is_file() else None
+
+    def _of_control(self, column: str, values: set[int]) -> list[Row]:
+        file = self._history / parquet.CONTROL
+        if not file.is_file() or not values:
+            return []
+        return _read(file, lambda table: _among(table[column], values))
+
+
+def example_of(finding: Finding) -> Row:
+    """The first example: queue, group, message, index and key, as far as they are known."""
+    examples = finding.details.get("examples") or [{}]
+    return dict(examples[0])
+
+
+def _messages(finding: Finding) -> list[int]:
+    """The messages of a finding, its own first.
+
+    Those of other groups only prove that a session lived.
+    """
+    example = example_of(finding)
+    own = example.get("message")
+    others = [
+        row["message"]
+        for row in finding.witness.rows
+        if "message" in row
+        and ("queue" not in example or all(row.get(n) == example.get(n) for n in ("queue", "group")))
+    ]
+    return list(dict.fromkeys([*([own] if own is not None else []), *others]))[:MESSAGES_MAX]
+
+
+def _of_key(rows: Iterable[Row], key: object) -> list[Row]:
+    """The operations that a window of unavailability is about.
+
+    Those of its key in ``checkers.availability``.
+    """
+    words = str(key or "").split(" ")
+    if words[0] == "queue":
+        return [row for row in rows if of_queue(row.get("queue"), row["f"]) == key]
+    if words[0] == "group":
+        return [row for row in rows if of_group(row.get("queue"), row.get("group"), row["f"]) == key]
+    if words[0] == "operation":
+        return [row for row in rows if row["f"] == words[1]]
+    if words[0] == "client":
+        return [row for row in rows if row["f"] == "send" and str(row.get("producer")) == words[-1]]
+    if words[0] == "broker":
+        return [row for row in rows if row["f"] == "send" and row.get("broker") == words[1]]
+    return [row for row in rows if row["f"] == "send"]
+
+
+def _rows_of(file: Path, messages: Sequence[int]) -> list[Row]:
+    return _read(file, lambda table: _among(table["message"], messages))
+
+
+def _among(column: pa.ChunkedArray, values: Iterable[int]) -> pa.ChunkedArray:
+    return pc.is_in(column, pa.array(sorted(values), pa.int64()).cast(column.type))
+
+
+def _read(
+    file: Path,
+    wanted: Callable[[pa.Table], pa.ChunkedArray] | None,
+    low_ns: int | None = None,
+    high_ns: int | None = None,
+    *,
+    most: int = READ_MAX,
+) -> list[Row]:
+    """The rows for which ``wanted`` holds, of a span of time.
+
+    The first ``most``, or the last of them where it is negative.
+
+    Only the columns that decide are read of row groups without any.
+    """
+    found: list[Row] = []
+    with pq.ParquetFile(file) as parquet:
+        time = parquet.schema_arrow.get_field_index("time")
+        for number in range(parquet.num_row_groups):
+            span = parquet.metadata.row_group(number).column(time).statistics
+            if (
+                low_ns is not None
+                and span is not None
+                and span.has_min_max
+                and not (span.min <= high_ns and span.max >= low_ns)
+            ):
+                continue
+            few = parquet.read_row_group(number, columns=_DECIDING if wanted else _DECIDING[:1])
+            mask = _true(few) if wanted is None else pc.fill_null(wanted(few), False)
+            if low_ns is not None:
+                within = pc.and_(pc.greater_equal(few["time"], low_ns), pc.less_equal(few["time"], high_ns))
+                mask = pc.and_(mask, within)
+            if pc.any(mask).as_py():
+                rows = parquet.read_row_group(number).filter(mask)
+                found += _plain(rows.slice(0, most) if most > 0 else rows.slice(max(0, len(rows) + most)))
+            if most > 0 and len(found) >= most:
+                break
+    return found[:most] if most > 0 else found[most:]
+
+
+def _true(table: pa.Table) -> pa.ChunkedArray:
+    return pc.is_valid(table["time"])
+
+
+def _plain(table: pa.Table) -> list[Row]:
+    names = [name for name in COLUMNS if name in table.column_names]
+    return [{name: row[name] for name in names if row[name] is not None} for row in table.to_pylist()]
+
+
+def _ordered(rows: Iterable[Row]) -> list[Row]:
+    return [row for _, row in sorted({row["index"]: row for row in rows}.items())]
+
+
+def load_began_ns(control: Iterable[Row]) -> int:
+    """The history's time at which the load began.
+
+    What a story and the picture of the run count from.
+    """
+    phases = (row for row in control if row["process"] == HARNESS and row["f"] == "phase")
+    return next((row["time"] for row in phases if row.get("value") == "load"), 0)
+
+
+def roles_of(control: Iterable[Row]) -> list[Row]:
+    """What the monitor saw."""
+    return [row for row in control if row["process"] == MONITOR]

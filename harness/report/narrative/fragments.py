@@ -1,0 +1,245 @@
+"""Parts of sentences about a story.
+
+How a message was sent, delivered, acknowledged, and by a broker in which role.
+
+Why apart from the families: all of them speak of the same few facts, and each must be put the same
+way wherever it is put.
+"""
+
+from __future__ import annotations
+
+from harness.report.narrative.excerpt import Row, example_of
+from harness.report.narrative.sentences import shortened
+from harness.report.narrative.story import Story
+
+
+class Clauses:
+    """Parts of sentences about one story.
+
+    What was said of a broker or a fault once is not said again.
+
+    ``changes`` is how many changes of roles and faults one sentence names; the others are counted.
+    """
+
+    def __init__(self, story: Story, changes: int) -> None:
+        self._changes = changes
+        self.story = story
+        self.names = story.names
+        self.standing = story.standing
+        self.witness = {row["index"] for row in story.finding.witness.rows}
+        self.example = example_of(story.finding)
+        self._said: set[str] = set()
+
+    # -------------------------------------------------------------------------------------------------------
+    # finding
+
+    def rows(self, f: str, type_: str | None = None, message: int | None = None) -> list[Row]:
+        """Rows of the story's messages, sessions and transactions.
+
+        Without a message of all of them.
+        """
+        return [
+            row
+            for row in self.story.rows
+            if row["f"] == f
+            and (type_ is None or row["type"] == type_)
+            and (message is None or row.get("message") == message)
+        ]
+
+    def one(self, f: str, type_: str, message: int | None) -> Row | None:
+        """The first of them."""
+        return next(iter(self.rows(f, type_, message)), None)
+
+    @property
+    def message(self) -> int | None:
+        """Of the example; None where the anomaly belongs to a group, a broker or the whole
+        history.
+        """
+        found: int | None = self.example.get("message")
+        return found
+
+    def completing(self) -> Row | None:
+        """The row that completes the anomaly."""
+        index = self.example.get("index", -1)
+        rows = (*self.story.finding.witness.rows, *self.story.rows)
+        return next((row for row in rows if row["index"] == index), None)
+
+    def shown(self, f: str, **columns: str) -> list[Row]:
+        """Rows of the witness and of the steps, whoever recorded them."""
+        rows = [*self.story.finding.witness.rows, *(row for step in self.story.steps for row in step.rows)]
+        found = {row["index"]: row for row in rows if row["f"] == f}
+        return [
+            row
+            for _, row in sorted(found.items())
+            if all(row.get(name) == value for name, value in columns.items())
+        ]
+
+    # ---------------------------------------------------------------------------------------------------------
+    # times
+
+    def at(self, row: Row) -> str:
+        """When."""
+        return self.standing.seconds(row["time"])
+
+    def between(self, low: int, high: int, opening: str) -> str:
+        """A sentence about the roles and faults that changed between two moments.
+
+        Nothing if none did.
+        """
+        return self.standing.meanwhile(self.story.brokers, low, high, f"{opening}:", self._changes)
+
+    def meanwhile(self, low: Row | None, high: Row | None, opening: str = "In between") -> str:
+        """The same between two rows."""
+        if low is None or high is None:
+            return ""
+        return self.between(low["time"], high["time"], opening)
+
+    def led_to(self, until: int, opening: str) -> str:
+        """The same from where the story begins."""
+        begin = self.story.steps[0].at - 1 if self.story.steps else until
+        return self.between(max(begin, self.standing.zero), until, opening)
+
+    def force(self, at: int) -> str:
+        """Which faults were in force, as the end of a sentence.
+
+        Their whole span at the first mention only.
+        """
+        words = self.standing.force(at)
+        if not words or self._new(words):
+            return words
+        some = self.standing.in_force(at)
+        return f", with {' and '.join(one.words for one in some[:3])} still in force"
+
+    def _new(self, words: str) -> bool:
+        new = words not in self._said
+        self._said.add(words)
+        return new
+
+    # ---------------------------------------------------------------------------------------------------------
+    # words
+
+    def seen(self, row: Row) -> str:
+        """The broker of a row with the role it had.
+
+        A role that was said already is not repeated.
+        """
+        words = self.standing.as_seen(row.get("broker"), row["time"])
+        return words if self._new(words) else str(row["broker"])
+
+    def named(self, row: Row) -> str:
+        """A message at its first mention."""
+        short = self.names.message(row.get("message"))
+        place = f"queue {row['queue']}" if "queue" in row else ""
+        if "group" in row:
+            place += f", group {row['group']}"
+        told = f"message {row['message']}, {place}" if "message" in row else place
+        return f"{short} ({told})" if told else short
+
+    def sent(self, message: int | None, *, full: bool = True) -> str:
+        """How a message was sent, and what its producer was answered."""
+        asked = self.one("send", "invoke", message) or self.one("send", "ok", message)
+        if message is None or asked is None:
+            return ""
+        who = capital(self.names.client(asked))
+        what = self.named(asked) if full else self.names.message(message)
+        part = f" in transaction {asked['transaction']}" if "transaction" in asked else ""
+        said = f"{who} sent {what} at {self.at(asked)}{part}"
+        return f"{said}; {self._sent_end(message)}{self.ended(asked.get('transaction'))}."
+
+    def _sent_end(self, message: int) -> str:
+        """What each attempt to send it came to.
+
+        A client that sends a message twice has said so itself.
+        """
+        ends = [row for row in self.rows("send", None, message) if row["type"] != "invoke"]
+        again = len(self.rows("send", "invoke", message)) > 1
+        told = [self._one_end(row) for row in ends] or ["no answer to it was recorded"]
+        return "; sent again, ".join(told) if again else told[0]
+
+    def _one_end(self, end: Row) -> str:
+        if end["type"] == "ok":
+            return f"{self.seen(end)} acknowledged it at {self.at(end)}{self.force(end['time'])}"
+        why = f" ({shortened(end['error'])})" if end.get("error") else ""
+        said = (
+            "the send failed for certain" if end["type"] == "fail" else "what became of the send was unknown"
+        )
+        return f"{said} at {self.at(end)}{why}{self.force(end['time'])}"
+
+    def ended(self, transaction: int | None) -> str:
+        """How a transaction ended, as the end of a sentence; nothing for none."""
+        if transaction is None:
+            return ""
+        for f, word in (("commit", "commit"), ("abort", "roll-back")):
+            for end in self.rows(f, "ok"):
+                if end.get("transaction") == transaction:
+                    return (
+                        f", and {self.seen(end)} confirmed the {word} of transaction {transaction} "
+                        f"at {self.at(end)}"
+                    )
+        return f", and neither a commit nor a roll-back of transaction {transaction} was confirmed"
+
+    def delivered(self, row: Row) -> str:
+        """One delivery, as a clause; its marks where the broker says that it is not the first."""
+        session = self.names.client(row)
+        again = bool(row.get("redelivered")) or row.get("delivery_count", 1) > 1
+        told = f" ({self._marks(row)})" if again else ""
+        return (
+            f"{self.seen(row)} delivered {self.names.message(row.get('message'))} to {session} at "
+            f"{self.at(row)}{told}"
+        )
+
+    def delivered_again(self, row: Row) -> str:
+        """A later delivery, as a clause: whether it was marked counts."""
+        marks = self._marks(row)
+        session = self.names.client(row)
+        told = f" ({marks})" if marks else ""
+        return (
+            f"{self.seen(row)} delivered {self.names.message(row.get('message'))} to {session} at "
+            f"{self.at(row)}{told}"
+        )
+
+    @staticmethod
+    def _marks(row: Row) -> str:
+        marks = []
+        if row.get("redelivered") is not None:
+            marks.append("marked redelivered" if row["redelivered"] else "not marked redelivered")
+        if row.get("delivery_count", 1) > 1:
+            marks.append(f"delivery count {row['delivery_count']}")
+        return ", ".join(marks)
+
+    def confirmed(self, delivery: Row, before: int) -> Row | None:
+        """The ``ok`` of the acknowledgement of a delivery, if it came before an index."""
+        for row in self.rows("ack", "ok", delivery.get("message")):
+            if delivery["index"] < row["index"] < before and row.get("session") == delivery.get("session"):
+                return row
+        return None
+
+    def acknowledged(self, end: Row | None) -> str:
+        """A sentence about a confirmed acknowledgement."""
+        if end is None:
+            return ""
+        part = f" in transaction {end['transaction']}" if "transaction" in end else ""
+        who = capital(self.names.client(end))
+        return (
+            f"{who} acknowledged it{part}, and {self.seen(end)} confirmed that at {self.at(end)}"
+            f"{self.force(end['time'])}{self.ended(end.get('transaction'))}."
+        )
+
+    def session_end(self, session: int | None, low: int, high: int) -> str:
+        """How a session ended between two rows."""
+        for row in self.story.rows:
+            ended = row["f"] == "disconnect" or (row["f"], row["type"]) == ("unsubscribe", "ok")
+            if ended and row.get("session") == session and low < row["index"] < high:
+                why = f" ({shortened(row['error'])})" if row.get("error") else ""
+                verb = "ended" if row["f"] == "disconnect" else "left"
+                return f"{capital(self.names.client(row))} {verb} at {self.at(row)}{why}."
+        return ""
+
+
+def capital(text: str) -> str:
+    """At the begin of a sentence.
+
+    A broker keeps its name as it is written everywhere else: "a1".
+    """
+    head = text.split(" ", maxsplit=1)[0]
+    return text if any(letter.isdigit() for letter in head) else text[:1].upper() + text[1:]

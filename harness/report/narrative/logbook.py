@@ -1,0 +1,212 @@
+"""What brokers logged, placed beside the steps of a story by time.
+
+Why by time: nothing in a log says which row of the history it belongs to. Lines carry the wall
+clock of their machine and rows count from the begin of the test, so the wall clock of that moment
+must be known (``run.json``: ``zero``); lines that carry no time belong to the last one that did.
+Where a fault had set a broker's clock by so and so much, its lines are put back by as much; where a
+clock ran at another rate the stamps are not to be trusted. The story says either.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from environments.simulation.clock import EPOCH_S
+from harness.history import store
+from harness.report.narrative.cluster_state import observed
+
+if TYPE_CHECKING:
+    from harness.report.narrative.story import Step, Story
+
+LINES_MAX: Final = 6
+"""Of one step; the nearest."""
+CHARACTERS_MAX: Final = 400
+NEAR_NS: Final = 1_000_000_000
+BYTES_MAX: Final = 8_000_000
+"""Of one file; a longer one is read from its begin only, and the story says so."""
+
+_ORDER_NS: Final = 5_000_000
+"""By how much lines of different threads may be out of order, besides what milliseconds round
+off.
+"""
+_SKEWED: Final = re.compile(r"^skewed (-?\d+)")
+_STAMP: Final = re.compile(
+    r"\W{0,2}(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))? ?(Z|[+-]\d\d:?\d\d)?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``at`` in nanoseconds of the history's clock.
+
+    The line's own time, or that of the last line before it that has one.
+    """
+
+    at: int
+    broker: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """From ``begin`` to ``end`` a clock was ahead ``by`` nanoseconds, or behind if negative."""
+
+    fault: str
+    begin: int
+    end: int
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """The lines of one broker in order of the log.
+
+    ``trouble`` is why there are none, or not all.
+    """
+
+    lines: tuple[Line, ...] = ()
+    trouble: str = ""
+
+
+def zero_of(record: store.RunRecord) -> tuple[float | None, str]:
+    """The wall clock (seconds since the epoch) of the history's time 0, and what is to be said
+    about its being right.
+    """
+    if record.zero:
+        return datetime.fromisoformat(record.zero).timestamp(), ""
+    if record.environment == "simulation":
+        return float(EPOCH_S), ""
+    if record.started:
+        return (
+            datetime.fromisoformat(record.started).timestamp(),
+            (
+                "The run recorded only roughly when its clock began: log lines may stand some hundredths of "
+                "a second too early or late."
+            ),
+        )
+    return None, "The run did not record when its clock began: log lines cannot be placed, see logs/."
+
+
+def read(directory: Path, broker: str, zero_s: float, skews: Sequence[Skew] = ()) -> Book:
+    """Everything that a broker logged, from ``logs/<broker>/``.
+
+    ``skews`` are those of its clock.
+    """
+    files = sorted(path for path in (directory / broker).rglob("*") if path.is_file())
+    lines: list[Line] = []
+    trouble = ""
+    unplaced = 0
+    for file in files:
+        with file.open("rb") as stream:
+            data = stream.read(BYTES_MAX)
+            if stream.read(1):
+                trouble = f"Of the log of {broker} only the first {BYTES_MAX // 1_000_000} MB were read."
+        at: int | None = None
+        for text in data.decode(errors="replace").splitlines():
+            stamp = _time_ns(text)
+            if stamp is not None:
+                at = _true_time(stamp - round(zero_s * 1e9), at, skews)
+            if at is None:
+                unplaced += 1
+            else:
+                lines.append(Line(at, broker, text[:CHARACTERS_MAX]))
+    if not files:
+        trouble = f"No log of {broker} was kept."
+    elif unplaced and not lines:
+        trouble = f"The lines of {broker}'s log carry no time that could be read: see logs/{broker}/."
+    return Book(tuple(lines), trouble)
+
+
+def _true_time(stamp: int, before: int | None, skews: Iterable[Skew]) -> int:
+    """When a line was written.
+
+    Lines of a log are in order, so of what the stamp can mean it is the earliest that is not before
+    the last line.
+    """
+    possible = [stamp] + [stamp - skew.by for skew in skews if skew.begin <= stamp - skew.by <= skew.end]
+    later = [at for at in possible if before is None or at >= before - _ORDER_NS]
+    return min(later, default=stamp)
+
+
+def skews_of(story: Story, broker: str) -> list[Skew]:
+    """By how much faults had set a broker's clock, as a probe saw it."""
+    found = []
+    for one in story.standing.breaks:
+        for row in one.rows:
+            seen = _SKEWED.search(str(observed(row).get(f"{broker}/clock", "")))
+            if seen is not None:
+                end = one.end if one.end is not None else 1 << 62
+                found.append(Skew(one.words, one.begin, end, int(seen[1]) * 1_000_000))
+                break
+    return found
+
+
+def _time_ns(text: str) -> int | None:
+    """A stamp without a zone is UTC: that is what containers and our own brokers write."""
+    found = _STAMP.match(text)
+    if found is None:
+        return None
+    day, clock, fraction, zone = found.groups()
+    try:
+        moment = datetime.fromisoformat(f"{day}T{clock}{'+00:00' if zone in (None, 'Z') else zone}")
+    except ValueError:
+        return None
+    whole = int(moment.astimezone(UTC).timestamp())
+    return whole * 1_000_000_000 + int((fraction or "0").ljust(9, "0"))
+
+
+def placed(story: Story, directory: Path, record: store.RunRecord) -> Story:
+    """The story with the lines of its brokers, each beside the step that it is nearest to.
+
+    At most ``LINES_MAX`` a step.
+    """
+    zero_s, doubt = zero_of(record)
+    notes = [doubt] if doubt else []
+    if zero_s is None or not story.steps:
+        return story.with_lines(story.steps, notes)
+    skews = {broker: skews_of(story, broker) for broker in story.brokers}
+    books = {broker: read(directory, broker, zero_s, skews[broker]) for broker in story.brokers}
+    notes += [book.trouble for book in books.values() if book.trouble]
+    for broker in story.brokers:
+        notes += [
+            f"{skew.fault} set the clock of {broker} by {skew.by / 1e6:g} ms: the lines of its log from "
+            "that time are put back by as much."
+            for skew in skews[broker]
+        ]
+        known = {skew.fault for skew in skews[broker]}
+        notes += [
+            f"{one.words} changed the clock of {broker}: the times in its log are not those of the history."
+            for one in story.faults
+            if one.words.startswith("clock") and broker in one.ends and one.words not in known
+        ]
+    return story.with_lines(_shared_out(story.steps, books), notes)
+
+
+def _shared_out(steps: Sequence[Step], books: Mapping[str, Book]) -> list[Step]:
+    near: dict[int, list[Line]] = {n: [] for n in range(len(steps))}
+    low, high = steps[0].at - NEAR_NS, steps[-1].rows[-1]["time"] + NEAR_NS
+    for book in books.values():
+        for line in book.lines:
+            if low <= line.at <= high:
+                n = min(range(len(steps)), key=lambda n: _distance(steps[n], line))
+                if _distance(steps[n], line)[0] <= NEAR_NS:
+                    near[n].append(line)
+    return [_with(step, near[n]) for n, step in enumerate(steps)]
+
+
+def _distance(step: Step, line: Line) -> tuple[int, bool]:
+    """In time; of two equally near, the one at the same broker."""
+    begin, end = step.at, step.rows[-1]["time"]
+    apart = 0 if begin <= line.at <= end else min(abs(begin - line.at), abs(end - line.at))
+    return apart, line.broker not in (step.source, step.target)
+
+
+def _with(step: Step, lines: Iterable[Line]) -> Step:
+    nearest = sorted(lines, key=lambda line: _distance(step, line))
+    kept = sorted(nearest[:LINES_MAX], key=lambda line: line.at)
+    return replace(step, lines=tuple(kept), more_lines=len(nearest) - len(kept))

@@ -1,0 +1,83 @@
+"""Names for what a story is about.
+
+``p5#9`` for a message, ``producer 5`` and ``session 6`` for clients.
+
+Why: a message's id has nineteen digits, and nobody sees from two of them which was sent first.
+Producer and number say it: ``p5#9`` is producer 5's number 9 in its group. Only where that is not
+unique is the group said too.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from harness.report.narrative.excerpt import Row
+
+Kind = Literal["producer", "broker", "session", "client"]
+
+_KINDS: Final[tuple[Kind, ...]] = ("producer", "session")
+
+
+class Names:
+    """Names of everything in these rows."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = list(rows)
+        self._of_message: dict[int, tuple[str, str | None]] = {}
+        self._transactions: dict[int, str] = {}
+        self._brokers: dict[tuple[int, str, int | None], str] = {}
+        self._homes: dict[int, str] = {}
+        for row in self._rows:
+            if "message" in row and ("producer" in row or row["message"] not in self._of_message):
+                self._of_message[row["message"]] = (_short(row), row.get("group"))
+            if "transaction" in row and row["f"] in {"send", "ack", "nack"}:
+                self._transactions.setdefault(row["transaction"], self.client(row))
+            if "session" in row and "broker" in row:
+                self._homes.setdefault(row["session"], row["broker"])
+            if "broker" in row and row["process"] >= 0 and row["type"] != "invoke":
+                self._brokers[row["process"], row["f"], row.get("message")] = row["broker"]
+        known: dict[str, set[int]] = defaultdict(set)
+        for message, (short, _) in self._of_message.items():
+            known[short].add(message)
+        self._doubtful = {short for short, messages in known.items() if len(messages) > 1}
+
+    def message(self, message: int | None) -> str:
+        """Of a message."""
+        if message is None:
+            return "a body that cannot be read"
+        short, group = self._of_message.get(message, (f"m{message}", None))
+        return f"{group}/{short}" if short in self._doubtful and group is not None else short
+
+    def client(self, row: Row) -> str:
+        """The lane of whoever asked, or was given, this."""
+        if row["f"] == "send" and "producer" in row:
+            return f"producer {row['producer']}"
+        if "session" in row:
+            return f"session {row['session']}"
+        if row.get("transaction") in self._transactions:
+            return self._transactions[row["transaction"]]
+        return f"client {row['process']}"
+
+    def asked(self, row: Row) -> str | None:
+        """The broker that a question went to, as far as its answer or its session says."""
+        known = self._brokers.get((row["process"], row["f"], row.get("message")))
+        return known or self._homes.get(row.get("session", -1))
+
+    @staticmethod
+    def kind(lane: str) -> Kind:
+        """Which sort of client a lane is."""
+        return next((kind for kind in _KINDS if lane.startswith(f"{kind} ")), "client")
+
+    @staticmethod
+    def order(lane: str) -> int:
+        """Lanes of one sort go by number."""
+        number = lane.rpartition(" ")[2]
+        return int(number) if number.isdigit() else 0
+
+
+def _short(row: Row) -> str:
+    if "producer" in row and "sequence" in row:
+        return f"p{row['producer']}#{row['sequence']}"
+    return f"m{row['message']}"

@@ -1,0 +1,442 @@
+"""A story in one paragraph.
+
+Who sent what and when, who acknowledged it in which role, what was broken, and why the end is a
+contradiction.
+
+Why from rows and from nothing else: a paragraph that guesses sends an engineer the wrong way with
+authority. Every clause is a row of the history, a role that the monitor saw or a fault that the
+nemesis recorded; what is not known is not said. Times count from the begin of the load, as in the
+pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from checkers.anomaly import named
+from checkers.schema import HARNESS
+from checkers.verdict import Verdict
+from harness.history import parquet
+from harness.report.narrative import ownership
+from harness.report.narrative.cluster_state import CHANGES_MAX
+from harness.report.narrative.excerpt import Reader, Row
+from harness.report.narrative.fragments import Clauses, capital
+from harness.report.narrative.sentences import shortened
+from harness.report.narrative.story import Story, compose
+from harness.report.summary import by_cause
+
+
+def paragraph(story: Story) -> str:
+    """The story in plain words, and the rule that it breaks: one paragraph."""
+    return " ".join(sentence for sentence in (*_told(story), named(story.finding.name).rule) if sentence)
+
+
+def of_gravest(directory: Path, verdict: Verdict, characters: int) -> str:
+    """What happened in the first grave finding of a stored run, for who reads in a terminal.
+
+    Empty if there is none.
+
+    What changed meanwhile is said more shortly where all of it would need more than so many
+    characters.
+    """
+    grave = next((each for each in by_cause(verdict.findings) if each.severity == "grave"), None)
+    if grave is None:
+        return ""
+    story = compose(grave, Reader(directory / parquet.DIRECTORY).of(grave))
+    whole = " ".join(sentence for sentence in _told(story) if sentence)
+    if len(whole) <= characters:
+        return whole
+    return " ".join(sentence for sentence in _told(story, changes=2) if sentence)
+
+
+def _told(story: Story, changes: int = CHANGES_MAX) -> Sequence[str]:
+    return _TELLERS.get(story.finding.name, _in_general)(Clauses(story, changes))
+
+
+def _gone(of: Clauses) -> list[str]:
+    """A message that was sent and never came: the same of lost and stuck."""
+    sent = of.one("send", "ok", of.message)
+    told = [of.sent(of.message)]
+    since = None if sent is None else of.standing.unprotected(sent.get("broker"), sent["time"])
+    if sent is not None and since is not None:
+        told.append(
+            f"{sent['broker']} had no up-to-date backup then (since {of.standing.seconds(since)}): what "
+            "it acknowledged was nowhere else."
+        )
+    browse = next(iter(of.shown("phase", value="browse")), None)
+    told.append(of.meanwhile(sent, browse, "After that"))
+    return [*told, *_beside(of)]
+
+
+def _beside(of: Clauses) -> list[str]:
+    """Whether the messages that its producer sent right before and right after it got through."""
+    own = of.one("send", "invoke", of.message)
+    told = []
+    for row in of.story.neighbours:
+        if own is not None and row["f"] == "deliver" and row.get("delivery_count", 1) <= 1:
+            which = "before" if row.get("sequence", 0) < own.get("sequence", 0) else "after"
+            told.append(
+                f"Its producer's message {which} it in the {'group' if 'group' in row else 'queue'} did "
+                f"arrive: {of.delivered(row)}."
+            )
+            told.append(
+                of.session_end(row.get("session"), row["index"], 1 << 62) if which == "before" else ""
+            )
+    return told
+
+
+def _lost(of: Clauses) -> list[str]:
+    browse = next(iter(of.shown("phase", value="browse")), None)
+    looked = "" if browse is None else f" (looked into from {of.at(browse)} on)"
+    m = of.names.message(of.message)
+    drained = f"when the queues had been drained no store of any broker held it{looked}."
+    got = of.one("deliver", "ok", of.message)
+    if got is None:
+        return [*_gone(of), f"No consumer ever got {m}, and {drained}"]
+    return [*_gone(of), *_let_go(of, got), f"Nobody got {m} after that, and {drained}"]
+
+
+def _stuck(of: Clauses) -> list[str]:
+    m = of.names.message(of.message)
+    kept = of.one("browse", "ok", of.message)
+    held = (
+        "a store still held it"
+        if kept is None
+        else f"{kept.get('broker', 'a broker')} still held it in its {kept.get('value', 'main')} store "
+        f"at {of.at(kept)}"
+    )
+    got = of.one("deliver", "ok", of.message)
+    if got is None:
+        return [*_gone(of), f"No consumer ever got {m}; {held}."]
+    return [*_gone(of), *_let_go(of, got), f"Nobody got {m} after that; {held}."]
+
+
+def _let_go(of: Clauses, got: Row) -> list[str]:
+    """The last delivery of a message that nobody settled, and how its session ended."""
+    last = of.rows("deliver", "ok", of.message)[-1]
+    return [
+        f"{capital(of.delivered(last))}{of.force(last['time'])}.",
+        of.session_end(last.get("session"), got["index"], 1 << 62),
+    ]
+
+
+def _phantom(of: Clauses) -> list[str]:
+    got = of.completing()
+    if got is None:
+        return []
+    if got["f"] == "ack":
+        return [
+            of.acknowledged(got),
+            f"That session had never got {of.named(got)}.",
+        ]
+    sent = of.one("send", "invoke", of.message)
+    when = "ever" if sent is None else "by then"
+    return [
+        f"{capital(_shown(of, got))}.",
+        f"No producer had {when} begun to send {of.named(got)}.",
+    ]
+
+
+def _shown(of: Clauses, row: Row) -> str:
+    """How a message showed itself, as a clause: delivered, or in a store."""
+    if row["f"] == "browse":
+        what = of.names.message(row.get("message"))
+        return f"{of.seen(row)} had {what} in its {row.get('value', 'main')} store at {of.at(row)}"
+    return f"{of.delivered(row)}{of.force(row['time'])}"
+
+
+def _corrupted(of: Clauses) -> list[str]:
+    got = of.completing()
+    if got is None:
+        return []
+    why = f" ({shortened(got['error'])})" if got.get("error") else ""
+    told = [
+        of.sent(of.message),
+        f"{capital(_shown(of, got))}.",
+    ]
+    sent = of.one("send", "invoke", of.message)
+    if sent is not None and sent.get("digest") != got.get("digest") and "digest" in sent and "digest" in got:
+        told.append(
+            f"The checksum of its body was {sent['digest']:08x} when it was sent and "
+            f"{got['digest']:08x} when it arrived."
+        )
+    elif sent is not None:
+        told += [
+            f"Its {name} was {sent.get(name)} when it was sent and {got.get(name)} when it arrived."
+            for name in ("queue", "group", "producer", "sequence")
+            if sent.get(name) != got.get(name)
+        ]
+    elif of.message is None:
+        told.append(f"Nobody can say which message it was{why}.")
+    return told
+
+
+def _aborted(of: Clauses) -> list[str]:
+    got = of.completing()
+    if got is None:
+        return [of.sent(of.message)]
+    sent = of.one("send", "invoke", of.message)
+    return [
+        of.sent(of.message),
+        of.meanwhile(sent, got),
+        f"Nevertheless {_shown(of, got)}.",
+    ]
+
+
+def _uncommitted(of: Clauses) -> list[str]:
+    got = of.completing()
+    asked = next((row for row in of.rows("commit", "invoke")), None)
+    if got is None:
+        return [of.sent(of.message)]
+    when = (
+        "Nobody ever asked for the commit" if asked is None else f"The commit was asked for at {of.at(asked)}"
+    )
+    return [of.sent(of.message), f"{capital(_shown(of, got))}.", f"{when}."]
+
+
+def _resurrected(of: Clauses) -> list[str]:
+    kept = of.completing()
+    if kept is None:
+        return [of.sent(of.message)]
+    copies = [row for row in of.rows("browse", "ok", of.message) if row["index"] in of.witness]
+    confirmed = of.one("ack", "ok", of.message)
+    if confirmed is not None and len(copies) == 1:
+        return [of.sent(of.message), of.acknowledged(confirmed), f"Nevertheless {_shown(of, kept)}."]
+    told = " and ".join(f"{row.get('broker', 'a broker')} at {of.at(row)}" for row in copies)
+    return [
+        of.sent(of.message),
+        f"Copies of it were in the main stores of {told}: more than one each time they were looked into.",
+    ]
+
+
+def _too_late(of: Clauses) -> list[str]:
+    got = of.completing()
+    if got is None:
+        return []
+    return [of.session_end(got.get("session"), -1, got["index"]), f"Nevertheless {_shown(of, got)}."]
+
+
+def _again(of: Clauses) -> list[str]:
+    """A message that came more than once."""
+    late = of.completing()
+    before = [row for row in of.rows("deliver", "ok", of.message) if late and row["index"] < late["index"]]
+    proven = [row for row in before if row["index"] in of.witness] or before
+    if late is None or not proven:
+        return _came(of)
+    return [of.sent(of.message), *_twice(of, proven[-1], late)]
+
+
+def _twice(of: Clauses, early: Row, late: Row) -> list[str]:
+    """Two deliveries of one message, and what lies between."""
+    told = [f"{capital(of.delivered(early))}{of.force(early['time'])}."]
+    confirmed = of.confirmed(early, late["index"])
+    told.append(of.acknowledged(confirmed))
+    told.append(of.session_end(early.get("session"), early["index"], late["index"]))
+    told.append(of.meanwhile(early, late))
+    since = early if confirmed is None else confirmed
+    what = "that delivery" if confirmed is None else "the acknowledgement was confirmed"
+    passed = f"{(late['time'] - since['time']) / 1e9:.3f} s after {what}"
+    told.append(f"Then {of.delivered_again(late)}, {passed}.")
+    if confirmed is None and early.get("session") == late.get("session"):
+        told.append(f"{capital(of.names.client(late))} had not given it back in between.")
+    return told
+
+
+def _came(of: Clauses) -> list[str]:
+    """All deliveries of a message, without more to say about them."""
+    return [
+        of.sent(of.message),
+        *(f"{capital(of.delivered(row))}." for row in of.rows("deliver", "ok", of.message)[:3]),
+    ]
+
+
+def _redelivered(of: Clauses) -> list[str]:
+    """The example of this kind is the first delivery."""
+    got = of.rows("deliver", "ok", of.message)
+    if len(got) < 2:
+        return _came(of)
+    return [of.sent(of.message), *_twice(of, got[0], got[1])]
+
+
+def _held_twice(of: Clauses) -> list[str]:
+    """Two sessions at once, of a message or of a group."""
+    late = of.completing()
+    if late is None:
+        return []
+    before = [
+        row
+        for row in of.rows("deliver", "ok", of.message)
+        if row["index"] < late["index"]
+        and row.get("session") != late.get("session")
+        and all(row.get(name) == late.get(name) for name in ("queue", "group"))
+    ]
+    proven = [row for row in before if row["index"] in of.witness] or before
+    if not proven:
+        return _came(of)
+    early = proven[-1]
+    told = [of.sent(message) for message in dict.fromkeys(row.get("message") for row in (early, late))]
+    told.append(of.led_to(late["time"], "What had changed before"))
+    told.append(f"{capital(of.delivered(early))}.")
+    told.append(f"Then {of.delivered(late)}{of.force(late['time'])}.")
+    told.append(_still_held(of, early, late))
+    return told
+
+
+def _still_held(of: Clauses, early: Row, late: Row) -> str:
+    """Why the first of two sessions certainly had not let go."""
+    holder = capital(of.names.client(early))
+    what = of.names.message(early.get("message"))
+    alive = [
+        row
+        for row in of.story.finding.witness.rows
+        if row["f"] in {"ack", "nack"}
+        and row["type"] == "ok"
+        and row.get("session") == early.get("session")
+        and row["index"] > late["index"]
+    ]
+    if not alive:
+        return f"{holder} had not let go of {what} by then, nor been disconnected."
+    return (
+        f"{holder} had not let go of {what} by then: {alive[0].get('broker', 'its broker')} still "
+        f"answered that session at {of.at(alive[0])}."
+    )
+
+
+def _out_of_order(of: Clauses) -> list[str]:
+    late = of.completing()
+    if late is None:
+        return [of.sent(of.message)]
+    before = [
+        row
+        for row in of.rows("deliver", "ok")
+        if row["index"] < late["index"] and row.get("message") not in {None, of.message}
+    ]
+    proven = [row for row in before if row["index"] in of.witness] or before
+    if not proven:
+        return [of.sent(of.message), f"{capital(of.delivered(late))}, too late."]
+    early = proven[-1]
+    told = [
+        of.sent(of.message),
+        of.sent(early.get("message"), full=False),
+        f"{capital(of.delivered(early))}.",
+    ]
+    told.append(of.meanwhile(early, late))
+    told.append(f"Only then {of.delivered(late)}{of.force(late['time'])}.")
+    return told
+
+
+# -------------------------------------------------------------------------------------------------------
+# of brokers
+
+
+def _unavailable(of: Clauses) -> list[str]:
+    details = of.story.finding.details
+    begin, end = details.get("begin_ns"), details.get("end_ns")
+    if begin is None or end is None:
+        return [of.story.finding.sentence]
+    key = str(of.example.get("key", ""))
+    kind, _, rest = key.partition(" ")
+    nothing = {
+        "operation": f"no {rest} of any client succeeded",
+        "client": f"nothing that {rest} sent was acknowledged",
+        "broker": f"{rest} acknowledged no send",
+        "queue": f"nothing succeeded in queue {rest}",
+        "group": f"nothing succeeded in group {rest}",
+    }
+    told = [
+        (
+            f"For {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to "
+            f"{of.standing.seconds(end)}, {nothing.get(kind, f'nothing succeeded ({key})')}{of.force(begin)}."
+        )
+    ]
+    failed = [row for row in of.story.rows if begin <= row["time"] <= end and row["type"] in {"fail", "info"}]
+    errors = sorted({shortened(row["error"]) for row in failed if row.get("error")})
+    if errors:
+        told.append(f"What clients saw: {', '.join(errors[:4])}.")
+    told.append(of.between(begin, end, "Meanwhile"))
+    if details.get("excused"):
+        told.append("The faults, with the recovery bound after each, explain it.")
+    return told
+
+
+def _starved(of: Clauses) -> list[str]:
+    details = of.story.finding.details
+    begin, end = details.get("begin_ns"), details.get("end_ns")
+    if begin is None or end is None:
+        return [of.story.finding.sentence]
+    told = [
+        of.sent(of.message),
+        (
+            f"{capital(str(of.example.get('key', 'a session')))} held nothing, and got nothing for "
+            f"{(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to "
+            f"{of.standing.seconds(end)}{of.force(begin)}."
+        ),
+    ]
+    told.append(of.between(begin, end, "Meanwhile"))
+    got = of.rows("deliver", "ok", of.message)
+    told.append(f"Only then {of.delivered(got[0])}." if got else "")
+    if details.get("excused"):
+        told.append("The faults, with the recovery bound after each, explain it.")
+    return told
+
+
+def _not_recovered(of: Clauses) -> list[str]:
+    healed = next(iter(of.shown("phase", value="heal")), None)
+    said = of.completing()
+    told = [] if healed is None else [f"Every fault was healed at {of.at(healed)}."]
+    if said is None:
+        return told
+    told.append(of.meanwhile(healed, said, "After that"))
+    if said["process"] == HARNESS:
+        told.append(f"At {of.at(said)} the recovery bound had passed, and operations still did not succeed.")
+    else:
+        told.append(
+            "Of the operations that ended after the recovery bound none succeeded; the first ended at "
+            f"{of.at(said)}."
+        )
+    roles = [of.standing.as_seen(broker, said["time"]) for broker in of.story.brokers]
+    told.append(f"Brokers at that moment: {', '.join(roles)}." if roles else "")
+    return told
+
+
+def _in_general(of: Clauses) -> list[str]:
+    """A kind without words of its own: its sentence, and what happened to its messages."""
+    messages = list(
+        dict.fromkeys(row["message"] for row in of.story.finding.witness.rows if "message" in row)
+    )
+    told = [of.story.finding.sentence, *[of.sent(message) for message in messages[:2]]]
+    for message in messages[:2]:
+        got = of.rows("deliver", "ok", message)
+        if got:
+            told.append(f"{capital(of.delivered(got[0]))}.")
+    return told
+
+
+_TELLERS: Final[dict[str, Callable[[Clauses], Sequence[str]]]] = {
+    "lost": _lost,
+    "stuck": _stuck,
+    "phantom": _phantom,
+    "corrupted": _corrupted,
+    "aborted-delivery": _aborted,
+    "read-uncommitted": _uncommitted,
+    "resurrected": _resurrected,
+    "late-delivery": _too_late,
+    "count-fell": _again,
+    "duplicate": _again,
+    "unflagged-redelivery": _again,
+    "redelivery": _redelivered,
+    "double-delivery": _held_twice,
+    "group-split": _held_twice,
+    "reordered": _out_of_order,
+    "reordered-realtime": _out_of_order,
+    "reordered-session": _out_of_order,
+    "split-brain": ownership.split_brain,
+    "double-takeover": ownership.double_takeover,
+    "zombie": ownership.zombie,
+    "diverged": ownership.diverged,
+    "unavailable": _unavailable,
+    "starved": _starved,
+    "not-recovered": _not_recovered,
+}

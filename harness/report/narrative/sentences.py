@@ -1,0 +1,234 @@
+"""One step in words: a few for the arrow, a sentence for the reader.
+
+Kept apart from the choice of steps so that a change of wording can never change what is shown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from checkers.schema import HARNESS, MONITOR, NEMESIS
+from harness.report.narrative.cluster_state import HEAL, SILENT, Standing, break_of
+from harness.report.narrative.excerpt import Row
+from harness.report.narrative.naming import Names
+
+_PHASES: Final = {
+    "load": "The load begins.",
+    "heal": "The load ends, and every fault is healed.",
+    "recovered": "Operations succeed again: the cluster has recovered.",
+    "not-recovered": "The recovery bound has passed, and operations still do not succeed.",
+    "drain": "The consumers begin to empty every queue.",
+    "browse": "The drain is over; the stores of every broker are looked into.",
+    "end": "The test ends.",
+}
+_ERROR_MAX: Final = 160
+_ROLES: Final = {
+    "live": "serves clients",
+    "backup": "copies its live",
+    "synchronizing": "is being copied to and not up to date",
+    "voting": "asks for a vote and answers nobody",
+    "starting": "is starting",
+    "stopping": "is stopping",
+    "stopped": "is gone as a process",
+}
+
+
+def phrase(rows: Sequence[Row], names: Names, standing: Standing) -> tuple[str, str]:
+    """(label, sentence) of one row, or of a question with its answer, or of a fault from asking
+    to being seen.
+    """
+    first = rows[0]
+    if first["process"] == MONITOR:
+        return _of_monitor(first, standing)
+    if first["process"] == NEMESIS:
+        return _of_nemesis(rows)
+    if first["process"] == HARNESS and first["f"] != "browse":
+        return _of_harness(first, standing)
+    return _of_client(rows, names)
+
+
+def _of_monitor(row: Row, standing: Standing) -> tuple[str, str]:
+    broker = row.get("broker", "a broker")
+    low, high = row.get("time_low", row["time"]), row.get("time_high", row["time"])
+    between = f"the change lies between {standing.seconds(low)} and {standing.seconds(high)}"
+    if row["f"] == "replication":
+        if row.get("value") == "unreplicated":
+            return "no backup", f"{broker} has no up-to-date backup from here on ({between})."
+        return "replicated", f"{broker} has an up-to-date backup from here on ({between})."
+    if row["f"] == "takeover":
+        number = f", number {row['value']}" if "value" in row else ""
+        node = str(row.get("node_id", "a node"))[:8]
+        return (
+            "takeover",
+            (
+                f"{broker} has completed the takeover of node {node}{number} (it was complete between "
+                f"{standing.seconds(low)} and {standing.seconds(high)})."
+            ),
+        )
+    role = str(row.get("role"))
+    if role == SILENT:
+        return "silent", f"{broker} does not answer any more, so nothing is claimed about it ({between})."
+    means = f": it {_ROLES[role]}" if role in _ROLES else ""
+    return role, f"{broker} is seen {role}{means} ({between})."
+
+
+def _of_nemesis(rows: Sequence[Row]) -> tuple[str, str]:
+    one = break_of(rows)
+    if rows[0]["f"].startswith(HEAL):
+        return (
+            f"{one.words.removeprefix(HEAL)} healed",
+            f"The fault {one.words.removeprefix(HEAL)} is healed{_seen(one.observed)}.",
+        )
+    effect = "it took effect" if one.bit else "no effect was seen"
+    return one.words, f"The fault {one.words} begins; {effect}{_seen(one.observed)}."
+
+
+def _seen(observed: str) -> str:
+    return f" ({observed})" if observed else ""
+
+
+def _of_harness(row: Row, standing: Standing) -> tuple[str, str]:
+    if row["f"] == "restart":
+        broker = row.get("broker", "A broker")
+        return "restarted", f"{broker} had ended by itself and is started again."
+    if row["f"] == "view":
+        return _of_view(row, standing)
+    value = str(row.get("value", row["f"]))
+    return value, _PHASES.get(value, f"{value}.")
+
+
+def _of_view(row: Row, standing: Standing) -> tuple[str, str]:
+    broker = row.get("broker", "a broker")
+    if row["type"] != "ok":
+        return "not asked", f"{broker} could not be asked what it takes for true{_why(row)}."
+    told = json.loads(row["value"])
+    what = f"{told['kind']} {str(told['key'])[:8]}"
+    held = "knows nothing of it" if told["value"] is None else f"says {told['value']}"
+    low, high = standing.seconds(row.get("time_low")), standing.seconds(row.get("time_high"))
+    span = f" (every time from {low} to {high})" if row.get("time_low", 0) < row.get("time_high", 0) else ""
+    return f"{what}?", f"Asked about {what}, {broker} {held}{span}."
+
+
+def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:
+    first, last = rows[0], rows[-1]
+    who = names.client(first)
+    broker = last.get("broker") or names.asked(first)
+    at = broker or "a broker"
+    m = names.message(first.get("message"))
+    match first["f"]:
+        case "deliver":
+            return f"deliver {m}", f"{at} delivers {m} to {who}{_marks(first)}."
+        case "browse":
+            return _of_store(first, m, at)
+        case "disconnect":
+            return (
+                "session ends",
+                f"{_capital(who)} ends: {shortened(first.get('error') or 'its connection is gone')}.",
+            )
+    verb, noun, label = _operation(first, m)
+    if len(rows) > 1:
+        answer = _answer(last, at)
+        return (
+            label,
+            f"{_capital(who)} {verb}; {answer[0]} {_passed(last['time'] - first['time'])}{answer[1]}.",
+        )
+    match first["type"]:
+        case "invoke":
+            to = f" to {broker}" if first["f"] == "send" and broker else ""
+            return label, f"{_capital(who)} {verb}{to}."
+        case "ok" if first["f"] == "send":
+            return f"receipt {m}", f"{at} acknowledges {m} to {who}."
+        case "ok":
+            return f"ok {label}", f"{at} confirms {noun} to {who}."
+        case "fail":
+            return f"failed {label}", f"{_capital(noun)} by {who} fails for certain{_why(first)}."
+    return f"unknown {label}", f"{_capital(who)} does not learn what became of {noun}{_why(first)}."
+
+
+def _operation(row: Row, m: str) -> tuple[str, str, str]:
+    """What a client does, the same as a noun, and for the arrow."""
+    part = f" in transaction {row['transaction']}" if "transaction" in row else ""
+    number = f"transaction {row.get('transaction', '?')}"
+    queue = row.get("queue", "a queue")
+    match row["f"]:
+        case "send":
+            return f"sends {m}{_where(row)}{part}", f"the send of {m}{part}", f"send {m}"
+        case "ack":
+            return f"acknowledges {m}{part}", f"the acknowledgement of {m}{part}", f"ack {m}"
+        case "nack":
+            return f"refuses {m}{part}", f"the refusal of {m}{part}", f"nack {m}"
+        case "begin":
+            return f"begins {number}", f"the begin of {number}", f"begin t{row.get('transaction', '?')}"
+        case "commit":
+            return f"commits {number}", f"the commit of {number}", f"commit t{row.get('transaction', '?')}"
+        case "abort":
+            return (
+                f"rolls back {number}",
+                f"the roll-back of {number}",
+                f"abort t{row.get('transaction', '?')}",
+            )
+        case "subscribe":
+            return f"subscribes to {queue}", f"the subscription to {queue}", f"subscribe {queue}"
+        case "unsubscribe":
+            return f"leaves {queue}", f"the end of the subscription to {queue}", f"unsubscribe {queue}"
+    return f"asks for {row['f']}", f"the {row['f']}", str(row["f"])
+
+
+def _of_store(row: Row, m: str, at: str) -> tuple[str, str]:
+    if "message" in row:
+        return f"has {m}", f"At the end {at} still holds {m} in its {row.get('value', 'main')} store."
+    if row["type"] == "ok":
+        return "looked into", f"All stores of {at} have been looked into."
+    return "not looked into", f"The stores of {at} could not be read{_why(row)}."
+
+
+def _answer(row: Row, at: str) -> tuple[str, str]:
+    """What came back, before and after the time it took."""
+    if row["type"] == "ok":
+        return f"{at} {'acknowledges it' if row['f'] == 'send' else 'confirms that'}", ""
+    if row["type"] == "fail":
+        return "it fails for certain", _why(row)
+    return "the client gives up", f" and does not know what became of it{_why(row)}"
+
+
+def _why(row: Row) -> str:
+    return f": {shortened(row['error'])}" if row.get("error") else ""
+
+
+def _passed(ns: int) -> str:
+    if ns < 50_000:
+        return "at once"
+    return f"{ns / 1e6:.1f} ms later" if ns < 1_000_000_000 else f"{ns / 1e9:.3f} s later"
+
+
+def _where(row: Row) -> str:
+    group = f", group {row['group']}" if "group" in row else ""
+    return f" (queue {row['queue']}{group})" if "queue" in row else ""
+
+
+def _marks(row: Row) -> str:
+    marks = []
+    if row.get("redelivered"):
+        marks.append("marked redelivered")
+    if row.get("delivery_count", 1) > 1:
+        marks.append(f"delivery count {row['delivery_count']}")
+    if row.get("error"):
+        marks.append(shortened(row["error"]))
+    return f" ({', '.join(marks)})" if marks else ""
+
+
+def shortened(error: object) -> str:
+    """What a broker said, as far as a sentence can bear it."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= _ERROR_MAX else f"{text[: _ERROR_MAX - 1]}…"
+
+
+def _capital(text: str) -> str:
+    # Names of brokers stay as they are: a sentence may begin with "a1".
+    return (
+        text
+        if any(letter.isdigit() for letter in text.split(" ", maxsplit=1)[0])
+        else text[:1].upper() + text[1:]
+    )

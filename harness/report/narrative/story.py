@@ -1,0 +1,390 @@
+"""The story of a finding.
+
+Which rows of the history a person must see, in which order, and who took part.
+
+Why a choice: a witness proves a finding but does not explain it. The story adds what happened to
+the same messages, who ruled meanwhile and what was broken, and leaves out all else: at most
+``STEPS_MAX`` steps, the witness always among them. It is drawn by ``harness.report.sequence``, told by
+``harness.report.narrative.paragraphs``, and gets its log lines from ``harness.report.narrative.logbook``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from checkers.anomaly import AT_END
+from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.verdict import Finding
+from harness.report.narrative.cluster_state import Break, Standing, moment
+from harness.report.narrative.excerpt import Excerpt, Row, example_of, load_began_ns
+from harness.report.narrative.logbook import Line
+from harness.report.narrative.naming import Kind, Names
+from harness.report.narrative.sentences import phrase
+
+STEPS_MAX: Final = 40
+LANES_MAX: Final = 4
+"""Of each kind of party."""
+LOOK_BACK_NS: Final = 5_000_000_000
+"""How far before the first row of an anomaly its causes are shown: roles and faults."""
+NEAR_NS: Final = 1_000_000_000
+"""The same for sessions that began."""
+
+_TOO_MANY: Final = 5
+"""A rank of steps that are only counted."""
+_PHASES: Final = frozenset({"heal", "recovered", "not-recovered", "drain", "browse", "end"})
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A party: "a1", "producer 5", "session 6"."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing that happened.
+
+    A row, or a question with its answer if nothing of the story lies between.
+
+    ``source`` and ``target`` are lanes; without a target it happened at one place, without either
+    to the whole cluster. ``label`` is for the arrow, ``words`` for the reader. ``answered`` draws
+    the way back; ``lines`` are what brokers logged near it.
+    """
+
+    at: int
+    rows: tuple[Row, ...]
+    label: str
+    words: str
+    source: str | None = None
+    target: str | None = None
+    outcome: str = "ok"
+    answered: bool = False
+    witness: bool = False
+    lines: tuple[Line, ...] = ()
+    more_lines: int = 0
+
+    @property
+    def index(self) -> int:
+        """Of its first row."""
+        return int(self.rows[0]["index"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """Everything to draw and to tell of one finding.
+
+    ``zero`` is the history's time of the load's begin; all times of day count from it.
+    """
+
+    finding: Finding
+    lanes: tuple[Lane, ...]
+    steps: tuple[Step, ...]
+    standing: Standing
+    names: Names
+    rows: tuple[Row, ...]
+    neighbours: tuple[Row, ...] = ()
+    faults: tuple[Break, ...] = ()
+    left_out: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def brokers(self) -> tuple[str, ...]:
+        """The brokers with a lane."""
+        return tuple(lane.name for lane in self.lanes if lane.kind == "broker")
+
+    def with_lines(self, steps: Sequence[Step], notes: Sequence[str]) -> Story:
+        """The same with what brokers logged."""
+        return replace(self, steps=tuple(steps), notes=(*self.notes, *notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """Rows that would make a step, and how little they matter: 0 is the witness."""
+
+    rows: tuple[Row, ...]
+    rank: int
+
+
+def compose(finding: Finding, excerpt: Excerpt) -> Story:
+    """The story of the first example of a finding, without log lines.
+
+    Needs no more than the rows of the excerpt.
+    """
+    standing = Standing(excerpt.control, load_began_ns(excerpt.control))
+    own = tuple(row for row in excerpt.rows if row["process"] >= 0 or row["f"] == "browse")
+    everything = (*own, *excerpt.neighbours)
+    names = Names(everything)
+    brokers = _brokers(finding, own, standing)
+    low, high = _window(finding, own, excerpt.control)
+    witness = frozenset(row["index"] for row in finding.witness.rows)
+    candidates = [
+        *_of_clients(finding, own, witness, low, high),
+        *_of_neighbours(excerpt.neighbours),
+        *_of_control(finding, excerpt.control, witness, brokers, low, high),
+    ]
+    faults = tuple(one for one in standing.breaks if one.touches(low, high))
+    candidates += [
+        _Candidate(rows, _fault_rank(one, standing.concerns(one, brokers), witness))
+        for one in faults
+        for rows in _ends(one, high)
+    ]
+    kept, left_out = _bounded(_joined(candidates))
+    steps = [_step(each, names, standing, witness) for each in kept]
+    steps = sorted(steps, key=lambda step: (step.at, step.index))
+    lanes, hidden = _lanes(steps, brokers, names)
+    shown = {lane.name for lane in lanes}
+    notes = [f"Not drawn, for want of room: {', '.join(hidden)}."] if hidden else []
+    return Story(
+        finding=finding,
+        lanes=lanes,
+        steps=tuple(_among(step, shown) for step in steps),
+        standing=standing,
+        names=names,
+        rows=own,
+        neighbours=tuple(excerpt.neighbours),
+        faults=faults,
+        left_out=left_out,
+        notes=tuple(notes),
+    )
+
+
+def _among(step: Step, shown: set[str]) -> Step:
+    """A step whose client has no lane happens at its broker alone."""
+    source, target = (name if name in shown else None for name in (step.source, step.target))
+    return replace(step, source=source or target, target=target if source else None)
+
+
+# -------------------------------------------------------------------------------------------------------------
+# choosing
+
+
+def _brokers(finding: Finding, rows: Sequence[Row], standing: Standing) -> list[str]:
+    """Those that the rows name, then those that ever stood in for them; few."""
+    known = set(standing.roles)
+    named = [word for word in str(example_of(finding).get("key", "")).split(" ") if word in known]
+    named += [row["broker"] for row in finding.witness.rows if "broker" in row]
+    named += [row["broker"] for row in rows if "broker" in row]
+    first = list(dict.fromkeys(named))
+    if not first and finding.name in {"unavailable", "not-recovered"}:
+        first = sorted(known)
+    others = [name for name in standing.peers(first) if name not in first]
+    return [*first, *others][:LANES_MAX]
+
+
+def _window(finding: Finding, rows: Sequence[Row], control: Sequence[Row]) -> tuple[int, int]:
+    """The span of time of which roles and faults are shown."""
+    messages = {row["message"] for row in rows if "message" in row and row["process"] >= 0}
+    core = [row["time"] for row in rows if row.get("message") in messages and row["process"] >= 0]
+    core += [row["time"] for row in finding.witness.rows if row["process"] >= 0]
+    last = max((row["time"] for row in control), default=0)
+    details = finding.details
+    seen = [moment(row) for row in finding.witness.rows if row["f"] in {"role", "takeover", "view", "phase"}]
+    if "begin_ns" in details:
+        core.append(details["begin_ns"])
+    if finding.name == "unavailable":
+        core.append(details.get("end_ns", last))
+    low, high = min(core or seen or [0]), max(core or seen or [last])
+    if finding.name in AT_END:
+        high = max(last, high)
+    if finding.name == "zombie":
+        low = min([low, *sorted(seen)[-1:]])
+    if finding.name == "not-recovered":
+        healed = [row["time"] for row in control if row["f"] == "phase" and row.get("value") == "heal"]
+        low = min([low, *healed])
+        high = max([high, *seen])
+    return low - LOOK_BACK_NS, high
+
+
+def _of_clients(
+    finding: Finding, rows: Sequence[Row], witness: frozenset[int], low: int, high: int
+) -> list[_Candidate]:
+    """The rows of messages, and begins and ends of their sessions within the span."""
+    done = example_of(finding).get("index", -1)
+    found = []
+    for row in rows:
+        if row["index"] in witness:
+            rank = 0
+        elif row["f"] in {"subscribe", "unsubscribe", "disconnect"}:
+            if not low + LOOK_BACK_NS - NEAR_NS <= row["time"] <= high:
+                continue
+            rank = 3
+        elif row["f"] == "browse":
+            rank = 2 if finding.name in AT_END else 4
+        else:
+            rank = 1 if row["index"] <= done or finding.name in AT_END else 3
+        found.append(_Candidate((row,), rank))
+    return found
+
+
+def _of_neighbours(rows: Sequence[Row]) -> list[_Candidate]:
+    """Of messages beside: that they were sent, and that they arrived."""
+    arrived: dict[int, Row] = {}
+    for row in rows:
+        if row["f"] == "deliver":
+            arrived.setdefault(row["message"], row)
+    return [
+        _Candidate((row,), 3) for row in (*(row for row in rows if row["f"] == "send"), *arrived.values())
+    ]
+
+
+def _of_control(
+    finding: Finding,
+    control: Sequence[Row],
+    witness: frozenset[int],
+    brokers: Sequence[str],
+    low: int,
+    high: int,
+) -> list[_Candidate]:
+    """Roles of the brokers involved, restarts, and the phases that end a test."""
+    loaded = Standing(control, 0).loaded  # what was so when the load began is where the lanes begin
+    edges = _edges(finding, control, brokers, low) if loaded >= 0 else set()
+    found = []
+    restarts: list[Row] = []
+    for row in control:
+        inside = low <= row["time"] <= high or row["index"] in edges
+        if row["index"] in witness and not (row["f"] == "phase" and row.get("value") == "load"):
+            found.append(_Candidate((row,), 0))
+        elif row["process"] == MONITOR and inside and row["index"] > loaded and row.get("broker") in brokers:
+            found.append(_Candidate((row,), 2 if row["f"] in {"role", "takeover"} else 3))
+        elif row["process"] == HARNESS and inside and row["f"] == "restart" and row.get("broker") in brokers:
+            restarts.append(row)
+        elif row["process"] == HARNESS and inside and row["f"] == "phase" and row.get("value") in _PHASES:
+            ends = finding.name in {"not-recovered", "unavailable"} and row.get("value") == "heal"
+            found.append(_Candidate((row,), 2 if ends else 4))
+    # A broker that cannot start is started again four times a second: the first and the last tell
+    # it.
+    found += [_Candidate((row,), 2 if row in restarts[:2] or row is restarts[-1] else 5) for row in restarts]
+    return found
+
+
+def _edges(finding: Finding, control: Sequence[Row], brokers: Sequence[str], low: int) -> set[int]:
+    """Changes of role beyond the span that belong to it.
+
+    Those that ended an overlap, and those that nothing recovered from.
+    """
+    roles = [row for row in control if row["f"] == "role" and row.get("broker") in brokers]
+    if finding.name == "split-brain":
+        return {row["index"] for row in roles if row.get("time_low") == finding.details.get("end_ns", -1)}
+    if finding.name in {"not-recovered", "unavailable"}:
+        return set({row["broker"]: row["index"] for row in roles if row["time"] < low}.values())
+    return set()
+
+
+def _fault_rank(one: Break, concerned: bool, witness: frozenset[int]) -> int:
+    if any(row["index"] in witness for row in one.rows):
+        return 0
+    return 2 if one.bit and concerned else 4
+
+
+def _ends(one: Break, high: int) -> list[tuple[Row, ...]]:
+    """The rows of a fault's begin, and those of its end if that still belongs here."""
+    begun = tuple(row for row in one.rows if not row["f"].startswith("heal:"))
+    healed = tuple(row for row in one.rows if row["f"].startswith("heal:"))
+    return [begun, *([healed] if healed and healed[0]["time"] <= high else [])]
+
+
+def _joined(candidates: Iterable[_Candidate]) -> list[_Candidate]:
+    """In order; a question and its answer become one where nothing lies between them."""
+    ordered = sorted({each.rows[0]["index"]: each for each in candidates}.values(), key=_first)
+    joined: list[_Candidate] = []
+    for each in ordered:
+        before = joined[-1] if joined else None
+        if before is not None and _answers(before.rows, each.rows):
+            joined[-1] = _Candidate((*before.rows, *each.rows), min(before.rank, each.rank))
+        else:
+            joined.append(each)
+    return joined
+
+
+def _first(candidate: _Candidate) -> int:
+    return int(candidate.rows[0]["index"])
+
+
+def _answers(question: tuple[Row, ...], answer: tuple[Row, ...]) -> bool:
+    (asked, *more), (told, *rest) = question, answer
+    return (
+        not more
+        and not rest
+        and asked["process"] >= 0
+        and (asked["type"], told["type"]) != ("ok", "ok")
+        and asked["type"] == "invoke"
+        and told["type"] != "invoke"
+        and all(asked.get(name) == told.get(name) for name in ("process", "f", "message"))
+    )
+
+
+def _bounded(candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], int]:
+    """The steps that matter most, of those that matter alike the nearest to the witness.
+
+    And how many were left out.
+    """
+    kept = [each for each in candidates if each.rank < _TOO_MANY]
+    witness = [n for n, each in enumerate(kept) if each.rank == 0] or [len(kept) - 1]
+    far = {id(each): min(abs(n - one) for one in witness) for n, each in enumerate(kept)}
+    chosen = sorted(kept, key=lambda each: (each.rank, far[id(each)]))[:STEPS_MAX]
+    return sorted(chosen, key=_first), len(candidates) - len(chosen)
+
+
+# --------------------------------------------------------------------------------------------------------------
+# shaping
+
+
+def _step(candidate: _Candidate, names: Names, standing: Standing, witness: frozenset[int]) -> Step:
+    rows = candidate.rows
+    first, last = rows[0], rows[-1]
+    label, words = phrase(rows, names, standing)
+    source = target = None
+    if first["process"] == MONITOR or first["f"] in {"browse", "restart", "view"}:
+        source = first.get("broker")
+    elif first["process"] not in {NEMESIS, HARNESS}:
+        client, broker = names.client(first), last.get("broker") or names.asked(first)
+        source, target = client, broker
+        if first["f"] == "deliver" or (first["type"] != "invoke" and first["f"] != "disconnect"):
+            source, target = (broker, client) if broker else (client, None)
+    return Step(
+        at=first["time"],
+        rows=rows,
+        label=label,
+        words=words,
+        source=source,
+        target=target,
+        outcome=last["type"],
+        answered=len(rows) > 1 and last["type"] == "ok" and first["process"] >= 0,
+        witness=any(row["index"] in witness for row in rows),
+    )
+
+
+def _lanes(steps: Sequence[Step], brokers: Sequence[str], names: Names) -> tuple[tuple[Lane, ...], list[str]]:
+    """Producers, then brokers, then sessions: the way of a message from left to right.
+
+    And who found no place.
+    """
+    used = {name: step.witness for step in steps for name in (step.source, step.target) if name}
+    used |= {name: True for step in steps if step.witness for name in (step.source, step.target) if name}
+    clients = sorted(
+        (name for name in used if name not in brokers),
+        key=lambda name: (not used[name], steps_of(name, steps)),
+    )
+    kinds: dict[Kind, list[str]] = {"producer": [], "client": [], "session": []}
+    hidden = []
+    for name in clients:
+        kind: Kind = names.kind(name)
+        if len(kinds[kind]) < LANES_MAX:
+            kinds[kind].append(name)
+        else:
+            hidden.append(name)
+
+    def of(kind: Kind) -> list[Lane]:
+        return [Lane(name, kind) for name in sorted(kinds[kind], key=names.order)]
+
+    middle = [Lane(name, "broker") for name in sorted(brokers)]
+    return (*of("producer"), *of("client"), *middle, *of("session")), hidden
+
+
+def steps_of(name: str, steps: Sequence[Step]) -> int:
+    """Where in the story a party first appears."""
+    return next((n for n, step in enumerate(steps) if name in (step.source, step.target)), len(steps))

@@ -1,0 +1,266 @@
+"""A story as a message-sequence chart.
+
+One small SVG a step, under each other, so that text and log lines can stand beside each arrow.
+
+Why a slice for each step and not one picture: the reader's question is "what is this arrow?", and
+the answer, its row and its log lines, must stand beside it and may grow when it is opened. Across,
+everything is in per cent, so a slice fits a phone and a wide screen; the lanes go through the whole
+height of a slice. Lines of brokers have the colour of their role, which changes in the middle of
+the step that saw it change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from harness.report.figure import ROLE_COLOURS
+from harness.report.narrative.cluster_state import SILENT
+from harness.report.narrative.story import Lane, Step, Story
+
+HEAD: Final = 34
+CROWDED: Final = 7
+"""More lanes than this have small names."""
+HEIGHT: Final = 40
+"""Pixels that a step needs; where its text is longer the lanes go on."""
+MIDDLE: Final = 25
+BACK: Final = 11
+PAUSE_NS: Final = 400_000_000
+"""Pauses longer than this are drawn as a break.
+
+Time is not to scale, and nobody shall think it is.
+"""
+
+WITNESS: Final = "#cf222e"
+CONTEXT: Final = "#57606a"
+UNKNOWN: Final = "#9a6700"
+FAULT: Final = "#cf222e"
+_CLIENT_LINE: Final = "#d0d7de"
+_NO_ROLE: Final = "#eaeef2"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """``svg`` of a step; ``pause`` is the break that is drawn before it, in words, and
+    ``pause_svg`` its lanes; empty if there is none.
+    """
+
+    svg: str
+    pause: str = ""
+    pause_svg: str = ""
+
+
+def slices(story: Story) -> list[Slice]:
+    """One for each step, in order."""
+    drawn = []
+    before: Step | None = None
+    for step in story.steps:
+        passed = 0 if before is None else step.at - max(row["time"] for row in _own(before))
+        pause = f"{passed / 1e9:.1f} s later" if passed > PAUSE_NS else ""
+        drawn.append(Slice(_step(story, step), pause, _lanes_only(story, step) if pause else ""))
+        before = step
+    return drawn
+
+
+def head(story: Story) -> str:
+    """The names of the lanes, to stand above the steps.
+
+    The number of a client under what it is, so that many find room.
+    """
+    parts = [_open(HEAD, "Lanes: " + ", ".join(lane.name for lane in story.lanes))]
+    for lane in story.lanes:
+        words = lane.name.rsplit(" ", 1) if lane.kind != "broker" else [lane.name]
+        for line, word in zip((14, 28)[-len(words) :], words, strict=True):
+            small = ' font-size="9"' if len(story.lanes) > CROWDED and line == 14 else ""
+            bold = ' font-weight="700"' if lane.kind == "broker" or line == 28 else ""
+            parts.append(
+                f'<text x="{_x(story, lane)}%" y="{line}" text-anchor="middle" '
+                f'fill="#1f2328"{bold}{small}>{escape(word)}</text>'
+            )
+    return "".join([*parts, "</svg>"])
+
+
+def legend(story: Story) -> list[tuple[str, str]]:
+    """(role, colour) of every role that is drawn."""
+    if not story.steps:
+        return []
+    first, last = story.steps[0].index, story.steps[-1].index
+    roles = {
+        str(row["role"])
+        for broker in story.brokers
+        for row in story.standing.roles.get(broker, ())
+        if first <= row["index"] <= last
+    }
+    roles |= {story.standing.role_before(broker, first) or "" for broker in story.brokers}
+    return [
+        ("silent" if role == SILENT else role, colour)
+        for role, colour in ROLE_COLOURS.items()
+        if role in roles
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------------
+# drawing
+
+
+def _own(step: Step) -> Sequence[dict[str, int]]:
+    """The rows that say how long a step took.
+
+    A fault's effect is seen much later than the next steps begin.
+    """
+    return [dict(row) for row in (step.rows if step.answered else step.rows[:1])]
+
+
+def _x(story: Story, lane: Lane | str) -> float:
+    names = [each.name for each in story.lanes]
+    n = names.index(lane if isinstance(lane, str) else lane.name)
+    return round(100 * (n + 0.5) / len(names), 2)
+
+
+def _open(height: int, title: str) -> str:
+    return (
+        '<svg xmlns="http://www.w3.org/2000/svg" width="100%" height="100%" '
+        f'style="min-height:{height}px" role="img" '
+        f'font-family="system-ui, sans-serif" font-size="11"><title>{escape(title)}</title>'
+    )
+
+
+def _step(story: Story, step: Step) -> str:
+    moment_of = f"{story.standing.seconds(step.at)}: {step.words}"
+    return "".join([
+        _open(HEIGHT, moment_of),
+        *_faults(story, step.index),
+        *_lines(story, step),
+        *_what(story, step),
+        "</svg>",
+    ])  # fmt: skip
+
+
+def _lanes_only(story: Story, step: Step) -> str:
+    """The lanes in a pause: what was so just before the step."""
+    parts = [_open(20, "Nothing of this story happens meanwhile")]
+    parts += [*_faults(story, step.index - 1)]
+    for lane in story.lanes:
+        x = _x(story, lane)
+        colour, width = _colour(story, lane, step.index)
+        parts.append(
+            f'<line x1="{x}%" x2="{x}%" y1="0" y2="100%" stroke="{colour}" stroke-width="{width}" '
+            'stroke-dasharray="3 4"/>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def _faults(story: Story, index: int) -> Iterator[str]:
+    some = [one for one in story.faults if one.around(index)]
+    if some:
+        hint = "; ".join(f"{one.words} in force{'' if one.bit else ', no effect seen'}" for one in some)
+        yield (
+            f'<g><title>{escape(hint)}</title><rect width="100%" height="100%" fill="{FAULT}" '
+            'opacity="0.07"/>'
+        )
+        yield f'<rect width="4" height="100%" fill="{FAULT}" opacity="0.55"/></g>'
+
+
+def _lines(story: Story, step: Step) -> Iterator[str]:
+    for lane in story.lanes:
+        x = _x(story, lane)
+        before, width = _colour(story, lane, step.index)
+        after, _ = _colour(story, lane, step.index + 1)
+        if before == after:
+            yield f'<line x1="{x}%" x2="{x}%" y1="0" y2="100%" stroke="{after}" stroke-width="{width}"/>'
+        else:
+            yield f'<line x1="{x}%" x2="{x}%" y1="0" y2="{MIDDLE}" stroke="{before}" stroke-width="{width}"/>'
+            yield (
+                f'<line x1="{x}%" x2="{x}%" y1="{MIDDLE}" y2="100%" stroke="{after}" stroke-width="{width}"/>'
+            )
+
+
+def _colour(story: Story, lane: Lane, index: int) -> tuple[str, int]:
+    """Of a lane before the row of that index."""
+    if lane.kind != "broker":
+        return _CLIENT_LINE, 2
+    role = story.standing.role_before(lane.name, index)
+    # "unreachable" is white elsewhere; here that would be no lane at all.
+    return (_NO_ROLE if role in {None, SILENT} else ROLE_COLOURS.get(str(role), _NO_ROLE)), 9
+
+
+def _what(story: Story, step: Step) -> Iterator[str]:
+    doubtful = step.outcome in {"info", "fail"} and step.rows[0]["process"] >= 0
+    colour = WITNESS if step.witness else UNKNOWN if doubtful else CONTEXT
+    weight = ' font-weight="700"' if step.witness else ""
+    if step.source is None:
+        yield _band(step, weight)
+        return
+    start = _x(story, step.source)
+    if step.target is None:
+        yield from _local(step, start, colour, weight)
+        return
+    end = _x(story, step.target)
+    stroke = 2.2 if step.witness else 1.3
+    lost = ' stroke-dasharray="5 3"' if step.outcome in {"info", "fail"} else ""
+    yield _arrow(start, end, MIDDLE, colour, stroke, lost)
+    if step.answered:
+        yield _arrow(end, start, MIDDLE + BACK, colour, 1.0, ' stroke-dasharray="2 2"')
+    yield _text((start + end) / 2, MIDDLE - 6, step.label, colour, weight)
+
+
+def _arrow(start: float, end: float, y: int, colour: str, width: float, dashes: str) -> str:
+    """A line in per cent, and its head as a nested picture: only so can it sit at a per cent."""
+    way = -7 if end > start else 7
+    return (
+        f'<line x1="{start}%" x2="{end}%" y1="{y}" y2="{y}" stroke="{colour}" '
+        f'stroke-width="{width}"{dashes}/>'
+        f'<svg x="{end}%" y="{y}" overflow="visible"><path d="M0 0 l{way} -4 v8 z" fill="{colour}"/></svg>'
+    )
+
+
+def _text(x: float, y: int, text: str, colour: str, weight: str, anchor: str = "middle") -> str:
+    return (
+        f'<text x="{round(x, 2)}%" y="{y}" text-anchor="{anchor}" fill="{colour}"{weight} '
+        f'stroke="#fff" stroke-width="3" paint-order="stroke">{escape(text)}</text>'
+    )
+
+
+def _local(step: Step, x: float, colour: str, weight: str) -> Iterator[str]:
+    """What a party does by itself: a mark on its lane."""
+    row = step.rows[0]
+    if row["f"] == "role":
+        fill = ROLE_COLOURS.get(str(row.get("role")), _NO_ROLE)
+        ring = f' stroke="{WITNESS}" stroke-width="2"' if step.witness else ' stroke="#57606a"'
+        yield f'<circle cx="{x}%" cy="{MIDDLE}" r="7" fill="{fill}"{ring}/>'
+        colour = WITNESS if step.witness else "#1f2328"
+    elif row["f"] == "replication":
+        yield (
+            f'<svg x="{x}%" y="{MIDDLE}" overflow="visible"><path d="M-5 -5 h10 v10 h-10 z" '
+            f'fill="#fff" stroke="{colour}" stroke-width="2"/></svg>'
+        )
+    elif row["f"] == "disconnect" or (step.outcome in {"info", "fail"} and row["process"] >= 0):
+        yield (
+            f'<svg x="{x}%" y="{MIDDLE}" overflow="visible"><path d="M-5 -5 l10 10 m0 -10 l-10 10" '
+            f'stroke="{colour}" stroke-width="2"/></svg>'
+        )
+    else:
+        yield f'<circle cx="{x}%" cy="{MIDDLE}" r="5" fill="{colour}"/>'
+    right = x > 65
+    yield f'<svg x="{x}%" y="{MIDDLE + 4}" overflow="visible">'
+    yield (
+        f'<text x="{-13 if right else 13}" text-anchor="{"end" if right else "start"}" '
+        f'fill="{colour}"{weight} '
+        f'stroke="#fff" stroke-width="3" paint-order="stroke">{escape(step.label)}</text></svg>'
+    )
+
+
+def _band(step: Step, weight: str) -> str:
+    """What concerns the whole cluster goes across all lanes."""
+    fault = step.rows[0]["process"] == -1
+    colour = FAULT if fault else CONTEXT
+    healed = fault and step.rows[0]["f"].startswith("heal:")
+    fill = f'fill="{colour}" opacity="0.9"' if fault and not healed else f'fill="#fff" stroke="{colour}"'
+    ink = "#fff" if fault and not healed else colour
+    return (
+        f'<rect x="0.5%" y="{MIDDLE - 11}" width="99%" height="20" rx="3" {fill}/>'
+        f'<text x="50%" y="{MIDDLE + 3}" text-anchor="middle" '
+        f'fill="{ink}"{weight}>{escape(step.label)}</text>'
+    )

@@ -1,0 +1,264 @@
+"""What a person reads at the end.
+
+The verdict first, then why, then figures, then how to see it again.
+
+Why text apart from the report: most runs are read in a terminal or a job's log by somebody who has
+never seen this program; every line must stand by itself.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from checkers.anomaly import rank
+from harness.history import store as stores
+from harness.history.spec import default_name
+from harness.interface import NodePlan, TestSpec
+
+if TYPE_CHECKING:
+    from checkers.verdict import FaultRecovery, Finding, LongestPause, Statistics, Verdict
+
+_WORD: Final[Mapping[bool | None, str]] = {True: "VALID", False: "INVALID", None: "UNKNOWN"}
+_SEVERITY_ORDER: Final = ("grave", "warning", "info")
+_WITNESS_ROWS: Final = 4
+_STORY_LINES: Final = 6
+"""A longer story is for the report."""
+_STORY_WIDTH: Final = 118
+STORY_CHARACTERS: Final = _STORY_LINES * (_STORY_WIDTH - 6)
+"""What fits for certain, wherever lines break."""
+
+_FLAGS: Final[Mapping[str, str]] = {
+    "policy": "--policy",
+    "nemeses": "--nemesis",
+    "workload": "--workload",
+    "environment": "--environment",
+    "pairs": "--pairs",
+    "time_limit_s": "--time-limit",
+    "rate": "--rate",
+    "producers": "--producers",
+    "consumers": "--consumers",
+    "groups": "--groups",
+    "hold_s": "--hold",
+    "prefetch": "--prefetch",
+    "shapes": "--shape",
+    "targets": "--target",
+    "interval_s": "--interval",
+    "duration_s": "--duration",
+    "guarantee": "--guarantee",
+}
+_ALWAYS: Final = ("policy", "nemeses")
+_OTHERWISE_SAID: Final = ("name", "seed", "ordered", "properties")
+
+
+def again(spec: TestSpec, store: Path, schedule_file: str | None = None) -> str:
+    """The line that runs a test again.
+
+    Readable options where they can say it all, else the stored spec.
+    """
+    defaults = {field.name: field.default for field in msgspec.structs.fields(TestSpec)}
+    words = ["jepsen-run"]
+    for field, default in defaults.items():
+        value = getattr(spec, field)
+        if field in _OTHERWISE_SAID or (value == default and field not in _ALWAYS):
+            continue
+        if field not in _FLAGS:
+            words = ["jepsen-run", "--spec", str(store / stores.SPEC)]
+            break
+        if value not in ((), ""):
+            words += [_FLAGS[field], ",".join(value) if isinstance(value, tuple) else _number(value)]
+    else:
+        if spec.name != default_name(msgspec.structs.asdict(spec)):
+            words += ["--name", spec.name]
+        if not spec.ordered:
+            words.append("--unordered")
+        for node, properties in spec.properties.items():
+            for name, value in properties.items():
+                words += ["--set", f"{node}:{name}={msgspec.json.encode(value).decode()}"]
+    words += ["--seed", str(spec.seed)]
+    if schedule_file is not None:
+        words += ["--schedule", schedule_file]
+    return shlex.join(words)
+
+
+def text(
+    spec: TestSpec,
+    store: Path,
+    verdict: Verdict,
+    *,
+    schedule_file: str | None = None,
+    judged_s: float | None = None,
+    story: str = "",
+) -> str:
+    """The whole summary of one run.
+
+    ``judged_s`` is how long the verdict took after the last operation, ``story`` tells the first
+    grave finding.
+    """
+    return "\n".join(_lines(spec, store, verdict, schedule_file, judged_s, story))
+
+
+def headline(name: str, verdict: Verdict) -> str:
+    """ "INVALID  replication-partition: lost (3), split-brain (1)"."""
+    graves = ", ".join(
+        f"{found.name} ({found.count})" for found in by_cause(verdict.findings) if found.severity == "grave"
+    )
+    said = {
+        True: "no anomaly under its guarantee",
+        False: graves,
+        None: next(iter(verdict.reasons), "not decided"),
+    }
+    return f"{_WORD[verdict.valid]}  {name}: {said[verdict.valid]}"
+
+
+def _lines(
+    spec: TestSpec,
+    store: Path,
+    verdict: Verdict,
+    schedule_file: str | None,
+    judged_s: float | None,
+    story: str,
+) -> Iterator[str]:
+    yield headline(spec.name, verdict)
+    said = {f"{found.name}: {found.sentence}" for found in verdict.findings}
+    for reason in verdict.reasons[1:] if verdict.valid is None else verdict.reasons:
+        if reason not in said:
+            yield f"  {reason}"
+    if verdict.findings or verdict.statistics.rows:
+        yield from _evidence(spec, verdict, judged_s, story)
+    yield ""
+    yield f"Report   {store / stores.REPORT}"
+    yield f"Again    {again(spec, store, schedule_file)}"
+    yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
+    if verdict.valid is False:
+        yield f"Replay   jepsen-run replay {shlex.quote(str(store))}"
+
+
+def _evidence(spec: TestSpec, verdict: Verdict, judged_s: float | None, story: str) -> Iterator[str]:
+    """Findings, their story, faults and figures of a history that was judged."""
+    promised = f"{spec.guarantee}, {'ordered' if spec.ordered else 'unordered'}"
+    yield ""
+    if verdict.findings:
+        yield f"Findings (promised: {promised})"
+        for finding in by_cause(verdict.findings):
+            yield from _finding(finding)
+    else:
+        yield f"Findings (promised: {promised}): none"
+    yield ""
+    whole = re.sub(r"(?<=\d) (?=m?s\b)", "\xa0", story)  # no line ends between a number and its unit
+    told = textwrap.wrap(whole, _STORY_WIDTH, break_long_words=False, break_on_hyphens=False)
+    if 0 < len(told) <= _STORY_LINES:
+        yield (
+            "Story    of the first grave finding, in seconds since the load began; with a picture and "
+            "logs in the report"
+        )
+        yield from (f"  {line.replace(chr(0xA0), ' ')}" for line in told)
+        yield ""
+    yield from _faults(verdict.statistics.faults)
+    yield from _figures(verdict.statistics, judged_s)
+
+
+def by_cause(findings: Iterable[Finding]) -> list[Finding]:
+    """The gravest first, and of these causes before what usually follows from them.
+
+    The one that is read first explains the others.
+    """
+    return sorted(findings, key=lambda found: (_SEVERITY_ORDER.index(found.severity), rank(found.name)))
+
+
+def _finding(finding: Finding) -> Iterator[str]:
+    yield f"  {finding.name} x {finding.count} ({finding.severity}): {finding.sentence}"
+    rows = finding.witness.rows
+    for row in rows[:_WITNESS_ROWS]:
+        yield f"      {_row(row)}"
+    if len(rows) > _WITNESS_ROWS:
+        yield f"      ... and {len(rows) - _WITNESS_ROWS} more rows"
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    """One history row as words.
+
+    "#812 at 3.217 s: send ok, queue q0 group g3 message 99 producer 2 sequence 14 broker a1".
+    """
+    head = f"#{row.get('index')} at {row.get('time', 0) / 1e9:.3f} s: {row.get('f')} {row.get('type')}"
+    skip = {"index", "time", "f", "type", "digest", "time_low", "time_high", "process"}
+    rest = " ".join(
+        f"{name} {value}" for name, value in row.items() if name not in skip and value is not None
+    )
+    interval = (
+        f" (between {row['time_low'] / 1e9:.3f} and {row['time_high'] / 1e9:.3f} s)"
+        if row.get("time_low") is not None and row.get("time_high") is not None
+        else ""
+    )
+    return f"{head}, {rest}{interval}" if rest else head + interval
+
+
+def _faults(faults: tuple[FaultRecovery, ...]) -> Iterator[str]:
+    if not faults:
+        yield "Faults   none"
+        return
+    bit = sum(fault.bit for fault in faults)
+    yield f"Faults   {len(faults)}, of which {bit} took effect; in seconds of the history, as the findings"
+    for fault in faults:
+        end = "the end" if fault.end_s is None else f"{fault.end_s:.1f} s"
+        effect = "took effect" if fault.bit else "no effect was observed"
+        yield f"  {fault.label}  {fault.start_s:.1f} s to {end}: {effect}; {pauses(fault)}"
+
+
+def pauses(fault: FaultRecovery) -> str:
+    """How long a fault kept clients from sending.
+
+    The whole cluster, and the pair and the client that it kept longest.
+    """
+    if fault.recovery_s is None:
+        return "no send succeeded after it"
+    parts = [f"{fault.recovery_s:.2f} s in the whole cluster"]
+    parts += [_pause(one) for one in (fault.pair, fault.client) if one is not None]
+    return f"longest pause of sends: {', '.join(parts)}"
+
+
+def _pause(one: LongestPause) -> str:
+    return f"{one.of} none after it" if one.seconds is None else f"{one.seconds:.2f} s of {one.of}"
+
+
+def _figures(statistics: Statistics, judged_s: float | None) -> Iterator[str]:
+    yield ""
+    judged = "" if judged_s is None else f", judged within {judged_s:.1f} s"
+    yield f"Figures  {statistics.rows} rows over {statistics.duration_s:.1f} s{judged}"
+    for operation, types in statistics.operations.items():
+        if operation in {"send", "deliver", "ack", "nack", "commit"}:
+            counts = ", ".join(f"{types[kind]} {kind}" for kind in ("ok", "fail", "info") if types.get(kind))
+            latency = statistics.latency.get(operation)
+            times = (
+                f"; p50 {latency.p50_ms:.1f} ms, p99 {latency.p99_ms:.1f} ms, max {latency.max_ms:.0f} ms"
+                if latency
+                else ""
+            )
+            yield f"  {operation:<8} {counts}{times}"
+    yield (
+        f"  {statistics.redeliveries} redeliveries, "
+        f"{statistics.sends_recovered} messages delivered though their send was of unknown outcome"
+    )
+
+
+def _number(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def size(nodes: Sequence[NodePlan]) -> str:
+    """How large a cluster is.
+
+    "3 pairs", "1 group of 3 brokers", or "3 brokers" where none has a backup of its own.
+    """
+    groups = Counter(node.pair for node in nodes)
+    most = max(groups.values())
+    word = {1: "broker", 2: "pair"}.get(most, "group")
+    told = f"{len(groups)} {word}{'' if len(groups) == 1 else 's'}"
+    return f"{told} of {most} brokers" if word == "group" else told

@@ -1,0 +1,1 @@
+"""One test, from its spec to a judged history."""

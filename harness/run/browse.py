@@ -1,0 +1,144 @@
+"""What is left in the brokers' stores at the end, as rows of the history.
+
+Why it decides verdicts: a message that is owed and in nobody's hands is *stuck* if some store still
+holds it and *lost* if none does. So a store that could not be read must be said to be unread:
+silence would turn stuck into lost.
+
+Why some are read again: a message that is found twice, or with two brokers, may have been moving
+between them. Only what is found so a second time is one too many (*resurrected*).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from checkers.schema import HARNESS
+from harness.interface import Recorder, StoredMessage
+from harness.run.compose import Composition
+from workloads import payload
+
+BROWSE_S: Final = 60.0
+"""How long one broker may take to show its stores."""
+
+PATIENCE_S: Final = 10.0
+"""How long is tried again: a failback may be under way, and a pair has nobody live for a moment."""
+
+_RETRY_S: Final = 0.2
+
+AGAIN_S: Final = 0.5
+"""From a reading that found copies to the next: a message that moves has arrived by then."""
+
+
+async def browse(test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder) -> None:
+    """Look into every live broker's stores, all pairs at once.
+
+    A pair without a live broker has stores that cannot be read.
+
+    Brokers that have copies of a message are read once more.
+    """
+    async with asyncio.TaskGroup() as group:
+        pairs = [
+            group.create_task(_browse_pair(test, [node.name for node in nodes], roles, recorder))
+            for nodes in test.pairs.values()
+        ]
+    again = _with_copies({name: stored for pair in pairs for name, stored in pair.result().items()})
+    if not again:
+        return
+    await asyncio.sleep(AGAIN_S)
+    async with asyncio.TaskGroup() as group:
+        readings = {name: group.create_task(_read(test, name)) for name in again}
+    for name, reading in readings.items():
+        stored = reading.result()
+        if not isinstance(stored, str):  # the first reading stands, and shows no more than it did
+            _record(recorder, name, stored)
+
+
+def _with_copies(found: Mapping[str, Sequence[StoredMessage]]) -> list[str]:
+    """The brokers that have a message in a main store which they, or another, have there, too."""
+    held: dict[int, list[str]] = {}
+    for name, stored in found.items():
+        for message in stored:
+            told = payload.decode(message.body) if message.store == "main" else None
+            if told is not None:
+                held.setdefault(told.message, []).append(name)
+    several = {name for names in held.values() if len(names) > 1 for name in names}
+    return [name for name in found if name in several]
+
+
+async def _browse_pair(
+    test: Composition, nodes: Sequence[str], roles: Callable[[], Mapping[str, str]], recorder: Recorder
+) -> dict[str, list[StoredMessage]]:
+    """Try until all of a pair's lives have been read, or time is up.
+
+    Then record what was read and what was not. Gives what was.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + PATIENCE_S
+    while True:
+        live = [name for name in nodes if roles().get(name) == "live"]
+        found = {name: await _read(test, name) for name in live}
+        complete = bool(live) and not any(isinstance(stored, str) for stored in found.values())
+        if complete or loop.time() >= deadline:
+            break
+        await asyncio.sleep(_RETRY_S)
+    if not live:
+        for name in nodes:
+            _unread(recorder, name, f"the pair has no live broker: {name} is {roles().get(name)}")
+    read = {name: stored for name, stored in found.items() if not isinstance(stored, str)}
+    for name, stored in found.items():
+        if isinstance(stored, str):
+            _unread(recorder, name, stored)
+        else:
+            _record(recorder, name, stored)
+    return read
+
+
+async def _read(test: Composition, node: str) -> list[StoredMessage] | str:
+    """What a broker has stored, or why it could not be read."""
+    try:
+        async with asyncio.timeout(BROWSE_S):
+            return await test.system.browse(test.environment.resolve("admin", node, "admin"))
+    except TimeoutError:
+        return f"no answer within {BROWSE_S:g} s"
+    except OSError as error:
+        return str(error) or type(error).__name__
+
+
+def _unread(recorder: Recorder, node: str, error: str) -> None:
+    recorder.event(HARNESS, "info", "browse", broker=node, error=error)
+
+
+def _record(recorder: Recorder, node: str, stored: Sequence[StoredMessage]) -> None:
+    """One reading: its messages, and a row that says it was complete."""
+    for message in stored:
+        _found(recorder, node, message)
+    recorder.event(HARNESS, "ok", "browse", broker=node)
+
+
+def _found(recorder: Recorder, node: str, stored: StoredMessage) -> None:
+    """One message, identified by what its body says.
+
+    A body that is not ours keeps its digest and says what is wrong.
+
+    In a main store the broker's word on queue and group counts: it must be what was sent. In the
+    others the message is on its way, or has gone astray.
+    """
+    told = payload.decode(stored.body)
+    mine = told is None or stored.store == "main"
+    digest = None if stored.cut else payload.digest(stored.body) if stored.digest is None else stored.digest
+    recorder.event(
+        HARNESS,
+        "ok",
+        "browse",
+        queue=stored.queue if mine or told is None else told.queue,
+        group=stored.group if mine or told is None else told.group,
+        message=None if told is None else told.message,
+        producer=None if told is None else told.producer,
+        sequence=None if told is None else told.sequence,
+        broker=node,
+        digest=digest,
+        error=payload.unreadable(stored.body) if told is None else None,
+        value=stored.store,
+    )

@@ -1,0 +1,122 @@
+"""A spec becomes a test.
+
+The parts are chosen by name and asked whether they fit, before anything is started.
+
+Why here and nowhere else: only the composer knows all of policy, workload, environment and nemesis,
+so only it can say that one cannot do what another needs, and it says so before the first process
+runs. Raises UsageError for what the person must change and InfrastructureError for what the machine
+lacks.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import environments.registry
+import nemesis.registry
+import nemesis.schedule
+import workloads.registry
+from harness.interface import (
+    Environment,
+    NodePlan,
+    Schedule,
+    Selective,
+    System,
+    TestSpec,
+    UsageError,
+    Workload,
+)
+from harness.interface.errors import choose
+from harness.report.summary import size
+from harness.systems import database_plan, disk_plan, file_server
+from harness.systems import registry as systems
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """Everything a run needs, checked.
+
+    ``environment_reason`` says why this environment was chosen.
+    """
+
+    spec: TestSpec
+    system: System
+    nodes: tuple[NodePlan, ...]
+    environment: Environment
+    environment_reason: str
+    workload: Workload
+    schedule: Schedule
+    given_schedule: str | None = field(default=None)
+    """The file a schedule was given in, "" where it was given otherwise.
+
+    None for one made from the seed.
+    """
+
+    @property
+    def pairs(self) -> Mapping[str, tuple[NodePlan, ...]]:
+        """The nodes of each pair."""
+        pairs: dict[str, tuple[NodePlan, ...]] = {}
+        for node in self.nodes:
+            pairs[node.pair] = (*pairs.get(node.pair, ()), node)
+        return pairs
+
+    @property
+    def size(self) -> str:
+        """How large the cluster is, in words."""
+        return size(self.nodes)
+
+
+def randomness(spec: TestSpec, purpose: str) -> random.Random:
+    """A generator of its own for each purpose, so that one part drawing more does not change
+    another's choices.
+    """
+    return random.Random(f"{spec.seed}:{purpose}")
+
+
+def compose(
+    spec: TestSpec, schedule: Schedule | None = None, given_schedule: str | None = None
+) -> Composition:
+    """Choose and check the parts of a test.
+
+    Args:
+        spec: what is asked for; ``environment`` may be "auto".
+        schedule: faults to be replayed instead of those the seed gives.
+        given_schedule: where they came from, for messages and for the line that repeats the run.
+    """
+    system = systems.for_policy(spec.policy)
+    choose("workload", spec.workload, workloads.registry.names())
+    for name in spec.nemeses:
+        nemesis.registry.get(name)
+    nodes = system.plan(spec)
+    environment, reason = environments.registry.choose(spec.environment)
+    refusal = environment.refuses(nodes) if isinstance(environment, Selective) else ""
+    if refusal and spec.environment == "auto":
+        environment, reason = environments.registry.create("local"), f"environment local: {refusal}"
+    elif refusal:
+        raise UsageError(f"--environment {spec.environment}: {refusal}")
+    if schedule is None:
+        schedule = nemesis.schedule.generate(spec, nodes, randomness(spec, "schedule"))
+    if not environment.virtual:
+        nodes = database_plan.with_server(nodes, schedule)
+    nemesis.schedule.validate(schedule, environment.supports(), nodes, tuple(system.events))
+    if not environment.virtual:
+        nodes = disk_plan.with_disks(nodes, schedule)
+        nodes = file_server.with_server(spec, nodes, schedule)
+        if isinstance(environment, Selective) and (refusal := environment.refuses(nodes)):
+            raise UsageError(f"--environment {environment.name}: {refusal}")
+    for kind in dict.fromkeys(fault.kind for fault in schedule.faults):
+        lack = nemesis.registry.get(kind).lacks(nodes)
+        if lack:
+            raise UsageError(f"{kind}: {lack}")
+    return Composition(
+        spec=spec,
+        system=system,
+        nodes=nodes,
+        environment=environment,
+        environment_reason=reason,
+        workload=workloads.registry.create(spec.workload),
+        schedule=schedule,
+        given_schedule=given_schedule,
+    )

@@ -1,0 +1,69 @@
+"""What brokers say to have happened, while it happens: for faults that wait for it.
+
+Why from log lines: they are there anyway, the same in every environment, and ``coverage`` has names
+for them. "Dies half-way" by the clock is luck; a fault that waits for the line which begins the way
+is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+
+import nemesis.target
+from harness.history import coverage
+from harness.interface import Environment, Event, Schedule
+
+
+def needed(schedule: Schedule) -> bool:
+    """Whether any fault waits for an event, or hits who an event names."""
+    by_event = (*nemesis.target.PARTS, nemesis.target.RIVALS)
+    return any(fault.after is not None or fault.target in by_event for fault in schedule.faults)
+
+
+class Events:
+    """Follows the logs of some nodes from ``run`` on, until that is cancelled.
+
+    ``told`` are the events of their system.
+    """
+
+    def __init__(self, environment: Environment, nodes: Collection[str], told: Mapping[str, Event]) -> None:
+        self._environment = environment
+        self._told = told
+        self._nodes = tuple(nodes)
+        self._happened: dict[str, asyncio.Future[str]] = {}
+        self._parts: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Follow them."""
+        async with asyncio.TaskGroup() as group:
+            for node in self._nodes:
+                group.create_task(self._follow(node), name=f"log of {node}")
+
+    async def wait(self, event: str) -> str:
+        """Wait until any broker has said so since ``run`` began; the first that did."""
+        return await asyncio.shield(self._future(event))
+
+    def parts(self) -> Mapping[str, str]:
+        """Who plays a part now, by what was said last: "taker" -> "a2"."""
+        return self._parts
+
+    async def _follow(self, node: str) -> None:
+        _, position = await self._environment.log_lines(node, None)
+        while True:
+            lines, position = await self._environment.log_lines(node, position)
+            self._heard(node, lines)
+
+    def _heard(self, node: str, lines: Sequence[str]) -> None:
+        for event in (event for line in lines for event in coverage.said(line, self._told)):
+            for part, (_, events) in nemesis.target.PARTS.items():
+                if event in events:
+                    self._parts[part] = node
+            future = self._future(event)
+            if not future.done():
+                future.set_result(node)
+
+    def _future(self, event: str) -> asyncio.Future[str]:
+        if event not in self._happened:
+            self._happened[event] = asyncio.get_running_loop().create_future()
+        return self._happened[event]

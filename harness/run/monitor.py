@@ -1,0 +1,262 @@
+"""The role monitor: who was live when, as intervals that can be trusted.
+
+Why intervals: split-brain and zombie findings rest on *when* a broker changed its role, and a poll
+only ever knows two moments. A broker that answered "live" to a request was live at some instant
+after the request was sent; so the change away from live came after that. The first answer with the
+new role proves that the change came before it arrived. The change is therefore certain to lie
+within
+
+    [the last request that was answered with the old role was *sent*, the first answer with the new
+    role *arrived*]
+
+Both stamps are taken on the safe side of the wire, so a busy event loop, a slow network or a paused
+broker widen the interval and never make it wrong. Takeovers that brokers tell of are dated in the
+same way. Equal roles with different epochs mean that the role changed and came back unseen: the
+certainty is broken by an "unreachable" row. "stopped" is claimed only when the process is known to
+be gone; an admin port that refuses while the process exists (it starts, or it hangs) is
+"unreachable": no claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from checkers.schema import MONITOR
+from harness.interface import InfrastructureError, Recorder, Status, Takeover
+
+LIVE: Final = "live"
+UNREACHABLE: Final = "unreachable"
+STOPPED: Final = "stopped"
+
+INTERVAL_S: Final = 0.07
+SILENCE_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One node as the monitor sees it.
+
+    A name, a question to its broker, and whether its process exists.
+    """
+
+    name: str
+    ask: Callable[[], Awaitable[Status]]
+    running: Callable[[], Awaitable[bool]]
+    look: Callable[[], Status] | None = None
+    """Where the broker lives in this very process: its answer, at once.
+
+    Raises as ``ask`` does; silence is TimeoutError.
+    """
+
+
+@dataclass(slots=True)
+class _Track:
+    """What is known of one node.
+
+    The last row's status, and when the last request that confirmed it was sent.
+    """
+
+    low: int
+    status: Status | None = None
+
+
+class Monitor:
+    """Polls every node's admin port, outside every partition, and records ``role`` rows.
+
+    ``run`` watches until it is cancelled. ``roles`` and ``statuses`` hold the latest observation
+    for the nemesis, the display and whoever waits (``until``).
+
+    Args:
+        watched: one per node, how to ask it and how to see whether its process exists.
+        recorder: takes the ``role`` rows.
+        on_change: called with (node, role) after each row that was recorded.
+    """
+
+    def __init__(
+        self,
+        watched: Sequence[Watched],
+        recorder: Recorder,
+        *,
+        on_change: Callable[[str, str], None] | None = None,
+        interval_s: float = INTERVAL_S,
+        silence_s: float = SILENCE_S,
+    ) -> None:
+        self._watched = tuple(watched)
+        self._recorder = recorder
+        self._on_change = on_change
+        self._interval_s = interval_s
+        self._silence_s = silence_s
+        self._roles: dict[str, str] = {node.name: STOPPED for node in self._watched}
+        self._statuses: dict[str, Status] = {}
+        self._seen = asyncio.Event()
+
+    def roles(self) -> Mapping[str, str]:
+        """The latest observed role of each node; "unreachable" and "stopped" included."""
+        return self._roles
+
+    def statuses(self) -> Mapping[str, Status]:
+        """The latest answer of each node that answers now."""
+        return self._statuses
+
+    async def until(self, holds: Callable[[Mapping[str, Status]], bool], timeout_s: float) -> bool:
+        """Wait until ``holds`` of the latest answers; False if that took too long."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not holds(self._statuses):
+                    await self._seen.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Watch all nodes until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for node in self._watched:
+                if node.look is None:
+                    group.create_task(self._watch(node), name=f"monitor-{node.name}")
+            near = [node for node in self._watched if node.look is not None]
+            if near:
+                group.create_task(self._look_at(near), name="monitor")
+
+    async def _look_at(self, near: Sequence[Watched]) -> None:
+        """All of them in one turn, as often as the others are asked.
+
+        Question and answer are of one instant.
+        """
+        tracks = {node.name: _Track(low=self._recorder.now_ns()) for node in near}
+        while True:
+            now = self._recorder.now_ns()
+            for node in near:
+                assert node.look is not None
+                try:
+                    status = node.look()
+                except OSError:
+                    status = await self._unanswered(node)
+                self._update(node.name, tracks[node.name], status, now, now)
+            await asyncio.sleep(self._interval_s)
+
+    async def _watch(self, node: Watched) -> None:
+        track = _Track(low=self._recorder.now_ns())
+        while True:
+            sent = self._recorder.now_ns()
+            observed = await self._observe(node)
+            high = self._recorder.now_ns()
+            self._update(node.name, track, observed, sent, high)
+            await asyncio.sleep(self._interval_s)
+
+    async def _observe(self, node: Watched) -> Status:
+        """The broker's answer, or one of our own for a process that is gone or keeps silent."""
+        try:
+            async with asyncio.timeout(self._silence_s):
+                return await node.ask()
+        except OSError:
+            # TimeoutError too: a container that is gone keeps silent where a process that is gone
+            # refuses
+            return await self._unanswered(node)
+
+    async def _unanswered(self, node: Watched) -> Status:
+        try:
+            gone = not await node.running()
+        except (OSError, InfrastructureError):
+            gone = False
+        return Status(name=node.name, node_id=None, role=STOPPED if gone else UNREACHABLE, epoch=-1)
+
+    def _update(self, name: str, track: _Track, new: Status, sent: int, arrived: int) -> None:
+        old = track.status
+        if new.role == UNREACHABLE:
+            if old is not None and old.role in {UNREACHABLE, STOPPED}:
+                # A stopped broker that refuses is still nobody's live; it stays "stopped" until it
+                # says what it is.
+                self._notice(name, old.role, None)
+                return
+            if old is None:
+                self._notice(name, STOPPED, None)
+                return
+            # ``low`` stays that of the last answer: nothing is known from there on.
+            self._record(name, new, track.low, arrived)
+            track.status = new
+            self._notice(name, UNREACHABLE, None)
+            return
+        same = old is not None and _identity(old) == _identity(new)
+        taken_before = () if old is None else old.takeovers
+        if not same and not (old is None and new.role == STOPPED):
+            if old is not None and old.role == new.role and new.role != STOPPED:
+                self._record(
+                    name, Status(name=name, node_id=None, role=UNREACHABLE, epoch=-1), track.low, arrived
+                )
+            self._record(name, new, track.low, arrived)
+        for taken in new.takeovers:
+            if taken not in taken_before:
+                self._record_takeover(name, taken, track.low, arrived)
+        was = None if old is None or old.role != LIVE else old.replicating
+        if new.role == LIVE and new.replicating is not was:
+            self._record_replication(name, new, track.low, arrived)
+        track.status = new
+        track.low = sent
+        self._notice(name, new.role, None if new.role == STOPPED else new)
+
+    def _record(self, name: str, status: Status, low: int, high: int) -> None:
+        self._recorder.event(
+            MONITOR,
+            "info",
+            "role",
+            broker=name,
+            node_id=status.node_id,
+            role=status.role,
+            time_low=low,
+            time_high=high,
+            value=None if status.life is None or status.role != LIVE else str(status.life),
+        )
+
+    def _record_takeover(self, name: str, taken: Takeover, low: int, high: int) -> None:
+        """Whose data it has from now on.
+
+        What the old owner does afterwards, and whoever else takes them, is judged by it.
+        """
+        self._recorder.event(
+            MONITOR,
+            "info",
+            "takeover",
+            broker=name,
+            node_id=taken.node_id,
+            time_low=low,
+            time_high=high,
+            value=str(taken.life),
+        )
+
+    def _record_replication(self, name: str, status: Status, low: int, high: int) -> None:
+        """While a live has no up-to-date backup, what it acknowledges is nowhere else.
+
+        A loss is explained by that.
+        """
+        self._recorder.event(
+            MONITOR,
+            "info",
+            "replication",
+            broker=name,
+            node_id=status.node_id,
+            time_low=low,
+            time_high=high,
+            value="replicated" if status.replicating else "unreplicated",
+        )
+
+    def _notice(self, name: str, role: str, status: Status | None) -> None:
+        changed = self._roles[name] != role
+        self._roles[name] = role
+        before = self._statuses.get(name)
+        if status is None:
+            self._statuses.pop(name, None)
+        else:
+            self._statuses[name] = status
+        if before != status:
+            self._seen.set()
+            self._seen = asyncio.Event()
+        if changed and self._on_change is not None:
+            self._on_change(name, role)
+
+
+def _identity(status: Status) -> tuple[str, int, str | None]:
+    return status.role, status.epoch, status.node_id

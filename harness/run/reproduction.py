@@ -1,0 +1,279 @@
+"""``repro.json``: everything that brings a finding back, in one file that can be mailed.
+
+Why one file: a finding that nobody else can see is an opinion. The spec and the schedule decide a
+simulated run byte for byte, so the digest of its history says whether the same thing happened
+again; the names of what was found say so where another version of the program, or real time, gives
+another history. The witness is for the reader who has no time to run anything.
+"""
+
+from __future__ import annotations
+
+import platform
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from checkers.anomaly import rank
+from harness.history import spec as specs
+from harness.history import store as stores
+from harness.history.rows import MemoryRecorder
+from harness.interface import InfrastructureError, Schedule, TestSpec, UsageError
+from harness.report import files
+
+if TYPE_CHECKING:
+    from checkers.instance import Instance
+    from checkers.verdict import Finding
+    from harness.run.simulate import Simulated
+
+FILE: Final = "repro.json"
+FORMAT: Final = 1
+WITNESS_ROWS: Final = 8
+"""Rows of a history that one witness shows at the most."""
+
+
+class Witness(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+    """One instance of a finding: what it concerns, and the rows of the history that tell of it."""
+
+    name: str
+    queue: str | None = None
+    group: str | None = None
+    message: int | None = None
+    key: str | None = None
+    sentence: str = ""
+    rows: tuple[dict[str, Any], ...] = ()
+
+
+class Reproduction(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):
+    """A finding and how to see it again.
+
+    ``seed`` is the spec's, repeated where a reader looks for it. ``findings`` are the names that
+    broke the guarantee, the cause first; ``digest`` is the history's where time is virtual, else
+    empty; ``origin`` says where it came from.
+    """
+
+    format: int = FORMAT
+    versions: dict[str, str]
+    environment: str
+    seed: int
+    findings: tuple[str, ...]
+    spec: TestSpec
+    schedule: Schedule
+    digest: str = ""
+    origin: str = ""
+    witness: tuple[Witness, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether its history can come again byte for byte."""
+        return bool(self.digest)
+
+
+def ordered(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of findings, causes before what usually follows from them.
+
+    Two lives deliver twice, hardly the other way round.
+    """
+    return tuple(sorted(names, key=rank))
+
+
+def of_simulated(run: Simulated, origin: str = "") -> Reproduction:
+    """Of an invalid run of ``simulate``."""
+    return Reproduction(
+        versions=versions(),
+        environment="simulation",
+        seed=run.spec.seed,
+        findings=ordered(run.grave),
+        spec=run.spec,
+        schedule=run.schedule,
+        digest=run.digest,
+        origin=origin,
+        witness=tuple(_witness(name, run.findings, run.rows) for name in ordered(run.grave)),
+    )
+
+
+def of_found(spec: TestSpec, schedule: Schedule, grave: Iterable[str], origin: str = "") -> Reproduction:
+    """Of an invalid simulated run of which nothing else is there any more.
+
+    It brings the finding back, and cannot say that every row did.
+    """
+    return Reproduction(
+        versions=versions(),
+        environment="simulation",
+        seed=spec.seed,
+        findings=ordered(grave),
+        spec=spec,
+        schedule=schedule,
+        origin=origin,
+    )
+
+
+def of_run(
+    spec: TestSpec, schedule: Schedule, findings: Sequence[Finding], *, environment: str, digest: str
+) -> Reproduction:
+    """Of a run that the checkers judged invalid.
+
+    ``environment`` is where it ran, whatever the spec left open.
+    """
+    grave = {finding.name: finding for finding in findings if finding.severity == "grave"}
+    return Reproduction(
+        versions=versions(),
+        environment=environment,
+        seed=spec.seed,
+        findings=ordered(grave),
+        spec=msgspec.structs.replace(spec, environment=environment),
+        schedule=schedule,
+        digest=digest,
+        witness=tuple(
+            Witness(
+                name=name,
+                sentence=grave[name].sentence,
+                rows=tuple(_short(row) for row in grave[name].witness.rows[:WITNESS_ROWS]),
+            )
+            for name in ordered(grave)
+        ),
+    )
+
+
+def keep(store: Path, run: Simulated, origin: str = "") -> Path:
+    """Make ``store`` the directory of that run, as if it had been run for itself.
+
+    With its verdict and reports, and its reproduction.
+
+    Raises InfrastructureError if there is no space.
+    """
+    recorder = MemoryRecorder(lambda: 0)
+    recorder.rows.extend(run.recorded)
+    record = stores.new_record()
+    record.state, record.trouble, record.environment = "ended", run.trouble, "simulation"
+    record.versions = versions()
+    record.again = line(store / FILE)
+    try:
+        stores.save(store, stores.SPEC, run.spec)
+        stores.save(store, stores.SCHEDULE, run.schedule)
+        stores.save(store, stores.RUN, record)
+        for node, lines in run.logs.items():
+            (store / stores.LOGS / node).mkdir(parents=True, exist_ok=True)
+            (store / stores.LOGS / node / "broker.log").write_text("".join(f"{text}\n" for text in lines))
+        recorder.store(store)
+        path = stores.save(store, FILE, of_simulated(run, origin))
+    except OSError as error:
+        raise InfrastructureError(f"cannot write the run into {store}: {error}") from error
+    files.judge_and_write(store)
+    return path
+
+
+def load(path: Path) -> Reproduction:
+    """From a file, or from the directory of a run.
+
+    Its ``repro.json``, else its spec, schedule and verdict.
+
+    Raises UsageError, naming the file and the place in it, if it is none.
+    """
+    if path.is_dir():
+        if (path / FILE).is_file():
+            return load(path / FILE)
+        return _of_store(path)
+    try:
+        read = msgspec.json.decode(path.read_bytes(), type=Reproduction)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path} is no reproduction: {error}; expected a repro.json or the directory of a run"
+        ) from None
+    if read.format != FORMAT:
+        raise UsageError(f"{path} has format {read.format}: this version reads {FORMAT}")
+    try:
+        specs.validate(read.spec)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return read
+
+
+def line(path: Path) -> str:
+    """The command that runs it again."""
+    return f"jepsen-run replay {shlex.quote(str(path))}"
+
+
+def versions() -> dict[str, str]:
+    """What decides whether equal seeds give equal histories."""
+    try:
+        own = metadata.version("jepsen-run")
+    except metadata.PackageNotFoundError:
+        own = "unknown"
+    return {"jepsen-run": own, "python": platform.python_version()}
+
+
+def _of_store(path: Path) -> Reproduction:
+    """A run without the file: one that ended valid, or that an earlier version kept."""
+    store = stores.find(path)[0] if stores.is_store(path) else path
+    spec = stores.load_spec(store)
+    record = stores.load_run(store)
+    schedule = stores.load_schedule(store)
+    if schedule is None:
+        raise UsageError(f"{store / stores.SCHEDULE} is missing: there are no faults to repeat")
+    environment = record.environment or spec.environment
+    return Reproduction(
+        versions=dict(record.versions),
+        environment=environment,
+        seed=spec.seed,
+        findings=_found(store),
+        spec=msgspec.structs.replace(spec, environment=environment),
+        schedule=schedule,
+        origin=str(store),
+    )
+
+
+def _found(store: Path) -> tuple[str, ...]:
+    """The grave names of a stored verdict."""
+    try:
+        verdict = msgspec.json.decode((store / stores.FINDINGS).read_bytes())
+        return ordered(found["name"] for found in verdict["findings"] if found["severity"] == "grave")
+    except FileNotFoundError:
+        return ()
+    except (OSError, msgspec.MsgspecError, KeyError, TypeError) as error:
+        raise UsageError(f"{store / stores.FINDINGS} is no verdict: {error}") from None
+
+
+def _witness(name: str, findings: Sequence[Instance], rows: Sequence[Mapping[str, Any]]) -> Witness:
+    """The earliest instance, with what happened to its message (or only the row that completes
+    it).
+    """
+    found = min((one for one in findings if one.name == name), key=lambda one: one.index)
+    about = [found.index]
+    if found.message is not None:
+        place = (found.queue, found.group, found.message)
+        about += [row["index"] for row in rows if (row["queue"], row["group"], row["message"]) == place]
+    shown = sorted(set(sorted(set(about) - {found.index})[: WITNESS_ROWS - 1]) | {found.index})
+    return Witness(
+        name=name,
+        queue=found.queue,
+        group=found.group,
+        message=found.message,
+        key=found.key,
+        rows=tuple(_short(rows[index]) for index in shown),
+    )
+
+
+def _short(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without its empty columns."""
+    return {column: value for column, value in row.items() if value is not None}
+
+
+__all__ = [
+    "FILE",
+    "Reproduction",
+    "Witness",
+    "keep",
+    "line",
+    "load",
+    "of_found",
+    "of_run",
+    "of_simulated",
+    "ordered",
+    "versions",
+]

@@ -1,0 +1,513 @@
+"""One test from deployment to a finished history.
+
+Why phases: what a verdict may claim depends on what was going on, so every phase is a row of the
+history. The load goes on while everything is healed and the cluster recovers, because only
+operations that succeed prove a recovery; then it stops, what is left is drained, and the stores are
+looked into.
+
+Whose fault it is decides how a run ends. A broker that misbehaves is the subject: rows, never an
+exception here. What the machine does is an InfrastructureError: the history is kept and the verdict
+unknown. Anything else that is raised is a bug of ours and goes to the top. However it ends, faults
+are healed, logs are collected, and nothing is left running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol, Self
+
+import nemesis
+import nemesis.conductor
+from checkers.schema import HARNESS
+from harness.history import store as stores
+from harness.interface import (
+    InfrastructureError,
+    NemesisContext,
+    Observer,
+    Recorder,
+    Status,
+    UsageError,
+    WorkloadContext,
+)
+from harness.report.progress import Progress, Snapshot
+from harness.run import events, views
+from harness.run.browse import browse
+from harness.run.compose import Composition, randomness
+from harness.run.monitor import Monitor, Watched
+from harness.run.steering import Steering
+
+START_S: Final = 60.0
+"""How long the brokers may take until every pair has a live and an up-to-date backup."""
+
+SETTLE_S: Final = 15.0
+"""How long a recovered cluster is given to synchronise its backups before it is drained.
+
+No verdict depends on it.
+"""
+
+STOP_S: Final = 30.0
+"""How long a workload may take to return once it was told to stop, beyond its own operation
+time-out.
+"""
+
+DRAIN_S: Final = 120.0
+RESTART_AFTER_S: Final = 1.0
+"""How long no fault must have been in force before a broker that ended by itself is started
+again.
+"""
+
+_DISPLAY_S: Final = 0.1
+_LOG_LINES: Final = 12
+
+
+class HistoryRecorder(Recorder, Protocol):
+    """A recorder with a life.
+
+    Entered when the test begins, finished when it has ended, however it ended.
+
+    ``on_failure`` is called once if rows cannot be kept.
+    """
+
+    on_failure: Callable[[InfrastructureError], None] | None
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def finish(self) -> Any:
+        """Make the history ready for the checkers."""
+        ...
+
+
+class Run:
+    """The life of one test; ``conduct`` once.
+
+    Args:
+        test: what to run.
+        store: its directory; must exist.
+        progress: told what is so.
+        recorder: takes the history, on the clock of the environment.
+
+    ``trouble`` is why the verdict cannot be valid, ``loaded`` whether there was anything to judge,
+    ``ended_s`` the loop's time of the last operation.
+    """
+
+    def __init__(self, test: Composition, store: Path, progress: Progress, recorder: HistoryRecorder) -> None:
+        self.test = test
+        self.store = store
+        self.recorder = recorder
+        self.trouble: str | None = None
+        self.loaded = False
+        self.ended_s: float | None = None
+        self._progress = progress
+        self._phase = "deploy"
+        self._counters: dict[str, int] = {}
+        self._in_force: dict[str, str] = {}
+        self._roles: Callable[[], Mapping[str, str]] = dict
+
+    async def conduct(self) -> None:
+        """Deploy, load, break, heal, drain, browse.
+
+        The history is finished on return, whatever happened.
+
+        The deployment stays, the caller removes it (``dismantle``). Raises InfrastructureError (the
+        verdict is unknown), or whatever a bug raises.
+        """
+        recorder = self.recorder
+        try:
+            async with recorder:
+                await self._guarded(recorder)
+        except BaseException as error:
+            with contextlib.suppress(
+                InfrastructureError
+            ):  # what ended the run is told; the stream stays to be judged
+                await recorder.finish()
+            raise gravest(error) from error
+        await recorder.finish()
+
+    async def dismantle(self) -> None:
+        """Collect the logs and remove everything that was deployed. May run beside the checking."""
+        environment = self.test.environment
+        with contextlib.suppress(OSError, InfrastructureError):
+            await environment.collect(self.store / stores.LOGS)
+        await environment.teardown()
+
+    # -------------------------------------------------------------------------------------------------------
+    # phases
+
+    async def _guarded(self, recorder: HistoryRecorder) -> None:
+        """Run the phases beside the monitor, the display and the watch over the recorder.
+
+        All end together.
+        """
+        lost = asyncio.get_running_loop().create_future()
+        recorder.on_failure = lost.set_exception
+        environment = self.test.environment
+        monitor = Monitor([self._watched(node.name) for node in self.test.nodes], recorder)
+        self._roles = monitor.roles
+        try:
+            self._enter(recorder, "deploy")
+            async with asyncio.TaskGroup() as group:
+                helpers = [
+                    group.create_task(self._display(), name="display"),
+                    group.create_task(_raise(lost), name="recorder-watch"),
+                ]
+                await environment.deploy(self.test.system, self.test.spec, self.test.nodes, self.store)
+                helpers.append(group.create_task(monitor.run(), name="monitor"))
+                await self._phases(recorder, monitor)
+                for helper in helpers:
+                    helper.cancel()
+        finally:
+            await asyncio.shield(self._heal_quietly())
+
+    async def _heal_quietly(self) -> None:
+        """Nothing stays broken, even when the run ends by an error of its own.
+
+        Leases would do it a little later.
+        """
+        with contextlib.suppress(OSError, InfrastructureError):
+            await self.test.environment.heal_all()
+
+    async def _phases(self, recorder: HistoryRecorder, monitor: Monitor) -> None:
+        spec = self.test.spec
+        self._enter(recorder, "start")
+        await self._start_nodes(monitor)
+        workload = WorkloadContext(
+            spec=spec,
+            recorder=recorder,
+            dialect=self.test.system.dialect,
+            random=randomness(spec, "workload"),
+            nodes=self.test.nodes,
+            zones=self.test.environment.zones,
+            resolve=lambda zone, node: self.test.environment.resolve(zone, node, "stomp"),
+            stopping=asyncio.Event(),
+            counters=self._counters,
+        )
+        self._enter(recorder, "load")
+        self.loaded = True
+        async with self._loading(workload):
+            await self._break(recorder, monitor)
+            await self._heal()
+            agree_by = asyncio.get_running_loop().time() + spec.recovery_bound_s
+            # A live that lost its vote under the last fault may end only now, and it waits for
+            # somebody to start it.
+            async with self._supervised(recorder):
+                recovered = await self._recovery(monitor)
+            self._enter(recorder, "recovered" if recovered else "not-recovered")
+        if recovered:
+            await monitor.until(self._settled, SETTLE_S)
+        self._enter(recorder, "drain")
+        await self._drain(workload)
+        self.ended_s = asyncio.get_running_loop().time() - spec.quiet_period_s
+        self._enter(recorder, "browse")
+        await browse(self.test, monitor.roles, recorder)
+        if recovered:
+            left_s = agree_by - asyncio.get_running_loop().time()
+            hopeless = views.hopeless(monitor.statuses().values())
+            await views.look(self.test, monitor.roles, recorder, 0.0 if hopeless else left_s)
+        self._enter(recorder, "end")
+
+    def _enter(self, recorder: HistoryRecorder, phase: str) -> None:
+        self._phase = phase
+        recorder.event(HARNESS, "info", "phase", value=phase)
+        self._show()
+
+    async def _start_nodes(self, monitor: Monitor) -> None:
+        """Start what the schedule does not hold back and wait until every pair is as planned."""
+        held = nemesis.held_back(self.test.schedule)
+        starting = [node.name for node in self.test.nodes if node.name not in held]
+        async with asyncio.TaskGroup() as group:
+            for name in starting:
+                group.create_task(self._start(name, starting, monitor))
+
+        def planned(statuses: Mapping[str, Status]) -> bool:
+            return not self._lacking(statuses, set(starting))
+
+        ready = asyncio.ensure_future(monitor.until(planned, START_S))
+        ends = {asyncio.ensure_future(self.test.environment.wait_exit(name)): name for name in starting}
+        try:
+            await asyncio.wait([ready, *ends], return_when=asyncio.FIRST_COMPLETED)
+            ended = [(name, task.result()) for task, name in ends.items() if task.done()]
+            if ended:
+                name, status = ended[0]
+                raise InfrastructureError(
+                    f"broker {name} ended while it started (exit status {status})"
+                    + await self._last_words(name)
+                )
+            if not await ready:
+                lacking = self._lacking(monitor.statuses(), set(starting))
+                name, what = next(iter(lacking.items()))
+                raise InfrastructureError(
+                    f"after {START_S:g} s {what}; roles: "
+                    + ", ".join(f"{node} {role}" for node, role in monitor.roles().items())
+                    + await self._last_words(name)
+                )
+        finally:
+            for task in (ready, *ends):
+                task.cancel()
+            await asyncio.gather(ready, *ends, return_exceptions=True)
+
+    async def _start(self, name: str, starting: Sequence[str], monitor: Monitor) -> None:
+        """Start a node, behind the one that is to be live before it."""
+        environment = self.test.environment
+        before = next(node.after for node in self.test.nodes if node.name == name)
+        if before in starting:
+            assert before is not None
+
+            def live(statuses: Mapping[str, Status]) -> bool:
+                return before in statuses and statuses[before].role == "live"
+
+            await monitor.until(live, START_S)
+        await environment.start(name)
+
+    def _lacking(self, statuses: Mapping[str, Status], started: set[str]) -> dict[str, str]:
+        """What is missing of the planned cluster, by the node whose log may say why."""
+        lacking = {}
+        for pair, nodes in self.test.pairs.items():
+            here = [node for node in nodes if node.name in started]
+            present = [statuses[node.name] for node in here if node.name in statuses]
+            if here and not any(status.role == "live" for status in present):
+                lacking[here[0].name] = f"pair {pair} has no live broker"
+            elif len(here) > 1 and not any(
+                status.role == "backup" and status.replicating for status in present
+            ):
+                lacking[here[-1].name] = f"pair {pair} has no up-to-date backup"
+        return lacking
+
+    def _settled(self, statuses: Mapping[str, Status]) -> bool:
+        """Every pair is as planned, or has nobody who could still become a backup.
+
+        Two lives stay two lives.
+        """
+        lacking = self._lacking(statuses, {node.name for node in self.test.nodes})
+        return all(
+            all(node.name in statuses and statuses[node.name].role == "live" for node in nodes)
+            for nodes in self.test.pairs.values()
+            if any(node.name in lacking for node in nodes)
+        )
+
+    @contextlib.asynccontextmanager
+    async def _loading(self, context: WorkloadContext) -> AsyncIterator[None]:
+        """The workload runs beside the body.
+
+        When the body is through it is told to stop and awaited.
+        """
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self.test.workload.run(context), name="workload")
+            yield
+            context.stopping.set()
+            patience_s = self.test.spec.operation_timeout_s + STOP_S
+            done, _ = await asyncio.wait([task], timeout=patience_s)
+            if not done:
+                raise RuntimeError(f"the workload did not stop within {patience_s:g} s of being told to")
+
+    async def _break(self, recorder: HistoryRecorder, monitor: Monitor) -> None:
+        """Let the nemesis work for the time of the test, then let it heal what is still in
+        force.
+        """
+        spec = self.test.spec
+        steering = Steering(self.test.system, self.test.environment)
+        listening = None
+        if events.needed(self.test.schedule):
+            listening = events.Events(
+                self.test.environment, [node.name for node in self.test.nodes], self.test.system.events
+            )
+        context = NemesisContext(
+            spec=spec,
+            recorder=recorder,
+            environment=self.test.environment,
+            random=randomness(spec, "nemesis"),
+            nodes=self.test.nodes,
+            zones=self.test.environment.zones,
+            roles=monitor.roles,
+            stop_cleanly=steering.stop_cleanly,
+            administer=steering.administer,
+            in_force=self._in_force,
+            events=listening,
+        )
+        conducting = asyncio.create_task(nemesis.conductor.run(self.test.schedule, context), name="nemesis")
+        end = asyncio.get_running_loop().time() + spec.time_limit_s
+        async with self._supervised(recorder), _beside(listening):
+            try:
+                done, _ = await asyncio.wait([conducting], timeout=spec.time_limit_s)
+                if done:
+                    conducting.result()
+                    await asyncio.sleep(end - asyncio.get_running_loop().time())
+                self._enter(recorder, "heal")
+            finally:
+                conducting.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await conducting
+        if context.missed:
+            self.trouble = "; ".join(context.missed)
+
+    @contextlib.asynccontextmanager
+    async def _supervised(self, recorder: HistoryRecorder) -> AsyncIterator[None]:
+        """Beside the body, brokers that end by themselves are started again."""
+        supervising = asyncio.create_task(self._supervise(recorder), name="supervisor")
+        try:
+            yield
+        finally:
+            supervising.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await supervising
+
+    async def _supervise(self, recorder: HistoryRecorder) -> None:
+        """Start again what ended by itself, as a service manager would, once no fault has been in
+        force for a moment.
+
+        Why not at once: a live that lost its vote must stay away while the cause lasts. Why at all:
+        with brokers missing for the rest of the load, every later fault would meet a cluster that
+        has no majority and nothing to lose.
+        """
+        environment = self.test.environment
+        held = nemesis.held_back(self.test.schedule)
+        quiet_since: float | None = None
+        while True:
+            await asyncio.sleep(RESTART_AFTER_S / 4)
+            now = asyncio.get_running_loop().time()
+            if self._in_force:
+                quiet_since = None
+                continue
+            quiet_since = now if quiet_since is None else quiet_since
+            if now - quiet_since < RESTART_AFTER_S:
+                continue
+            for node in self.test.nodes:
+                if node.name not in held and not self._in_force and not await environment.running(node.name):
+                    recorder.event(HARNESS, "info", "restart", broker=node.name)
+                    await environment.start(node.name)
+
+    def _watched(self, node: str) -> Watched:
+        """How the monitor asks a broker.
+
+        By its admin port, or directly where it lives in this process.
+        """
+        environment = self.test.environment
+        near = environment if isinstance(environment, Observer) else None
+        return Watched(
+            name=node,
+            ask=partial(self._ask, node),
+            running=partial(environment.running, node),
+            look=None if near is None else partial(near.look, node),
+        )
+
+    async def _ask(self, node: str) -> Status:
+        return await self.test.system.status(self.test.environment.resolve("admin", node, "admin"))
+
+    async def _heal(self) -> None:
+        """Every link open, every node running."""
+        environment = self.test.environment
+        await environment.heal_all()
+        for node in self.test.nodes:
+            if not await environment.running(node.name):
+                await environment.start(node.name)
+
+    async def _recovery(self, monitor: Monitor) -> bool:
+        """Whether, within the bound, every pair has a live broker and operations succeed again."""
+
+        def served(statuses: Mapping[str, Status]) -> bool:
+            return all(
+                any(statuses[node.name].role == "live" for node in nodes if node.name in statuses)
+                for nodes in self.test.pairs.values()
+            )
+
+        attempts = self._completed()
+        try:
+            async with asyncio.timeout(self.test.spec.recovery_bound_s):
+                while True:
+                    await monitor.until(served, self.test.spec.recovery_bound_s)
+                    before = self._counters.get("ok", 0)
+                    while served(monitor.statuses()):
+                        if self._counters.get("ok", 0) > before:
+                            return True
+                        await asyncio.sleep(_DISPLAY_S)
+        except TimeoutError:
+            # Clients so slow that none has tried say nothing against the brokers.
+            return served(monitor.statuses()) and self._completed() == attempts
+
+    def _completed(self) -> int:
+        return sum(self._counters.get(completion, 0) for completion in ("ok", "fail", "info"))
+
+    async def _drain(self, context: WorkloadContext) -> None:
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await self.test.workload.drain(context)
+        except TimeoutError:
+            self.trouble = (
+                f"the queues could not be drained within {DRAIN_S:g} s: what was left cannot "
+                "be told from what was lost"
+            )
+
+    async def _last_words(self, node: str) -> str:
+        """The end of a broker's log, for an error message."""
+        logs = self.store / stores.LOGS
+        try:
+            await self.test.environment.collect(logs)
+        except (OSError, InfrastructureError) as error:
+            return f"; its log could not be read: {error}"
+        lines = [
+            line
+            for file in sorted((logs / node).rglob("*"))
+            if file.is_file()
+            for line in file.read_text(errors="replace").splitlines()
+        ]
+        if not lines:
+            return f"; {node} logged nothing"
+        return f"; {node} logged last:\n" + "\n".join(f"    {line}" for line in lines[-_LOG_LINES:])
+
+    # ------------------------------------------------------------------------------------------------------
+    # display
+
+    async def _display(self) -> None:
+        while True:
+            self._show()
+            await asyncio.sleep(_DISPLAY_S)
+
+    def _show(self) -> None:
+        self._progress.update(
+            Snapshot(
+                phase=self._phase,
+                elapsed_s=self.recorder.now_ns() / 1e9,
+                counters=dict(self._counters),
+                faults=dict(self._in_force),
+                roles=dict(self._roles()),
+            )
+        )
+
+
+@contextlib.asynccontextmanager
+async def _beside(listening: events.Events | None) -> AsyncIterator[None]:
+    """What brokers say is followed beside the body."""
+    if listening is None:
+        yield
+        return
+    following = asyncio.create_task(listening.run(), name="events")
+    try:
+        yield
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+
+
+async def _raise(failure: asyncio.Future[None]) -> None:
+    await failure
+
+
+def gravest(error: BaseException) -> BaseException:
+    """The one exception that decides how a run ends.
+
+    A bug before the machine's fault, that before a person's, all before a cancellation.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+
+    def lightness(single: BaseException) -> int:
+        order = (asyncio.CancelledError, UsageError, InfrastructureError)
+        return next((-rank for rank, kind in enumerate(order) if isinstance(single, kind)), -len(order))
+
+    return min((gravest(single) for single in error.exceptions), key=lightness)

@@ -1,0 +1,454 @@
+"""What the commands ``test`` and ``check`` do, from their options to the exit status.
+
+Why apart from the command line: everything here can be called by a test, a benchmark or a search
+without parsing words. The order is made for the reader: Spark starts while the cluster is deployed,
+the verdict is printed as soon as it is known, and the cluster is taken down beside the judging.
+Reports come after the verdict and cannot change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import platform
+import shlex
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import msgspec
+
+import nemesis.schedule
+from environments.simulation.clock import EPOCH_S
+from harness.history import judge as judging
+from harness.history import store as stores
+from harness.history.recorder import StreamRecorder
+from harness.history.rows import MemoryRecorder, RowRecorder
+from harness.interface import Environment, Furnished, InfrastructureError, TestSpec, UsageError
+from harness.report import files, summary
+from harness.report.progress import Lines, Progress, choose
+from harness.run import reproduction
+from harness.run.compose import Composition, compose
+from harness.run.run import Run
+
+if TYPE_CHECKING:
+    from checkers.starting import Starting
+    from checkers.verdict import Verdict
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What ``jepsen-run test`` was asked for."""
+
+    spec: TestSpec
+    schedule_file: Path | None = None
+    root: Path = stores.DEFAULT
+    spark_master: str | None = None
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a test ended.
+
+    ``verdict`` is None only if it was interrupted or a bug of ours ended it; ``judged_s`` is from
+    the last operation to the printed verdict.
+    """
+
+    status: int
+    store: Path
+    verdict: Verdict | None = None
+    judged_s: float | None = None
+
+
+def run(request: Request) -> int:
+    """Run one test and print its verdict; the exit status."""
+    path = request.schedule_file
+    schedule = None
+    if path is not None:
+        schedule = nemesis.schedule.load(path / stores.SCHEDULE if path.is_dir() else path)
+    file = None if path is None else str(path)
+    test = compose(request.spec, schedule, file)
+    talk = sys.stderr if request.as_json else sys.stdout
+    outcome = execute(test, request.root, talk, spark_master=request.spark_master)
+    if request.as_json:
+        document = _document(request.spec, outcome.store, outcome.verdict, outcome.status, file)
+        print(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+    return outcome.status
+
+
+def execute(
+    test: Composition,
+    root: Path,
+    talk: TextIO,
+    *,
+    spark_master: str | None = None,
+    spark: Starting | None = None,
+) -> Outcome:
+    """Run a composed test to its verdict, telling ``talk``; leaves nothing running but Spark.
+
+    ``spark`` is a session that is started already, for who runs many tests; else one is started at
+    ``spark_master`` while the cluster is deployed.
+    """
+    from checkers import api  # noqa: PLC0415 - imports Spark
+
+    spec = test.spec
+    store = stores.create(root, spec.name)
+    stores.save(store, stores.SPEC, spec)
+    stores.save(store, stores.SCHEDULE, test.schedule)
+    if test.given_schedule == "":
+        test = replace(test, given_schedule=str(store / stores.SCHEDULE))
+    own = spark is None
+    spark = spark or api.start_in_background(spark_master, wanted=not test.environment.virtual)
+    # A minute of virtual time takes a second: a display could show nothing that its lines do not
+    # say better.
+    virtual = test.environment.virtual
+    progress = Lines(talk) if virtual else choose(talk, f"{spec.name}  seed {spec.seed}")
+    progress.note(
+        f"{spec.name}: policy {spec.policy}, {test.size}, workload {spec.workload}, seed {spec.seed}"
+    )
+    progress.note(test.environment_reason)
+    faults = ", ".join(
+        f"{fault.kind} at {fault.start_s:.0f} s{f' after {fault.after}' if fault.after else ''}"
+        for fault in test.schedule.faults
+    )
+    progress.note(f"faults: {faults or 'none'}")
+    progress.note(f"store: {store}")
+    if hasattr(
+        test.environment, "tell"
+    ):  # the first image takes half a minute: nobody should wait without knowing for what
+        test.environment.tell = progress.note
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_Attempt(test, store, spark, progress, talk, owns_spark=own).run())
+
+
+class _Attempt:
+    """One test from signal handlers to summary."""
+
+    def __init__(
+        self,
+        test: Composition,
+        store: Path,
+        spark: Starting,
+        progress: Progress,
+        talk: TextIO,
+        *,
+        owns_spark: bool = True,
+    ) -> None:
+        self._owns_spark = owns_spark
+        self.test = test
+        self.store = store
+        self.spark = spark
+        self.progress = progress
+        self.talk = talk
+        self.record = stores.new_record()
+        self.record.environment = test.environment.name
+        self.record.environment_reason = test.environment_reason.partition(": ")[2]
+        self.record.versions = _versions()
+        self.record.again = summary.again(test.spec, store, test.given_schedule)
+        self.interrupted = False
+        self._ending = False
+
+    async def run(self) -> Outcome:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._interrupt, task)
+        self._save("running")
+        recorder = self._recorder()
+        life = Run(self.test, self.store, self.progress, recorder)
+        self.record.zero = _wall_clock(self.test.environment, recorder)
+        bug: BaseException | None = None
+        try:
+            with self.progress:
+                await self._conduct(life)
+            self.record.trouble = life.trouble
+            self._save("ended")
+        except InfrastructureError as error:
+            self.record.trouble = str(error)
+            self._save("ended")
+        except asyncio.CancelledError:
+            task.uncancel()
+            self._save("interrupted")
+        except Exception as error:  # noqa: BLE001 - a bug of ours: the history is kept, the cluster still taken down
+            bug = error
+            self.record.trouble = f"internal error: {type(error).__name__}: {error}"
+            self._save("failed")
+        return await self._conclude(life, bug)
+
+    def _recorder(self) -> StreamRecorder | MemoryRecorder:
+        """Rows go to the disk while a test runs.
+
+        Where time is not the machine's, when it has ended.
+        """
+        if self.test.environment.virtual:
+            return MemoryRecorder(self.test.environment.clock_ns)
+        return StreamRecorder(self.store, self.test.environment.clock_ns)
+
+    async def _conduct(self, life: Run) -> None:
+        """On the loop that the environment wants; the history is in the store then."""
+        try:
+            await self.test.environment.execute(life.conduct, seed=self.test.spec.seed)
+        finally:
+            if isinstance(life.recorder, MemoryRecorder):
+                life.recorder.store(self.store)
+
+    async def _conclude(self, life: Run, bug: BaseException | None) -> Outcome:
+        dismantling = asyncio.create_task(self._dismantle(life))
+        verdict: Verdict | None = None
+        judged_s: float | None = None
+        now_s = asyncio.get_running_loop().time()
+        began_s = now_s if self.test.environment.virtual else life.ended_s or now_s
+        try:
+            if not self.interrupted and bug is None:
+                verdict = await self._judge(life)
+                self._keep_reproduction(life, verdict)
+                judged_s = asyncio.get_running_loop().time() - began_s
+                self._tell(verdict, judged_s)
+        except asyncio.CancelledError:
+            self.interrupted = True
+        except InfrastructureError as error:
+            verdict = judging.undecided(self.store, self.test.spec, str(error))
+            self._tell(verdict, asyncio.get_running_loop().time() - began_s)
+        except Exception as error:  # noqa: BLE001 - as above
+            bug = error
+        self._ending = True  # what is left is short; it must be done
+        await dismantling
+        if self._owns_spark and (self.interrupted or bug is not None):
+            await asyncio.to_thread(_stop_spark)
+        if bug is not None:
+            self._report_bug(bug)
+            return Outcome(status=judging.INTERNAL, store=self.store)
+        if verdict is None:
+            print(
+                "interrupted; the history is kept, judge it with: jepsen-run check "
+                f"{shlex.quote(str(self.store))}",
+                file=self.talk,
+                flush=True,
+            )
+            return Outcome(status=judging.INTERRUPTED, store=self.store)
+        await asyncio.to_thread(files.write, self.store)
+        return Outcome(
+            status=judging.exit_status(verdict.valid), store=self.store, verdict=verdict, judged_s=judged_s
+        )
+
+    async def _judge(self, life: Run) -> Verdict:
+        """The verdict; without Spark where nothing was ever sent."""
+        if not life.loaded:
+            return judging.undecided(self.store, self.test.spec, self.record.trouble or "nothing was sent")
+        loop = asyncio.get_running_loop()
+
+        def tell(text: str) -> None:
+            loop.call_soon_threadsafe(self.progress.note, text)
+
+        return await asyncio.to_thread(
+            judging.judge, self.store, self.spark.result, wanted=self.spark.wanted, tell=tell
+        )
+
+    def _keep_reproduction(self, life: Run, verdict: Verdict) -> None:
+        """One file with all that brings a finding back; a full disk has been told already."""
+        if verdict.valid is False:
+            recorder = life.recorder
+            kept = reproduction.of_run(
+                self.test.spec,
+                self.test.schedule,
+                verdict.findings,
+                environment=self.test.environment.name,
+                digest=recorder.digest() if isinstance(recorder, MemoryRecorder) else "",
+            )
+            with contextlib.suppress(OSError):
+                stores.save(self.store, reproduction.FILE, kept)
+
+    def _tell(self, verdict: Verdict, waited_s: float) -> None:
+        text = summary.text(
+            self.test.spec,
+            self.store,
+            verdict,
+            schedule_file=self.test.given_schedule,
+            judged_s=waited_s,
+            story=_story(self.store, verdict),
+        )
+        print(text, file=self.talk, flush=True)
+
+    async def _dismantle(self, life: Run) -> None:
+        """Take the cluster down; trouble with that is told and changes no verdict."""
+        try:
+            await life.dismantle()
+        except (OSError, InfrastructureError) as error:
+            print(f"the cluster could not be removed ({error}); jepsen-run clean will", file=sys.stderr)
+
+    def _interrupt(self, task: asyncio.Task[Any]) -> None:
+        if self.interrupted:
+            # Asked twice: faults heal by their leases, and "clean" removes the rest.
+            os._exit(judging.INTERRUPTED)
+        self.interrupted = True
+        self.progress.note("interrupted: healing and removing the cluster (once more ends at once)")
+        if not self._ending:
+            task.cancel()
+
+    def _save(self, state: str) -> None:
+        self.record.state = state
+        if isinstance(self.test.environment, Furnished):
+            self.record.furnishings = self.test.environment.furnishings()
+        with contextlib.suppress(OSError):  # a full disk has been told already
+            stores.save(self.store, stores.RUN, self.record)
+
+    def _report_bug(self, bug: BaseException) -> None:
+        lines = "".join(traceback.format_exception(bug))
+        with contextlib.suppress(OSError):
+            (self.store / stores.LOGS / "harness.log").write_text(lines)
+        print(lines, file=sys.stderr)
+        print(
+            "jepsen-run: internal error: this is a bug of jepsen-run and says nothing about the "
+            "brokers; please report it with the "
+            f"lines above. The history is kept in {self.store}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def check(
+    paths: Sequence[Path],
+    *,
+    changes: Mapping[str, Any],
+    spark_master: str | None = None,
+    as_json: bool = False,
+) -> int:
+    """Judge stored runs; the gravest exit status of all."""
+    runs = [store for path in paths for store in stores.find(path)]
+    from checkers import api  # noqa: PLC0415 - imports Arrow
+    from harness.history import lean  # noqa: PLC0415 - as above
+
+    lean.without_pandas()
+
+    talk = sys.stderr if as_json else sys.stdout
+    judge = partial(
+        judging.judge,
+        spark=functools.cache(lambda: api.start(spark_master)),  # only where a history needs it, and once
+        wanted=spark_master is not None,
+        tell=partial(print, file=talk),
+    )
+    statuses: list[int] = []
+    documents: list[msgspec.Raw] = []
+    for number, store in enumerate(runs):
+        if number:
+            print(file=talk)
+        status, document = _check_one(store, judge, changes, talk)
+        statuses.append(status)
+        documents.append(document)
+    status = judging.gravest_status(statuses)
+    if as_json:
+        print(
+            msgspec.json.format(
+                msgspec.json.encode({"exit-status": status, "runs": documents}), indent=1
+            ).decode()
+        )
+    elif len(runs) > 1:
+        print(
+            f"\n{len(runs)} runs: "
+            + ", ".join(f"{statuses.count(s)} {w}" for s, w in judging.WORDS.items() if s in statuses)
+        )
+    return status
+
+
+def _check_one(
+    store: Path, judge: Callable[..., Verdict], changes: Mapping[str, Any], talk: TextIO
+) -> tuple[int, msgspec.Raw]:
+    """One run of a batch: its exit status, and what is told of it as JSON.
+
+    What is wrong with it hides no other.
+    """
+    given = {field: value for field, value in changes.items() if value is not None}
+    try:
+        spec = stores.load_spec(store)
+        if given:
+            from harness.history.spec import build  # noqa: PLC0415 - only here
+
+            spec = build({**given, "name": spec.name}, spec)
+        verdict = judge(store, spec=spec if given else None)
+        status = judging.exit_status(verdict.valid)
+        document = _json(_document(spec, store, verdict, status, None))
+    except UsageError as error:
+        print(f"jepsen-run: {error}", file=sys.stderr)
+        return judging.USAGE, _json({"store": str(store), "error": str(error)})
+    except InfrastructureError as error:
+        print(f"jepsen-run: unknown: {error}", file=sys.stderr)
+        return judging.UNKNOWN, _json({"store": str(store), "error": str(error)})
+    except Exception as error:  # noqa: BLE001 - told as a bug of ours, and the others are still judged
+        traceback.print_exc()
+        print(f"jepsen-run: internal error while judging {store}; please report it", file=sys.stderr)
+        return judging.INTERNAL, _json({"store": str(store), "error": f"internal error: {error!r}"})
+    if not given:
+        files.write(store)
+    print(summary.text(spec, store, verdict, story=_story(store, verdict)), file=talk, flush=True)
+    return status, document
+
+
+def _json(document: dict[str, Any]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(document))
+
+
+def _story(store: Path, verdict: Verdict) -> str:
+    """The first grave finding in words; like a report it can never change a verdict."""
+    try:
+        from harness.report.narrative import paragraphs  # noqa: PLC0415 - only where something was found
+
+        return paragraphs.of_gravest(store, verdict, summary.STORY_CHARACTERS)
+    except Exception as error:  # noqa: BLE001 - as a report
+        print(f"the story could not be told: {type(error).__name__}: {error}", file=sys.stderr)
+        return ""
+
+
+def _document(
+    spec: TestSpec, store: Path, verdict: Verdict | None, status: int, schedule: str | None
+) -> dict[str, Any]:
+    return {
+        "exit-status": status,
+        "store": str(store),
+        "spec": spec,
+        "verdict": verdict,
+        "again": summary.again(spec, store, schedule),
+    }
+
+
+def _stop_spark() -> None:
+    """End Spark in the middle of whatever it does."""
+    from checkers import api  # noqa: PLC0415 - as above
+
+    api.stop(at_once=True)
+
+
+def _wall_clock(environment: Environment, recorder: RowRecorder) -> str:
+    """What a broker whose clock is right logs at the history's time zero."""
+    offset_ns = EPOCH_S * 1_000_000_000 if environment.virtual else time.time_ns() - environment.clock_ns()
+    moment = datetime.fromtimestamp((recorder.zero_ns + offset_ns) / 1e9, UTC)
+    return moment.isoformat(timespec="microseconds")
+
+
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version(), "platform": platform.platform()}
+    for package in ("jepsen-run", "pyspark", "pyarrow"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop  # noqa: PLC0415 - optional
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,136 @@
+"""One test in the simulation, from a spec and a schedule to what was found.
+
+The function under search, shrinking, sweep and replay.
+
+Why one: whoever looks for a schedule that breaks the brokers, makes it smaller, or runs it again,
+must run exactly the same thing. Equal arguments give equal histories, byte for byte, in every
+process and on every machine. Judged by the plain reference checkers: a history of a minute is
+small, and no JVM need run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from environments import scratch
+from environments.simulation.environment import SimulationEnvironment
+from harness.history import coverage, plain_judge
+from harness.history.rows import MemoryRecorder, Row
+from harness.interface import InfrastructureError, Schedule, TestSpec
+from harness.report.progress import Snapshot
+from harness.run.compose import compose
+from harness.run.run import Run
+
+if TYPE_CHECKING:
+    from checkers.instance import Instance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """How a simulated test ended.
+
+    ``valid`` is None when it cannot be said (``trouble`` says why) or was not asked for.
+    ``findings`` are all instances the reference finds, ``grave`` the names of those that the spec's
+    guarantee forbids. ``digest`` is of the history: equal digests are equal histories;
+    ``trace_digest`` is of everything that happened in the world.
+    """
+
+    spec: TestSpec
+    schedule: Schedule
+    recorded: Sequence[Row]
+    findings: tuple[Instance, ...] = ()
+    grave: frozenset[str] = frozenset()
+    valid: bool | None = None
+    trouble: str | None = None
+    digest: str = ""
+    trace_digest: str = ""
+    virtual_s: float = 0.0
+    steps: int = 0
+    coverage: Mapping[str, int] = field(default_factory=dict)
+    logs: Mapping[str, list[str]] = field(default_factory=dict)
+    trace: str = ""
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The history: one dict a row, by the columns of ``checkers.schema``."""
+        from checkers.schema import COLUMNS  # noqa: PLC0415 - Arrow, which whoever only wants the verdict does without
+
+        return [dict(zip(COLUMNS, row, strict=True)) for row in self.recorded]
+
+
+class Silent:
+    """Nobody watches."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        """Not told."""
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Not shown."""
+
+
+def simulate(
+    spec: TestSpec, schedule: Schedule | None = None, *, judge: bool = True, trace: bool = False
+) -> Simulated:
+    """Run a test in the simulation.
+
+    Args:
+        spec: the test; its environment is taken to be "simulation".
+        schedule: the faults; None: those that the spec's nemeses and seed give.
+        judge: find anomalies and say whether the history is valid.
+        trace: keep the text of everything that happened in the world, to compare two runs that
+            should be equal.
+
+    Raises:
+        UsageError: the spec or the schedule is wrong.
+    """
+    test = compose(msgspec.structs.replace(spec, environment="simulation"), schedule)
+    environment = SimulationEnvironment(record=trace)
+    test = replace(test, environment=environment)
+    recorder = MemoryRecorder(environment.clock_ns)
+    trouble = None
+    # Nothing is stored; but brokers that cannot start have their last words read from files, as
+    # everywhere.
+    with scratch.directory("simulation") as directory:
+        life = Run(test, directory, Silent(), recorder)
+        try:
+            environment.conduct(life.conduct, seed=spec.seed)
+            trouble = life.trouble
+        except InfrastructureError as error:
+            trouble = str(error)
+    world = environment.world
+    assert world is not None
+    rows = recorder.dicts()
+    findings: tuple[Instance, ...] = ()
+    grave: frozenset[str] = frozenset()
+    valid: bool | None = None
+    if judge:
+        judged = plain_judge.judge(rows, test.spec, test.schedule)
+        findings, grave = judged.findings, judged.grave
+        trouble = trouble or judged.undecided
+        valid = False if grave else None if trouble else True
+    return Simulated(
+        spec=test.spec,
+        schedule=test.schedule,
+        recorded=recorder.rows,
+        findings=findings,
+        grave=grave,
+        valid=valid,
+        trouble=trouble,
+        digest=recorder.digest(),
+        trace_digest=world.trace.digest,
+        virtual_s=world.now_ns / 1e9,
+        steps=world.steps,
+        coverage=coverage.of(rows, environment.logs.lines, test.system.events),
+        logs=environment.logs.lines,
+        trace=world.trace.text,
+    )

@@ -1,0 +1,126 @@
+"""What the live brokers take for true of the cluster after recovery, as rows of the history.
+
+Why asked again and again: a cluster has the recovery bound to agree, and brokers are asked one
+after the other, so that two answers may differ for a moment without anybody being wrong. As soon as
+all agree it is over; where they do not, the rows say over which span each gave one and the same
+answer, and the checkers accuse only where two spans overlap. A broker that could not be asked makes
+no claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from checkers.schema import HARNESS
+from harness.interface import Recorder, Status
+from harness.run.compose import Composition
+
+ANSWER_S: Final = 5.0
+"""How long one broker may take to answer."""
+
+AGAIN_S: Final = 0.25
+"""Between two rounds of questions."""
+
+Thing = tuple[str, str]
+"""(kind, key)."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A value that a broker gave, first in an answer that arrived at ``low`` and last to a
+    question sent at ``high`` (ns).
+    """
+
+    value: str | None
+    low: int
+    high: int
+
+
+def hopeless(statuses: Iterable[Status]) -> bool:
+    """Whether two brokers are live under one node ID.
+
+    They will not agree on who it is, and waiting for it would only keep the verdict back.
+    """
+    lives = [status.node_id for status in statuses if status.role == "live" and status.node_id is not None]
+    return len(lives) > len(set(lives))
+
+
+async def look(
+    test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder, patience_s: float
+) -> None:
+    """Ask until all live brokers agree, at most ``patience_s`` from now on, and at least twice
+    where they do not; record what they said last.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + patience_s
+    held: dict[str, dict[Thing, _Held]] = {}
+    rounds = 0
+    while True:
+        names = [node.name for node in test.nodes if roles().get(node.name) == "live"]
+        held, silent = await _ask(test, names, recorder, held)
+        rounds += 1
+        if _agreed(held) or (loop.time() >= deadline and rounds > 1):
+            break
+        await asyncio.sleep(AGAIN_S)
+    for kind, key in sorted({thing for mine in held.values() for thing in mine}):
+        for name, mine in held.items():
+            if (kind, key) in mine:
+                _record(recorder, name, kind, key, mine[kind, key])
+    for name, error in silent.items():
+        recorder.event(HARNESS, "info", "view", broker=name, error=error)
+
+
+async def _ask(
+    test: Composition, names: list[str], recorder: Recorder, before: Mapping[str, Mapping[Thing, _Held]]
+) -> tuple[dict[str, dict[Thing, _Held]], dict[str, str]]:
+    """One round: what each broker holds now, with the spans of what it held before and still does.
+
+    And who did not answer why.
+    """
+    told: dict[str, Mapping[str, Mapping[str, str]]] = {}
+    sent: dict[str, int] = {}
+    arrived: dict[str, int] = {}
+    silent: dict[str, str] = {}
+    for name in names:
+        sent[name] = recorder.now_ns()
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                told[name] = await test.system.views(test.environment.resolve("admin", name, "admin"))
+        except TimeoutError:
+            silent[name] = f"no answer within {ANSWER_S:g} s"
+        except OSError as error:
+            silent[name] = str(error) or type(error).__name__
+        arrived[name] = recorder.now_ns()
+    things = {(kind, key) for kinds in told.values() for kind, known in kinds.items() for key in known}
+    held: dict[str, dict[Thing, _Held]] = {}
+    for name, kinds in told.items():
+        held[name] = {}
+        for kind, key in sorted(things):
+            if kind in kinds:
+                value = kinds[kind].get(key)
+                earlier = before.get(name, {}).get((kind, key))
+                same = earlier is not None and earlier.value == value
+                low = earlier.low if same and earlier is not None else arrived[name]
+                held[name][kind, key] = _Held(value, low, sent[name])
+    return held, silent
+
+
+def _agreed(held: Mapping[str, Mapping[Thing, _Held]]) -> bool:
+    values: dict[Thing, str | None] = {}
+    return all(
+        values.setdefault(thing, one.value) == one.value
+        for mine in held.values()
+        for thing, one in mine.items()
+    )
+
+
+def _record(recorder: Recorder, broker: str, kind: str, key: str, held: _Held) -> None:
+    value = msgspec.json.encode({"kind": kind, "key": key, "value": held.value}).decode()
+    recorder.event(
+        HARNESS, "ok", "view", broker=broker, time_low=held.low, time_high=held.high, value=value
+    )  # fmt: skip
