@@ -16,8 +16,7 @@ from environments.simulation.condition import LinkCondition
 from environments.simulation.logs import NodeLogs
 from environments.simulation.process import Process
 from environments.simulation.world import World
-from harness.interface import Link
-from harness.outside import Outside
+from harness.interface import Link, Outside
 from harness.systems.own import OwnSystem
 
 PORTS = {"stomp": 61613, "cluster": 61616, "admin": 8161}
