@@ -1,0 +1,36 @@
+"""The command line of ``jepsen-run check``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.commands import options
+
+
+@click.command("check", context_settings=options.CONTEXT)
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--guarantee", help="Judge by another guarantee than the test stated.")
+@options.ordered("Judge with or without order, whatever the test stated.")
+@options.spark_master()
+@options.as_json()
+def check_command(
+    paths: tuple[Path, ...],
+    guarantee: str | None,
+    ordered: bool | None,
+    spark_master: str | None,
+    as_json: bool,
+) -> int:
+    """Judge stored runs again; PATH is a run's directory or one that holds runs.
+
+    A run that was killed is judged as far as it got.
+    """
+    from harness.run import session  # noqa: PLC0415 - errors of usage need none of it
+
+    return session.check(
+        paths,
+        changes={"guarantee": guarantee, "ordered": ordered},
+        spark_master=spark_master,
+        as_json=as_json,
+    )

@@ -1,0 +1,26 @@
+"""The command line of ``jepsen-run clean``."""
+
+from __future__ import annotations
+
+import click
+
+from harness.commands import options
+from harness.history import judge as judging
+
+
+@click.command("clean", context_settings=options.CONTEXT)
+@click.option("--force", is_flag=True, help="Also what belongs to runs that are still going on.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def clean_command(force: bool, dry_run: bool) -> int:
+    """Remove what interrupted or killed runs left.
+
+    Processes, containers, networks, images in the making.
+    """
+    from environments import labels  # noqa: PLC0415 - errors of usage need none of it
+
+    lines = labels.find_leftovers(force=force) if dry_run else labels.remove_leftovers(force=force)
+    for line in lines:
+        click.echo(line)
+    if not any(not line.startswith(labels.NOTE) for line in lines):
+        click.echo("nothing to remove")
+    return judging.VALID

@@ -1,0 +1,42 @@
+"""The command line of ``jepsen-run replay``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harness.commands import options
+
+
+@click.command("replay", context_settings=options.CONTEXT)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--times", type=click.IntRange(min=1), help="Runs [1 in the simulation, 3 elsewhere].")
+@click.option("--environment", help="Where to run it [where it was found].")
+@options.store("runs on real processes are kept")
+@options.spark_master()
+@options.as_json()
+def replay_command(
+    path: Path,
+    times: int | None,
+    environment: str | None,
+    root: Path,
+    spark_master: str | None,
+    as_json: bool,
+) -> int:
+    """Run a finding again; PATH is a repro.json or a run's directory.
+
+    Exact in the simulation, k of n runs elsewhere.
+    """
+    from harness.explore import replay  # noqa: PLC0415 - errors of usage need none of it
+
+    return replay.run(
+        replay.Request(
+            path=path,
+            times=times,
+            environment=environment,
+            root=root,
+            spark_master=spark_master,
+            as_json=as_json,
+        )
+    )

@@ -1,0 +1,97 @@
+"""The command line of ``jepsen-run test``."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import click
+
+from harness.commands import options
+from harness.history import spec as specs
+
+
+@click.command("test", context_settings=options.CONTEXT)
+@click.option("--policy", help="High-availability policy of the brokers [replication].")
+@click.option(
+    "--nemesis",
+    "nemeses",
+    callback=options.names,
+    help="What breaks the cluster: names with commas, for example partition,kill.",
+)
+@click.option("--workload", help="What the clients do [groups].")
+@click.option(
+    "--environment", help="Where the brokers run; auto takes docker where an engine answers [auto]."
+)
+@click.option("--pairs", type=int, help="Live-backup pairs [3].")
+@click.option("--time-limit", "time_limit_s", type=float, help="Seconds of load and faults [40].")
+@click.option(
+    "--rate", type=float, help="Sends a second, all producers together; 0 is as fast as possible [200]."
+)
+@click.option("--producers", type=int, help="Producers [6].")
+@click.option("--consumers", type=int, help="Consumers [6].")
+@click.option("--groups", type=int, help="Message groups [12].")
+@click.option(
+    "--large-message-share", type=float, help="Share of the sends, 0 to 1, with a body of 150,000 bytes [0]."
+)
+@click.option("--hold", "hold_s", type=float, help="Seconds from a delivery to its acknowledgement [0.02].")
+@click.option("--prefetch", type=int, help="Messages a consumer may hold unacknowledged [100].")
+@click.option(
+    "--shape", "shapes", callback=options.names, help="Shapes of partitions, with commas [all that fit]."
+)
+@click.option(
+    "--target",
+    "targets",
+    callback=options.names,
+    help="Targets of node faults, with commas: live, backup, one, minority, majority, all.",
+)
+@click.option("--interval", "interval_s", type=float, help="Seconds between faults [8].")
+@click.option("--duration", "duration_s", type=float, help="Seconds a fault lasts [6].")
+@click.option("--seed", type=int, help="Repeats the choices of an earlier run [drawn and printed].")
+@click.option(
+    "--guarantee",
+    help="What the brokers promise: at-most-once, at-least-once or exactly-once [at-least-once].",
+)
+@options.ordered()
+@click.option(
+    "--schedule",
+    "schedule_file",
+    type=click.Path(path_type=Path),
+    help="Faults from a file (schedule.json of an earlier run) instead of made ones.",
+)
+@click.option(
+    "--spec",
+    "spec_file",
+    type=click.Path(path_type=Path),
+    help="A test from a file (spec.json of an earlier run); other options change it.",
+)
+@options.settings()
+@options.store()
+@options.spark_master()
+@options.as_json("One JSON document on standard output, everything else on standard error.")
+@click.option("--name", help="Name of the test in the store [from policy and nemesis].")
+def test_command(
+    settings: tuple[str, ...],
+    spec_file: Path | None,
+    schedule_file: Path | None,
+    root: Path,
+    spark_master: str | None,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Deploy a cluster, load it, break it, and judge what happened."""
+    from harness.run import session  # noqa: PLC0415 - imports every part; "list" and errors of usage need none
+
+    base = specs.load(spec_file) if spec_file is not None else None
+    if given["seed"] is None and base is None:
+        given["seed"] = random.SystemRandom().randrange(2**31)
+    spec = specs.with_settings(specs.build(given, base), settings)
+    request = session.Request(
+        spec=spec,
+        schedule_file=schedule_file,
+        root=root,
+        spark_master=spark_master,
+        as_json=as_json,
+    )
+    return session.run(request)
