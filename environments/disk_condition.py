@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from environments.disk.condition import together
+from filesystems.disk.condition import together
 from harness.interface import Damage, DiskCondition, UsageError
 
 DISK_LEASES: Final = ("disk-slow", "disk-stall", "disk-full", "disk-error")

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from needs import need
 
+from environments import ganesha
 from environments.docker.engine import engine_answers
-from environments.fuse import device as fuse_device
-from environments.nfs import ganesha
+from filesystems.fuse import device as fuse_device
 
 settings.register_profile(
     "any machine", parent=settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]

@@ -20,13 +20,14 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from environments.agent import AGENT_MODULES
+from environments.agent.control import APP, DATA, ETC
+from environments.agent.database_agent import INSIDE, PORT
 from environments.docker import probes
 from environments.docker.base_image import REPOSITORY, Tell, build, exists, with_packages
-from environments.docker.control import APP, DATA, ETC
-from environments.docker.database_agent import INSIDE, PORT
 from environments.docker.deployment import Deployment, Service
 from environments.docker.faults import link_faults
-from environments.docker.image import AGENT_MODULES, ROOT, content_hash, forget_old
+from environments.docker.image import ROOT, content_hash, forget_old
 from environments.docker.node import Node
 from environments.link_condition import link_name
 from environments.postgresql import program, question
@@ -45,7 +46,7 @@ _WITHOUT: Final = ("/usr/lib/*/libLLVM*", "/usr/lib/postgresql/*/lib/bitcode/*")
 
 _MODULES: Final = (
     *AGENT_MODULES,
-    "environments/docker/database_agent.py",
+    "environments/agent/database_agent.py",
     *(
         f"environments/postgresql/{name}.py"
         for name in ("__init__", "fault", "program", "question", "relay", "run", "tree")
@@ -73,7 +74,7 @@ def server_image(client: Any, tell: Tell) -> str:
     files = {f"app/{path}": (ROOT / path).read_bytes() for path in _MODULES}
     files["Dockerfile"] = (
         f"FROM {base}\nCOPY app {APP}\nWORKDIR {APP}\nENV PYTHONPATH={APP} PYTHONUNBUFFERED=1\n"
-        'CMD ["python3", "-m", "environments.docker.database_agent"]\n'
+        'CMD ["python3", "-m", "environments.agent.database_agent"]\n'
     ).encode()
     tag = f"{_SERVER}:{content_hash(files)}"
     if not exists(client, tag):

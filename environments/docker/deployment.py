@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from environments.agent.control import CONTROL_PORT, DATA, TOKEN_VARIABLE
 from environments.docker.base_image import Tell
 from environments.docker.clean import remove_run
-from environments.docker.control import CONTROL_PORT, DATA, TOKEN_VARIABLE
 from environments.docker.engine import connect, labels
 from environments.docker.image import node_image
 from environments.docker.network import create_network, host_address

@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
+from environments.agent.control import DISK, ETC, LOGS
 from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, condition_of, damage_of
-from environments.docker.control import DISK, ETC, LOGS
 from environments.docker.deployment import Deployment
 from environments.docker.faults import at_once
 from environments.docker.file_store import missing
+from environments.docker.nfs_server import CLIENT_CAPABILITIES, CLIENT_DEVICES
 from environments.docker.node import Node, NodeDownError
-from environments.nfs.server_container import CLIENT_CAPABILITIES, CLIENT_DEVICES
 from harness.interface import InfrastructureError, Layout, NodePlan, UsageError
 
 PRIMITIVES: Final = (*DISK_LEASES, *DISK_MOMENTS)

@@ -3,7 +3,7 @@ namespaces.
 
 Which mechanism stands behind which fault:
 
-- links between brokers: rules in the target's namespace (see `environments.docker.firewall`):
+- links between brokers: rules in the target's namespace (see `environments.agent.firewall`):
   packets are really lost;
 - links of client zones: the userspace proxy (see `environments.docker.zone_links`), because all
   clients share one host;
@@ -29,9 +29,9 @@ from typing import Any, Final
 import msgspec
 
 from environments import log_file
+from environments.agent.control import APP, CONTROL_PORT, DATA, ETC, LOGS, PROBE_PORT
 from environments.disk_condition import DISK_MOMENTS
 from environments.docker import database_server, disks, file_store, kernel, probes
-from environments.docker.control import APP, CONTROL_PORT, DATA, ETC, LOGS, PROBE_PORT
 from environments.docker.database_server import DatabaseContainer
 from environments.docker.deployment import Deployment
 from environments.docker.disks import Disks

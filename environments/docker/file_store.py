@@ -21,15 +21,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from environments.docker.control import DATA, ETC, LOGS, STORE
+from environments.agent.control import DATA, ETC, LOGS, STORE
 from environments.docker.deployment import Deployment, Service
 from environments.docker.faults import at_once
-from environments.docker.node import Node, NodeDownError
-from environments.fuse import device as fuse_device
-from environments.nfs import asking
-from environments.nfs.ganesha import PROGRAM, ServerOptions, configuration, times_s
-from environments.nfs.mounting import FUSE
-from environments.nfs.server_container import (
+from environments.docker.nfs_server import (
     CAPABILITIES,
     CLIENT_CAPABILITIES,
     CLIENT_DEVICES,
@@ -37,6 +32,11 @@ from environments.nfs.server_container import (
     SECURITY,
     server_image,
 )
+from environments.docker.node import Node, NodeDownError
+from environments.ganesha import PROGRAM, ServerOptions, configuration, times_s
+from environments.nfs_mounting import FUSE
+from filesystems.fuse import device as fuse_device
+from filesystems.nfs import asking
 from harness.interface import InfrastructureError, Layout, NodePlan, StorePlan, UsageError
 
 PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
@@ -115,7 +115,7 @@ class FileStores:
     def services(self) -> list[Service]:
         """The servers."""
         options = {
-            "command": ["python3", "-m", "environments.docker.agent"],
+            "command": ["python3", "-m", "environments.agent.agent"],
             "cap_add": list(CAPABILITIES),
             "security_opt": list(SECURITY),
         }
@@ -139,7 +139,7 @@ class FileStores:
     def command(self, node: str, command: list[str]) -> list[str]:
         """What starts its broker: not before the directory is mounted."""
         return (
-            ["python", "-m", "environments.nfs.await_mount", STORE, *command] if node in self._of else command
+            ["python", "-m", "filesystems.nfs.await_mount", STORE, *command] if node in self._of else command
         )
 
     def furnishings(self) -> dict[str, str]:

@@ -23,11 +23,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from environments import scratch
-from environments.disk import DISK_MODULES
+from environments.agent import AGENT_MODULES
+from environments.agent.control import APP, SITE
 from environments.docker.base_image import PYTHON_LABEL, REPOSITORY, Tell, base_image, build
-from environments.docker.control import APP, SITE
 from environments.docker.engine import IMAGE_LABEL
-from environments.nfs import CLIENT_MODULES
 from harness.interface import InfrastructureError
 
 BROKER_REQUIREMENTS: Final = (
@@ -45,20 +44,6 @@ BROKER_REQUIREMENTS: Final = (
 
 A test compares this with its import statements.
 """
-
-AGENT_MODULES: Final = (
-    "environments/lease.py",
-    "environments/thread_group.py",
-    "environments/docker/__init__.py",
-    "environments/docker/agent.py",
-    "environments/docker/child.py",
-    "environments/docker/control.py",
-    "environments/docker/disk.py",
-    "environments/docker/firewall.py",
-    "environments/docker/prober.py",
-    "environments/docker/store_client.py",
-    *dict.fromkeys((*CLIENT_MODULES, *DISK_MODULES)),
-)
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
@@ -82,7 +67,7 @@ def node_image(client: Any, tell: Tell) -> str:
         f"RUN python3 -m compileall -q --invalidation-mode unchecked-hash {APP}\n"
         f"WORKDIR {APP}\n"
         f"ENV PYTHONPATH={APP}:{SITE} PYTHONUNBUFFERED=1\n"
-        'CMD ["python3", "-m", "environments.docker.agent"]\n'
+        'CMD ["python3", "-m", "environments.agent.agent"]\n'
     ).encode()
     tag = f"{_NODE}:{content_hash(files)}"
     if not _exists(client, tag):

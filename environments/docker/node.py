@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from environments.docker.control import CONTROL_PORT, ENDED, LOGS, REFUSED, AgentError, call
+from environments.agent.control import CONTROL_PORT, ENDED, LOGS, REFUSED, AgentError, call
 from harness.interface import Address, InfrastructureError, NodePlan, UsageError
 
 START_TIMEOUT_S: Final = 30.0

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from environments.disk.conversation import DiskFailedError
-from environments.disk.faulty_disk import FaultyDisk
 from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, SOUND, combine, condition_of, damage_of
-from environments.fuse import device as fuse_device
+from filesystems.disk.conversation import DiskFailedError
+from filesystems.disk.faulty_disk import FaultyDisk
+from filesystems.fuse import device as fuse_device
 from harness.interface import DiskCondition, InfrastructureError, UsageError
 
 

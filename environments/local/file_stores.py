@@ -16,8 +16,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from environments.ganesha import times_s
 from environments.local import stores
-from environments.nfs.ganesha import times_s
 from harness.interface import NodePlan, StorePlan, UsageError
 
 MOUNTED: Final = "store"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from environments.fuse import device as fuse_device
+from filesystems.fuse import device as fuse_device
 
 
 def below(directory: Path) -> list[Path]:

@@ -15,14 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from environments.fuse import device as fuse_device
+from environments import ganesha
+from environments.ganesha import Server, ServerOptions
 from environments.labels import Process, identify
 from environments.link_condition import CLEAR, Condition
 from environments.link_proxy import LinkProxy, reserve_port
-from environments.nfs import asking, ganesha
-from environments.nfs.ganesha import Server, ServerOptions
-from environments.nfs.mounting import FUSE, Mount, mount
-from environments.nfs.options import parse
+from environments.nfs_mounting import FUSE, Mount, mount
+from filesystems.fuse import device as fuse_device
+from filesystems.nfs import asking
+from filesystems.nfs.options import parse
 from harness.interface import Address, Link, UsageError
 
 PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")

@@ -18,8 +18,8 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from environments.nfs.options import MountOptions
 from environments.simulation.filestore import FileServer, Request, StoredFile
+from filesystems.nfs.options import MountOptions
 from harness.interface import Damage, DiskCondition
 
 PROBE_S: Final = 0.3

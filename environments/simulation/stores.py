@@ -8,12 +8,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from environments.nfs.options import MountOptionError, parse
 from environments.simulation.faults import Injected
 from environments.simulation.filestore import FileServer
 from environments.simulation.mount import Mount
 from environments.simulation.process import Process
 from environments.simulation.world import World
+from filesystems.nfs.options import MountOptionError, parse
 from harness.interface import NodePlan, UsageError
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from environments.nfs.options import MountOptionError, parse
+from filesystems.nfs.options import MountOptionError, parse
 from harness.interface import StorePlan, TestSpec, UsageError
 from harness.interface.errors import near
 

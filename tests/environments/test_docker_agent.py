@@ -5,11 +5,11 @@ import signal
 
 import pytest
 
-from environments.docker import control
-from environments.docker.agent import Agent, clear
-from environments.docker.child import Child
-from environments.docker.control import AgentError
-from environments.docker.firewall import NodeFault
+from environments.agent import control
+from environments.agent.agent import Agent, clear
+from environments.agent.child import Child
+from environments.agent.control import AgentError
+from environments.agent.firewall import NodeFault
 
 BOUND_S = 60.0
 """Bounds every wait of a test; reached only when the test fails."""

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from environments.docker import engine, firewall, image, kernel, probes
+from environments.agent import AGENT_MODULES, firewall
+from environments.agent.firewall import NodeFault, Slow, disciplines, ruleset
+from environments.docker import engine, image, kernel, probes
 from environments.docker.deployment import _must_publish
-from environments.docker.firewall import NodeFault, Slow, disciplines, ruleset
 from environments.docker.network import host_address
 from environments.labels import judge
 from harness.interface import InfrastructureError
@@ -159,7 +160,7 @@ def test_the_agent_runs_on_the_copied_modules_and_the_standard_library_alone(tmp
         sys.executable,
         "-S",
         "-c",
-        "import environments.docker.agent, sys; print(sorted(sys.modules))",
+        "import environments.agent.agent, sys; print(sorted(sys.modules))",
     ]
     done = subprocess.run(
         command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False
@@ -170,7 +171,7 @@ def test_the_agent_runs_on_the_copied_modules_and_the_standard_library_alone(tmp
 
 
 def test_sources_have_no_compiled_files_and_a_changed_byte_changes_the_hash(tmp_path):
-    for path in image.AGENT_MODULES:
+    for path in AGENT_MODULES:
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("")
     cache = tmp_path / "broker" / "__pycache__"

@@ -12,12 +12,12 @@ import uvloop
 from echo_system import NODES, PATIENCE_S, SPEC, EchoSystem, connect, echo, node, receive, until
 
 from environments.disk_condition import DISK_LEASES, DISK_MOMENTS
-from environments.fuse import device as fuse_device
 from environments.labels import STATE_DIR
 from environments.local import stores
 from environments.local.environment import LocalEnvironment
 from environments.postgresql import program
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
+from filesystems.fuse import device as fuse_device
 from harness.interface import InfrastructureError, Link, UsageError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("state_home")]

@@ -10,10 +10,10 @@ import pytest
 import uvloop
 from echo_system import NODES, PATIENCE_S, SPEC, EchoSystem, until
 
-from environments.fuse import device as fuse_device
 from environments.labels import STATE_DIR
 from environments.local import clean
 from environments.local.environment import LocalEnvironment
+from filesystems.fuse import device as fuse_device
 from harness.interface import InfrastructureError, UsageError
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.usefixtures("state_home")]

@@ -9,8 +9,8 @@ from broker import config
 from environments import registry as environments
 from environments.docker import file_store
 from environments.docker.environment import DockerEnvironment
+from environments.ganesha import times_s
 from environments.local import stores
-from environments.nfs.ganesha import times_s
 from harness.history import spec as specs
 from harness.interface import Address, Fault, Layout, Schedule, StorePlan, UsageError
 from harness.run.compose import compose

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("broker", "checkers", "environments", "harness", "nemesis", "workloads")
+PACKAGES = ("broker", "checkers", "environments", "filesystems", "harness", "nemesis", "workloads")
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 SEAMED = ("broker", "workloads", "nemesis")
@@ -67,7 +67,7 @@ def test_layers_point_one_way():
         ("workloads/registry.py", "harness.history.store"),
         ("environments/registry.py", "harness.systems.registry"),
         ("harness/report/html.py", "harness.run.run"),
-        ("environments/fuse/kernel.py", "environments.nfs.client"),
+        ("filesystems/fuse/kernel.py", "filesystems.nfs.client"),
     ],
 )
 def test_an_import_against_the_arrow_is_noticed(tmp_path, module, wrong):

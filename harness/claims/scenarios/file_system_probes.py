@@ -2,7 +2,7 @@
 both hosts: rows MI3 and MI6.
 
 A mount without locks is made at the seam of system calls, so that it can be had on every machine;
-the tests of ``environments.nfs`` check real NFS mounts. Two hosts whose ids differ are two nodes of
+the tests of ``filesystems.nfs`` check real NFS mounts. Two hosts whose ids differ are two nodes of
 a simulated world.
 """
 

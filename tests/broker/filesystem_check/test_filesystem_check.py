@@ -1,7 +1,7 @@
 """A good directory passes, and each way a directory can deceive a store is recognised under its name.
 
 The bad ones are made at the seam of system calls, so that every one can be had anywhere; real NFS mounts, good and bad, are in
-tests/environments/nfs.
+tests/filesystems/nfs.
 """
 
 import asyncio

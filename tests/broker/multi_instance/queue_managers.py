@@ -5,10 +5,10 @@ import asyncio
 from broker.ha_policy import MultiInstanceSection
 from broker.policies.multi_instance.candidate import Candidate, StartRefusedError
 from broker.policies.multi_instance.places import Places, Said, say
-from environments.nfs.options import parse
 from environments.simulation import World
 from environments.simulation.filestore import FileServer
 from environments.simulation.mount import Mount
+from filesystems.nfs.options import parse
 
 LEASE_S = 4.0
 HOSTS = ("one", "two", "three")

@@ -1,9 +1,9 @@
 """Two machines with one store in a world: for tests of what brokers do there."""
 
-from environments.nfs.options import parse
 from environments.simulation import World
 from environments.simulation.filestore import FileServer
 from environments.simulation.mount import Mount
+from filesystems.nfs.options import parse
 
 LEASE_S = 4.0
 

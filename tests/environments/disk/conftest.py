@@ -1,6 +1,6 @@
 import pytest
 
-from environments.disk.faulty_disk import FaultyDisk
+from filesystems.disk.faulty_disk import FaultyDisk
 
 
 @pytest.fixture

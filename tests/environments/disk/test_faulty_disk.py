@@ -8,8 +8,8 @@ import subprocess
 
 import pytest
 
-from environments.disk.conversation import DiskFailedError
-from environments.fuse import device as fuse_device
+from filesystems.disk.conversation import DiskFailedError
+from filesystems.fuse import device as fuse_device
 
 pytestmark = pytest.mark.fuse
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from environments.fuse import kernel
-from environments.fuse.connection import Request
-from environments.fuse.directories import Directories, Entry
-from environments.fuse.dispatch import Dispatch
-from environments.fuse.kernel import Opcode
-from environments.fuse.node_table import ROOT, NodeTable
-from environments.fuse.session import Session
+from filesystems.fuse import kernel
+from filesystems.fuse.connection import Request
+from filesystems.fuse.directories import Directories, Entry
+from filesystems.fuse.dispatch import Dispatch
+from filesystems.fuse.kernel import Opcode
+from filesystems.fuse.node_table import ROOT, NodeTable
+from filesystems.fuse.session import Session
 
 
 def request(opcode, body=b"", node=ROOT):

@@ -8,9 +8,9 @@ import socket
 import subprocess
 import sys
 
-from environments.fuse import kernel
-from environments.fuse.connection import FuseConnection
-from environments.fuse.kernel import Opcode
+from filesystems.fuse import kernel
+from filesystems.fuse.connection import FuseConnection
+from filesystems.fuse.kernel import Opcode
 
 
 class Kernel:

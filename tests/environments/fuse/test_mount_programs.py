@@ -5,16 +5,16 @@ import sys
 
 import pytest
 
-from environments.disk import DISK_MODULES
 from environments.docker.image import ROOT
-from environments.nfs import CLIENT_MODULES
+from filesystems.disk import DISK_MODULES
+from filesystems.nfs import CLIENT_MODULES
 
 
 @pytest.mark.parametrize(
     ("program", "modules", "wants"),
     [
-        ("environments.nfs.mount", CLIENT_MODULES, "SERVER[:PORT]/EXPORT"),
-        ("environments.disk.mount", DISK_MODULES, "BEHIND"),
+        ("filesystems.nfs.mount", CLIENT_MODULES, "SERVER[:PORT]/EXPORT"),
+        ("filesystems.disk.mount", DISK_MODULES, "BEHIND"),
     ],
 )
 def test_a_mount_program_runs_on_its_copied_modules_and_the_standard_library_alone(

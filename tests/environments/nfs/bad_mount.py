@@ -5,10 +5,10 @@ local-locks: as with nolock, locks are this host's own. lying-sync: what is writ
 
 import sys
 
-from environments.fuse import kernel
-from environments.nfs import filesystem
-from environments.nfs.data import Data
-from environments.nfs.mount import main
+from filesystems.fuse import kernel
+from filesystems.nfs import filesystem
+from filesystems.nfs.data import Data
+from filesystems.nfs.mount import main
 
 
 class LyingSync(Data):

@@ -5,9 +5,9 @@ import socket
 import tempfile
 from pathlib import Path
 
-from environments.nfs.ganesha import Server, ServerOptions
-from environments.nfs.mounting import FUSE, mount
-from environments.nfs.options import parse
+from environments.ganesha import Server, ServerOptions
+from environments.nfs_mounting import FUSE, mount
+from filesystems.nfs.options import parse
 from harness.interface import Address
 
 MEMORY = Path("/dev/shm")  # noqa: S108

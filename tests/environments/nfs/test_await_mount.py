@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from environments.nfs import asking
-from environments.nfs.await_mount import EXIT_USAGE, mounted
+from filesystems.nfs import asking
+from filesystems.nfs.await_mount import EXIT_USAGE, mounted
 
 PLAIN = "22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n"
 FUSE = "90 22 0:50 / /jepsen-run/store rw,nosuid - fuse.nfs4 10.0.0.2:2049/store rw,user_id=0\n"
@@ -34,7 +34,7 @@ def test_only_nfs_on_the_very_directory_counts_and_the_last_mount_hides_the_othe
 
 
 def test_without_a_program_it_says_how_it_is_used():
-    command = [sys.executable, "-m", "environments.nfs.await_mount", "/somewhere"]
+    command = [sys.executable, "-m", "filesystems.nfs.await_mount", "/somewhere"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (EXIT_USAGE, "")
     assert run.stderr == "usage: await_mount DIRECTORY PROGRAM ARGUMENTS...\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from nfs_store import SAFE
 
-from environments.fuse import device as fuse_device
+from filesystems.fuse import device as fuse_device
 
 pytestmark = pytest.mark.nfs
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from environments.nfs import operations as ops
-from environments.nfs.client import NfsClient
-from environments.nfs.files import POSIX, FileState, LockHolder, Range, StateLostError
-from environments.nfs.open_files import OpenFiles
-from environments.nfs.options import parse
-from environments.nfs.status import NfsError, Status
+from filesystems.nfs import operations as ops
+from filesystems.nfs.client import NfsClient
+from filesystems.nfs.files import POSIX, FileState, LockHolder, Range, StateLostError
+from filesystems.nfs.open_files import OpenFiles
+from filesystems.nfs.options import parse
+from filesystems.nfs.status import NfsError, Status
 
 KEY = (POSIX, 7)
 BYTE = Range(1, 1, ops.WRITE_LOCK)

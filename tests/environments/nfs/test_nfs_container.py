@@ -10,15 +10,15 @@ from nfs_store import SAFE
 
 from environments.docker.engine import connect, labels
 from environments.docker.network import create_network, host_address
-from environments.nfs.mounting import mount
-from environments.nfs.options import parse
-from environments.nfs.server_container import (
+from environments.docker.nfs_server import (
     CLIENT_CAPABILITIES,
     CLIENT_DEVICES,
     PORT,
     ServerContainer,
     server_image,
 )
+from environments.nfs_mounting import mount
+from filesystems.nfs.options import parse
 from harness.interface import Address
 
 
@@ -67,7 +67,7 @@ def test_a_server_in_a_container_serves_this_host_and_other_containers_and_outli
                 [
                     "sh",
                     "-c",
-                    f"mkdir /m; exec python3 -m environments.nfs.mount {server.address}/store /m -o {SAFE}",
+                    f"mkdir /m; exec python3 -m filesystems.nfs.mount {server.address}/store /m -o {SAFE}",
                 ],
                 network=network.name,
                 labels=labels(run),

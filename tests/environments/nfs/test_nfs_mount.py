@@ -7,7 +7,7 @@ import sys
 import pytest
 from nfs_store import Store
 
-from environments.nfs.mount import EXIT_FAILED, EXIT_USAGE
+from filesystems.nfs.mount import EXIT_FAILED, EXIT_USAGE
 from harness.interface import InfrastructureError
 
 pytestmark = pytest.mark.nfs
@@ -89,7 +89,7 @@ def test_a_file_removed_while_open_stays_for_who_has_it_open(hosts, run):
 def test_what_cannot_be_mounted_is_said_in_one_line(tmp_path, store, run):
     async def tried(*arguments):
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "environments.nfs.mount", *arguments, stderr=asyncio.subprocess.PIPE
+            sys.executable, "-m", "filesystems.nfs.mount", *arguments, stderr=asyncio.subprocess.PIPE
         )
         _, said = await process.communicate()
         return process.returncode, said.decode()

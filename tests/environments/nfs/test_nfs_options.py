@@ -2,9 +2,9 @@
 
 import pytest
 
-from environments.nfs.ganesha import ServerOptions, configuration
-from environments.nfs.mount import source
-from environments.nfs.options import RECOMMENDED, MountOptionError, MountOptions, parse
+from environments.ganesha import ServerOptions, configuration
+from filesystems.nfs.mount import source
+from filesystems.nfs.options import RECOMMENDED, MountOptionError, MountOptions, parse
 from harness.interface import UsageError
 
 

@@ -5,10 +5,10 @@ import random
 
 import pytest
 
-from environments.nfs.options import parse
 from environments.simulation import World
 from environments.simulation.filestore import FileServer
 from environments.simulation.mount import Mount
+from filesystems.nfs.options import parse
 
 LEASE_S = 4.0
 GRACE_S = 2.0

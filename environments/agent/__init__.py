@@ -1,0 +1,33 @@
+"""The agent: what runs on a machine beside its broker, breaks it, and heals it.
+
+Only the standard library and modules that keep to it are imported here: the agent runs where
+nothing else may be installed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from filesystems.disk import DISK_MODULES
+from filesystems.nfs import CLIENT_MODULES
+
+AGENT_MODULES: Final = (
+    "environments/__init__.py",
+    "environments/lease.py",
+    "environments/thread_group.py",
+    *(
+        f"environments/agent/{name}.py"
+        for name in (
+            "__init__",
+            "agent",
+            "child",
+            "control",
+            "disk",
+            "firewall",
+            "prober",
+            "store_client",
+        )
+    ),
+    *dict.fromkeys((*CLIENT_MODULES, *DISK_MODULES)),
+)
+"""The files of ours that it needs, from the project's root."""

@@ -1,0 +1,354 @@
+"""PID 1 of a container.
+
+Starts its program (a broker, or a server that brokers need), breaks what it is told to break, and
+heals it when nobody renews.
+
+Why an agent inside: a fault must end by itself when the harness is killed, and only something that
+lives on the node can see to that. The broker is a child, so the container outlives its broker: its
+logs, its address and the faults in force stay. ``python -m environments.agent.agent`` runs it;
+``--missing`` prints what this kernel cannot do and ends.
+
+Only the standard library and modules that keep to it are imported here: the image holds nothing
+else for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from environments.agent.child import Child, reap
+from environments.agent.control import (
+    CONTROL_PORT,
+    DATA,
+    DISK,
+    ENDED,
+    LINE_BYTES_MAX,
+    LOGS,
+    REFUSED,
+    TOKEN_VARIABLE,
+)
+from environments.agent.disk import NodeDisk
+from environments.agent.firewall import Firewall, NodeFault, missing
+from environments.agent.prober import Prober
+from environments.agent.store_client import StoreClient
+from environments.lease import LeaseExpiredError, LeaseTable
+from filesystems.disk.conversation import DiskFailedError
+from filesystems.nfs import asking
+
+_REQUEST_TIMEOUT_S: Final = 10.0
+_STOP_PATIENCE_S: Final = 2.0
+_RESTART_GAP_S: Final = 1.01
+"""From the second of a program's start to its next.
+
+File servers number their lives by that second, and would take one for the other.
+"""
+
+
+class Agent:
+    """What the harness can ask of a container; each method ``do_<operation>`` is one request."""
+
+    fault_type: ClassVar[type[NodeFault]] = NodeFault
+    """What it reads a fault as."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        # A restarted container must not take an old lease's name for one of its own.
+        self._leases: LeaseTable[NodeFault] = LeaseTable(time.monotonic, prefix=os.urandom(4).hex())
+        self._firewall = Firewall()
+        self._child = Child(Path(LOGS) / "broker.log")
+        self._store = StoreClient(Path(LOGS) / "nfs-client.log", say)
+        self._disk = NodeDisk(Path(LOGS) / "disk.log")
+        self._prober = Prober()
+        self._paused = False
+        self._down = False
+        self._returning: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._missing: dict[str, str] = {}
+
+    async def serve(self) -> None:
+        """Answer until a SIGTERM (``docker stop``), which ends the container and with it
+        everything in it.
+        """
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        loop.add_signal_handler(signal.SIGCHLD, reap, (self._child, self._store.child))
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
+        self._missing = missing()
+        await self._prober.listen()
+        server = await asyncio.start_server(self._answer, "0.0.0.0", CONTROL_PORT, limit=LINE_BYTES_MAX)
+        say(f"agent ready on port {CONTROL_PORT}")
+        async with server:
+            await stop.wait()
+        self._child.signal(signal.SIGKILL)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                request = json.loads(await reader.readline())
+            answer = await self._while_wanted(reader, self._execute(request))
+            if answer is None:
+                return
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        except (OSError, KeyError, TypeError, ValueError):
+            pass  # whoever asked has gone, or never was one of ours
+        finally:
+            writer.close()
+
+    async def _while_wanted(
+        self, reader: asyncio.StreamReader, execution: Coroutine[Any, Any, dict[str, Any]]
+    ) -> dict[str, Any] | None:
+        """The answer, or None once nobody waits for it any more.
+
+        Who gives up on a broker's exit hangs up.
+        """
+        executing = asyncio.ensure_future(execution)
+        gone = asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait((executing, gone), return_when=asyncio.FIRST_COMPLETED)
+            return await executing if executing.done() else None
+        finally:
+            executing.cancel()
+            gone.cancel()
+
+    async def _execute(self, request: Any) -> dict[str, Any]:
+        if not hmac.compare_digest(str(request["token"]), self._token):
+            return {"error": "wrong token: this container belongs to another deployment"}
+        name = str(request["operation"])
+        operation: Callable[..., Awaitable[dict[str, Any]]] | None = getattr(self, f"do_{name}", None)
+        if operation is None:
+            return {"error": f"no operation {name!r}"}
+        try:
+            return {"result": await operation(**request["arguments"])}
+        except LeaseExpiredError as error:
+            return {"error": str(error), "kind": ENDED}
+        except KeyError as error:
+            return {"error": f"no lease {error}", "kind": ENDED}
+        except RuntimeError as error:
+            return {"error": str(error), "kind": REFUSED}
+        except (DiskFailedError, OSError, TypeError, ValueError) as error:
+            say(f"{name} failed: {error!r}")
+            return {"error": str(error)}
+
+    # ---- the broker
+
+    async def do_hello(self) -> dict[str, Any]:
+        """Whether the agent is up, and what this kernel cannot do."""
+        return {"missing": self._missing}
+
+    async def do_start(
+        self, command: list[str], environment: dict[str, str], directory: str
+    ) -> dict[str, Any]:
+        """Start the broker; it never starts paused, whatever happened to the one before it."""
+        pid = self._child.start(command, environment, directory)
+        say(f"broker started as pid {pid}")
+        return {"pid": pid}
+
+    async def do_state(self) -> dict[str, Any]:
+        """The broker's state as the kernel sees it."""
+        reap((self._child, self._store.child))
+        return {"state": self._child.state(), "status": self._child.status}
+
+    async def do_wait(self) -> dict[str, Any]:
+        """Answer when no broker runs (any more)."""
+        await self._child.exited.wait()
+        return {"status": self._child.status}
+
+    async def do_destroy_data(self) -> dict[str, Any]:
+        """Remove what the stopped broker has on disk."""
+        if self._child.pid is not None:
+            raise RuntimeError(
+                f"the broker runs, as pid {self._child.pid}: stop or kill it before its data is destroyed"
+            )
+        removed = await asyncio.to_thread(clear, Path(DISK if self._disk.mounted else DATA))
+        say(f"data destroyed, {removed} entries")
+        return {"removed": removed}
+
+    # ---- a disk that can break
+
+    async def do_disk(self) -> dict[str, Any]:
+        """Put it in front of the node's data, unless it is there."""
+        await self._disk.begin()
+        return {}
+
+    async def do_look_at_disk(self) -> dict[str, Any]:
+        """How it is."""
+        return {"seen": await self._disk.ask("probe")}
+
+    async def do_lose_power(self) -> dict[str, Any]:
+        """End the broker, and let the disk forget what it was not made to keep."""
+        self._child.signal(signal.SIGKILL)
+        await self._child.exited.wait()
+        return {"lost": await self._disk.ask("power-loss")}
+
+    async def do_corrupt(self, damage: dict[str, Any]) -> dict[str, Any]:
+        """Damage what the stopped broker has on disk; null where there is nothing."""
+        if self._child.pid is not None:
+            raise RuntimeError(
+                f"the broker runs, as pid {self._child.pid}: kill it before its disk is damaged"
+            )
+        return {"where": await self._disk.ask("corrupt", damage)}
+
+    # ---- a shared directory
+
+    async def do_mount(self, source: str, directory: str, options: str) -> dict[str, Any]:
+        """Mount it from now on; whoever needs it waits (``filesystems.nfs.await_mount``)."""
+        self._store.begin(source, directory, options)
+        return {}
+
+    async def do_ask_store(self, server: str, server_port: int, patience_s: float) -> dict[str, Any]:
+        """Whether a file server answers this machine."""
+        return {"seen": await asking.ask(server, server_port, patience_s)}
+
+    # ---- faults
+
+    async def do_inject(self, fault: dict[str, Any], lease_s: float) -> dict[str, Any]:
+        """Begin a fault and name its lease."""
+        lease = self._leases.inject(self.fault_type.read(fault), lease_s)
+        try:
+            self._enforce()
+        except (OSError, ValueError):
+            self._leases.heal(lease)
+            self._enforce()
+            raise
+        if self._paused or self._down:
+            await self._stopped()
+        await self._disk.settled()
+        return {"lease": lease}
+
+    async def do_renew(self, lease: str) -> dict[str, Any]:
+        """Let a fault last for another full lease."""
+        self._leases.renew(lease)
+        self._watch()
+        return {}
+
+    async def do_heal(self, lease: str) -> dict[str, Any]:
+        """End a fault; fine if it has ended already."""
+        self._leases.heal(lease)
+        self._enforce()
+        await self._returned()
+        await self._disk.settled()
+        return {}
+
+    async def do_heal_all(self) -> dict[str, Any]:
+        """End every fault of this node."""
+        self._leases.heal_all()
+        self._enforce()
+        await self._returned()
+        await self._disk.settled()
+        return {}
+
+    async def do_probe(self, targets: dict[str, str], patience_s: float) -> dict[str, Any]:
+        """Try the links to other nodes."""
+        return await self._prober.probe(targets, patience_s)
+
+    async def do_arrived(self, nonces: list[str]) -> dict[str, Any]:
+        """Which datagrams of others came here, and how long they took."""
+        return self._prober.arrived(nonces)
+
+    def _enforce(self) -> None:
+        """Make the node obey the faults in force, whatever it obeyed before."""
+        faults = self._leases.in_force()
+        self._watch()
+        pause = any(fault.pause for fault in faults)
+        if pause and not self._paused:
+            self._child.signal(signal.SIGSTOP)
+        elif self._paused and not pause:
+            self._child.signal(signal.SIGCONT)
+        self._paused = pause
+        down = any(fault.down for fault in faults)
+        if down and not self._down:
+            self._child.signal(signal.SIGKILL)
+        elif self._down and not down:
+            self._returning = asyncio.get_running_loop().create_task(self._return())
+        self._down = down
+        self._disk.want(fault.disk for fault in faults if fault.disk is not None)
+        self._firewall.apply(faults)
+
+    async def _return(self) -> None:
+        """Start what a fault has ended, unless the next such fault is in force by then."""
+        await self._child.exited.wait()
+        await asyncio.sleep(max(0.0, int(self._child.began_s) + _RESTART_GAP_S - time.time()))
+        if not self._down:
+            self._child.again()
+            if self._paused:
+                self._child.signal(signal.SIGSTOP)
+
+    async def _returned(self) -> None:
+        if self._returning is not None:
+            await asyncio.shield(self._returning)
+
+    async def _stopped(self) -> None:
+        """A signal takes effect when its target is next scheduled.
+
+        Who asked for a pause, or an end, wants to see it.
+        """
+        deadline = time.monotonic() + _STOP_PATIENCE_S
+        while self._child.state() == "running" and time.monotonic() < deadline:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.002)
+
+    def _watch(self) -> None:
+        """Wake up when the next lease runs out."""
+        if self._timer is not None:
+            self._timer.cancel()
+        expiry = self._leases.next_expiry()
+        loop = asyncio.get_running_loop()
+        self._timer = None if expiry is None else loop.call_at(expiry, self._expire)
+
+    def _expire(self) -> None:
+        for lease, fault in self._leases.expire():
+            say(f"lease {lease} was not renewed, healed: {fault}")
+        try:
+            self._enforce()
+        except OSError as error:
+            # Nobody is there to be told, and the network must not stay broken: try again until the
+            # kernel obeys.
+            say(f"healing failed, trying again: {error}")
+            asyncio.get_running_loop().call_later(1.0, self._expire)
+
+
+def clear(directory: Path) -> int:
+    """Remove what is in a directory, not the directory itself (a volume is mounted there).
+
+    How many entries it had.
+    """
+    removed = 0
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+        removed += 1
+    return removed
+
+
+def say(text: str) -> None:
+    """One line for ``docker logs``, and so for the logs that are collected."""
+    print(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}", flush=True)
+
+
+def main() -> None:
+    """Run the agent, or say what is missing."""
+    if sys.argv[1:] == ["--missing"]:
+        print(json.dumps(missing()))
+        return
+    token = os.environ.pop(TOKEN_VARIABLE, "")
+    if not token:
+        raise SystemExit(f"{TOKEN_VARIABLE} is not set: this agent is started by the harness only")
+    for directory in (DATA, LOGS):
+        Path(directory).mkdir(parents=True, exist_ok=True)
+    asyncio.run(Agent(token).serve())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""PID 1 of a database's container.
+
+The agent of every container, with a PostgreSQL server for its program and a relay in front of it.
+
+Why a program of its own: a server is many processes, and one of its faults is about single commits,
+which only the relay sees. Only the standard library and modules that keep to it are imported here:
+the image holds nothing else for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from environments.agent.agent import Agent
+from environments.agent.child import Child
+from environments.agent.control import LOGS, TOKEN_VARIABLE
+from environments.agent.firewall import NodeFault
+from environments.postgresql import question, tree
+from environments.postgresql.fault import severance_of
+from environments.postgresql.relay import Relay, Severance
+
+PORT: Final = 5432
+"""Where brokers reach the relay."""
+
+INSIDE: Final = 5433
+"""Where the server listens, on the container's loopback address alone."""
+
+LOG: Final = "postgresql.log"
+
+_SERVES_S: Final = 6.0
+"""How long a heal waits for the server to have recovered; whoever looks afterwards sees what is."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFault(NodeFault):
+    """A fault at the database.
+
+    As of any container, and ``severed``: by the address of a broker, what becomes of its commits.
+    """
+
+    severed: Mapping[str, Severance] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, data: dict[str, Any]) -> DatabaseFault:
+        """The fault as the harness sent it.
+
+        Raises KeyError, TypeError or ValueError for anything else.
+        """
+        plain = NodeFault.read(data)
+        severed = {client: severance_of(options) for client, options in data.get("severed", {}).items()}
+        return cls(**{name: getattr(plain, name) for name in NodeFault.__slots__}, severed=severed)
+
+
+class ServerChild(Child):
+    """A PostgreSQL server as a child: all of its processes are told together."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__(log)
+        self._told: list[int] = []
+        self._stopped = False
+
+    def signal(self, number: signal.Signals) -> bool:
+        """Send a signal to all processes of the server; False if there are none."""
+        if self.pid is None:
+            return False
+        self._stopped = number == signal.SIGSTOP
+        self._told = tree.tell(self.pid, number)
+        return True
+
+    def state(self) -> str:
+        """One of "running", "paused", "gone"; paused when every one is stopped."""
+        if self.pid is None:
+            return "gone"
+        found = tree.state(self.pid)
+        if self._stopped and found == "running":
+            self._told = tree.tell(self.pid, signal.SIGSTOP)  # one that was just being made
+        return found
+
+    def again(self) -> None:
+        """As any child's, once no process of the former server holds its memory any more."""
+        deadline = time.monotonic() + tree.END_S
+        while any(map(tree.lives, self._told)) and time.monotonic() < deadline:
+            time.sleep(0.005)
+            self.reap()
+        self._stopped = False
+        super().again()
+
+
+class DatabaseAgent(Agent):
+    """See ``Agent``."""
+
+    fault_type = DatabaseFault
+
+    def __init__(self, token: str) -> None:
+        super().__init__(token)
+        self._child = ServerChild(Path(LOGS) / LOG)
+        self._relay = Relay("127.0.0.1", INSIDE, random.Random())
+
+    async def do_relay(self) -> dict[str, Any]:
+        """Take in brokers from now on."""
+        await self._relay.listen("0.0.0.0", PORT)
+        return {}
+
+    async def do_said(self) -> dict[str, Any]:
+        """The last lines of the server's log."""
+        lines = (Path(LOGS) / LOG).read_text(errors="replace").splitlines()
+        return {"lines": [line for line in lines if line.strip()][-5:]}
+
+    async def do_look(self) -> dict[str, Any]:
+        """How the server answers, whether all of it is stopped, and who loses commits to a fault
+        in force.
+        """
+        return {
+            "answer": await question.ask("127.0.0.1", INSIDE),
+            "paused": self._child.state() == "paused",
+            "severed": [client for client in self._relay.clients if self._relay.severed(client)],
+        }
+
+    async def do_heal(self, lease: str) -> dict[str, Any]:
+        """As any agent's; returns when the server serves again, if it is to."""
+        await super().do_heal(lease)
+        await self._serving()
+        return {}
+
+    async def do_heal_all(self) -> dict[str, Any]:
+        """As any agent's; returns when the server serves again."""
+        await super().do_heal_all()
+        await self._serving()
+        return {}
+
+    def _enforce(self) -> None:
+        super()._enforce()
+        severed: dict[str, Severance] = {}
+        for fault in self._leases.in_force():
+            assert isinstance(fault, DatabaseFault), "this agent reads no others"
+            severed.update(fault.severed)
+        self._relay.sever(severed)
+
+    async def _serving(self) -> None:
+        if not self._paused and not self._down:
+            await question.serves("127.0.0.1", INSIDE, _SERVES_S)
+
+
+def main() -> None:
+    """Run the agent."""
+    token = os.environ.pop(TOKEN_VARIABLE, "")
+    if not token:
+        raise SystemExit(f"{TOKEN_VARIABLE} is not set: this agent is started by the harness only")
+    Path(LOGS).mkdir(parents=True, exist_ok=True)
+    asyncio.run(DatabaseAgent(token).serve())
+
+
+if __name__ == "__main__":
+    main()

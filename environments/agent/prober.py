@@ -1,0 +1,131 @@
+"""What really crosses the network between two containers: the proof that a fault bit, or did not.
+
+Two ways, because neither says all. A TCP connection with an echo says what a broker's peer would
+see, but needs both directions. A datagram crosses one direction only, so it tells which of the two
+is broken; both ends read the same monotonic clock (containers share their kernel), so it also tells
+how slow that direction is.
+
+Only the standard library is imported here: this module runs inside the container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from environments.agent.control import PROBE_PORT
+
+DATAGRAMS: Final = 5
+"""Sent for each probe, some milliseconds apart.
+
+The fastest of them is not slow only because the machine was busy.
+"""
+
+DATAGRAM_GAP_S: Final = 0.01
+ARRIVALS_MAX: Final = 8192
+
+
+class _Echo(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(data)
+
+
+class _Arrivals(asyncio.DatagramProtocol):
+    """Remembers when which datagram came: "<nonce> <sent, monotonic ns>"."""
+
+    def __init__(self) -> None:
+        self.delay_ns: dict[str, int] = {}
+
+    def datagram_received(self, data: bytes, addr: tuple[str | Any, int]) -> None:  # noqa: ARG002 - asyncio's signature
+        now = time.monotonic_ns()
+        with contextlib.suppress(ValueError):  # a stranger's datagram
+            nonce, sent = data.decode("ascii").split(" ")
+            delay = now - int(sent)
+            self.delay_ns[nonce] = min(delay, self.delay_ns.get(nonce, delay))
+            if len(self.delay_ns) > ARRIVALS_MAX:
+                del self.delay_ns[next(iter(self.delay_ns))]
+
+
+class Prober:
+    """Both ends of every probe of this node."""
+
+    def __init__(self) -> None:
+        self._arrivals = _Arrivals()
+        self._server: asyncio.Server | None = None
+        self._datagrams: asyncio.DatagramTransport | None = None
+
+    async def listen(self, host: str = "0.0.0.0", port: int = PROBE_PORT) -> None:
+        """Answer the probes of others. Raises OSError if the port is taken."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(_Echo, host, port)
+        self._datagrams, _ = await loop.create_datagram_endpoint(
+            lambda: self._arrivals, local_addr=(host, port)
+        )
+
+    def arrived(self, nonces: list[str]) -> dict[str, float | None]:
+        """Milliseconds each datagram took; None for those that did not come."""
+        found = {nonce: self._arrivals.delay_ns.get(nonce) for nonce in nonces}
+        return {nonce: None if delay is None else delay / 1e6 for nonce, delay in found.items()}
+
+    async def probe(
+        self, targets: Mapping[str, str], timeout_s: float, port: int = PROBE_PORT
+    ) -> dict[str, dict[str, Any]]:
+        """Try each target (name -> address) at once, within ``timeout_s`` seconds.
+
+        Each answer has ``connection`` ("open", "refused", "silent": connected but no echo, "lost"),
+        ``round_trip_ms`` (None unless open) and the ``nonce`` to ask the target's own `arrived`
+        for.
+        """
+        async with asyncio.TaskGroup() as group:
+            tasks = {
+                name: group.create_task(self._probe_one(address, port, timeout_s))
+                for name, address in targets.items()
+            }
+        return {name: task.result() for name, task in tasks.items()}
+
+    async def _probe_one(self, address: str, port: int, timeout_s: float) -> dict[str, Any]:
+        nonce = os.urandom(8).hex()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._send_datagrams(address, port, nonce))
+            connection = group.create_task(_try_connection(address, port, timeout_s))
+        seen, round_trip_ms = connection.result()
+        return {"connection": seen, "round_trip_ms": round_trip_ms, "nonce": nonce}
+
+    async def _send_datagrams(self, address: str, port: int, nonce: str) -> None:
+        assert self._datagrams is not None
+        for _ in range(DATAGRAMS):
+            self._datagrams.sendto(f"{nonce} {time.monotonic_ns()}".encode(), (address, port))
+            await asyncio.sleep(DATAGRAM_GAP_S)
+
+
+async def _try_connection(address: str, port: int, timeout_s: float) -> tuple[str, float | None]:
+    loop = asyncio.get_running_loop()
+    connected = False
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await loop.sock_connect(sock, (address, port))
+                connected = True
+                before = time.monotonic_ns()
+                await loop.sock_sendall(sock, b"?")
+                if await loop.sock_recv(sock, 1):
+                    return "open", (time.monotonic_ns() - before) / 1e6
+        except TimeoutError:
+            # ETIMEDOUT of the kernel is a TimeoutError as well.
+            return ("silent" if connected else "lost"), None
+        except ConnectionError:
+            return "refused", None
+        except OSError:  # no route to the host: its container is down
+            return "lost", None
+        return "refused", None

@@ -1,0 +1,54 @@
+"""The NFS client of a container.
+
+Mounts the shared directory, and mounts it again if its program ever ends.
+
+Why beside the broker and not of it: a mount belongs to the machine. Who kills the broker must leave
+the machine's locks to its client, which gives them back; who kills the machine ends both, and the
+server learns of it by the end of the lease.
+
+Only the standard library and modules that keep to it are imported here: this module runs inside the
+container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from environments.agent.child import Child
+from environments.agent.control import APP
+from filesystems.fuse import device as fuse_device
+
+_AGAIN_S: Final = 1.0
+
+
+class StoreClient:
+    """At most one mount.
+
+    ``child`` is the mount program; what it says of server and lease goes to ``log``.
+    """
+
+    def __init__(self, log: Path, say: Callable[[str], object]) -> None:
+        self.child = Child(log)
+        self._say = say
+        self._keeping: asyncio.Task[None] | None = None
+
+    def begin(self, source: str, directory: str, options: str) -> None:
+        """Mount ``SERVER:PORT/EXPORT`` from now on, waiting for a server that is silent.
+
+        Nothing to do if that has begun.
+        """
+        if self._keeping is None:
+            Path(directory).mkdir(parents=True, exist_ok=True)
+            command = ["python", "-m", "filesystems.nfs.mount", source, directory, "-o", options]
+            self._keeping = asyncio.get_running_loop().create_task(self._keep(command, Path(directory)))
+
+    async def _keep(self, command: list[str], directory: Path) -> None:
+        while True:
+            fuse_device.unmount(directory)  # of a client that was killed; nothing else is ever mounted there
+            self.child.start(command, {}, APP)
+            await self.child.exited.wait()
+            self._say(f"the NFS client ended with status {self.child.status}, it is started again")
+            await asyncio.sleep(_AGAIN_S)

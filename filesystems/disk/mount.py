@@ -1,0 +1,142 @@
+"""``python -m filesystems.disk.mount BEHIND DIRECTORY``.
+
+A disk that breaks when it is told to, mounted on DIRECTORY; what it keeps lies in BEHIND.
+
+Says ``{"mounted": DIRECTORY}`` when it can be used, then answers a line of JSON ``{"do": NAME,
+"with": {...}}`` on its standard input with a line ``{"ok": ...}`` or ``{"error": TEXT}`` on its
+standard output:
+
+    condition    delay_ms, jitter_ms, stalled, full, failing: from now on (none: a sound disk)
+    power-loss   what was not synced is gone; how many bytes
+    corrupt      files (a pattern of names), cut: a bit is turned over, or a file loses its end;
+                 where, or null if there is nothing
+    probe        "sound", "slow 20 ms", "stalled", "full", "failing write", "failing sync", "damaged
+                 FILE byte N bit K"
+
+Ends, unmounting, with its standard input: a disk never outlives who runs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import errno
+import json
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from filesystems.disk.condition import SYNC, WRITE
+from filesystems.disk.passthrough import Passthrough
+from filesystems.fuse import device as fuse_device
+from filesystems.fuse.connection import FuseConnection
+from filesystems.fuse.mount import mounted
+
+KIND: Final = "fuse.disk"
+
+PROBE_S: Final = 0.3
+"""How long a probe waits before it calls the disk stalled."""
+
+SLOW_S: Final = 0.001
+
+
+def tell(line: str) -> None:
+    """One line to the log, with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} disk: {line}", file=sys.stderr, flush=True)
+
+
+async def look(disk: Passthrough) -> str:
+    """How the disk is: what a write and a sync of its own would meet."""
+    began_s = time.monotonic()
+    try:
+        async with asyncio.timeout(PROBE_S):
+            disk.state.change(grows=True)
+            await disk.state.settle()
+            if disk.state.sync_fails:
+                return f"failing {SYNC}"
+    except TimeoutError:
+        return "stalled"
+    except OSError as error:
+        return "full" if error.errno == errno.ENOSPC else f"failing {WRITE}"
+    took_s = time.monotonic() - began_s
+    if took_s > SLOW_S and (disk.state.delay_ms or disk.state.jitter_ms):
+        return f"slow {took_s * 1000:.0f} ms"
+    damage = disk.damages.last()
+    return f"damaged {damage}" if damage else "sound"
+
+
+async def answer(disk: Passthrough, request: dict[str, Any]) -> Any:
+    """Do what a line asks for. Raises ValueError for what there is not."""
+    name, given = request["do"], request.get("with", {})
+    if name == "condition":
+        disk.state.set(**given)
+        tell(f"condition {given or 'sound'}")
+        return None
+    if name == "power-loss":
+        lost = disk.power_lost()
+        tell(f"the power was lost, and {lost} bytes with it")
+        return lost
+    if name == "corrupt":
+        where = disk.damages.corrupt(**given)
+        tell(f"damaged {where}")
+        return where
+    if name == "probe":
+        return await look(disk)
+    raise ValueError(f"no operation {name!r}")
+
+
+async def serve(behind: Path, directory: Path) -> None:
+    """Mount, serve until the standard input ends, unmount.
+
+    Raises OSError if it does not come to a mount.
+    """
+    disk = Passthrough(behind, random.Random())
+    async with mounted(str(behind), directory, disk.serve, tell, kind=KIND) as connection:
+        loop = asyncio.get_running_loop()
+        commands = asyncio.StreamReader()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
+        print(json.dumps({"mounted": str(directory)}), flush=True)
+        listening = loop.create_task(listen(disk, commands, connection))
+        await connection.ended
+        listening.cancel()
+
+
+async def listen(disk: Passthrough, commands: asyncio.StreamReader, connection: FuseConnection) -> None:
+    """Answer lines until there are no more."""
+    while line := await commands.readline():
+        try:
+            said: dict[str, Any] = {"ok": await answer(disk, json.loads(line))}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            said = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(said), flush=True)
+    disk.state.set()  # whoever waits for a stalled disk goes on
+    connection.stop()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The program: 0 ended as asked, 1 the machine refused, 254 wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="python -m filesystems.disk.mount", description="Mount a disk that breaks when it is told to."
+    )
+    parser.add_argument("behind", type=Path, metavar="BEHIND")
+    parser.add_argument("directory", type=Path, metavar="DIRECTORY")
+    given = parser.parse_args(arguments)
+    lack = fuse_device.missing()
+    if lack:
+        print(f"disk: {lack}", file=sys.stderr)
+        return 1
+    behind, directory = given.behind.absolute(), given.directory.absolute()
+    try:
+        for place in (behind, directory):
+            place.mkdir(parents=True, exist_ok=True)
+        asyncio.run(serve(behind, directory))
+    except OSError as error:
+        print(f"disk: {behind} on {directory}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

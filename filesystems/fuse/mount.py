@@ -1,0 +1,47 @@
+"""A mount for as long as a program serves it.
+
+The device opened, its requests answered, and the directory given back at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from filesystems.fuse import device as fuse_device
+from filesystems.fuse.connection import Answer, FuseConnection, Request
+
+
+@contextlib.asynccontextmanager
+async def mounted(
+    source: str,
+    directory: Path,
+    serve: Callable[[Request], Awaitable[Answer]],
+    tell: Callable[[str], None],
+    *,
+    kind: str,
+    read_only: bool = False,
+    interruptible: bool = False,
+) -> AsyncIterator[FuseConnection]:
+    """Mount a file system of this ``kind`` ("fuse.NAME"), and answer its requests until it is
+    unmounted, or SIGTERM or SIGINT comes; then unmount it.
+
+    What the block does comes first; its end waits for the end of the mount. Raises MountError.
+    """
+    device = await asyncio.to_thread(fuse_device.mount, source, directory, kind=kind, read_only=read_only)
+    connection = FuseConnection(device, serve, tell, interruptible=interruptible)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, connection.stop)
+    try:
+        yield connection
+        await connection.ended
+    finally:
+        if not connection.ended.done():
+            connection.stop()
+        # In a thread: the kernel may ask this file system something before it lets go of it.
+        await asyncio.to_thread(fuse_device.unmount, directory)
+        connection.close()

@@ -1,0 +1,137 @@
+"""File attributes (RFC 7530, 5): which are asked for, and how an answer becomes a record."""
+
+from __future__ import annotations
+
+import functools
+import pwd
+import stat
+from collections.abc import Callable
+from typing import Any, Final
+
+from filesystems.fuse.attributes import Attributes
+from filesystems.nfs import xdr
+
+TYPE, SIZE, LEASE_TIME, FILEID = 1, 4, 10, 20
+FILES_AVAIL, FILES_FREE, FILES_TOTAL, MAXNAME, MAXREAD, MAXWRITE = 21, 22, 23, 29, 30, 31
+MODE, NUMLINKS, OWNER, OWNER_GROUP = 33, 35, 36, 37
+SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL, SPACE_USED = 42, 43, 44, 45
+TIME_ACCESS, TIME_ACCESS_SET, TIME_METADATA, TIME_MODIFY, TIME_MODIFY_SET = 47, 48, 52, 53, 54
+
+OF_A_FILE: Final = xdr.bitmap(
+    (
+        TYPE, SIZE, FILEID, MODE, NUMLINKS, OWNER, OWNER_GROUP, SPACE_USED, TIME_ACCESS, TIME_METADATA, TIME_MODIFY,
+    )
+)  # fmt: skip
+OF_A_NAME: Final = xdr.bitmap((TYPE, FILEID))
+OF_THE_SERVER: Final = xdr.bitmap((LEASE_TIME, MAXREAD, MAXWRITE))
+OF_THE_SPACE: Final = xdr.bitmap(
+    (FILES_AVAIL, FILES_FREE, FILES_TOTAL, MAXNAME, SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL)
+)
+ONLY_SIZE: Final = xdr.bitmap((SIZE,))
+
+REGULAR, DIRECTORY, BLOCK, CHARACTER, LINK, SOCKET, FIFO = 1, 2, 3, 4, 5, 6, 7
+FORMATS: Final = {
+    REGULAR: stat.S_IFREG,
+    DIRECTORY: stat.S_IFDIR,
+    BLOCK: stat.S_IFBLK,
+    CHARACTER: stat.S_IFCHR,
+    LINK: stat.S_IFLNK,
+    SOCKET: stat.S_IFSOCK,
+    FIFO: stat.S_IFIFO,
+}
+"""NFS file type -> the type bits of a mode."""
+
+NOBODY: Final = 65534
+
+
+def _time(reader: xdr.Reader) -> tuple[int, int]:
+    return reader.u64(), reader.u32()
+
+
+def _owner(reader: xdr.Reader) -> int:
+    return _number(reader.opaque())
+
+
+@functools.lru_cache(256)
+def _number(owner: bytes) -> int:
+    """A user's number from what the server sends: the number itself, or name@domain."""
+    name = owner.decode("utf-8", "replace")
+    if name.isascii() and name.isdigit():
+        return int(name)
+    try:
+        return pwd.getpwnam(name.partition("@")[0]).pw_uid
+    except KeyError:
+        return NOBODY
+
+
+_DECODERS: Final[dict[int, Callable[[xdr.Reader], Any]]] = {
+    **dict.fromkeys((TYPE, LEASE_TIME, MAXNAME, MODE, NUMLINKS), xdr.Reader.u32),
+    **dict.fromkeys(
+        (
+            SIZE, FILEID, FILES_AVAIL, FILES_FREE, FILES_TOTAL, MAXREAD, MAXWRITE,
+            SPACE_AVAIL, SPACE_FREE, SPACE_TOTAL, SPACE_USED,
+        ),
+        xdr.Reader.u64,
+    ),
+    **dict.fromkeys((OWNER, OWNER_GROUP), _owner),
+    **dict.fromkeys((TIME_ACCESS, TIME_METADATA, TIME_MODIFY), _time),
+}  # fmt: skip
+
+
+def decode(reader: xdr.Reader) -> dict[int, Any]:
+    """A fattr4: attribute number -> value. Raises XdrError for one that nobody asked for."""
+    bits = reader.bits()
+    values = xdr.Reader(reader.opaque())
+    found = {}
+    for bit in bits:
+        if bit not in _DECODERS:
+            raise xdr.XdrError(f"the server sent attribute {bit}, which was not asked for")
+        found[bit] = _DECODERS[bit](values)
+    return found
+
+
+def of_file(reader: xdr.Reader) -> Attributes:
+    """The answer to OF_A_FILE. What a server does not support gets the value that does no harm."""
+    found = decode(reader)
+    size = found.get(SIZE, 0)
+    modified = found.get(TIME_MODIFY, (0, 0))
+    return Attributes(
+        file_id=found.get(FILEID, 0),
+        mode=FORMATS.get(found.get(TYPE, REGULAR), stat.S_IFREG) | (found.get(MODE, 0o755) & 0o7777),
+        size=size,
+        links=found.get(NUMLINKS, 1),
+        uid=found.get(OWNER, NOBODY),
+        gid=found.get(OWNER_GROUP, NOBODY),
+        space_used=found.get(SPACE_USED, size),
+        accessed=found.get(TIME_ACCESS, modified),
+        changed=found.get(TIME_METADATA, modified),
+        modified=modified,
+    )
+
+
+def encode(
+    *,
+    size: int | None = None,
+    mode: int | None = None,
+    uid: int | None = None,
+    gid: int | None = None,
+    accessed: tuple[int, int] | str | None = None,
+    modified: tuple[int, int] | str | None = None,
+) -> bytes:
+    """A fattr4 to set; None leaves as it is, a time of "now" is the server's own."""
+    values: dict[int, bytes] = {}
+    if size is not None:
+        values[SIZE] = xdr.u64(size)
+    if mode is not None:
+        values[MODE] = xdr.u32(mode & 0o7777)
+    if uid is not None:
+        values[OWNER] = xdr.opaque(str(uid).encode())
+    if gid is not None:
+        values[OWNER_GROUP] = xdr.opaque(str(gid).encode())
+    for bit, moment in ((TIME_ACCESS_SET, accessed), (TIME_MODIFY_SET, modified)):
+        if isinstance(moment, tuple):
+            values[bit] = xdr.u32(1) + xdr.u64(moment[0]) + xdr.u32(moment[1])
+        elif moment is not None:
+            values[bit] = xdr.u32(0)
+    bits = tuple(sorted(values))
+    return xdr.bitmap(bits) + xdr.opaque(b"".join(values[bit] for bit in bits))

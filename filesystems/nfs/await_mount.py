@@ -1,0 +1,61 @@
+"""``python -m filesystems.nfs.await_mount DIRECTORY PROGRAM ARGUMENTS...``.
+
+Becomes the program once a file system is mounted on the directory.
+
+Why: a machine that boots while its file server is silent waits for its mount, and a broker that did
+not wait would find an empty directory of the machine's own there, and begin a life in it. Nothing
+here ever touches the directory.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import sys
+from pathlib import Path
+from typing import Final, NoReturn
+
+MOUNTS: Final = Path("/proc/self/mountinfo")
+EXIT_USAGE: Final = 254
+_LOOK_MS: Final = 1000
+"""The kernel says when mounts change; this is only for a kernel that does not."""
+
+
+def mounted(directory: str, mounts: str) -> bool:
+    """Whether NFS, the kernel's or through FUSE, is what is mounted on a directory by this text
+    of ``mountinfo``.
+    """
+    kind = ""
+    for line in mounts.splitlines():
+        words = line.split()
+        if words[4].encode().decode("unicode_escape") == directory:
+            kind = words[words.index("-") + 1]  # the last one is on top
+    return kind.startswith(("fuse", "nfs"))
+
+
+def wait(directory: str) -> None:
+    """Return once NFS is mounted on the directory."""
+    with MOUNTS.open() as file:
+        changes = select.poll()
+        changes.register(file, select.POLLPRI | select.POLLERR)
+        while True:
+            file.seek(0)
+            if mounted(directory, file.read()):
+                return
+            changes.poll(_LOOK_MS)
+
+
+def main() -> NoReturn:
+    """The program."""
+    directory, *command = sys.argv[1:] or [""]
+    if not command:
+        print("usage: await_mount DIRECTORY PROGRAM ARGUMENTS...", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+    wait(os.path.abspath(directory))  # noqa: PTH100 - Path.resolve would ask the file system that may hang
+    program = sys.executable if command[0] == "python" else shutil.which(command[0]) or command[0]
+    os.execv(program, [program, *command[1:]])  # noqa: S606 - a shell would be one program more to be killed
+
+
+if __name__ == "__main__":
+    main()

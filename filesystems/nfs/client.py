@@ -1,0 +1,268 @@
+"""One mount's conversation with its server.
+
+Who we are, the lease that is renewed, and what is done when the server has forgotten us.
+
+The three ways to lose state (RFC 7530, 9.5 and 9.6), and what becomes of them here, as in the
+kernel's client:
+- the server was restarted: what was open and locked is reclaimed during its grace;
+- our lease ended (we were silent, or cut off): files are opened anew, but their locks are *lost*,
+  for somebody else may have held them meanwhile, and who held one gets EIO until it unlocks or
+  closes;
+- the server revoked one file: that file is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
+
+from filesystems.nfs import attributes, rpc
+from filesystems.nfs import operations as ops
+from filesystems.nfs.operations import Operation, Reply
+from filesystems.nfs.options import MountOptions
+from filesystems.nfs.status import LATER, STATE_GONE, NfsError, Status
+
+T = TypeVar("T")
+
+DEFAULT_PORT: Final = 2049
+_LATER_S: Final = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0)
+_RENEWALS_PER_LEASE: Final = 3
+
+
+class Recovering(Protocol):
+    """What is told that the client was introduced to the server anew.
+
+    It opens and locks again all that it had.
+    """
+
+    async def recover(self, *, reclaim: bool) -> None:
+        """``reclaim``: the server was restarted and may give back what we had.
+
+        Raises NfsError if the server forgot us once more.
+        """
+        ...
+
+
+class NfsClient:
+    """A client of one export. ``connect`` first, ``close`` last.
+
+    ``name`` is who we are to the server: a client that comes back under the same name ends the
+    state of its former life at once.
+    """
+
+    def __init__(
+        self, host: str, port: int, options: MountOptions, *, name: str, tell: Callable[[str], None]
+    ) -> None:
+        self.options = options
+        self.client_id = 0
+        self.lease_s = 0
+        self.transfer_bytes = 0
+        self.life = 0
+        """Grows with each recovery; what was built in an earlier life is not to be trusted."""
+        self.recovering: Recovering | None = None
+        self._patience_s = options.patience_s if options.soft else None
+        self._machine = name
+        self._identity = rpc.credential(os.getuid(), os.getgid(), name)
+        self._identities: dict[tuple[int, int], bytes] = {}
+        self._verifier = os.urandom(8)
+        self._tell = tell
+        self._rpc = rpc.RpcClient(host, port, try_s=options.try_s, notice_s=options.patience_s, tell=tell)
+        self._recovery: asyncio.Task[None] | None = None
+        self._renewal: asyncio.Task[None] | None = None
+
+    async def connect(self, export: str) -> bytes:
+        """Introduce ourselves, look at the export, and begin to renew the lease.
+
+        The handle of the export's root.
+
+        Raises NfsError (NOENT: no such export) or rpc.UnreachableError, on a hard mount too: a
+        mount that never was is not waited for.
+        """
+        self._rpc.start()
+        path = [part.encode() for part in export.split("/") if part]
+        operations = [ops.PUTROOTFH, *map(ops.lookup, path), ops.GETFH, ops.GETATTR_SERVER]
+
+        def parse(reply: Reply) -> tuple[bytes, dict[int, int]]:
+            reply.take(Operation.PUTROOTFH, *[Operation.LOOKUP] * len(path))
+            handle = reply.take(Operation.GETFH).opaque()
+            return handle, attributes.decode(reply.take(Operation.GETATTR))
+
+        root, server = await self._within(
+            self.options.mounting_s, self.call(self._identity, operations, parse, hard=True)
+        )
+        self.lease_s = server.get(attributes.LEASE_TIME, 90)
+        self.transfer_bytes = min(
+            server.get(attributes.MAXREAD, 1 << 16), server.get(attributes.MAXWRITE, 1 << 16)
+        )
+        await self._within(self.options.mounting_s, self._introduce())
+        self._renewal = asyncio.get_running_loop().create_task(self._renew(), name="lease renewal")
+        return root
+
+    async def close(self) -> None:
+        """Stop renewing and hang up. What is still open or locked ends with the lease."""
+        for task in (self._renewal, self._recovery):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, OSError):
+                    await task
+        await self._rpc.close()
+
+    def identity(self, uid: int, gid: int) -> bytes:
+        """The credential of a user."""
+        found = self._identities.get((uid, gid))
+        if found is None:
+            found = self._identities[uid, gid] = rpc.credential(uid, gid, self._machine)
+        return found
+
+    async def call(
+        self, identity: bytes, operations: list[bytes], parse: Callable[[Reply], T], *, hard: bool = False
+    ) -> T:
+        """A COMPOUND that needs no state; waits while the server says "later".
+
+        ``hard`` waits for it even on a soft mount.
+        """
+        for attempt in range(1 << 30):
+            try:
+                return await self.once(identity, operations, parse, hard=hard)
+            except NfsError as error:
+                if error.status not in LATER:
+                    raise
+            await self.later(attempt)
+        raise AssertionError("the server was asked a thousand million times")
+
+    async def once(
+        self, identity: bytes, operations: list[bytes], parse: Callable[[Reply], T], *, hard: bool = False
+    ) -> T:
+        """A COMPOUND, once."""
+        reader = await self._rpc.compound(
+            identity, ops.request(operations), patience_s=None if hard else self._patience_s
+        )
+        return parse(Reply(reader))
+
+    async def later(self, attempt: int) -> None:
+        """Wait before a server that said "later" is asked again."""
+        await asyncio.sleep(_LATER_S[min(attempt, len(_LATER_S) - 1)])
+
+    async def patiently(self, work: asyncio.Task[T]) -> T:
+        """The result of work that goes on whatever becomes of its caller, who waits only as long as
+        the mount's options say.
+
+        On a soft mount raises rpc.UnreachableError when the server has said nothing at all for the
+        mount's patience.
+        """
+        if self._patience_s is None:
+            return await asyncio.shield(work)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        while not work.done():
+            left = max(began, self._rpc.answered_at) + self._patience_s - loop.time()
+            if left <= 0:
+                raise rpc.UnreachableError(self._patience_s)
+            await asyncio.wait((work,), timeout=left)
+        return work.result()
+
+    async def recover(self, life: int, status: int, *, hard: bool) -> None:
+        """Be known to the server again after it answered one of STATE_GONE to what was built in
+        ``life``; once for all who ask at the same time.
+
+        ``self.life`` stays the same when the server knows us after all: then only that one file is
+        lost.
+        """
+        if life != self.life:
+            return
+        if self._recovery is None or self._recovery.done():
+            self._recovery = asyncio.get_running_loop().create_task(self._recover(status), name="recovery")
+        await (asyncio.shield(self._recovery) if hard else self.patiently(self._recovery))
+
+    async def settled(self, *, hard: bool) -> None:
+        """Wait for a recovery that is under way.
+
+        What is opened and locked meanwhile, it would take for lost.
+        """
+        if self._recovery is not None and not self._recovery.done():
+            await (asyncio.shield(self._recovery) if hard else self.patiently(self._recovery))
+
+    async def _recover(self, status: int) -> None:
+        while True:
+            restarted = status in (Status.STALE_CLIENTID, Status.STALE_STATEID)
+            try:
+                if not restarted and status != Status.EXPIRED:
+                    try:
+                        await self._renew_once()
+                    except NfsError as error:
+                        status = error.status
+                        continue
+                    return  # the server knows us: whoever asked has lost one file, not everything
+                self._tell(
+                    "the server was restarted: reclaiming what was open and locked"
+                    if restarted
+                    else f"the lease was lost (NFS4ERR_{Status(status).name}): locks are gone, files "
+                    "are opened anew"
+                )
+                if not restarted:
+                    # As another life: under the old verifier a server that was late for one request
+                    # only goes on holding what we take for lost.
+                    self._verifier = os.urandom(8)
+                await self._introduce()
+                if self.recovering is not None:
+                    await self.recovering.recover(reclaim=restarted)
+            except NfsError as error:
+                if error.status not in STATE_GONE:
+                    raise
+                status = error.status
+                continue
+            self.life += 1
+            return
+
+    async def _introduce(self) -> None:
+        """SETCLIENTID and its confirmation."""
+        operations = [ops.setclientid(self._verifier, self._machine.encode())]
+
+        def parse(reply: Reply) -> tuple[int, bytes]:
+            reader = reply.take(Operation.SETCLIENTID)
+            return reader.u64(), bytes(reader.fixed(8))
+
+        client, verifier = await self.call(self._identity, operations, parse, hard=True)
+        await self.call(
+            self._identity,
+            [ops.setclientid_confirm(client, verifier)],
+            lambda reply: reply.take(Operation.SETCLIENTID_CONFIRM),
+            hard=True,
+        )
+        self.client_id = client
+
+    async def _renew_once(self) -> None:
+        await self.call(
+            self._identity, [ops.renew(self.client_id)], lambda reply: reply.take(Operation.RENEW), hard=True
+        )
+
+    async def _renew(self) -> None:
+        """Renew the lease for as long as this process is alive and the server can be reached,
+        whether or not anybody uses the mount.
+        """
+        while True:
+            await asyncio.sleep(self.lease_s / _RENEWALS_PER_LEASE)
+            life = self.life
+            try:
+                await self._renew_once()
+            except NfsError as error:
+                if error.status not in (*STATE_GONE, Status.CB_PATH_DOWN):
+                    self._tell(f"renewing the lease failed: {error}")
+                elif (
+                    error.status != Status.CB_PATH_DOWN
+                ):  # which renews too: only delegations need a way back
+                    with contextlib.suppress(OSError):
+                        await self.recover(life, error.status, hard=True)
+            except OSError as error:
+                self._tell(f"renewing the lease failed: {error}")
+
+    @staticmethod
+    async def _within(patience_s: float, work: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(patience_s):
+                return await work
+        except TimeoutError:
+            raise rpc.UnreachableError(patience_s) from None

@@ -1,0 +1,155 @@
+"""Reading, writing and syncing.
+
+A write goes to the server before write() returns; fsync() returns when the server says that it is
+on its disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from filesystems.nfs import attributes, rpc
+from filesystems.nfs import operations as ops
+from filesystems.nfs.client import NfsClient
+from filesystems.nfs.files import FileState
+from filesystems.nfs.nodes import Node, Unsynced
+from filesystems.nfs.open_files import OpenFiles
+from filesystems.nfs.operations import Operation, Reply
+
+_UNSYNCED_BYTES_MAX: Final = 16 << 20
+
+
+class Data:
+    """The content of files. All methods raise OSError."""
+
+    def __init__(self, client: NfsClient, files: OpenFiles) -> None:
+        self._client = client
+        self._files = files
+        self._stable = ops.FILE_SYNC if client.options.sync else ops.UNSTABLE
+        self._fresh_sizes = client.options.attribute_cache_s == 0.0
+
+    async def read(
+        self, identity: bytes, opened: tuple[Node, FileState], process: int | None, offset: int, size: int
+    ) -> bytes:
+        """``size`` bytes, fewer only at the end of the file."""
+        node, state = opened
+
+        def parse(reply: Reply) -> tuple[bool, bytes]:
+            reader = reply.take(Operation.PUTFH, Operation.READ)
+            return bool(reader.u32()), reader.opaque()
+
+        async def piece() -> tuple[bool, bytes]:
+            operations = [ops.putfh(node.handle), ops.read(state.stateid_for(process), offset, size)]
+            return await self._client.call(identity, operations, parse)
+
+        parts: list[bytes] = []
+        ended = False
+        while size and not ended:
+            ended, data = await self._files.surviving(state, piece)
+            parts.append(data)
+            offset += len(data)
+            size -= len(data)
+            ended = ended or not data
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def write(
+        self,
+        identity: bytes,
+        opened: tuple[Node, FileState],
+        process: int | None,
+        offset: int,
+        data: bytes,
+        *,
+        append: bool,
+    ) -> int:
+        """Send bytes to the server; how many it took (all).
+
+        To append is to write at the end that the server knows: this kernel's idea of it is old if
+        another host wrote. Two that append at the same time may still hit each other's place; NFS
+        has no atomic append.
+        """
+        node, state = opened
+        if append and self._fresh_sizes:
+            size = await self._client.call(
+                identity,
+                [ops.putfh(node.handle), ops.GETATTR_SIZE],
+                lambda reply: attributes.decode(reply.take(Operation.PUTFH, Operation.GETATTR))[
+                    attributes.SIZE
+                ],
+            )
+            # A server that was restarted may have lost what we are yet to send again: the end is
+            # behind that.
+            offset = max([size, *(entry.offset + len(entry.data) for entry in node.unsynced)])
+        done = 0
+        while done < len(data):
+            piece = data[done:] if done else data
+            taken, stable, verifier = await self._write(
+                identity, node, state, lambda: state.stateid_for(process), offset + done, piece, self._stable
+            )
+            if stable != ops.FILE_SYNC:
+                node.unsynced.append(Unsynced(offset + done, piece[:taken], verifier))
+            done += taken
+        if sum(len(entry.data) for entry in node.unsynced) > _UNSYNCED_BYTES_MAX:
+            await self.sync(identity, node)
+        return done
+
+    async def sync(self, identity: bytes, node: Node) -> None:
+        """Return when all that was written to the file through this mount is on the server's disk.
+
+        If the server was restarted since it took some of it, that is sent again. Raises OSError,
+        and keeps what is not safe for the next try.
+        """
+        async with node.syncing:
+            entries, node.unsynced = node.unsynced, []
+            if not entries:
+                return
+            try:
+                verifier = await self._client.call(
+                    identity,
+                    [ops.putfh(node.handle), ops.commit()],
+                    lambda reply: bytes(reply.take(Operation.PUTFH, Operation.COMMIT).fixed(8)),
+                )
+                if any(entry.verifier != verifier for entry in entries):
+                    for entry in entries:  # all, or an old one would overwrite a newer one of the same place
+                        await self._again(identity, node, entry)
+            except BaseException:
+                node.unsynced[:0] = entries
+                raise
+
+    async def _again(self, identity: bytes, node: Node, entry: Unsynced) -> None:
+        state = node.state
+        done = 0
+        while done < len(entry.data):
+            taken, _, _ = await self._write(
+                identity,
+                node,
+                state,
+                lambda: ops.ANONYMOUS if state is None else state.stateid_for(None),
+                entry.offset + done,
+                entry.data[done:],
+                ops.FILE_SYNC,
+            )
+            done += taken
+
+    async def _write(
+        self,
+        identity: bytes,
+        node: Node,
+        state: FileState | None,
+        stateid: Callable[[], bytes],
+        offset: int,
+        data: bytes,
+        stable: int,
+    ) -> tuple[int, int, bytes]:
+        result = await self._files.surviving(
+            state,
+            lambda: self._client.call(
+                identity,
+                [ops.putfh(node.handle), ops.write(stateid(), offset, data, stable)],
+                lambda reply: ops.written(reply.take(Operation.PUTFH, Operation.WRITE)),
+            ),
+        )
+        if not result[0]:
+            raise rpc.RefusedError("a write of which nothing was taken")
+        return result

@@ -1,0 +1,128 @@
+"""What is open and locked at the server.
+
+The state that a lease keeps, that a restart asks to reclaim, and that is lost when neither helps.
+
+One open owner for the whole mount, and one state for each file, as in the kernel's client: a
+process that opens a file twice must not be refused by its own lock. An owner's operations are
+numbered and go one after the other (RFC 7530, 9.1.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from dataclasses import dataclass, field
+from typing import Final
+
+from filesystems.nfs import operations as ops
+
+READ, WRITE = 1, 2
+"""Share access; both is 3."""
+
+
+class StateLostError(OSError):
+    """The lease ended, or a restarted server did not give it back.
+
+    What was held is somebody else's to take. I/O gets EIO until the file is closed.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(errno.EIO, what)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Bytes under a lock, from ``start`` to ``end`` (both included; ops.TO_THE_END has no end)."""
+
+    start: int
+    end: int
+    kind: int  # ops.READ_LOCK or ops.WRITE_LOCK
+
+    @property
+    def length(self) -> int:
+        """As LOCK wants it: all ones for no end."""
+        return ops.TO_THE_END if self.end >= ops.TO_THE_END >> 1 else self.end - self.start + 1
+
+
+@dataclass(eq=False)
+class OpenOwner:
+    """Who opens files at the server.
+
+    ``order`` is held from building a numbered operation to its answer.
+    """
+
+    name: bytes = b""
+    seqid: int = 0
+    order: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(eq=False)
+class LockHolder:
+    """Who holds locks of one file.
+
+    A process (fcntl) or an opening (flock), under the number the kernel has for it.
+    """
+
+    name: bytes = b""
+    stateid: bytes | None = None
+    client: int = 0  # who we were to the server when it gave the stateid
+    seqid: int = 0
+    ranges: list[Range] = field(default_factory=list)
+    lost: bool = False
+    order: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def replace(self, new: Range, *, held: bool) -> None:
+        """Record that ``new`` is now held in its kind, or not held.
+
+        POSIX splits and replaces what overlaps.
+        """
+        kept = []
+        for old in self.ranges:
+            if old.end < new.start or old.start > new.end:
+                kept.append(old)
+                continue
+            if old.start < new.start:
+                kept.append(Range(old.start, new.start - 1, old.kind))
+            if old.end > new.end:
+                kept.append(Range(new.end + 1, old.end, old.kind))
+        self.ranges = sorted([*kept, new] if held else kept, key=lambda piece: piece.start)
+
+
+HolderKey = tuple[str, int]
+POSIX: Final = "posix"
+FLOCK: Final = "flock"
+
+
+@dataclass(eq=False)
+class FileState:
+    """A file that is open here.
+
+    ``lost`` says why nothing can be done with it any more ("" is well). ``locking`` are locks being
+    asked for.
+    """
+
+    identity: bytes  # the credential of who opened it first
+    access: int
+    stateid: bytes
+    openings: int = 1
+    lost: str = ""
+    holders: dict[HolderKey, LockHolder] = field(default_factory=dict)
+    locking: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def stateid_for(self, process: int | None) -> bytes:
+        """The stateid for reading and writing by a process.
+
+        Its lock's if it has one, so that the server checks that it still holds.
+
+        Raises StateLostError if that lock was lost, though others may go on: nobody may write
+        believing in a lock that is gone.
+        """
+        if self.lost:
+            raise StateLostError(self.lost)
+        for key, holder in self.holders.items():
+            if key[0] == FLOCK or key[1] == process:
+                if holder.lost:
+                    raise StateLostError("the lock of this file was lost with the lease")
+                if holder.stateid is not None and holder.ranges:
+                    return holder.stateid
+        return self.stateid

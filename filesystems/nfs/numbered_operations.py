@@ -1,0 +1,232 @@
+"""The operations that carry an owner's number (RFC 7530, 9.1.3).
+
+Opening, closing, locking, unlocking. One after the other, and none twice.
+
+The server counts with us: it refuses a number that it has not come to, and takes one that it has
+seen for a repetition.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TypeVar
+
+from filesystems.fuse.attributes import Attributes
+from filesystems.nfs import operations as ops
+from filesystems.nfs.client import NfsClient
+from filesystems.nfs.files import FileState, LockHolder, OpenOwner, Range
+from filesystems.nfs.nodes import Node
+from filesystems.nfs.operations import Operation, Reply
+from filesystems.nfs.status import LATER, SEQUENCE_KEPT, STATE_GONE, NfsError
+
+T = TypeVar("T")
+
+_NUMBERED = frozenset(
+    operation.name
+    for operation in (
+        Operation.OPEN,
+        Operation.OPEN_CONFIRM,
+        Operation.CLOSE,
+        Operation.LOCK,
+        Operation.LOCKU,
+    )
+)
+
+
+class NumberedOperations:
+    """Of one mount, whose ``owner`` opens all its files.
+
+    Each is asked until the server gives an answer other than "later"; all raise OSError.
+    """
+
+    def __init__(self, client: NfsClient) -> None:
+        self._client = client
+        self._names = itertools.count(1)
+        self.owner = OpenOwner(self.name("open", 0))
+
+    def renew(self) -> None:
+        """The server knows us as another from now on: the owner is new to it."""
+        self.owner.name = self.name("open", 0)
+        self.owner.seqid = 0
+
+    def name(self, kind: str, number: int) -> bytes:
+        """What an owner is called at the server; ``number`` tells those of one kind apart."""
+        # The life is part of it: the server must never take an owner of this life for one of the
+        # last.
+        return f"{kind} {number} {self._client.life} {self._client.client_id:x}".encode()
+
+    async def open(
+        self,
+        identity: bytes,
+        directory: bytes,
+        name: bytes,
+        access: int,
+        *,
+        create: bytes | None = None,
+        exclusive: bool = False,
+    ) -> tuple[bytes, bytes, Attributes]:
+        """Open by name, creating with attributes ``create`` if given: stateid, handle, attributes.
+
+        Whoever calls holds the owner's ``order``, or recovers.
+        """
+
+        def parse(reply: Reply) -> tuple[ops.Opened, bytes, Attributes]:
+            opened = ops.opened(reply.take(Operation.PUTFH, Operation.OPEN))
+            return opened, reply.take(Operation.GETFH).opaque(), ops.getattr_in(reply)
+
+        owner = self.owner
+        opened, handle, attributes = await self._asked(
+            owner,
+            identity,
+            lambda: [
+                ops.putfh(directory),
+                ops.open_file(
+                    owner.seqid,
+                    access,
+                    self._client.client_id,
+                    owner.name,
+                    name,
+                    create=create,
+                    exclusive=exclusive,
+                ),
+                ops.GETFH,
+                ops.GETATTR,
+            ],
+            parse,
+        )
+        return await self._confirmed(identity, handle, opened), handle, attributes
+
+    async def reclaim(self, node: Node, state: FileState) -> bytes:
+        """Open again what was open at a server that was restarted; the stateid."""
+        owner = self.owner
+        opened = await self._asked(
+            owner,
+            state.identity,
+            lambda: [
+                ops.putfh(node.handle),
+                ops.reclaim_open(owner.seqid, state.access, self._client.client_id, owner.name),
+            ],
+            lambda reply: ops.opened(reply.take(Operation.PUTFH, Operation.OPEN)),
+        )
+        return await self._confirmed(state.identity, node.handle, opened)
+
+    async def close(self, node: Node, state: FileState) -> None:
+        """Give a file back, with all its locks. Whoever calls holds the owner's ``order``."""
+        await self._asked(
+            self.owner,
+            state.identity,
+            lambda: [ops.putfh(node.handle), ops.close(state.stateid, self.owner.seqid)],
+            lambda reply: reply.take(Operation.PUTFH, Operation.CLOSE),
+        )
+
+    async def lock(
+        self,
+        node: Node,
+        state: FileState,
+        holder: LockHolder,
+        piece: Range,
+        *,
+        waiting: bool = False,
+        reclaim: bool = False,
+    ) -> None:
+        """Take a lock now, under the holder's name at the server or a new one.
+
+        Raises ops.LockDenied if somebody else has one that conflicts.
+        """
+        kind = piece.kind + (2 if waiting else 0)
+        owner = self.owner
+
+        def parse(reply: Reply) -> bytes:
+            return bytes(reply.take(Operation.PUTFH, Operation.LOCK).fixed(16))
+
+        if holder.stateid is not None:
+            holder.stateid = await self._asked(
+                holder,
+                state.identity,
+                lambda: [
+                    ops.putfh(node.handle),
+                    ops.lock_again(
+                        kind, piece.start, piece.length, holder.stateid or b"", holder.seqid, reclaim=reclaim
+                    ),
+                ],
+                parse,
+            )
+            return
+        # A refused owner may or may not be known to the server afterwards: each try has a name of
+        # its own.
+        name, client = self.name("lock", next(self._names)), self._client.client_id
+
+        async def first() -> bytes:
+            return await self._asked(
+                owner,
+                state.identity,
+                lambda: [
+                    ops.putfh(node.handle),
+                    ops.lock_first(
+                        kind,
+                        piece.start,
+                        piece.length,
+                        (owner.seqid, state.stateid),
+                        self._client.client_id,
+                        name,
+                        reclaim=reclaim,
+                    ),
+                ],
+                parse,
+            )
+
+        if reclaim:  # recovery goes on while others hold the order and wait for it
+            stateid = await first()
+        else:
+            async with owner.order:
+                stateid = await first()
+        holder.name, holder.stateid, holder.seqid, holder.client = name, stateid, 1, client
+
+    async def unlock(self, node: Node, state: FileState, holder: LockHolder, piece: Range) -> None:
+        """Give back a range of what a holder has."""
+        holder.stateid = await self._asked(
+            holder,
+            state.identity,
+            lambda: [
+                ops.putfh(node.handle),
+                ops.locku(piece.start, piece.length, holder.stateid or b"", holder.seqid),
+            ],
+            lambda reply: bytes(reply.take(Operation.PUTFH, Operation.LOCKU).fixed(16)),
+        )
+
+    async def _confirmed(self, identity: bytes, handle: bytes, opened: ops.Opened) -> bytes:
+        if not opened.confirm:
+            return opened.stateid
+        return await self._asked(
+            self.owner,
+            identity,
+            lambda: [ops.putfh(handle), ops.open_confirm(opened.stateid, self.owner.seqid)],
+            lambda reply: bytes(reply.take(Operation.PUTFH, Operation.OPEN_CONFIRM).fixed(16)),
+        )
+
+    async def _asked(
+        self,
+        owner: OpenOwner | LockHolder,
+        identity: bytes,
+        build: Callable[[], list[bytes]],
+        parse: Callable[[Reply], T],
+    ) -> T:
+        """One numbered operation, built anew with the next number while the server says "later"."""
+        for attempt in itertools.count():
+            try:
+                result = await self._client.once(identity, build(), parse, hard=True)
+            except NfsError as error:
+                if (
+                    error.operation in _NUMBERED
+                    and error.status not in SEQUENCE_KEPT
+                    and error.status not in STATE_GONE
+                ):
+                    owner.seqid = (owner.seqid + 1) & 0xFFFFFFFF
+                if error.status not in LATER:
+                    raise
+            else:
+                owner.seqid = (owner.seqid + 1) & 0xFFFFFFFF
+                return result
+            await self._client.later(attempt)
+        raise AssertionError("counting has no end")

@@ -1,0 +1,280 @@
+"""Opening, locking, and having it all again: the operations on state, and its recovery.
+
+Operations that carry an owner's number run to their end in a task of their own, whatever becomes of
+the caller: a number that may or may not have been used would make the owner unusable. What then
+succeeds for nobody is undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from filesystems.fuse.attributes import Attributes
+from filesystems.nfs import operations as ops
+from filesystems.nfs.client import NfsClient
+from filesystems.nfs.files import FileState, HolderKey, LockHolder, Range, StateLostError
+from filesystems.nfs.nodes import Node, Nodes
+from filesystems.nfs.numbered_operations import NumberedOperations
+from filesystems.nfs.operations import Operation
+from filesystems.nfs.status import STATE_GONE, NfsError
+
+T = TypeVar("T")
+
+
+class OpenFiles:
+    """All that one mount has open.
+
+    Every method may raise OSError with what the caller of the file system is to see.
+    """
+
+    def __init__(self, client: NfsClient, nodes: Nodes, tell: Callable[[str], None]) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._tell = tell
+        self._operations = NumberedOperations(client)
+        self._tasks: set[asyncio.Task[Any]] = set()
+        client.recovering = self
+
+    async def surviving(
+        self, state: FileState | None, action: Callable[[], Awaitable[T]], *, hard: bool = False
+    ) -> T:
+        """Do it, and once more whenever the server had forgotten us and knows us again."""
+        while True:
+            await self._client.settled(hard=hard)
+            life = self._client.life
+            try:
+                return await action()
+            except NfsError as error:
+                if error.status not in STATE_GONE:
+                    raise
+                await self._client.recover(life, error.status, hard=hard)
+                if self._client.life == life:
+                    if state is None:
+                        raise
+                    state.lost = f"the server revoked this file ({error.strerror})"
+                    raise StateLostError(state.lost) from error
+
+    async def open(
+        self,
+        identity: bytes,
+        directory: Node,
+        name: bytes,
+        access: int,
+        *,
+        create: bytes | None = None,
+        exclusive: bool = False,
+    ) -> tuple[Node, Attributes]:
+        """Open by name, creating with attributes ``create`` if given.
+
+        The node counts as looked up once more, and as open once more.
+        """
+
+        async def action() -> tuple[Node, Attributes]:
+            async with self._operations.owner.order:
+                stateid, handle, attributes = await self._operations.open(
+                    identity, directory.handle, name, access, create=create, exclusive=exclusive
+                )
+                node = self._nodes.found(handle, directory, name)
+                if node.state is None or node.state.lost:
+                    node.state = FileState(identity, access, stateid)
+                else:
+                    node.state.stateid = stateid
+                    node.state.access |= access
+                    node.state.openings += 1
+                return node, attributes
+
+        task = self._task(self.surviving(None, action, hard=True))
+        return await self._answered(task, lambda result: self.close(result[0], result[0].state))
+
+    def release(self, node: Node, state: FileState) -> None:
+        """Close in the background, as the kernel does not wait for it."""
+        self._task(self.close(node, state))
+
+    async def close(self, node: Node, state: FileState | None) -> None:
+        """One opening less; with the last one everything is given back to the server."""
+        if state is None:
+            return
+        await self._client.settled(hard=True)
+        if state.openings == 1:
+            while state.locking:  # of processes that did not wait for it
+                await asyncio.wait(tuple(state.locking))
+            for key in list(state.holders):
+                with contextlib.suppress(OSError):  # the server lets go of locks with the file
+                    await self.unlock(node, state, key, Range(0, ops.TO_THE_END, 0))
+        async with self._operations.owner.order:
+            state.openings -= 1
+            if state.openings:
+                return
+            if node.state is state:
+                node.state = None
+            if state.lost:
+                return
+            try:
+                await self._operations.close(node, state)
+            except NfsError as error:
+                if error.status not in STATE_GONE:  # forgotten is closed
+                    raise
+
+    async def lock(
+        self, node: Node, state: FileState, key: HolderKey, piece: Range, *, waiting: bool = False
+    ) -> None:
+        """Take a lock now.
+
+        Raises ops.LockDenied (EAGAIN) if somebody else has one that conflicts.
+        """
+        holder = state.holders.setdefault(key, LockHolder())
+        confirms = bool(holder.ranges)
+
+        async def action() -> None:
+            # What was lost and let go of while this waited must not be taken anew: nobody would let
+            # go of it again.
+            if state.lost or holder.lost or (confirms and not holder.ranges):
+                raise StateLostError(state.lost or "the lock of this file was lost with the lease")
+            async with holder.order:
+                await self._operations.lock(node, state, holder, piece, waiting=waiting)
+                holder.replace(piece, held=True)
+
+        task = self._task(self.surviving(state, action, hard=True))
+        state.locking.add(task)
+        task.add_done_callback(state.locking.discard)
+        await self._answered(task, lambda _: self.unlock(node, state, key, piece))
+
+    async def unlock(self, node: Node, state: FileState, key: HolderKey, piece: Range) -> None:
+        """Give back what is held of a range. One whose lock was lost may lock anew after this."""
+        holder = state.holders.get(key)
+        if holder is None or not holder.ranges:
+            return
+
+        async def action() -> None:
+            async with holder.order:
+                if holder.lost or state.lost or holder.stateid is None:
+                    holder.lost = False
+                    holder.ranges.clear()
+                    return
+                await self._operations.unlock(node, state, holder, piece)
+                holder.replace(piece, held=False)
+
+        await self._answered(self._task(self.surviving(state, action, hard=True)), None)
+
+    def forget(self, state: FileState, key: HolderKey) -> None:
+        """Drop a holder that holds nothing and asks for nothing: its opening has ended."""
+        holder = state.holders.get(key)
+        if holder is not None and not holder.ranges and not state.locking:
+            del state.holders[key]
+
+    async def test(self, node: Node, state: FileState, key: HolderKey, piece: Range) -> ops.LockDenied | None:
+        """Who would refuse this lock, if anybody (LOCKT)."""
+        holder = state.holders.get(key)
+        name = holder.name if holder is not None and holder.name else self._operations.name("lock", 0)
+        try:
+            await self.surviving(
+                state,
+                lambda: self._client.call(
+                    state.identity,
+                    [
+                        ops.putfh(node.handle),
+                        ops.lockt(piece.kind, piece.start, piece.length, self._client.client_id, name),
+                    ],
+                    lambda reply: reply.take(Operation.PUTFH, Operation.LOCKT),
+                ),
+            )
+        except ops.LockDenied as denied:
+            return denied
+        return None
+
+    async def recover(self, *, reclaim: bool) -> None:
+        """Open and lock again all that is open and locked, as far as the server lets us.
+
+        Raises NfsError if it forgets us meanwhile.
+        """
+        self._operations.renew()
+        for node in self._nodes:
+            state = node.state
+            if state is None or state.lost:
+                continue
+            reclaimed = reclaim and await self._reclaimed(node, state)
+            if not reclaimed:
+                await self._opened_anew(node, state)
+            for holder in state.holders.values():
+                if holder.stateid is not None and holder.client == self._client.client_id:
+                    continue  # taken while we were at it
+                holder.stateid = None
+                if holder.ranges and not holder.lost:
+                    holder.lost = not (reclaimed and await self._locked_again(node, state, holder))
+                    if holder.lost:
+                        self._tell(f"the lock of {node.name.decode(errors='replace')} is lost")
+
+    async def settle(self) -> None:
+        """Wait until nothing is under way."""
+        while self._tasks:
+            await asyncio.wait(tuple(self._tasks))
+
+    async def _reclaimed(self, node: Node, state: FileState) -> bool:
+        try:
+            state.stateid = await self._operations.reclaim(node, state)
+        except NfsError as error:
+            if error.status in STATE_GONE:
+                raise
+            self._tell(f"{node.name.decode(errors='replace')} could not be reclaimed: {error.strerror}")
+            return False
+        return True
+
+    async def _opened_anew(self, node: Node, state: FileState) -> None:
+        assert node.parent is not None, "directories are not opened"
+        try:
+            state.stateid, handle, _ = await self._operations.open(
+                state.identity, node.parent.handle, node.name, state.access
+            )
+        except NfsError as error:
+            if error.status in STATE_GONE:
+                raise
+            state.lost = f"could not be opened again after the lease was lost ({error.strerror})"
+            return
+        if handle != node.handle:
+            state.lost = "another file has its name since the lease was lost"
+
+    async def _locked_again(self, node: Node, state: FileState, holder: LockHolder) -> bool:
+        try:
+            for piece in holder.ranges:
+                await self._operations.lock(node, state, holder, piece, reclaim=True)
+        except NfsError as error:
+            if error.status in STATE_GONE:
+                raise
+            return False
+        return True
+
+    def _task(self, work: Awaitable[T]) -> asyncio.Task[T]:
+        async def run() -> T:
+            return await work
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), OSError):
+            # Seen here even if nobody waits any more: the end of the lease undoes what could not be
+            # undone.
+            self._tell(f"given up: {error.strerror}") if error.errno == errno.EIO else None
+
+    async def _answered(self, task: asyncio.Task[T], undo: Callable[[T], Awaitable[None]] | None) -> T:
+        """The task's result; if the caller goes away before it is there (interrupted, or out of
+        patience), it is undone.
+        """
+        try:
+            return await self._client.patiently(task)
+        except (asyncio.CancelledError, OSError):
+            if not task.done() or (not task.cancelled() and task.exception() is None):
+                task.add_done_callback(lambda done: self._undo(done, undo))
+            raise
+
+    def _undo(self, done: asyncio.Task[T], undo: Callable[[T], Awaitable[None]] | None) -> None:
+        if done.cancelled() or done.exception() is not None or undo is None:
+            return
+        self._task(undo(done.result()))
