@@ -4,9 +4,10 @@ A property is about what comes out, never about how long it took: on a loaded ma
 """
 
 import functools
+import itertools
 
-import pytest
 from hypothesis import HealthCheck, settings
+from mutants import third
 from needs import need
 
 from environments import ganesha
@@ -19,24 +20,29 @@ settings.register_profile(
 settings.load_profile("any machine")
 
 
-TOGETHER = (
-    ("docker", ("docker",), ()),
-    ("files", ("nfs", "fuse"), ()),
-    ("spark", ("spark",), ("spark",)),
-    ("postgresql", (), ("postgresql_server", "place")),
-)
-"""What is not run beside its own kind where tests run side by side (``pytest -n 4 --dist loadgroup``): its name, the markers that ask for it, the fixtures that do. Of
-several the first counts."""
+pytest_plugins = "side_by_side"
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist takes the groups after us
-def pytest_collection_modifyitems(items):
-    for item in items:
-        for name, markers, fixtures in TOGETHER:
-            marked = any(item.get_closest_marker(marker) for marker in markers)
-            if marked or any(fixture in item.fixturenames for fixture in fixtures):
-                item.add_marker(pytest.mark.xdist_group(name))
-                break
+def pytest_addoption(parser):
+    parser.addoption(
+        "--mutants",
+        choices=[third.ALL, *third.THIRDS],
+        help="which bugs are put into the broker to be found (default: the third of this commit)",
+    )
+
+
+def pytest_configure(config):
+    if config.option.mutants is None:  # workers of xdist are given what was chosen here
+        config.option.mutants = third.of_commit()
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    reports = itertools.chain(*terminalreporter.stats.values())
+    which = config.option.mutants
+    if which != third.ALL and any("test_mutants_found" in getattr(one, "nodeid", "") for one in reports):
+        terminalreporter.write_line(
+            f"mutants: {which} of them were tried; each commit has the next third, --mutants=all tries all"
+        )
 
 
 @functools.cache

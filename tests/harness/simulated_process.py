@@ -1,6 +1,6 @@
 """A process that simulates scenarios and prints what came out: to be run several times under different hash seeds.
 
-``simulated_process.py SEED ID...`` prints a JSON object: id -> [history digest, trace digest]. ``--rows`` prints every row and every event instead.
+``simulated_process.py SEED ID...`` prints a line for each as soon as it is known, a JSON object: id -> [history digest, trace digest]. ``--rows`` prints every row and every event instead.
 """
 
 import json
@@ -45,16 +45,14 @@ def main():
     words = sys.argv[1:]
     rows = "--rows" in words
     seed, *identifiers = [word for word in words if word != "--rows"]
-    found = {}
     for identifier in identifiers:
         spec, schedule = plan_of(identifier)
         run = simulate(msgspec.structs.replace(spec, seed=int(seed)), schedule, judge=False, trace=rows)
-        found[identifier] = [run.digest, run.trace_digest]
         if rows:
             print(*(json.dumps(row, default=str) for row in run.recorded), sep="\n")
             print(run.trace)
-    if not rows:
-        print(json.dumps(found))
+        else:
+            print(json.dumps({identifier: [run.digest, run.trace_digest]}), flush=True)
 
 
 if __name__ == "__main__":

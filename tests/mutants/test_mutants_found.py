@@ -12,6 +12,7 @@ import pytest
 
 from mutants.clone import replay
 from mutants.registry import MUTANTS
+from mutants.third import chosen
 from mutants.workshop import Workshop
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -49,7 +50,12 @@ def hunted(workshop, mutant):
     return answer
 
 
-@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+def pytest_generate_tests(metafunc):
+    if "mutant" in metafunc.fixturenames:
+        names = chosen(metafunc.config.getoption("mutants"), tuple(MUTANTS))
+        metafunc.parametrize("mutant", [MUTANTS[name] for name in names], ids=names)
+
+
 def test_the_bug_is_found_and_the_sound_broker_is_clean_on_the_same_schedule(mutant, sound):
     with Workshop((*mutant.arena.clients, *mutant.replacements)) as workshop:
         found = hunted(workshop, mutant)

@@ -34,8 +34,8 @@ def spark():
     return api.start_in_background()
 
 
-def problem_of(identifier: str, environment: str, store, spark):
-    ran = once(named(identifier), environment, 1, store, spark)
+def problem_of(identifier: str, environment: str, store, spark, seed=1):
+    ran = once(named(identifier), environment, seed, store, spark)
     return f"{ran.problem} (found {sorted(ran.found)})" if ran.problem else ""
 
 
@@ -49,7 +49,8 @@ def test_on_processes_the_verdict_is_the_documents(identifier, tmp_path, spark):
 @pytest.mark.spark
 @pytest.mark.parametrize("identifier", [scenario.id for scenario in SCENARIOS])
 def test_in_the_simulation_the_verdict_is_the_documents(identifier, tmp_path, spark):
-    assert problem_of(identifier, "simulation", tmp_path, spark) == ""
+    """With seed 1: tests/harness/test_simulate.py, judged by the plain reference."""
+    assert problem_of(identifier, "simulation", tmp_path, spark, seed=2) == ""
 
 
 @pytest.mark.cluster
