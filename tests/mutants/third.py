@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final, TypeVar
 
-from harness.changed import ROOT
+ROOT: Final = Path(__file__).parents[2]
 
 ALL: Final = "all"
 THIRDS: Final = ("1/3", "2/3", "3/3")
