@@ -79,8 +79,10 @@ def _part(seed: int, groups: np.ndarray, stride: int, reigns: np.ndarray) -> pa.
     digest = (message * 2_654_435_761) & 0xFFFFFFFF
     unknown = random.random(count) < 0.001
 
-    def rows(index: np.ndarray, f: int, kind: int, which: np.ndarray, process: np.ndarray, who: np.ndarray | None,
-             flagged: np.ndarray | None = None, with_digest: bool = False, with_broker: bool = True) -> dict[str, np.ndarray]:  # fmt: skip
+    def rows(index: np.ndarray, f: int, kind: int, which: np.ndarray, process: np.ndarray,
+             who: np.ndarray | None,
+             flagged: np.ndarray | None = None, with_digest: bool = False,
+             with_broker: bool = True) -> dict[str, np.ndarray]:  # fmt: skip
         n = len(which)
         return {
             "index": index, "process": process, "type": np.full(n, kind), "f": np.full(n, f),
@@ -100,10 +102,12 @@ def _part(seed: int, groups: np.ndarray, stride: int, reigns: np.ndarray) -> pa.
         rows(slot, 0, 0, every, producer, None, with_digest=True, with_broker=False),
         rows(slot[~unknown] + 3, 0, 1, every[~unknown], producer[~unknown], None),
         rows(slot[unknown] + 3, 0, 3, every[unknown], producer[unknown], None),
-        rows(slot + lag + 1, 2, 1, every, 1000 + consumer, consumer, np.zeros(count, dtype=np.int64), with_digest=True),
+        rows(slot + lag + 1, 2, 1, every, 1000 + consumer, consumer, np.zeros(count, dtype=np.int64),
+             with_digest=True),
         rows(slot[acked] + lag + 5, 1, 0, acked, 1000 + consumer[acked], consumer[acked], with_broker=False),
         rows(slot[acked] + lag + 8, 1, 1, acked, 1000 + consumer[acked], consumer[acked]),
-        rows(later, 2, 1, left, 1001 + consumer[left], consumer[left] + 1, np.ones(len(left), dtype=np.int64), with_digest=True),
+        rows(later, 2, 1, left, 1001 + consumer[left], consumer[left] + 1, np.ones(len(left), dtype=np.int64),
+             with_digest=True),
         rows(later + 4, 1, 0, left, 1001 + consumer[left], consumer[left] + 1, with_broker=False),
         rows(later + 8, 1, 1, left, 1001 + consumer[left], consumer[left] + 1),
     ]  # fmt: skip
@@ -159,8 +163,9 @@ def _control(parts: int, groups: int, end: int, reigns: np.ndarray) -> pa.Table:
     for turn, at in enumerate([0, *reigns.tolist()]):
         for n, (broker, role) in enumerate(((BROKERS[1 - turn % 2], "backup"), (BROKERS[turn % 2], "live"))):
             rows.append({
-                "index": at + (25 + n) * parts, "process": -2, "type": "info", "f": "role", "broker": broker, "node_id": "a",
-                "role": role, "time_low": at * 1000, "time_high": at * 1000, "value": str(turn),
+                "index": at + (25 + n) * parts, "process": -2, "type": "info", "f": "role", "broker": broker,
+                "node_id": "a", "role": role, "time_low": at * 1000, "time_high": at * 1000,
+                "value": str(turn),
             })  # fmt: skip
     sessions = MESSAGES_PER_GROUP // SESSION_MESSAGES + 1
     in_file = groups // parts
@@ -171,7 +176,8 @@ def _control(parts: int, groups: int, end: int, reigns: np.ndarray) -> pa.Table:
             for nth in range(SESSION_MESSAGES, MESSAGES_PER_GROUP, SESSION_MESSAGES):
                 last_slot = ((nth - 1) * in_file + lane) * SLOT
                 rows.append({
-                    "index": (last_slot + lag + 12) * stride + file, "process": 0, "type": "info", "f": "disconnect",
+                    "index": (last_slot + lag + 12) * stride + file, "process": 0, "type": "info",
+                    "f": "disconnect",
                     "session": (file + lane * parts) * sessions + nth // SESSION_MESSAGES - 1,
                 })  # fmt: skip
     for row in rows:

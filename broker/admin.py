@@ -173,8 +173,7 @@ class AdminServer:
             _log.exception("admin: %s: internal error, please report this", command)
             reply(_error("internal error of the broker, please report it"))
 
-    # ----------------------------------------------------------------------------------------------
-    # commands
+    # ------------------------------------------------------------------------------------- commands
 
     async def _status(self, request: dict[str, Any]) -> dict[str, Any]:
         """Of many queues: each as it was at some moment since it was asked for, all else as it

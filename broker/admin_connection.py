@@ -90,8 +90,7 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._late: asyncio.TimerHandle | None = None
 
-    # ----------------------------------------------------------------------------------------------
-    # from the loop
+    # -------------------------------------------------------------------------------- from the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(
@@ -135,8 +134,7 @@ class Connection(asyncio.Protocol):
                 asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
             self._ended()
 
-    # ----------------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _ended(self) -> None:
         if self._transport is not None:

@@ -131,8 +131,7 @@ def _origins(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-# ----------------------------------------------------------------------------------------------
-# where, and how much
+# ------------------------------------------------------------------------------ where, and how much
 
 
 def _addresses(config: BrokerConfig, _: Mapping[str, Any]) -> Iterator[str]:

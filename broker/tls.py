@@ -111,8 +111,7 @@ class TlsProtocol(asyncio.Protocol):
             return getattr(self, "_tls", None)
         return default if self._transport is None else self._transport.get_extra_info(name, default)
 
-    # ----------------------------------------------------------------------------------------------
-    # from the loop
+    # -------------------------------------------------------------------------------- from the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -156,8 +155,7 @@ class TlsProtocol(asyncio.Protocol):
         if self._shaken:
             self._inner.resume_writing()
 
-    # ----------------------------------------------------------------------------------------------
-    # for the transport within
+    # --------------------------------------------------------------------- for the transport within
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt, and hand over."""
@@ -219,8 +217,7 @@ class TlsProtocol(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # ----------------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _shake(self) -> None:
         try:

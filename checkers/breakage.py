@@ -54,7 +54,8 @@ TWICE: Final = "there are two rows of this index"
 
 _PAIRED: Final = ("send", "ack", "nack")
 _IN_CONTROL: Final = {
-    "connect": None, "subscribe": "session", "unsubscribe": "session", "begin": "transaction", "commit": "transaction", "abort": "transaction",
+    "connect": None, "subscribe": "session", "unsubscribe": "session", "begin": "transaction",
+    "commit": "transaction", "abort": "transaction",
 }  # fmt: skip
 """The paired operations of clients that carry no message, and what tells two of one process
 apart.
@@ -115,8 +116,7 @@ def step_of(rows: int) -> int:
     return max(1, -(-rows // KNOTS))
 
 
-# ---------------------------------------------------------------------------------------------------------------
-# parts
+# -------------------------------------------------------------------------------------------- parts
 
 
 def of_part(rows: Rows, places: Places, step: int, *, keys: bool, lacking: frozenset[str] = _NONE) -> Look:
@@ -383,8 +383,7 @@ def key_of(queue: str | None, group: str | None, producer: int | None) -> int:
     return int.from_bytes(blake2b(repr((queue, group, producer)).encode(), digest_size=8).digest(), "little")
 
 
-# -------------------------------------------------------------------------------------------------------------
-# control
+# ------------------------------------------------------------------------------------------ control
 
 
 def of_control(table: pa.Table, step: int, lacking: frozenset[str] = _NONE) -> tuple[Look, list[Breakage]]:
@@ -528,8 +527,7 @@ def _json(text: str | None) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-# -----------------------------------------------------------------------------------------------------------
-# the whole
+# ---------------------------------------------------------------------------------------- the whole
 
 
 def of_whole(

@@ -51,8 +51,8 @@ REDELIVERED: Final = "~redelivered"
 NEVER: Final = "never delivered"
 AFTER: Final = "after delivery"
 _WHAT: Final[tuple[tuple[str, str | None], ...]] = (
-    ("lost", NEVER), ("lost", AFTER), ("stuck", NEVER), ("stuck", AFTER), ("resurrected", None), ("phantom", None), ("corrupted", None),
-    ("aborted-delivery", None), ("read-uncommitted", None),
+    ("lost", NEVER), ("lost", AFTER), ("stuck", NEVER), ("stuck", AFTER), ("resurrected", None),
+    ("phantom", None), ("corrupted", None), ("aborted-delivery", None), ("read-uncommitted", None),
 )  # fmt: skip
 _LOST: Final = (0, 1)
 

@@ -23,7 +23,8 @@ Row = Mapping[str, Any]
 
 _HEAL = "heal:"
 _OWN = [
-    "run", "index", "time", "process", "type", "f", "message", "broker", "node_id", "role", "time_low", "time_high", "value",
+    "run", "index", "time", "process", "type", "f", "message", "broker", "node_id", "role", "time_low",
+    "time_high", "value",
 ]  # fmt: skip
 
 

@@ -234,7 +234,8 @@ def _divergence(found: Sequence[views.Divergence]) -> dict[str, Any]:
     first = min(found, key=lambda one: one.later.index)
     earlier, later = first.earlier, first.later
     return {
-        "kind": later.kind, "key": later.key, "held": {earlier.broker: earlier.value, later.broker: later.value},
+        "kind": later.kind, "key": later.key,
+        "held": {earlier.broker: earlier.value, later.broker: later.value},
         "begin_ns": max(earlier.begin, later.begin), "end_ns": min(earlier.end, later.end),
     }  # fmt: skip
 
@@ -258,9 +259,9 @@ def _fenced(first: Instance, discoveries: Discoveries, known: Facts) -> dict[str
     answers = discoveries.answers[windows[0].run, windows[0].id]
     return {
         "fenced": {
-            "by": by["broker"], "how": "takeover" if by["f"] == "takeover" else "live", "node_id": by["node_id"],
-            "life": takeovers.life_of(by), "own_life": takeovers.life_of(own), "low_ns": by["time_low"],
-            "high_ns": by["time_high"], "index": by["index"],
+            "by": by["broker"], "how": "takeover" if by["f"] == "takeover" else "live",
+            "node_id": by["node_id"], "life": takeovers.life_of(by), "own_life": takeovers.life_of(own),
+            "low_ns": by["time_low"], "high_ns": by["time_high"], "index": by["index"],
         },
         "acknowledged": answers.count,
     }  # fmt: skip

@@ -186,7 +186,8 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     case = examine(bench)
     if case is None:
         return Verdict(
-            valid=None, reasons=tuple(bench.unknown), statistics=Statistics(rows=source.rows, seconds=bench.seconds),
+            valid=None, reasons=tuple(bench.unknown),
+            statistics=Statistics(rows=source.rows, seconds=bench.seconds),
             guarantee=options.guarantee, ordered=options.ordered,
         )  # fmt: skip
     known = case.known.get(0, Facts())
@@ -203,7 +204,8 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     figures = statistics.with_counts(figures, found)
     discoveries = Discoveries(
         found=kinds, overlaps=case.overlaps.get(0, []), windows=case.windows, answers=case.answers,
-        pauses=case.pauses, hungers=case.hungers, kept=case.kept, doubles=case.doubles.get(0, []), divergences=case.divergences.get(0, []),
+        pauses=case.pauses, hungers=case.hungers, kept=case.kept, doubles=case.doubles.get(0, []),
+        divergences=case.divergences.get(0, []),
     )  # fmt: skip
     findings = bench.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
     if findings is None:  # what was found stands, witness or not

@@ -181,8 +181,8 @@ def lives_and_deliveries(
     message = rows.message[rows.first_row]
     recovered = (sent != NONE) & (delivered != NONE) & (send_ok == NONE) & ~failed
     lives = Lives(
-        place=rows.place[rows.first_row], message=message, sent=sent, ok=ok, aborted=aborted, delivered=delivered,
-        deliveries=deliveries, producer=as_sent(rows, rows.producer, sends),
+        place=rows.place[rows.first_row], message=message, sent=sent, ok=ok, aborted=aborted,
+        delivered=delivered, deliveries=deliveries, producer=as_sent(rows, rows.producer, sends),
         sequence=as_sent(rows, rows.sequence, sends), stored=marked(rows.id[stores], size),
         recovered=recovered, sealed=sealed(rows, recovered, deaths or Deaths()),
     )  # fmt: skip
@@ -228,8 +228,9 @@ def _deliveries(rows: Rows, lives: Lives, asking: _Asked, delivers: Numbers) -> 
     )
     no = np.zeros(len(single), dtype=bool)
     alone = _table(
-        rows, lives, asking, single, release=np.where(released, rows.index[answer], FOREVER), since=rows.index[single],
-        fresh=~no, again=no, duplicate=no, unflagged=no, fell=no, settled=no, open=no,
+        rows, lives, asking, single, release=np.where(released, rows.index[answer], FOREVER),
+        since=rows.index[single], fresh=~no, again=no, duplicate=no, unflagged=no, fell=no, settled=no,
+        open=no,
     )  # fmt: skip
     if not involved.any():
         return alone
@@ -254,8 +255,8 @@ def _table(
     over = sessions.find("over", rows.run[after], rows.session[after])
     late[late] = (over != NONE) & (over < rows.index[after])
     return Deliveries(
-        place=rows.place[at], life=ids + asking.offset, message=rows.message[at], index=rows.index[at], session=rows.session[at],
-        release=np.minimum(release, np.where(ended == NONE, FOREVER, ended)),
+        place=rows.place[at], life=ids + asking.offset, message=rows.message[at], index=rows.index[at],
+        session=rows.session[at], release=np.minimum(release, np.where(ended == NONE, FOREVER, ended)),
         producer=rows.producer[at], sequence=rows.sequence[at], certain=lives.ok[ids] != NONE, late=late,
         sent=lives.sent[ids], connection=rows.connection[at], since=since, **columns,
     )  # fmt: skip
@@ -348,9 +349,10 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Asked, involved: Flags) -> Del
         opened = np.zeros(len(order), dtype=bool)
     here = np.flatnonzero(delivering)
     return _table(
-        rows, lives, asking, order[here], release=np.where(release[here] == NONE, FOREVER, release[here]), since=since[here],
-        fresh=previous[here] == NONE, again=again[here], duplicate=found.twice[here], unflagged=found.unflagged[here],
-        fell=found.fell[here], settled=_settled_twice(rows, order, settling)[here], open=opened[here],
+        rows, lives, asking, order[here], release=np.where(release[here] == NONE, FOREVER, release[here]),
+        since=since[here], fresh=previous[here] == NONE, again=again[here], duplicate=found.twice[here],
+        unflagged=found.unflagged[here], fell=found.fell[here],
+        settled=_settled_twice(rows, order, settling)[here], open=opened[here],
     )  # fmt: skip
 
 

@@ -123,8 +123,7 @@ def _read_uncommitted(history: History, m: Message) -> int | None:
     return first if asked is None or first < asked else None
 
 
-# -------------------------------------------------------------------------------------------------
-# what is in a store
+# ------------------------------------------------------------------------------- what is in a store
 
 
 class Stores:
@@ -183,8 +182,7 @@ def settlements(history: History, m: Message) -> Iterator[tuple[int, Row]]:
                 yield at, r
 
 
-# ----------------------------------------------------------------------------------------------------
-# what is left over
+# -------------------------------------------------------------------------------- what is left over
 
 
 def _left_over(history: History, m: Message, options: CheckOptions) -> Iterator[Instance]:
@@ -287,8 +285,7 @@ def _may_be_dead(history: History, m: Message, options: CheckOptions) -> bool:
     return 0 <= options.broker.delivery_attempts <= nacks + acks
 
 
-# --------------------------------------------------------------------------------------------------
-# what came again
+# ---------------------------------------------------------------------------------- what came again
 
 
 def again(history: History, messages: Iterable[Message], options: CheckOptions) -> Iterator[Instance]:

@@ -124,7 +124,8 @@ def reigns(roles: Sequence[Row], last_ns: int) -> list[Reign]:
                 end = last_ns if following is None else following["time_low"]
                 found.append(
                     Reign(
-                        broker, row["node_id"], row["time_high"], end, row["index"], row["time_low"], life_of(row),
+                        broker, row["node_id"], row["time_high"], end, row["index"], row["time_low"],
+                        life_of(row),
                     )
                 )  # fmt: skip
     return sorted(found, key=lambda reign: reign.index)

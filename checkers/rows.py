@@ -34,7 +34,8 @@ one number.
 """
 
 (
-    SEND_INVOKE, SEND_OK, SEND_FAIL, DELIVER, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE, NACK_OK, NACK_FAIL, SEND_INFO, BROWSE,
+    SEND_INVOKE, SEND_OK, SEND_FAIL, DELIVER, ACK_INVOKE, ACK_OK, ACK_FAIL, NACK_INVOKE, NACK_OK, NACK_FAIL,
+    SEND_INFO, BROWSE,
 ) = range(1, 13)  # fmt: skip
 _KINDS: Final = {
     ("send", "invoke"): SEND_INVOKE,
@@ -52,8 +53,8 @@ _KINDS: Final = {
 }
 
 FOR_MESSAGES: Final = (
-    "index", "type", "f", "queue", "group", "message", "producer", "sequence", "transaction", "session", "connection", "broker", "redelivered",
-    "delivery_count", "digest", "value",
+    "index", "type", "f", "queue", "group", "message", "producer", "sequence", "transaction", "session",
+    "connection", "broker", "redelivered", "delivery_count", "digest", "value",
 )  # fmt: skip
 """The columns that the rules about messages read, beside ``run`` where there is one."""
 READ: Final = (*FOR_MESSAGES, "time", "process")
@@ -184,12 +185,13 @@ def from_table(table: pa.Table, places: Places) -> Rows:
     message = numbers_of(table, "message")
     ids, first_row = _number_messages(place, message)
     return Rows(
-        index=index, time=numbers_of(table, "time"), process=numbers_of(table, "process"), run=run, f=f, type=type_,
-        kind=table_of_kinds[f.codes, type_.codes], place=place, message=message, producer=_column_of(table, "producer"),
-        sequence=_column_of(table, "sequence"), transaction=_column_of(table, "transaction"), session=_column_of(table, "session"),
-        connection=_column_of(table, "connection"), broker=texts_of(table, "broker"), redelivered=_column_of(table, "redelivered"),
-        delivery_count=_column_of(table, "delivery_count"), digest=_column_of(table, "digest"), value=texts_of(table, "value"),
-        id=ids, first_row=first_row,
+        index=index, time=numbers_of(table, "time"), process=numbers_of(table, "process"), run=run, f=f,
+        type=type_, kind=table_of_kinds[f.codes, type_.codes], place=place, message=message,
+        producer=_column_of(table, "producer"), sequence=_column_of(table, "sequence"),
+        transaction=_column_of(table, "transaction"), session=_column_of(table, "session"),
+        connection=_column_of(table, "connection"), broker=texts_of(table, "broker"),
+        redelivered=_column_of(table, "redelivered"), delivery_count=_column_of(table, "delivery_count"),
+        digest=_column_of(table, "digest"), value=texts_of(table, "value"), id=ids, first_row=first_row,
     )  # fmt: skip
 
 

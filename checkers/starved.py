@@ -173,8 +173,8 @@ def idle(known: Iterable[Activity], control: Rows, places: Places, ends: Ends, b
         if code >= 0 and queue is not None:
             found.append(
                 Idle(
-                    int(run[n]), int(session[n]), queue, control.broker.values[code], int(high[n]), int(high_ns[n]),
-                    int(low[n + 1]), int(low_ns[n + 1]),
+                    int(run[n]), int(session[n]), queue, control.broker.values[code], int(high[n]),
+                    int(high_ns[n]), int(low[n + 1]), int(low_ns[n + 1]),
                 )
             )  # fmt: skip
     return sorted(found)
@@ -257,7 +257,8 @@ class Serving:
         )
         if group is not None:
             known &= _free(
-                self._got.get(place, {}), run, self._ends, self._session[mine], self._after[mine], self._before[mine]
+                self._got.get(place, {}), run, self._ends, self._session[mine], self._after[mine],
+                self._before[mine]
             )  # fmt: skip
         for n, which in zip(mine[known].tolist(), m[known].tolist(), strict=True):
             found = (int(some.ok[which]), int(some.ok_ns[which]), group, int(some.message[which]))
@@ -271,7 +272,8 @@ def _up_to(rows: Rows, at: Numbers, runs: Numbers, sessions: Numbers, after: Num
     session = rows.session[at]
     at, session = at[session != NONE], session[session != NONE]
     numbers, which = np.unique(
-        np.stack([np.concatenate([rows.run[at], runs]), np.concatenate([session, sessions])]), axis=1, return_inverse=True
+        np.stack([np.concatenate([rows.run[at], runs]), np.concatenate([session, sessions])]), axis=1,
+        return_inverse=True
     )  # fmt: skip
     del numbers
     which = which.ravel().astype(np.int64)
@@ -320,7 +322,8 @@ def _waiting(rows: Rows, deaths: Deaths, bound_ns: int) -> _Waiting:
     taker = first(rows.id[oks], codes[oks], size)
     given, given_ns = (first(rows.id[delivers], column[delivers], size) for column in (rows.index, rows.time))
     giver = np.where(
-        given == NONE, first(rows.id[stores], codes[stores], size), first(rows.id[delivers], codes[delivers], size)
+        given == NONE, first(rows.id[stores], codes[stores], size),
+        first(rows.id[delivers], codes[delivers], size)
     )  # fmt: skip
     until = np.where(given == NONE, FOREVER, given)
     where = alone & (ok != NONE) & (taker >= 0) & (giver >= 0) & (rows.message[rows.first_row] != NONE)
@@ -351,7 +354,8 @@ def hungers(wanted: Sequence[Idle], parts: Sequence[Sequence[Served]]) -> list[H
             ok, ok_ns, group, message = waiting
             found.append(
                 Hunger(
-                    one.run, one.before, one.session, one.queue, group, message, ok, max(one.begin, ok_ns), one.end,
+                    one.run, one.before, one.session, one.queue, group, message, ok, max(one.begin, ok_ns),
+                    one.end,
                     one.after,
                 )
             )  # fmt: skip

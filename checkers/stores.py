@@ -107,7 +107,8 @@ def _copies(rows: Rows, main: Numbers, whose: Owners) -> Numbers:
     # One by one: what is left in a store is little, and what is there twice less.
     readings: dict[int, tuple[Counter[Held], Counter[Held]]] = {}
     for one, run, code, index in zip(
-        rows.id[main].tolist(), rows.run[main].tolist(), rows.broker.codes[main].tolist(), rows.index[main].tolist(), strict=True
+        rows.id[main].tolist(), rows.run[main].tolist(), rows.broker.codes[main].tolist(),
+        rows.index[main].tolist(), strict=True
     ):  # fmt: skip
         broker = (run, rows.broker.values[code] if code >= 0 else None)
         ended = whose.ended.get(broker, ())

@@ -15,7 +15,10 @@ def _name(text):
 
 
 class Authority:
-    """``trust`` is its certificate, as a file; ``store`` makes key and certificate of somebody, good for ``days`` from now on."""
+    """``trust`` is its certificate, as a file.
+
+    ``store`` makes key and certificate of somebody, good for ``days`` from now on.
+    """
 
     def __init__(self, directory, name="authority"):
         self.directory = directory

@@ -1,6 +1,9 @@
-"""What all tests share: container tests say by name why they do not run, and where they must run, fail instead.
+"""What all tests share.
 
-A property is about what comes out, never about how long it took: on a loaded machine an example may take any time.
+Container tests say by name why they do not run, and where they must run, fail instead.
+
+A property is about what comes out, never about how long it took: on a loaded machine an example may
+take any time.
 """
 
 import functools

@@ -1,10 +1,16 @@
-"""What the stores of an engine hold, seen in one turn of the loop: nothing else may happen while a test looks."""
+"""What the stores of an engine hold, seen in one turn of the loop.
+
+Nothing else may happen while a test looks.
+"""
 
 from broker.core.pages import Page
 
 
 def stored(engine, queue=None, volume=None):
-    """As ``engine.browse`` gives it; ``volume``, in memory, is where its pages are, if there are any."""
+    """As ``engine.browse`` gives it.
+
+    ``volume``, in memory, is where its pages are, if there are any.
+    """
     names = list(engine.queues) if queue is None else [queue] if queue in engine.queues else []
     found = []
     for name in names:

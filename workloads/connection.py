@@ -79,9 +79,9 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_beat_s", "_definite", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser", "_pending", "_receipt", "_redirect", "_said",
-        "_silence_s", "_tick", "_timeout_s", "_transport", "_welcome", "broker", "clean", "closed", "ended", "node", "number", "on_end", "on_message",
-        "store_session",
+        "_beat_s", "_definite", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser", "_pending",
+        "_receipt", "_redirect", "_said", "_silence_s", "_tick", "_timeout_s", "_transport", "_welcome",
+        "broker", "clean", "closed", "ended", "node", "number", "on_end", "on_message", "store_session",
     )  # fmt: skip
 
     def __init__(self, node: str, dialect: Dialect, operation_timeout_s: float) -> None:
@@ -114,8 +114,7 @@ class Connection(asyncio.Protocol):
         self._silence_s = 0.0
         self._tick: asyncio.TimerHandle | None = None
 
-    # ----------------------------------------------------------------------------------------------
-    # for its user
+    # --------------------------------------------------------------------------------- for its user
 
     @property
     def open_operations(self) -> int:
@@ -160,8 +159,7 @@ class Connection(asyncio.Protocol):
         """
         self._end(reason, None)
 
-    # ----------------------------------------------------------------------------------------------
-    # from the loop
+    # -------------------------------------------------------------------------------- from the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -200,8 +198,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.close(_words(exc) if exc is not None else "connection closed by the broker")
 
-    # ----------------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _take(self, frames: list[Frame]) -> None:
         pending = self._pending

@@ -49,8 +49,10 @@ class Consumer:
     """
 
     __slots__ = (
-        "_client", "_connection", "_context", "_counters", "_held", "_hold_s", "_leaving", "_left", "_loop", "_nodes", "_open", "_prefetch", "_processes", "_queues",
-        "_random", "_record", "_sessions", "_store_session", "_timer", "_unclean_at", "acks_open", "attached", "delivered_at", "observer", "zone",
+        "_client", "_connection", "_context", "_counters", "_held", "_hold_s", "_leaving", "_left", "_loop",
+        "_nodes", "_open", "_prefetch", "_processes", "_queues", "_random", "_record", "_sessions",
+        "_store_session", "_timer", "_unclean_at", "acks_open", "attached", "delivered_at", "observer",
+        "zone",
     )  # fmt: skip
 
     def __init__(
@@ -99,8 +101,7 @@ class Consumer:
         client = self._client
         return self._unclean_at if client is None or client.unclean_at is None else client.unclean_at
 
-    # --------------------------------------------------------------------------------------------------
-    # coming and going
+    # ----------------------------------------------------------------------------- coming and going
 
     async def run(self) -> None:
         """Be there: connect, subscribe, consume, and again after every loss.
@@ -205,8 +206,7 @@ class Consumer:
         self._open.pop(session.subscription, None)
         self._left[session.subscription] = session
 
-    # --------------------------------------------------------------------------------------------------
-    # consuming
+    # ------------------------------------------------------------------------------------ consuming
 
     def _message(self, frame: Frame) -> None:
         headers = frame.headers

@@ -46,8 +46,8 @@ class FailoverClient:
     """
 
     __slots__ = (
-        "_candidates", "_context", "_finishing", "_known", "_on_down", "_on_up", "_processes", "_random", "_zone", "connection",
-        "store_session", "topology", "unclean_at",
+        "_candidates", "_context", "_finishing", "_known", "_on_down", "_on_up", "_processes", "_random",
+        "_zone", "connection", "store_session", "topology", "unclean_at",
     )  # fmt: skip
 
     def __init__(
@@ -155,8 +155,7 @@ class FailoverClient:
         if self._on_down is not None:
             self._on_down(reason)
 
-    # --------------------------------------------------------------------------------------------------------
-    # topology
+    # ------------------------------------------------------------------------------------- topology
 
     def _prefer(self, nodes: Sequence[str]) -> None:
         known = [node for node in nodes if node in self._known]

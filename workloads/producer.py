@@ -77,7 +77,8 @@ class Slot:
     """
 
     __slots__ = (
-        "_connection", "_context", "_counters", "_digest", "_lane", "_message", "_on_idle", "_process", "_record", "_sequence", "busy",
+        "_connection", "_context", "_counters", "_digest", "_lane", "_message", "_on_idle", "_process",
+        "_record", "_sequence", "busy",
     )  # fmt: skip
 
     def __init__(self, context: WorkloadContext, lane: Lane, on_idle: Callable[[Slot, bool], None]) -> None:

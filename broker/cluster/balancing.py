@@ -96,8 +96,7 @@ class Balancing:
             self._bridge(node_id)
         return node_id
 
-    # ----------------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _find(self, queue: str) -> list[str | None]:
         assert self._engine is not None
@@ -124,8 +123,7 @@ class Balancing:
         if self._engine is not None:
             self._engine.feeds[DESTINATION].publish(encoded(self._membership))
 
-    # ----------------------------------------------------------------------------------------------
-    # consumers
+    # ------------------------------------------------------------------------------------ consumers
 
     def _observed(self, queue: str, count: int) -> None:
         self._candidates.pop(queue, None)
@@ -156,8 +154,7 @@ class Balancing:
             for queue in message.counts:
                 self._candidates.pop(queue, None)
 
-    # ----------------------------------------------------------------------------------------------
-    # accepting
+    # ------------------------------------------------------------------------------------ accepting
 
     def _forwarded(self, link: Link, request: m.Forward) -> None:
         """Take messages from another broker; the answer goes out when all of them are durable."""

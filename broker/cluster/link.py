@@ -140,8 +140,7 @@ class Link(asyncio.Protocol):
         self._writable.set()
         self._reason = ""
 
-    # ----------------------------------------------------------------------------------------------
-    # to the outside
+    # ------------------------------------------------------------------------------- to the outside
 
     @property
     def _peername(self) -> object:
@@ -227,8 +226,7 @@ class Link(asyncio.Protocol):
         self.send(m.Refusal(reason))
         self.close(reason)
 
-    # ----------------------------------------------------------------------------------------------
-    # asyncio's protocol
+    # --------------------------------------------------------------------------- asyncio's protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin the handshake."""
@@ -294,8 +292,7 @@ class Link(asyncio.Protocol):
             self._rest = [data[position:]]
             self._rest_size = end - position
 
-    # ----------------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _take(self, message: m.Message) -> None:
         if not self.is_open:

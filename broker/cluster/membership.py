@@ -90,8 +90,7 @@ class Membership:
         self._warned: set[tuple[str, int, int]] = set()
         self._stopped = False
 
-    # ----------------------------------------------------------------------------------------------
-    # life
+    # ----------------------------------------------------------------------------------------- life
 
     async def start(self, volume: Volume | None = None) -> None:
         """Take the next incarnation number, listen, and dial the static connectors.
@@ -167,8 +166,7 @@ class Membership:
         """Dial a broker of whom somebody else has told us where it is."""
         self._dial(address)
 
-    # ----------------------------------------------------------------------------------------------
-    # what we say
+    # ---------------------------------------------------------------------------------- what we say
 
     def announce(self, **changes: Any) -> None:
         """Change what we say of ourselves (role, node_id, activation, live, heir) and tell every
@@ -194,8 +192,7 @@ class Membership:
                 told.add(link.member.name)
                 link.send(message)
 
-    # ----------------------------------------------------------------------------------------------
-    # what we know
+    # --------------------------------------------------------------------------------- what we know
 
     def linked(self) -> Iterator[tuple[m.Member, Link]]:
         """Members we have dialled and are linked with, by name."""
@@ -254,8 +251,7 @@ class Membership:
         """The link that we dialled to a broker, if it is open."""
         return next((link for member, link in self.linked() if member.name == name), None)
 
-    # ----------------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _links(self) -> Iterator[Link]:
         for peer in dict.fromkeys(self._peers.values()):

@@ -73,8 +73,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
         return self.live or self.role == "voting"
 
 
-# -------------------------------------------------------------------------------------------------------
-# handshake
+# ---------------------------------------------------------------------------------------- handshake
 
 
 class Hello(Message, frozen=True, array_like=True, tag=True, gc=False):
@@ -120,8 +119,7 @@ class Refusal(Message, frozen=True, array_like=True, tag=True, gc=False):
     reason: str
 
 
-# -------------------------------------------------------------------------------------------------------
-# liveness
+# ----------------------------------------------------------------------------------------- liveness
 
 
 class Ping(Message, frozen=True, array_like=True, tag=True, gc=False):
@@ -139,8 +137,7 @@ class Pong(Message, frozen=True, array_like=True, tag=True, gc=False):
     at: float
 
 
-# -------------------------------------------------------------------------------------------------------
-# membership
+# --------------------------------------------------------------------------------------- membership
 
 
 class Members(Message, frozen=True, array_like=True, tag=True, gc=False):
@@ -183,8 +180,7 @@ class Forwarded(Reply, frozen=True, array_like=True, tag=True, gc=False):
     reason: str
 
 
-# -------------------------------------------------------------------------------------------------------
-# votes
+# -------------------------------------------------------------------------------------------- votes
 
 
 class VoteRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
@@ -239,8 +235,7 @@ class StartAnswer(Reply, frozen=True, array_like=True, tag=True, gc=False):
     claimant: str | None
 
 
-# -------------------------------------------------------------------------------------------------------
-# replication
+# -------------------------------------------------------------------------------------- replication
 
 
 class Attach(Request, frozen=True, array_like=True, tag=True, gc=False):

@@ -39,7 +39,8 @@ class Consumer:
     """
 
     __slots__ = (
-        "auto", "closed", "deliver", "gone", "internal", "lanes", "owned", "paused", "queue", "rotating", "tags", "unacknowledged",
+        "auto", "closed", "deliver", "gone", "internal", "lanes", "owned", "paused", "queue", "rotating",
+        "tags", "unacknowledged",
         "window",
     )  # fmt: skip
 

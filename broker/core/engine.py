@@ -122,8 +122,7 @@ class Engine:
         self._marked_clean = False
         self.adopt(recovered)
 
-    # ----------------------------------------------------------------------------------------------
-    # queues
+    # --------------------------------------------------------------------------------------- queues
 
     def queue(self, name: str) -> Queue:
         """The queue of that name; it is created, durably, when it is not there."""
@@ -195,8 +194,7 @@ class Engine:
             self.large.settled(messages)
             yield len(messages) + sum(page.left for page in pages)
 
-    # ----------------------------------------------------------------------------------------------
-    # producers
+    # ------------------------------------------------------------------------------------ producers
 
     def send(self, queue: str, message: Message, done: Callback | None = None) -> int:
         """Take a message; it is in its queue, and ``done`` is called, once it is durable."""
@@ -240,8 +238,7 @@ class Engine:
         self.gate.when_durable(sequence, partial(arrived, holder, message, done))
         return sequence
 
-    # ----------------------------------------------------------------------------------------------
-    # consumers
+    # ------------------------------------------------------------------------------------ consumers
 
     def subscribe(
         self,
@@ -303,8 +300,7 @@ class Engine:
             del delivery.consumer.unacknowledged[delivery.tag]
         return self._refuse(deliveries, [], [], done)
 
-    # ----------------------------------------------------------------------------------------------
-    # transactions
+    # --------------------------------------------------------------------------------- transactions
 
     def commit(self, transaction: Transaction, done: Callback | None = None) -> int:
         """Do all that the transaction holds, in one entry."""
@@ -340,8 +336,7 @@ class Engine:
             self.gate.when_durable(self.journal.last_sequence, done)
         return None
 
-    # ----------------------------------------------------------------------------------------------
-    # life
+    # ----------------------------------------------------------------------------------------- life
 
     def suspend(self) -> None:
         """Dispatch nothing for now.
@@ -443,8 +438,7 @@ class Engine:
         for callback in self.on_abandon:
             callback()
 
-    # ----------------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _check(self) -> None:
         if self.abandoned:

@@ -57,8 +57,7 @@ class Paging:
         self._readers: dict[Queue, asyncio.Task[None]] = {}
         self._stopped = False
 
-    # ----------------------------------------------------------------------------------------------
-    # what the journal is told
+    # --------------------------------------------------------------------- what the journal is told
 
     def removals(self, messages: Sequence[Message]) -> list[Operation]:
         """The operations by which these messages end, in the entry that is appended now."""
@@ -119,8 +118,7 @@ class Paging:
         self.blobs.end((page.blob,))
         return [Operation(DELETE, PAGE, page.id), *(Operation(DELETE, CONSUMED, mark) for mark in page.marks)]
 
-    # ----------------------------------------------------------------------------------------------
-    # life
+    # ----------------------------------------------------------------------------------------- life
 
     def pages(self, queue: Queue) -> bool:
         """Does that queue page, or do its producers wait?"""
@@ -171,8 +169,7 @@ class Paging:
         for task in self._readers.values():
             task.cancel()
 
-    # ----------------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _worth(self, queue: Queue, backlog: Backlog) -> int:
         """Bytes of tail for which a page is written.

@@ -131,8 +131,7 @@ class Queue:
             self.paging = True
             self.slack = SLACK * self.page_bytes
 
-    # ----------------------------------------------------------------------------------------------
-    # messages
+    # ------------------------------------------------------------------------------------- messages
 
     def arrive(self, message: Message) -> None:
         """A message has become durable: it may be dispatched, in the order of these calls."""
@@ -328,8 +327,7 @@ class Queue:
             self._list(lane)
         self.wake()
 
-    # ----------------------------------------------------------------------------------------------
-    # consumers
+    # ------------------------------------------------------------------------------------ consumers
 
     def join(self, consumer: Consumer) -> None:
         """A consumer begins to consume."""
@@ -363,8 +361,7 @@ class Queue:
             self._with_work[consumer] = None
         self.wake()
 
-    # ----------------------------------------------------------------------------------------------
-    # dispatch
+    # ------------------------------------------------------------------------------------- dispatch
 
     def wake(self) -> None:
         """Dispatch soon, once for all that happens in this turn of the loop."""

@@ -61,9 +61,10 @@ class Connection(asyncio.Protocol):
     """From accept to loss. ``number`` is unique within the engine's incarnation."""
 
     __slots__ = (
-        "_beat_s", "_beat_timer", "_behind", "_blocked", "_flushing", "_front", "_heard", "_linger", "_loop", "_out", "_out_bytes", "_parser", "_reading", "_said", "_server",
-        "_stranger", "_streaming", "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "address", "client", "closing",
-        "host", "number", "session", "uploads",
+        "_beat_s", "_beat_timer", "_behind", "_blocked", "_flushing", "_front", "_heard", "_linger", "_loop",
+        "_out", "_out_bytes", "_parser", "_reading", "_said", "_server", "_stranger", "_streaming",
+        "_streams", "_transport", "_ttl_s", "_ttl_timer", "_wanted", "_writable", "_write_paused", "address",
+        "client", "closing", "host", "number", "session", "uploads",
     )  # fmt: skip
 
     def __init__(self, server: StompServer, number: int) -> None:
@@ -99,8 +100,7 @@ class Connection(asyncio.Protocol):
         self.uploads = Uploads(self, server.engine.large.store, server.engine.memory)
         self.session = Session(self, server)
 
-    # ----------------------------------------------------------------------------------------------
-    # from the loop
+    # -------------------------------------------------------------------------------- from the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
@@ -148,8 +148,7 @@ class Connection(asyncio.Protocol):
         self._balance_unread()
         self._may_deliver()
 
-    # ----------------------------------------------------------------------------------------------
-    # for the session
+    # ------------------------------------------------------------------------------ for the session
 
     def write(self, *parts: bytes) -> None:
         """Send, at the end of this turn of the loop, together with all else."""
@@ -299,8 +298,7 @@ class Connection(asyncio.Protocol):
             self._beat_s = beat_ms / 2000  # half of it: then no gap is longer than the whole
             self._beat_timer = self._loop.call_later(self._beat_s, self._beat)
 
-    # ----------------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _greet(self, data: bytes) -> bytes:
         """The first bytes tell whether the client speaks plain STOMP or comes by WebSocket."""

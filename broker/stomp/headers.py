@@ -16,7 +16,8 @@ NAME_BYTES_MAX: Final = 255
 
 OURS: Final = frozenset(
     {
-        "receipt", "transaction", "content-length", "message-id", "subscription", "ack", "redelivered", "JMSXDeliveryCount",
+        "receipt", "transaction", "content-length", "message-id", "subscription", "ack", "redelivered",
+        "JMSXDeliveryCount",
     }
 )  # fmt: skip
 """Headers of a SEND that are not the message's.

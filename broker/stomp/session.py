@@ -56,8 +56,9 @@ class Session:
     """One client from CONNECT to its end."""
 
     __slots__ = (
-        "_busy_until", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers", "_open_receipts", "_paused", "_server",
-        "_subscriptions", "_transactions", "ack_prefix", "connection", "engine", "name", "node_id", "user", "version",
+        "_busy_until", "_count", "_destinations", "_ended", "_handlers", "_intake", "_numbers",
+        "_open_receipts", "_paused", "_server", "_subscriptions", "_transactions", "ack_prefix", "connection",
+        "engine", "name", "node_id", "user", "version",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, server: StompServer) -> None:
@@ -89,8 +90,7 @@ class Session:
         """Has its CONNECT been accepted?"""
         return self._handlers is not UNKNOWN
 
-    # ----------------------------------------------------------------------------------------------
-    # from the connection
+    # -------------------------------------------------------------------------- from the connection
 
     def handle(self, frame: Frame) -> None:
         """Do what a frame says. Raises RefusedError for what cannot be done."""
@@ -145,8 +145,7 @@ class Session:
         self._transactions.undo()
         self._release()
 
-    # ----------------------------------------------------------------------------------------------
-    # logging in
+    # ----------------------------------------------------------------------------------- logging in
 
     def _connect(self, frame: Frame) -> None:
         acceptor = self._server.acceptor
@@ -203,8 +202,7 @@ class Session:
             self._receipt(receipt)
         self.connection.close()
 
-    # ----------------------------------------------------------------------------------------------
-    # producing
+    # ------------------------------------------------------------------------------------ producing
 
     def _send(self, frame: Frame) -> None:
         headers = frame.headers
@@ -314,8 +312,7 @@ class Session:
         acknowledges = self._subscriptions or self._transactions.acknowledge
         self.connection.set_reading(not self._intake or bool(acknowledges))
 
-    # ----------------------------------------------------------------------------------------------
-    # consuming
+    # ------------------------------------------------------------------------------------ consuming
 
     def _subscribe(self, frame: Frame) -> None:
         headers = frame.headers
@@ -458,8 +455,7 @@ class Session:
         self._subscriptions.clear()
         self._numbers.clear()
 
-    # ----------------------------------------------------------------------------------------------
-    # receipts
+    # ------------------------------------------------------------------------------------- receipts
 
     def _later(self, receipt: str | None) -> Callable[[], None] | None:
         """What to call when the frame's entry is durable."""

@@ -134,8 +134,7 @@ class WebSocket(asyncio.Transport):
         self._over = True
         self._tell_end(reason)
 
-    # ----------------------------------------------------------------------------------------------
-    # for the connection
+    # --------------------------------------------------------------------------- for the connection
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send this much of the STOMP stream; nothing before the handshake or behind a close."""

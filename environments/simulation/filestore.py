@@ -149,8 +149,7 @@ class FileServer:
         for place in [place for place in self.locks if place[0] == path]:
             del self.locks[place]
 
-    # ----------------------------------------------------------------------------------------------
-    # requests
+    # ------------------------------------------------------------------------------------- requests
 
     def send(self, request: Request) -> None:
         """From a client's kernel; it arrives, if it can, a moment later."""
@@ -202,8 +201,7 @@ class FileServer:
         delay_ns = round(self._chance.uniform(*range_s) * 1e9)
         self._scheduler.at(self._scheduler.now_ns + delay_ns, call)
 
-    # ----------------------------------------------------------------------------------------------
-    # leases
+    # --------------------------------------------------------------------------------------- leases
 
     def silence(self, client: Client) -> None:
         """The client is heard no more (its cable, its power).
@@ -235,8 +233,7 @@ class FileServer:
             if client.expires_ns is not None and now >= client.expires_ns:
                 self.expire(client)
 
-    # ----------------------------------------------------------------------------------------------
-    # the server's own faults
+    # ---------------------------------------------------------------------- the server's own faults
 
     def set_state(self, state: State) -> None:
         """Stall it, take it down, or let it go on.

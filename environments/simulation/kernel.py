@@ -92,8 +92,7 @@ class Kernel:
         self._off = False
         self._damage: _Damage | None = None
 
-    # ----------------------------------------------------------------------------------------------
-    # the machine
+    # ---------------------------------------------------------------------------------- the machine
 
     def set_cut(self, cut: bool) -> None:
         """Separate this machine from the server, or join them again."""
@@ -219,8 +218,7 @@ class Kernel:
         ]:
             del locks[place]
 
-    # ----------------------------------------------------------------------------------------------
-    # calls
+    # ---------------------------------------------------------------------------------------- calls
 
     async def call(
         self,

@@ -86,8 +86,7 @@ class NodeLoop(asyncio.BaseEventLoop):
         self._sequence = 0
         self.replan()
 
-    # ------------------------------------------------------------------------------------------------
-    # the stock loop's
+    # ----------------------------------------------------------------------------- the stock loop's
 
     def time(self) -> float:
         """The machine's monotonic clock, in seconds."""
@@ -250,8 +249,7 @@ class NodeLoop(asyncio.BaseEventLoop):
     def __del__(self) -> None:
         """A world that was made and never run holds nothing that must be closed."""
 
-    # ------------------------------------------------------------------------------------------------
-    # the network
+    # ---------------------------------------------------------------------------------- the network
 
     async def create_connection(  # type: ignore[override]
         self,
@@ -308,8 +306,7 @@ class NodeLoop(asyncio.BaseEventLoop):
             if options.get(name):
                 self.forbid(f"loop.{call}({name}=...)", "connect by host and port, in the clear")
 
-    # ------------------------------------------------------------------------------------------------
-    # not in a world
+    # ------------------------------------------------------------------------------- not in a world
 
     def forbid(self, call: str, instead: str) -> NoReturn:
         """Refuse a call that would leave the world, and end the run."""

@@ -150,8 +150,7 @@ class Mount(Kernel):
             raise BlockingIOError(errno.EWOULDBLOCK, "locked by another process", path)
         return lock
 
-    # ----------------------------------------------------------------------------------------------
-    # for its files and locks
+    # ---------------------------------------------------------------------- for its files and locks
 
     def current(self, path: str, generation: int) -> None:
         """Raises ExpiredError for what was opened or locked before the client's lease ran out."""

@@ -61,8 +61,7 @@ class Network:
         self._next_port = FIRST_FREE_PORT
         self.datagrams: DatagramNetwork
 
-    # ------------------------------------------------------------------------------------------------
-    # links
+    # ---------------------------------------------------------------------------------------- links
 
     @staticmethod
     def via(source: str, node: str) -> str:
@@ -98,8 +97,7 @@ class Network:
             node = loop.node
         return (source if at else loop.node), node
 
-    # ------------------------------------------------------------------------------------------------
-    # streams
+    # -------------------------------------------------------------------------------------- streams
 
     async def connect(
         self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
@@ -166,8 +164,7 @@ class Network:
         self._next_port = self._next_port + 1 if self._next_port < 65535 else FIRST_FREE_PORT
         return self._next_port
 
-    # ------------------------------------------------------------------------------------------------
-    # sockets and machines
+    # ------------------------------------------------------------------------- sockets and machines
 
     @property
     def open_sockets(self) -> int:

@@ -88,8 +88,7 @@ class Process:
         """End at once with a status, as ``os._exit``."""
         self._end(status, f"exited with {status}")
 
-    # ------------------------------------------------------------------------------------------------
-    # the orderly end
+    # ------------------------------------------------------------------------------ the orderly end
 
     def _finish(self, main: asyncio.Task[Any]) -> None:
         """Main is done: cancel what it left behind, as ``asyncio.run`` does, then exit."""

@@ -73,8 +73,7 @@ class Scheduler:
         self._heap.clear()
         self._runnable.clear()
 
-    # ------------------------------------------------------------------------------------------------
-    # nodes
+    # ---------------------------------------------------------------------------------------- nodes
 
     def wake(self, loop: NodeLoop) -> None:
         """The loop has something in its ready queue."""
@@ -113,8 +112,7 @@ class Scheduler:
             else:
                 self.plan(loop)
 
-    # ------------------------------------------------------------------------------------------------
-    # running
+    # -------------------------------------------------------------------------------------- running
 
     def run(self, done: Callable[[], bool], waiting: Callable[[], str]) -> None:
         """Step everything until ``done``. ``waiting`` says, for an error, what waits and where."""

@@ -80,8 +80,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         incoming.target = self
         loop.network.opened(self)
 
-    # ------------------------------------------------------------------------------------------------
-    # the kernel
+    # ----------------------------------------------------------------------------------- the kernel
 
     @property
     def node(self) -> str:
@@ -224,8 +223,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
             self._read_planned = True
             self._loop.put(self._read_handle)
 
-    # ------------------------------------------------------------------------------------------------
-    # reading
+    # -------------------------------------------------------------------------------------- reading
 
     def start(self, protocol: asyncio.BaseProtocol) -> None:
         """Give it its protocol, as asyncio does.
@@ -294,8 +292,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         """Whether ``data_received`` may be called."""
         return not self._closing and not self._paused
 
-    # ------------------------------------------------------------------------------------------------
-    # writing
+    # -------------------------------------------------------------------------------------- writing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send; what the window has no room for waits in the transport."""
@@ -389,8 +386,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         """Bytes that the kernel has not taken."""
         return len(self._buffer)
 
-    # ------------------------------------------------------------------------------------------------
-    # the end
+    # -------------------------------------------------------------------------------------- the end
 
     def is_closing(self) -> bool:
         """Whether it is closed, or about to be."""

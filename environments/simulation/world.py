@@ -72,8 +72,7 @@ class World:
         self._guards = Guards(self.scheduler.fail, self._wall_s, self._node)
         self.scheduler.lifted = self._guards.lifted
 
-    # ------------------------------------------------------------------------------------------------
-    # what there is
+    # -------------------------------------------------------------------------------- what there is
 
     @property
     def now_ns(self) -> int:
@@ -131,8 +130,7 @@ class World:
         self.network.machine_started(name)
         return process
 
-    # ------------------------------------------------------------------------------------------------
-    # running
+    # -------------------------------------------------------------------------------------- running
 
     def run(self, main: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run ``main`` on the node "harness" until it is done, and everything else with it.
@@ -199,8 +197,7 @@ class World:
             if collected:
                 gc.enable()
 
-    # ------------------------------------------------------------------------------------------------
-    # for its parts
+    # -------------------------------------------------------------------------------- for its parts
 
     def _loop(self, name: str) -> NodeLoop:
         return NodeLoop(name, self.scheduler, self.clock(name), self.network)

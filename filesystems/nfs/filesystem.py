@@ -88,8 +88,8 @@ class FileSystem:
         name = kernel.names(request.body[kernel.CREATE_IN.size :], 1)[0]
         values = attributes.encode(mode=mode & ~umask, size=0 if flags & os.O_TRUNC else None)
         node, found = await self._files.open(
-            self._client.identity(request.uid, request.gid), self._nodes[request.node], name, _ACCESS[flags & os.O_ACCMODE],
-            create=values, exclusive=bool(flags & os.O_EXCL),
+            self._client.identity(request.uid, request.gid), self._nodes[request.node], name,
+            _ACCESS[flags & os.O_ACCMODE], create=values, exclusive=bool(flags & os.O_EXCL),
         )  # fmt: skip
         entry = kernel.entry_out(node.number, found, self._lookup_s, self._attribute_s)
         return entry + self._opened(node)

@@ -173,7 +173,8 @@ def reclaim_open(seqid: int, access: int, client: int, owner: bytes) -> bytes:
     without delegation).
     """
     return _op(
-        Operation.OPEN, xdr.u32(seqid), xdr.u32(access), xdr.u32(0), xdr.u64(client), xdr.opaque(owner), xdr.u32(0),
+        Operation.OPEN, xdr.u32(seqid), xdr.u32(access), xdr.u32(0), xdr.u64(client), xdr.opaque(owner),
+        xdr.u32(0),
         xdr.u32(1), xdr.u32(0),
     )  # fmt: skip
 
@@ -209,15 +210,16 @@ def lock_first(
 ) -> bytes:
     """LOCK by an owner that is new to this file; ``opening`` is its opening's (seqid, stateid)."""
     return _op(
-        Operation.LOCK, xdr.u32(kind), xdr.TRUE if reclaim else xdr.FALSE, xdr.u64(offset), xdr.u64(length), xdr.TRUE,
-        xdr.u32(opening[0]), opening[1], xdr.u32(0), xdr.u64(client), xdr.opaque(owner),
+        Operation.LOCK, xdr.u32(kind), xdr.TRUE if reclaim else xdr.FALSE, xdr.u64(offset), xdr.u64(length),
+        xdr.TRUE, xdr.u32(opening[0]), opening[1], xdr.u32(0), xdr.u64(client), xdr.opaque(owner),
     )  # fmt: skip
 
 
 def lock_again(kind: int, offset: int, length: int, stateid: bytes, seqid: int, *, reclaim: bool) -> bytes:
     """LOCK by an owner that holds or held locks on this file."""
     return _op(
-        Operation.LOCK, xdr.u32(kind), xdr.TRUE if reclaim else xdr.FALSE, xdr.u64(offset), xdr.u64(length), xdr.FALSE,
+        Operation.LOCK, xdr.u32(kind), xdr.TRUE if reclaim else xdr.FALSE, xdr.u64(offset), xdr.u64(length),
+        xdr.FALSE,
         stateid, xdr.u32(seqid),
     )  # fmt: skip
 

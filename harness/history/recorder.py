@@ -90,8 +90,7 @@ class StreamRecorder(RowRecorder):
         except OSError as error:
             raise InfrastructureError(f"cannot write the history {self.path}: {error}") from error
 
-    # ---------------------------------------------------------------------------------------------------
-    # to the disk
+    # ---------------------------------------------------------------------------------- to the disk
 
     async def __aenter__(self) -> Self:
         self._flusher = asyncio.create_task(self._flush_for_ever(), name="history-flusher")
@@ -185,8 +184,7 @@ class StreamRecorder(RowRecorder):
         return await asyncio.to_thread(recover, self.path.parent)
 
 
-# ----------------------------------------------------------------------------------------------------------
-# reading
+# ------------------------------------------------------------------------------------------ reading
 
 
 def read_stream(path: Path) -> Iterator[pa.RecordBatch]:

@@ -136,8 +136,7 @@ class Run:
             await environment.collect(self.store / stores.LOGS)
         await environment.teardown()
 
-    # -------------------------------------------------------------------------------------------------------
-    # phases
+    # --------------------------------------------------------------------------------------- phases
 
     async def _guarded(self, recorder: HistoryRecorder) -> None:
         """Run the phases beside the monitor, the display and the watch over the recorder.
@@ -459,8 +458,7 @@ class Run:
             return f"; {node} logged nothing"
         return f"; {node} logged last:\n" + "\n".join(f"    {line}" for line in lines[-_LOG_LINES:])
 
-    # ------------------------------------------------------------------------------------------------------
-    # display
+    # -------------------------------------------------------------------------------------- display
 
     async def _display(self) -> None:
         while True:

@@ -1,4 +1,7 @@
-"""The file of the admin port's secret: only its owner may read it, and what is in it counts without white space."""
+"""The file of the admin port's secret.
+
+Only its owner may read it, and what is in it counts without white space.
+"""
 
 import pytest
 

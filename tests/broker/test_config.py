@@ -146,12 +146,18 @@ SQLITE = {"url": "sqlite:store.sqlite"}
         (
             {"store": "database", "slave": {"lock-expiration": 9000}},
             SQLITE,
-            "ha-policy.shared-store.slave.lock-expiration is for a directory: on a database it is database-store.lock-expiration",
+            (
+                "ha-policy.shared-store.slave.lock-expiration is for a directory: on a database it is "
+                "database-store.lock-expiration"
+            ),
         ),
         (
             {"store": "database", "master": {}},
             SQLITE | {"lock-renew-period": 4000},
-            "database-store.lock-expiration is 15000: it must be at least four times lock-renew-period (4000)",
+            (
+                "database-store.lock-expiration is 15000: it must be at least four times lock-renew-period "
+                "(4000)"
+            ),
         ),
         (
             {"store": "database", "master": {}},

@@ -1,4 +1,7 @@
-"""Properties that are right one by one and wrong together: refused in one line, by the broker and by the harness, before anything starts."""
+"""Properties that are right one by one and wrong together.
+
+Refused in one line, by the broker and by the harness, before anything starts.
+"""
 
 import subprocess
 import sys
@@ -14,23 +17,31 @@ USERS = {"acceptor.users.guest": "x"}
 TLS = {"acceptor.ssl-enabled": True, "acceptor.key-store-path": "key.pem"}
 
 CONTRADICTIONS = [
-    ({"acceptor.key-store-path": "k.pem"}, "acceptor.key-store-path is given, and acceptor.ssl-enabled is false"),
-    ({"cluster.trust-store-path": "t.pem"}, "cluster.trust-store-path is given, and cluster.ssl-enabled is false"),
+    ({"acceptor.key-store-path": "k.pem"},
+     "acceptor.key-store-path is given, and acceptor.ssl-enabled is false"),
+    ({"cluster.trust-store-path": "t.pem"},
+     "cluster.trust-store-path is given, and cluster.ssl-enabled is false"),
     ({"acceptor.ssl-enabled": True}, "acceptor.ssl-enabled wants acceptor.key-store-path"),
-    ({"cluster.ssl-enabled": True, "cluster.key-store-path": "k"}, "cluster.ssl-enabled wants cluster.trust-store-path"),
+    ({"cluster.ssl-enabled": True, "cluster.key-store-path": "k"},
+     "cluster.ssl-enabled wants cluster.trust-store-path"),
     ({"acceptor.need-client-auth": True}, "acceptor.need-client-auth wants acceptor.ssl-enabled"),
-    ({**TLS, "acceptor.trust-store-path": "t"}, "acceptor.need-client-auth is false: no certificate would be asked for"),
+    ({**TLS, "acceptor.trust-store-path": "t"},
+     "acceptor.need-client-auth is false: no certificate would be asked for"),
     ({"acceptor.host": "0.0.0.0"}, "acceptor.host is 0.0.0.0, and acceptor.users is empty"),
     ({"acceptor.host": "10.0.0.7", **TLS}, "acceptor.host is 10.0.0.7, and acceptor.users is empty"),
     ({"broker.security-enabled": False, **USERS}, "broker.security-enabled is false"),
-    ({"cluster.cluster-password": None}, "cluster.cluster-password is missing: make one with openssl rand -hex 24"),
-    ({"cluster.cluster-password": "CHANGE ME!!"}, "cluster.cluster-password is missing (the default of the documents is none)"),
-    ({"cluster": None, "admin.host": "0.0.0.0"}, "admin.host is 0.0.0.0: who can connect could stop the broker, so it wants a secret"),
+    ({"cluster.cluster-password": None},
+     "cluster.cluster-password is missing: make one with openssl rand -hex 24"),
+    ({"cluster.cluster-password": "CHANGE ME!!"},
+     "cluster.cluster-password is missing (the default of the documents is none)"),
+    ({"cluster": None, "admin.host": "0.0.0.0"},
+     "admin.host is 0.0.0.0: who can connect could stop the broker, so it wants a secret"),
     ({"acceptor.users.guest": ""}, "acceptor.users.guest has an empty passcode"),
     ({**USERS, "acceptor.roles.guest": ["guest"]}, "acceptor.roles.guest has the name of a user"),
     ({"admin.secret": "s", "admin.secret-file": "f"}, "admin.secret and admin.secret-file are two secrets"),
     ({"acceptor.websocket-allowed-origins": ["shop.example"]}, "'shop.example' is no origin"),
-    ({"acceptor.websocket-allowed-origins": ["https://shop.example/"]}, "'https://shop.example/' is no origin"),
+    ({"acceptor.websocket-allowed-origins": ["https://shop.example/"]},
+     "'https://shop.example/' is no origin"),
     ({"acceptor.websocket-allowed-origins": ["*", "https://shop.example"]}, '"*", which is all sites'),
     ({"admin.port": 61613}, "acceptor.port and admin.port are both 61613"),
     ({"cluster.port": 61612}, "admin.port and cluster.port are both 61612"),
@@ -44,7 +55,8 @@ CONTRADICTIONS = [
         {"acceptor.max-transaction-bytes": 600, "broker.global-max-size": 1000},
         "all transactions together may have 500 (50 percent of broker.global-max-size)",
     ),
-    ({"acceptor.heart-beat-receive": 100, "acceptor.connection-ttl": 50}, "acceptor.heart-beat-receive is 100"),
+    ({"acceptor.heart-beat-receive": 100, "acceptor.connection-ttl": 50},
+     "acceptor.heart-beat-receive is 100"),
     (
         {"acceptor.min-large-message-size": 2000, "acceptor.max-body-bytes": 1000},
         "acceptor.min-large-message-size is 2000, and acceptor.max-body-bytes is 1000",
@@ -53,8 +65,10 @@ CONTRADICTIONS = [
         {"address-settings.#.page-size-bytes": 4096, "address-settings.#.max-size-bytes": 4096},
         "the first may not be above half of the second",
     ),
-    ({"address-settings.#.auto-delete-queues-delay": 1}, "auto-delete-queues is false: no queue would be deleted"),
-    ({"address-settings": [{"match": "q"}, {"match": "q"}]}, "address-settings has 2 tables with match = 'q'"),
+    ({"address-settings.#.auto-delete-queues-delay": 1},
+     "auto-delete-queues is false: no queue would be deleted"),
+    ({"address-settings": [{"match": "q"}, {"match": "q"}]},
+     "address-settings has 2 tables with match = 'q'"),
     (
         {**USERS, "security-settings": [{"send": ["guest"]}, {"match": "#"}]},
         "security-settings has 2 tables with match = '#'",
@@ -64,12 +78,14 @@ CONTRADICTIONS = [
         "ha-policy.multi-instance.lock-expiration is 3000: it must be at least four times",
     ),
     (
-        {"ha-policy.ha-database.cluster-id": "c", "database-store.url": "sqlite:s", "database-store.user": "u",
+        {"ha-policy.ha-database.cluster-id": "c", "database-store.url": "sqlite:s",
+         "database-store.user": "u",
          "cluster.message-load-balancing": "OFF"},
         "a file of SQLite asks for none",
     ),
     (
-        {"ha-policy.ha-database.cluster-id": "c", "database-store.url": "postgresql://h/d", "database-store.password": "TOPSECRET",
+        {"ha-policy.ha-database.cluster-id": "c", "database-store.url": "postgresql://h/d",
+         "database-store.password": "TOPSECRET",
          "cluster.message-load-balancing": "OFF"},
         "database-store.password is given, and database-store.user is not",
     ),
@@ -88,8 +104,10 @@ TOGETHER = [
     {"acceptor.host": "127.0.0.1", "acceptor.port": 7000, "admin.host": "127.0.0.2", "admin.port": 7000},
     {"acceptor.websocket-allowed-origins": ["https://shop.example:8443", "null"]},
     {"broker.global-max-size": 1000, "cluster.retry-interval": 9000, "broker.transaction-timeout": 10},
-    {"acceptor.connection-ttl": -1, "acceptor.heart-beat-receive": 100, "acceptor.min-large-message-size": -1, "acceptor.max-body-bytes": 10},
-    {"address-settings.#.page-size-bytes": 4096, "address-settings.#.max-size-bytes": -1, "address-settings.q.auto-delete-queues": True,
+    {"acceptor.connection-ttl": -1, "acceptor.heart-beat-receive": 100, "acceptor.min-large-message-size": -1,
+     "acceptor.max-body-bytes": 10},
+    {"address-settings.#.page-size-bytes": 4096, "address-settings.#.max-size-bytes": -1,
+     "address-settings.q.auto-delete-queues": True,
      "address-settings.q.auto-delete-queues-delay": 5},
 ]  # fmt: skip
 

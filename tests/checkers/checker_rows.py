@@ -50,7 +50,9 @@ def finished(index: int) -> list[Row]:
 
 
 def dense(rows: Sequence[Row]) -> list[Row]:
-    """With rows that say nothing between those whose indexes leave gaps, and times that never go back."""
+    """With rows that say nothing between those whose indexes leave gaps, and times that never go
+    back.
+    """
     given = {row["index"]: row for row in rows}
     whole: list[Row] = []
     for index in range(max(given) + 1):
@@ -81,7 +83,9 @@ def spark_instances(
 
 
 class Here(HereSource):
-    """Judged in this process, but what is asked goes through pickle, as between Spark's processes."""
+    """Judged in this process, but what is asked goes through pickle, as between Spark's
+    processes.
+    """
 
     def ask(self, work, parts=None):
         return super().ask(pickle.loads(cloudpickle.dumps(work)), parts)  # noqa: S301
@@ -119,7 +123,10 @@ def file_instances(
 
 
 def agreed(directory: Path, rows: Sequence[Row], options: CheckOptions) -> set[Instance]:
-    """What the reference finds; columns must find the same, in files that are read whole and in slices."""
+    """What the reference finds.
+
+    Columns must find the same, in files that are read whole and in slices.
+    """
     found = set(reference.find(rows, options))
     assert file_instances(directory / "whole", rows, options) == found
     assert file_instances(directory / "sliced", rows, options, slice_rows=3) == found

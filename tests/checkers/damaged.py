@@ -1,8 +1,11 @@
-"""Small histories of a correct broker, and ways to damage them: what the differential test feeds both implementations.
+"""Small histories of a correct broker, and ways to damage them.
 
-The simulated broker is as simple as a correct one can be: messages of a group go in order to the session that owns the group; when a
-session goes, what it had not acknowledged is delivered again, marked, in order, to the next. Damage is a list of small edits
-of the finished rows; deleting any of them leaves a valid list, so that hypothesis shrinks well.
+What the differential test feeds both implementations.
+
+The simulated broker is as simple as a correct one can be: messages of a group go in order to the
+session that owns the group; when a session goes, what it had not acknowledged is delivered again,
+marked, in order, to the next. Damage is a list of small edits of the finished rows; deleting any of
+them leaves a valid list, so that hypothesis shrinks well.
 """
 
 from __future__ import annotations
@@ -167,7 +170,8 @@ def _corrupt(rows: list[Row], chance: random.Random) -> None:
 def _phantom(rows: list[Row], chance: random.Random) -> None:
     rows.insert(
         chance.randrange(len(rows) + 1),
-        o(0, 101, "ok", "deliver", 1000 + chance.randrange(2), group=chance.choice(["g", "h", None]), session=1, digest=1,
+        o(0, 101, "ok", "deliver", 1000 + chance.randrange(2), group=chance.choice(["g", "h", None]),
+          session=1, digest=1,
           producer=1, sequence=chance.randrange(5), redelivered=False, broker="a1"),
     )  # fmt: skip
 
@@ -198,7 +202,8 @@ def _store(rows: list[Row], chance: random.Random) -> None:
 
 def _kept(sent: Row, chance: random.Random) -> Row:
     told = {name: sent.get(name) for name in ("group", "producer", "sequence")}
-    return o(0, -3, "ok", "browse", sent["message"], **told, broker=chance.choice(["a1", "a2", "b1"]), digest=sent["message"] * 7,
+    return o(0, -3, "ok", "browse", sent["message"], **told, broker=chance.choice(["a1", "a2", "b1"]),
+             digest=sent["message"] * 7,
              value=chance.choice(["main", "main", "dead-letter", "store-and-forward", None]))  # fmt: skip
 
 
@@ -236,7 +241,9 @@ def _one_owner(rows: list[Row], chance: random.Random) -> None:
 
 
 def _misplace(rows: list[Row], chance: random.Random) -> None:
-    """A delivery or a stored message, or a whole operation, in another group or queue than the rest of its message."""
+    """A delivery or a stored message, or a whole operation, in another group or queue than the
+    rest of its message.
+    """
     some = [
         r for r in rows if r["f"] in ("deliver", "browse", "ack", "send") and r.get("message") is not None
     ]
@@ -333,14 +340,17 @@ def _vanish(rows: list[Row], chance: random.Random) -> None:
 
 
 def _late_copy(rows: list[Row], chance: random.Random) -> None:
-    """A session that was there before gets what another has settled, reads it late, and is lost or left; or it works on, as one way or another shows."""
+    """A session that was there before gets what another has settled, reads it late, and is lost
+    or left; or it works on, as one way or another shows.
+    """
     acked = [r for r in rows if r["f"] == "ack" and r["type"] == "ok" and r.get("message") is not None]
     if not acked:
         return
     ack = chance.choice(acked)
     mine = {"session": 88, "broker": "a1", "connection": chance.choice([88, 88, 21, None])}
     told = {k: ack.get(k) for k in ("queue", "group", "message", "producer", "sequence")}
-    copy = o(0, 188, "ok", "deliver", **told, **mine, digest=ack["message"] * 7, redelivered=chance.choice([True, True, False]),
+    copy = o(0, 188, "ok", "deliver", **told, **mine, digest=ack["message"] * 7,
+             redelivered=chance.choice([True, True, False]),
              delivery_count=chance.choice([1, 2, 3, None]))  # fmt: skip
     at = min(rows.index(ack) + chance.choice([0, 1, 1, 2]), len(rows))
     other = {
@@ -353,9 +363,11 @@ def _late_copy(rows: list[Row], chance: random.Random) -> None:
         [
             [],
             [o(0, 188, "ok", "deliver", **other, **mine, redelivered=True, digest=other["message"] * 7)],
-            [o(0, 189, "invoke", f := chance.choice(["ack", "nack"]), **told, **mine), o(0, 189, answer, f, **told, **mine)],
+            [o(0, 189, "invoke", f := chance.choice(["ack", "nack"]), **told, **mine),
+             o(0, 189, answer, f, **told, **mine)],
             [o(0, 189, "invoke", "unsubscribe", **mine), o(0, 189, answer, "unsubscribe", **mine)],
-            [o(0, 189, "invoke", "subscribe", **{**mine, "session": 87}), o(0, 189, answer, "subscribe", **{**mine, "session": 87})],
+            [o(0, 189, "invoke", "subscribe", **{**mine, "session": 87}),
+             o(0, 189, answer, "subscribe", **{**mine, "session": 87})],
         ]
     )  # fmt: skip
     places = sorted(chance.randrange(at, len(rows) + 1) for _ in after)
@@ -393,12 +405,16 @@ def _role(rows: list[Row], chance: random.Random) -> None:
     rows.insert(
         at,
         o(0, -2, "info", "role", broker=chance.choice(["a1", "a2"]), node_id=chance.choice(["n", "n", "o"]),
-          role=chance.choice(["live", "live", "backup", "stopped", "unreachable"]), time_low=low, time_high=rows[at]["time"]),
+          role=chance.choice(["live", "live", "backup", "stopped", "unreachable"]), time_low=low,
+          time_high=rows[at]["time"]),
     )  # fmt: skip
 
 
 def _starve(rows: list[Row], chance: random.Random) -> None:
-    """A session that is confirmed and gets nothing for a while; what waits for it comes late, or stays in a store."""
+    """A session that is confirmed and gets nothing for a while.
+
+    What waits for it comes late, or stays in a store.
+    """
     delivered = [r for r in rows if r["f"] == "deliver" and r.get("message") is not None]
     sent = [r for r in rows if r["f"] == "send" and r["type"] == "ok"]
     if not delivered or not sent:
@@ -427,7 +443,10 @@ def _starve(rows: list[Row], chance: random.Random) -> None:
 
 
 def _die(rows: list[Row], chance: random.Random) -> None:
-    """A send of unknown outcome, whose message comes late; some process is seen to be gone, perhaps the one that took it."""
+    """A send of unknown outcome, whose message comes late.
+
+    Some process is seen to be gone, perhaps the one that took it.
+    """
     delivered = [r for r in rows if r["f"] == "deliver" and r.get("message") is not None]
     if not delivered:
         return
@@ -459,7 +478,9 @@ def _die(rows: list[Row], chance: random.Random) -> None:
 
 
 def _silence(rows: list[Row], chance: random.Random) -> None:
-    """A broker falls silent, or was never live, beside another of its node ID that is or is not live throughout; then it is seen again."""
+    """A broker falls silent, or was never live, beside another of its node ID that is or is not
+    live throughout; then it is seen again.
+    """
     at = sorted(chance.randrange(len(rows)) for _ in range(4))
     times = [rows[n]["time"] for n in at]
     quiet, other = chance.sample(["a1", "a2", "b1"], 2)
@@ -477,7 +498,8 @@ def _silence(rows: list[Row], chance: random.Random) -> None:
             place = next((n for n, r in enumerate(rows) if r["time"] >= time), len(rows))
             rows.insert(
                 place,
-                o(0, -2, "info", "role", broker=broker, node_id=node_id, role=role, time=time, time_low=low, time_high=time),
+                o(0, -2, "info", "role", broker=broker, node_id=node_id, role=role, time=time, time_low=low,
+                  time_high=time),
             )  # fmt: skip
     for r in rows:
         if r["process"] >= 0 and r.get("broker") is not None and chance.random() < 0.4:
@@ -533,7 +555,9 @@ def _slow(rows: list[Row], chance: random.Random) -> None:
 
 
 def _overlap(rows: list[Row], chance: random.Random) -> None:
-    """Another session gets a message of the group while the first still holds one, and both work on."""
+    """Another session gets a message of the group while the first still holds one, and both work
+    on.
+    """
     asked = [n for n, r in enumerate(rows) if r["f"] == "ack" and r["type"] == "invoke"]
     if not asked:
         return
@@ -567,8 +591,10 @@ def _strand(rows: list[Row], chance: random.Random) -> None:
 DAMAGE: dict[str, Callable[[list[Row], random.Random], None]] = {
     edit.__name__[1:]: edit
     for edit in (
-        _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role, _succession, _silence, _die, _starve, _view, _move, _quiet, _slow, _overlap,
-        _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact, _vanish, _late_copy, _reconnect, _mute,
+        _drop, _repeat, _swap, _swap_deliveries, _corrupt, _phantom, _outcome, _nack, _store, _closed, _role,
+        _succession, _silence, _die, _starve, _view, _move, _quiet, _slow, _overlap,
+        _strand, _read_again, _one_owner, _misplace, _alter, _stale, _leave, _join, _count, _transact,
+        _vanish, _late_copy, _reconnect, _mute,
     )
 }  # fmt: skip
 

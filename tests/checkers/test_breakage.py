@@ -1,4 +1,7 @@
-"""What is no history is refused in one line that names file, row and cause, by both judges; what is one is judged."""
+"""What is no history is refused in one line that names file, row and cause, by both judges.
+
+What is one is judged.
+"""
 
 from __future__ import annotations
 
@@ -146,56 +149,96 @@ def everywhere(column: str, f: str | None = None) -> Callable[[list[Row]], None]
 
 BROKEN: dict[str, tuple[Callable[[list[Row]], None], str]] = {
     "an index twice": (put("send", "ok", index=60), r"row 60: there are two rows of this index"),
-    "an index twice, in a part and in control": (put("view", "ok", index=60), r"row 60: there are two rows of this index"),
-    "a gap": (lambda rows: [r.update(index=r["index"] + 1) for r in rows[70:]] and None, r"row 70: there is no row of this index"),
+    "an index twice, in a part and in control": (
+        put("view", "ok", index=60), r"row 60: there are two rows of this index"),
+    "a gap": (
+        lambda rows: [r.update(index=r["index"] + 1) for r in rows[70:]] and None,
+        r"row 70: there is no row of this index"),
     "rows cut out": (cut(70, 90), r"row 70: there is no row of this index"),
     "rows cut out at the beginning": (cut(0, 3), r"row 0: there is no row of this index"),
     "an index that is negative": (put("send", "ok", index=-5), r"row -5: index is negative"),
     "all indexes negative": (shifted(-1000), r"row -\d+: index is negative"),
     "an index beyond 2^32": (shifted(2**32), r"index is beyond 4,294,967,294"),
     "time that goes back": (put("ack", "ok", time=1), r"row \d+: time goes back to 1 ns"),
-    "time that goes back in control": (put("commit", "ok", time=1), r"control\.parquet: row \d+: time goes back to 1 ns"),
+    "time that goes back in control": (
+        put("commit", "ok", time=1), r"control\.parquet: row \d+: time goes back to 1 ns"),
     "time of control that goes on": (put("commit", "ok", time=10**15), r"time goes back"),
-    "time of the last row of a part that goes on": (put("send", "info", time=10**15), r"time goes back to \d+ ns from 1000000000000000 ns at row \d+"),
-    "an unknown type": (put("send", "ok", type="done"), r'type is "done": it must be invoke, ok, fail or info'),
+    "time of the last row of a part that goes on": (
+        put("send", "info", time=10**15), r"time goes back to \d+ ns from 1000000000000000 ns at row \d+"),
+    "an unknown type": (
+        put("send", "ok", type="done"), r'type is "done": it must be invoke, ok, fail or info'),
     "an unknown operation": (put("commit", "ok", f="committed"), r'f is "committed": no client does that'),
     "an unknown operation with a message": (put("ack", "ok", f="acknowledge"), r'f is "acknowledge"'),
     "a delivery that is invoked": (put("deliver", "ok", type="invoke"), r"deliver invoke is no operation"),
     "a send of the monitor": (put("send", "ok", process=-2), r"send is of process -2"),
     "a queue that is null everywhere": (everywhere("queue"), r"row \d+: queue is null in a (send|deliver)"),
-    "a queue that is null once": (put("ack", "ok", queue=None), r"control\.parquet: row \d+: queue is null in an ack"),
+    "a queue that is null once": (
+        put("ack", "ok", queue=None), r"control\.parquet: row \d+: queue is null in an ack"),
     "a session that is null everywhere": (everywhere("session"), r"session is null in a"),
-    "a session that is null in deliveries": (everywhere("session", "deliver"), r"session is null in a deliver"),
-    "a session that is null in one disconnect": (put("disconnect", "info", session=None), r"session is null in a disconnect"),
+    "a session that is null in deliveries": (
+        everywhere("session", "deliver"), r"session is null in a deliver"),
+    "a session that is null in one disconnect": (
+        put("disconnect", "info", session=None), r"session is null in a disconnect"),
     "a message that is null in a send": (put("send", "ok", message=None), r"message is null in a send"),
     "a transaction that is null": (put("commit", "ok", transaction=None), r"transaction is null in a commit"),
-    "two completions": (renumbered("ack", "ok", again), r"ok of ack of message \d+ by process 6 is a second completion"),
-    "a send completed twice": (renumbered("send", "ok", again), r"ok of send of message \d+ by process 1 is a second completion"),
-    "ok without invoke": (renumbered("send", "invoke", gone), r"ok of send of message \d+ by process 1 completes what that process has not invoked"),
-    "ok by another process": (renumbered("send", "ok", lambda one, _: [{**one, "process": 3}]), r"by process 3 completes what that process has not invoked"),
-    "an ack without invoke": (renumbered("ack", "invoke", gone), r"ok of ack of message \d+ by process 6 completes what"),
-    "an answer before its question": (renumbered("send", "invoke", lambda one, rows: [{**one, "type": "ok"}]), r"send of message"),
-    "a question after its answer": (lambda rows: _swapped(rows, "send"), r"ok of send of message 4 by process 1 completes what that process has not invoked"),
-    "an ack that is invoked while it is open": (renumbered("ack", "invoke", again), r"ack of message \d+ is invoked by process 6, which has asked for it before"),
-    "a commit without invoke": (lambda rows: _without(rows, "commit", "invoke"), r"ok of commit of transaction 1 by process 7 completes what"),
-    "a begin completed twice": (lambda rows: _doubled(rows, "begin", "ok"), r"ok of begin of transaction 1 by process 7 is a second completion"),
-    "a connect without invoke": (lambda rows: _without(rows, "connect", "invoke"), r"ok of connect by process 5 completes what"),
-    "a subscribe completed twice": (lambda rows: _doubled(rows, "subscribe", "ok"), r"ok of subscribe of session 2 by process 5 is a second"),
-    "an unsubscribe without invoke": (lambda rows: _without(rows, "unsubscribe", "invoke"), r"ok of unsubscribe of session 1"),
-    "a disconnect that is invoked": (put("disconnect", "info", type="invoke"), r"disconnect is invoke: it must be info"),
-    "a fault completed twice": (lambda rows: _doubled(rows, "kill", "info"), r"info of kill of fault kill-1 is a second completion"),
-    "a fault that was not invoked": (lambda rows: _without(rows, "kill", "invoke"), r"info of kill of fault kill-1 completes what was not invoked"),
-    "a fault invoked twice": (lambda rows: _doubled(rows, "kill", "invoke"), r"kill of fault kill-1 is invoked again"),
+    "two completions": (
+        renumbered("ack", "ok", again), r"ok of ack of message \d+ by process 6 is a second completion"),
+    "a send completed twice": (
+        renumbered("send", "ok", again), r"ok of send of message \d+ by process 1 is a second completion"),
+    "ok without invoke": (
+        renumbered("send", "invoke", gone),
+        r"ok of send of message \d+ by process 1 completes what that process has not invoked"),
+    "ok by another process": (
+        renumbered("send", "ok", lambda one, _: [{**one, "process": 3}]),
+        r"by process 3 completes what that process has not invoked"),
+    "an ack without invoke": (
+        renumbered("ack", "invoke", gone), r"ok of ack of message \d+ by process 6 completes what"),
+    "an answer before its question": (
+        renumbered("send", "invoke", lambda one, rows: [{**one, "type": "ok"}]), r"send of message"),
+    "a question after its answer": (
+        lambda rows: _swapped(rows, "send"),
+        r"ok of send of message 4 by process 1 completes what that process has not invoked"),
+    "an ack that is invoked while it is open": (
+        renumbered("ack", "invoke", again),
+        r"ack of message \d+ is invoked by process 6, which has asked for it before"),
+    "a commit without invoke": (
+        lambda rows: _without(rows, "commit", "invoke"),
+        r"ok of commit of transaction 1 by process 7 completes what"),
+    "a begin completed twice": (
+        lambda rows: _doubled(rows, "begin", "ok"),
+        r"ok of begin of transaction 1 by process 7 is a second completion"),
+    "a connect without invoke": (
+        lambda rows: _without(rows, "connect", "invoke"), r"ok of connect by process 5 completes what"),
+    "a subscribe completed twice": (
+        lambda rows: _doubled(rows, "subscribe", "ok"),
+        r"ok of subscribe of session 2 by process 5 is a second"),
+    "an unsubscribe without invoke": (
+        lambda rows: _without(rows, "unsubscribe", "invoke"), r"ok of unsubscribe of session 1"),
+    "a disconnect that is invoked": (
+        put("disconnect", "info", type="invoke"), r"disconnect is invoke: it must be info"),
+    "a fault completed twice": (
+        lambda rows: _doubled(rows, "kill", "info"), r"info of kill of fault kill-1 is a second completion"),
+    "a fault that was not invoked": (
+        lambda rows: _without(rows, "kill", "invoke"),
+        r"info of kill of fault kill-1 completes what was not invoked"),
+    "a fault invoked twice": (
+        lambda rows: _doubled(rows, "kill", "invoke"), r"kill of fault kill-1 is invoked again"),
     "a fault without JSON": (put("kill", "info", value="kill-1"), r"value is not a JSON object: 'kill-1'"),
     "a fault without a label": (put("kill", "info", value="{}"), r'value has no text "label"'),
     "a view without JSON": (put("view", "ok", value='{"kind": '), r"value is not a JSON object"),
     "a view of nothing": (put("view", "ok", value='{"kind": "members"}'), r'value has no text "key"'),
-    "a view of a number": (put("view", "ok", value='{"kind": "members", "key": "n", "value": 3}'), r'"value" is neither a text nor null'),
-    "a phase that is invoked": (put("phase", "info", type="invoke"), r"phase of the harness is invoke: it has no invocation and must be info"),
-    "a role that is ok": (put("role", "info", type="ok"), r"role of the monitor is ok: it has no invocation and must be info"),
+    "a view of a number": (
+        put("view", "ok", value='{"kind": "members", "key": "n", "value": 3}'),
+        r'"value" is neither a text nor null'),
+    "a phase that is invoked": (
+        put("phase", "info", type="invoke"),
+        r"phase of the harness is invoke: it has no invocation and must be info"),
+    "a role that is ok": (
+        put("role", "info", type="ok"), r"role of the monitor is ok: it has no invocation and must be info"),
     "a phase without a name": (put("phase", "info", value=None), r"value is null in a phase"),
     "a role at no time": (put("role", "info", time_low=None), r"time_low is null in a role"),
-    "a row of the monitor that it does not write": (put("role", "info", f="mood"), r'f is "mood": the monitor records nothing of that name'),
+    "a row of the monitor that it does not write": (
+        put("role", "info", f="mood"), r'f is "mood": the monitor records nothing of that name'),
 }  # fmt: skip
 
 
@@ -342,7 +385,10 @@ def _numbered(history: Path) -> None:
 
 
 def _nowhere(history: Path) -> None:
-    """No row of a part names its queue; the recorder would have laid such rows among those of control."""
+    """No row of a part names its queue.
+
+    The recorder would have laid such rows among those of control.
+    """
     first = min(history.glob("part-*"))
     rows = pq.read_table(first)
     field = rows.schema.field("queue")
@@ -392,15 +438,25 @@ def _garbled(history: Path) -> None:
 
 
 SPREAD: dict[str, tuple[Callable[[Path], None], str]] = {
-    "sends of nobody": (_by_nobody, r"part-0000\d\.parquet: row \d+: sequence counts the sends of a producer, and producer is null"),
+    "sends of nobody": (
+        _by_nobody,
+        r"part-0000\d\.parquet: row \d+: sequence counts the sends of a producer, and producer is null"),
     "a part without queues": (_nowhere, r"part-0000\d\.parquet: row \d+: queue is null in a send"),
-    "a group over two files": (_split, r'part-0000\d\.parquet: row \d+: group "g\d" of queue "q" is in .*part-00009\.parquet, too|part-00009.*is in .*part-0000\d'),
-    "a producer without groups over two files": (_split_alone, r'row \d+: what producer 42 sent without a group of queue "q" is in .*, too'),
-    "a part file twice": (_twice, r"part-0000\d\.parquet and .*part-00009\.parquet: row \d+: there are two rows of this index"),
+    "a group over two files": (
+        _split,
+        (r'part-0000\d\.parquet: row \d+: group "g\d" of queue "q" is in .*part-00009\.parquet, too'
+        r'|part-00009.*is in .*part-0000\d')),
+    "a producer without groups over two files": (
+        _split_alone, r'row \d+: what producer 42 sent without a group of queue "q" is in .*, too'),
+    "a part file twice": (
+        _twice, r"part-0000\d\.parquet and .*part-00009\.parquet: row \d+: there are two rows of this index"),
     "an index of texts": (_as("index", pa.string()), r'its column "index" is string: it must be int64'),
-    "times as floating point numbers": (_as("time", pa.float64()), r'its column "time" is double: it must be int64'),
-    "messages in half the width": (_as("message", pa.int32()), r'its column "message" is int32: it must be int64'),
-    "operations as numbers": (_as("process", pa.string()), r'its column "process" is string: it must be int32'),
+    "times as floating point numbers": (
+        _as("time", pa.float64()), r'its column "time" is double: it must be int64'),
+    "messages in half the width": (
+        _as("message", pa.int32()), r'its column "message" is int32: it must be int64'),
+    "operations as numbers": (
+        _as("process", pa.string()), r'its column "process" is string: it must be int32'),
     "brokers as numbers": (_numbered, r'its column "broker" is int64: it must be string'),
     "a type that is null": (_null("type"), r"part-0000\d\.parquet: row \d+: type is null"),
     "an operation that is null": (_null("f"), r"part-0000\d\.parquet: row \d+: f is null"),
@@ -410,9 +466,12 @@ SPREAD: dict[str, tuple[Callable[[Path], None], str]] = {
     "a type that is null in control": (_null("type", "control"), r"control\.parquet: row \d+: type is null"),
     "an operation that is null in control": (_null("f", "control"), r"control\.parquet: row \d+: f is null"),
     "an index that is null in control": (_null("index", "control"), r"history: a row has no index"),
-    "a process that is null in control": (_null("process", "control"), r"control\.parquet: row \d+: \w+ of process null, which is no client"),
-    "a control row in a part": (_control_in_a_part, r"part-0000\d\.parquet: row 0: phase info is no operation with a message"),
-    "a message in control": (_part_in_control, r"control\.parquet: row \d+: \w+ of a message lies among the rows that carry none"),
+    "a process that is null in control": (
+        _null("process", "control"), r"control\.parquet: row \d+: \w+ of process null, which is no client"),
+    "a control row in a part": (
+        _control_in_a_part, r"part-0000\d\.parquet: row 0: phase info is no operation with a message"),
+    "a message in control": (
+        _part_in_control, r"control\.parquet: row \d+: \w+ of a message lies among the rows that carry none"),
     "a part that cannot be read": (_garbled, r"part-0000\d\.parquet.* can(not)? be read: "),
 }  # fmt: skip
 
@@ -442,7 +501,10 @@ def test_what_does_not_lie_as_it_must_is_refused_by_spark_too(spark, tmp_path, c
 def test_rows_that_are_missing_while_others_are_doubled_are_noticed_whatever_sums_they_have(
     tmp_path, moved, sums
 ):
-    """Range and number of rows are those of a whole history, the first power sums of the indexes as well, and no time and no pair tells of it: one delivery has the index of another, in another file."""
+    """Range and number of rows are those of a whole history, the first power sums of the indexes
+    as well, and no time and no pair tells of it: one delivery has the index of another, in
+    another file.
+    """
     assert all(sum(n**k for n in moved) == sum(n**k for n in moved.values()) for k in range(sums + 1))
     rows = [{**row, "time": 0} for row in whole() if row["f"] != "role"]
     for n, row_ in enumerate(rows):
@@ -481,13 +543,16 @@ def of_rows(rows: list[Row]) -> breakage.Breakage | None:
 @pytest.mark.parametrize(
     ("policy", "nemeses", "workload"),
     [
-        ("replication", ("partition", "kill", "pause"), "groups"), ("shared-store", ("kill", "nfs-disconnect"), "queue"),
-        ("ha-database", ("kill", "database-disconnect"), "groups"), ("multi-instance", ("stop", "kill"), "queue"), ("standalone", ("kill", "pause"), "groups"),
+        ("replication", ("partition", "kill", "pause"), "groups"),
+        ("shared-store", ("kill", "nfs-disconnect"), "queue"),
+        ("ha-database", ("kill", "database-disconnect"), "groups"),
+        ("multi-instance", ("stop", "kill"), "queue"), ("standalone", ("kill", "pause"), "groups"),
     ],
 )  # fmt: skip
 def test_what_the_harness_records_is_whole_wherever_it_is_killed(policy, nemeses, workload):
     spec = TestSpec(
-        name="look", policy=policy, nemeses=nemeses, workload=workload, pairs=1, time_limit_s=4, recovery_bound_s=15, quiet_period_s=0.3,
+        name="look", policy=policy, nemeses=nemeses, workload=workload, pairs=1, time_limit_s=4,
+        recovery_bound_s=15, quiet_period_s=0.3,
     )  # fmt: skip
     recorded = simulate(spec, judge=False).recorded
     whole = pa.Table.from_batches([to_batch(list(recorded))])
@@ -524,7 +589,9 @@ LOST = {"group": "g1", "producer": 1, "sequence": 99}
 
 
 def lossy() -> list[Row]:
-    """The whole history, in which a message is lost, another delivered twice and a third altered."""
+    """The whole history, in which a message is lost, another delivered twice and a third
+    altered.
+    """
     rows = whole()
     at = row(rows, "begin", "invoke")["index"]
     again = dict(row(rows, "deliver", "ok"))
@@ -539,7 +606,8 @@ def lossy() -> list[Row]:
 @pytest.mark.parametrize(
     "case",
     [
-        "a fault completed twice", "a fault without JSON", "a view without JSON", "a view of nothing", "a phase without a name", "a role at no time",
+        "a fault completed twice", "a fault without JSON", "a view without JSON", "a view of nothing",
+        "a phase without a name", "a role at no time",
         "a row of the monitor that it does not write",
     ],
 )  # fmt: skip
@@ -573,7 +641,8 @@ def test_what_the_subject_of_a_bad_row_might_excuse_is_not_told(tmp_path):
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("roles", "reigns"), ("views", "read"), ("takeovers", "doubles"), ("availability", "waiting"), ("roles", "answered"), ("facts", "read"),
+        ("roles", "reigns"), ("views", "read"), ("takeovers", "doubles"), ("availability", "waiting"),
+        ("roles", "answered"), ("facts", "read"),
     ],
 )  # fmt: skip
 def test_a_crash_in_what_control_rows_say_is_unknown_for_itself_alone(tmp_path, monkeypatch, module, name):

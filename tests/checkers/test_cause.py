@@ -1,4 +1,7 @@
-"""What is said of an error that was raised elsewhere: one line, and the one that tells what was wrong."""
+"""What is said of an error that was raised elsewhere.
+
+One line, and the one that tells what was wrong.
+"""
 
 import pytest
 
@@ -50,7 +53,11 @@ Caused by: java.io.IOException: No space left on device
         (PythonException(IN_A_WORKER), "checkers.part.OwnError: our own bug,"),
         (
             PythonException(WITHOUT_THE_PACKAGE),
-            "a worker's Python could not start (/usr/bin/python3: Error while finding module specification for 'checkers.worker'): it needs this package, and PYSPARK_PYTHON names it where it has another path",
+            (
+                "a worker's Python could not start (/usr/bin/python3: Error while finding module "
+                "specification for 'checkers.worker'): it needs this package, and PYSPARK_PYTHON names it "
+                "where it has another path"
+            ),
         ),
         (PythonException(IN_JAVA), "java.io.IOException: No space left on device"),
         (PythonException("Error from python worker:"), "PythonException: Error from python worker"),

@@ -1,4 +1,7 @@
-"""From Arrow to columns: nulls, texts, places, message numbers, and slices that together are the whole."""
+"""From Arrow to columns.
+
+Nulls, texts, places, message numbers, and slices that together are the whole.
+"""
 
 from __future__ import annotations
 

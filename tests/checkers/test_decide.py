@@ -1,4 +1,6 @@
-"""One decision: what a history that says so much, and no more, lets a judge say of what was found in it."""
+"""One decision: what a history that says so much, and no more, lets a judge say of what was
+found in it.
+"""
 
 from __future__ import annotations
 

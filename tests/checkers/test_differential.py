@@ -1,7 +1,7 @@
 """Two implementations, one verdict: Spark and the reference agree on hundreds of damaged histories.
 
-Hypothesis draws batches; each batch is judged by one set of Spark jobs, told apart by a ``run`` column, so that several hundred
-histories cost little more than one.
+Hypothesis draws batches; each batch is judged by one set of Spark jobs, told apart by a ``run``
+column, so that several hundred histories cost little more than one.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ FORMS = (
         for f in ("send", "ack", "nack", "commit", "abort", "subscribe", "unsubscribe", "deliver")
     ),
 )
-"""Every kind of finding, and of those that can come about in several ways each way, that the two must have agreed on at least once."""
+"""Every kind of finding, and of those that can come about in several ways each way, that the two
+must have agreed on at least once.
+"""
 
 
 @pytest.mark.spark

@@ -1,4 +1,7 @@
-"""What a Spark cluster whose executors fail is told by: the pages of its master and worker, as Spark 4.3 serves them."""
+"""What a Spark cluster whose executors fail is told by.
+
+The pages of its master and worker, as Spark 4.3 serves them.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,14 @@ LOG = f"""Setting default log level to "WARN".
 19:05:57 ERROR Inbox: Ignoring error
 """
 OLD_JAVA = (
-    "Error: LinkageError occurred while loading main class org.apache.spark.executor.CoarseGrainedExecutorBackend\n"
-    "\tjava.lang.UnsupportedClassVersionError: org/apache/spark/executor/CoarseGrainedExecutorBackend has been compiled by a more recent version"
+    "Error: LinkageError occurred while loading main class "
+    "org.apache.spark.executor.CoarseGrainedExecutorBackend\n"
+    "\tjava.lang.UnsupportedClassVersionError: org/apache/spark/executor/CoarseGrainedExecutorBackend "
+    "has been compiled by a more recent version"
 )
 NO_MEMORY = (
-    "OpenJDK 64-Bit Server VM warning: INFO: os::commit_memory(0x0, 1048576, 0) failed; error='Not enough space' (errno=12)\n"
+    "OpenJDK 64-Bit Server VM warning: INFO: os::commit_memory(0x0, 1048576, 0) failed; error='Not "
+    "enough space' (errno=12)\n"
     "#\n# There is insufficient memory for the Java Runtime Environment to continue.\n"
     "# An error report file with more information is saved as:\n# /work/app/0/hs_err_pid1.log\n"
 )
@@ -76,8 +82,11 @@ def cluster(monkeypatch):
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (OLD_JAVA, "java.lang.UnsupportedClassVersionError: org/apache/spark/executor/CoarseGrainedExecutorBackend has been compiled by a more recent version"),
-        (f"{NO_WAY_BACK}19:05:56 INFO ShutdownHookManager: Shutdown hook called\n", "Caused by: java.io.IOException: Failed to connect to /10.0.0.1:4000"),
+        (OLD_JAVA, ("java.lang.UnsupportedClassVersionError: "
+                   "org/apache/spark/executor/CoarseGrainedExecutorBackend has been compiled by a more "
+                   "recent version")),
+        (f"{NO_WAY_BACK}19:05:56 INFO ShutdownHookManager: Shutdown hook called\n",
+         "Caused by: java.io.IOException: Failed to connect to /10.0.0.1:4000"),
         (NO_MEMORY, "# There is insufficient memory for the Java Runtime Environment to continue."),
         (NO_WAY_BACK, "Caused by: java.io.IOException: Failed to connect to /10.0.0.1:4000"),
         ("nothing that is known\nas a complaint\n", "as a complaint"),
@@ -97,7 +106,8 @@ def test_where_no_page_answers_the_driver_says_what_it_heard_and_where_to_look(m
         'Error running executor: java.io.IOException: Cannot run program "/no/java" (in directory "/w")',
     )
     assert str(executors.last_words("spark://127.0.0.1:7077", message)).startswith(
-        'Error running executor: java.io.IOException: Cannot run program "/no/java" (in directory "/w"); its log'
+        'Error running executor: java.io.IOException: Cannot run program "/no/java" (in directory '
+        '"/w"); its log'
     )
 
 
@@ -130,8 +140,10 @@ class Driver:
 @pytest.mark.parametrize(
     ("tries", "patience_s", "told"),
     [
-        (2, 60.0, "they end at once: Caused by: java.io.IOException: Failed to connect to /10.0.0.1:4000 (Command exited with code 1)"),
-        (3, 0.0, "within 0 s.*the last one ended: Caused by: java.io.IOException: Failed to connect to /10.0.0.1:4000 "),
+        (2, 60.0, ("they end at once: Caused by: java.io.IOException: Failed to connect to "
+                  "/10.0.0.1:4000 (Command exited with code 1)")),
+        (3, 0.0, ("within 0 s.*the last one ended: Caused by: java.io.IOException: Failed to connect to "
+                 "/10.0.0.1:4000 ")),
     ],
 )  # fmt: skip
 def test_whoever_waits_for_executors_is_told_what_the_last_one_said(

@@ -1,4 +1,7 @@
-"""What became of messages: for each finding a history that has it, and one as near as can be that has not; columns and reference must both say so.
+"""What became of messages.
+
+For each finding a history that has it, and one as near as can be that has not; columns and
+reference must both say so.
 
 The names of the cases are what they prove.
 """
@@ -39,10 +42,12 @@ TWICE = [*send(0, 1), *deliver(5, 1), *deliver(6, 1, 2, redelivered=True)]
 IN_TRANSACTION = [*HELD, *answer(6, 1, transaction=9)]
 
 CASES: dict[str, tuple[list[Row], set[str]]] = {
-    # ---------------------------------------------------------------------------------------------------- lost and stuck
-    "what a dead consumer held, and no store has, is lost after delivery": ([*HELD, *gone(8, 1), *DONE], {"lost"}),
+    # ------------------------------------------------------------------------------- lost and stuck
+    "what a dead consumer held, and no store has, is lost after delivery": (
+        [*HELD, *gone(8, 1), *DONE], {"lost"}),
     "what a consumer still holds is not lost": ([*HELD, *DONE], set()),
-    "what a consumer held that left in order is lost, if nobody has it": ([*HELD, *left(8, 1), *DONE], {"lost"}),
+    "what a consumer held that left in order is lost, if nobody has it": (
+        [*HELD, *left(8, 1), *DONE], {"lost"}),
     "what a consumer holds that asked to leave and was not answered is not lost": (
         [*HELD, o(8, 11, "invoke", "unsubscribe", session=1), *DONE], set()),
     "what a dead consumer held is not lost if another got it": (
@@ -51,80 +56,111 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*HELD, *gone(8, 1), *deliver(9, 1, 2, redelivered=True), *gone(11, 2), *DONE], {"lost"}),
     "what another got before the first was found dead is not lost": (
         [*HELD, *deliver(7, 1, 2, redelivered=True), *gone(8, 1), *DONE], set()),
-    "what a dead consumer held and a store has is stuck": ([*HELD, *gone(8, 1), *kept(80, 1), *DONE], {"stuck"}),
+    "what a dead consumer held and a store has is stuck": (
+        [*HELD, *gone(8, 1), *kept(80, 1), *DONE], {"stuck"}),
     "what a dead consumer had acknowledged is settled": ([*ACKED, *gone(8, 1), *DONE], set()),
-    "what a dead consumer may have acknowledged is not owed": ([*HELD, *answer(6, 1, outcome="info"), *gone(8, 1), *DONE], set()),
-    "an ack that was asked and never answered may have happened": ([*HELD, answer(6, 1)[0], *gone(8, 1), *DONE], set()),
-    "an ack that certainly failed leaves a message owed": ([*HELD, *answer(6, 1, outcome="fail"), *gone(8, 1), *DONE], {"lost"}),
+    "what a dead consumer may have acknowledged is not owed": (
+        [*HELD, *answer(6, 1, outcome="info"), *gone(8, 1), *DONE], set()),
+    "an ack that was asked and never answered may have happened": (
+        [*HELD, answer(6, 1)[0], *gone(8, 1), *DONE], set()),
+    "an ack that certainly failed leaves a message owed": (
+        [*HELD, *answer(6, 1, outcome="fail"), *gone(8, 1), *DONE], {"lost"}),
     "an ack that failed gives a message back": ([*HELD, *answer(6, 1, outcome="fail"), *DONE], {"lost"}),
     "an ack that failed once and was taken later settles": (
         [*HELD, *answer(6, 1, outcome="fail"), *answer(8, 1), *gone(10, 1), *DONE], set()),
     "a message that was refused, and is nowhere, is lost": ([*REFUSED, *DONE], {"lost"}),
-    "a message whose refusal may not have arrived is still held": ([*HELD, *answer(6, 1, outcome="info", f="nack"), *DONE], set()),
-    "a message that was refused and delivered again is held": ([*REFUSED, *deliver(8, 1, redelivered=True), *DONE], set()),
+    "a message whose refusal may not have arrived is still held": (
+        [*HELD, *answer(6, 1, outcome="info", f="nack"), *DONE], set()),
+    "a message that was refused and delivered again is held": (
+        [*REFUSED, *deliver(8, 1, redelivered=True), *DONE], set()),
     "a message that was delivered again before its refusal was answered is held": (
-        [*HELD, answer(6, 1, f="nack")[0], *deliver(7, 1, redelivered=True), answer(7, 1, f="nack")[1], *DONE], set()),
-    "an ack that was rolled back leaves a message owed": ([*IN_TRANSACTION, *end(8, "abort", 9), *DONE], {"lost"}),
+        [*HELD, answer(6, 1, f="nack")[0], *deliver(7, 1, redelivered=True), answer(7, 1, f="nack")[1],
+         *DONE], set()),
+    "an ack that was rolled back leaves a message owed": (
+        [*IN_TRANSACTION, *end(8, "abort", 9), *DONE], {"lost"}),
     "an ack that was rolled back, and the message delivered again, is held": (
         [*IN_TRANSACTION, *end(8, "abort", 9), *deliver(11, 1, redelivered=True), *DONE], set()),
-    "an ack whose commit failed leaves a message owed": ([*IN_TRANSACTION, *end(8, "commit", 9, "fail"), *DONE], {"lost"}),
-    "an ack that was committed settles": ([*IN_TRANSACTION, *end(8, "commit", 9), *gone(11, 1), *DONE], set()),
-    "an ack whose commit is unknown may have settled": ([*IN_TRANSACTION, *end(8, "commit", 9, "info"), *gone(11, 1), *DONE], set()),
+    "an ack whose commit failed leaves a message owed": (
+        [*IN_TRANSACTION, *end(8, "commit", 9, "fail"), *DONE], {"lost"}),
+    "an ack that was committed settles": (
+        [*IN_TRANSACTION, *end(8, "commit", 9), *gone(11, 1), *DONE], set()),
+    "an ack whose commit is unknown may have settled": (
+        [*IN_TRANSACTION, *end(8, "commit", 9, "info"), *gone(11, 1), *DONE], set()),
     "a refusal that was committed gives a message back": (
         [*HELD, *answer(6, 1, f="nack", transaction=9), *end(8, "commit", 9), *DONE], {"lost"}),
     "a refusal whose commit is unknown may not have happened": (
         [*HELD, *answer(6, 1, f="nack", transaction=9), *end(8, "commit", 9, "info"), *DONE], set()),
-    "an ack whose connection was lost before any commit leaves a message owed": ([*IN_TRANSACTION, *gone(11, 1), *DONE], {"lost"}),
+    "an ack whose connection was lost before any commit leaves a message owed": (
+        [*IN_TRANSACTION, *gone(11, 1), *DONE], {"lost"}),
     "an ack in a transaction that is still open holds a message": ([*IN_TRANSACTION, *DONE], set()),
     "a message that came under another group is corrupted, and not lost": (
         [*send(0, 1), *deliver(5, 1, group="h"), *gone(8, 1), *DONE], {"corrupted"}),
-    # --------------------------------------------------------------------------------------------------- resurrected
-    "an acknowledged message in a main store is resurrected": ([*ACKED, *kept(80, 1), *DONE], {"resurrected"}),
-    "an acknowledged message among the dead letters is resurrected": ([*ACKED, *kept(80, 1, "dead-letter"), *DONE], {"resurrected"}),
+    # ---------------------------------------------------------------------------------- resurrected
+    "an acknowledged message in a main store is resurrected": (
+        [*ACKED, *kept(80, 1), *DONE], {"resurrected"}),
+    "an acknowledged message among the dead letters is resurrected": (
+        [*ACKED, *kept(80, 1, "dead-letter"), *DONE], {"resurrected"}),
     "an acknowledged message in a store-and-forward queue may have been forwarded": (
         [*ACKED, *kept(80, 1, "store-and-forward"), *DONE], set()),
-    "a message whose ack is unknown may be in a store": ([*HELD, *answer(6, 1, outcome="info"), *kept(80, 1), *DONE], set()),
+    "a message whose ack is unknown may be in a store": (
+        [*HELD, *answer(6, 1, outcome="info"), *kept(80, 1), *DONE], set()),
     "a message whose committed ack is undone is resurrected": (
         [*IN_TRANSACTION, *end(8, "commit", 9), *kept(80, 1), *DONE], {"resurrected"}),
     "a message whose ack was never committed for certain may be in a store": (
         [*IN_TRANSACTION, *end(8, "commit", 9, "info"), *kept(80, 1), *DONE], set()),
     "a message twice in one store, each time it was read, is resurrected": (
-        [*HELD, *kept(70, 1), *kept(71, 1), *read(72, "a1"), *kept(73, 1), *kept(74, 1), *read(75, "a1"), *DONE], {"resurrected"}),
-    "a message twice in one reading decides nothing": ([*HELD, *kept(70, 1), *kept(71, 1), *read(72, "a1"), *DONE], set()),
+        [*HELD, *kept(70, 1), *kept(71, 1), *read(72, "a1"), *kept(73, 1), *kept(74, 1), *read(75, "a1"),
+         *DONE], {"resurrected"}),
+    "a message twice in one reading decides nothing": (
+        [*HELD, *kept(70, 1), *kept(71, 1), *read(72, "a1"), *DONE], set()),
     "a message once in each of two readings is one message": (
         [*HELD, *kept(70, 1), *read(72, "a1"), *kept(73, 1), *read(75, "a1"), *DONE], set()),
     "a message that two owners have, each time they were read, is resurrected": (
-        [*HELD, *kept(70, 1), *kept(71, 1, broker="b1"), *read(72, "a1", "b1"), *kept(74, 1), *kept(75, 1, broker="b1"), *read(76, "a1", "b1"),
+        [*HELD, *kept(70, 1), *kept(71, 1, broker="b1"), *read(72, "a1", "b1"), *kept(74, 1),
+         *kept(75, 1, broker="b1"), *read(76, "a1", "b1"),
          *DONE], {"resurrected"}),
     "a message that moved from one owner to another between two readings is one message": (
-        [*HELD, *kept(70, 1), *kept(71, 1, broker="b1"), *read(72, "a1", "b1"), *kept(75, 1, broker="b1"), *read(76, "a1", "b1"), *DONE], set()),
+        [*HELD, *kept(70, 1), *kept(71, 1, broker="b1"), *read(72, "a1", "b1"), *kept(75, 1, broker="b1"),
+         *read(76, "a1", "b1"), *DONE], set()),
     "the brokers of one node ID are one owner": (
-        [*role(3, "a1", "live", 0, 1), *role(4, "a2", "backup", 0, 1), *HELD, *kept(70, 1), *kept(71, 1, broker="a2"), *read(72, "a1", "a2"),
+        [*role(3, "a1", "live", 0, 1), *role(4, "a2", "backup", 0, 1), *HELD, *kept(70, 1),
+         *kept(71, 1, broker="a2"), *read(72, "a1", "a2"),
          *kept(74, 1), *kept(75, 1, broker="a2"), *read(76, "a1", "a2"), *DONE], set()),
-    # ------------------------------------------------------------------------------------------------------- phantom
+    # -------------------------------------------------------------------------------------- phantom
     "a delivery before its send was asked for is a phantom": ([*deliver(0, 1), *send(3, 1)], {"phantom"}),
-    "a delivery before its send was answered is none": ([send(0, 1)[0], *deliver(1, 1), send(1, 1)[1]], set()),
-    "a message in a store that nobody sent is a phantom": ([*send(0, 2), *deliver(4, 2), *kept(80, 1), *DONE], {"phantom"}),
+    "a delivery before its send was answered is none": (
+        [send(0, 1)[0], *deliver(1, 1), send(1, 1)[1]], set()),
+    "a message in a store that nobody sent is a phantom": (
+        [*send(0, 2), *deliver(4, 2), *kept(80, 1), *DONE], {"phantom"}),
     "a message in a store that somebody may have sent is none": ([send(0, 1)[0], *kept(80, 1), *DONE], set()),
     "an ack that a broker takes of what nobody sent is a phantom": (answer(5, 1), {"phantom"}),
-    "an ack that a broker takes of what that session never got is a phantom": ([*HELD, *answer(7, 1, 2)], {"phantom"}),
-    "an ack of what that session never got, and that is not answered, is none": ([*HELD, *answer(7, 1, 2, "info")], set()),
+    "an ack that a broker takes of what that session never got is a phantom": (
+        [*HELD, *answer(7, 1, 2)], {"phantom"}),
+    "an ack of what that session never got, and that is not answered, is none": (
+        [*HELD, *answer(7, 1, 2, "info")], set()),
     "a message that was sent to another queue is looked up there, and is corrupted": (
         [*send(0, 1, queue="r"), *deliver(5, 1)], {"corrupted"}),
-    "a message that was seen before it was sent to another queue is a phantom": ([*deliver(0, 1), *send(3, 1, queue="r")], {"phantom"}),
-    # ----------------------------------------------------------------------------------------------------- corrupted
+    "a message that was seen before it was sent to another queue is a phantom": (
+        [*deliver(0, 1), *send(3, 1, queue="r")], {"phantom"}),
+    # ------------------------------------------------------------------------------------ corrupted
     "another producer than sent it is corrupted": ([*send(0, 1), *deliver(5, 1, producer=2)], {"corrupted"}),
-    "another number than it was sent with is corrupted": ([*send(0, 1), *deliver(5, 1, sequence=2)], {"corrupted"}),
+    "another number than it was sent with is corrupted": (
+        [*send(0, 1), *deliver(5, 1, sequence=2)], {"corrupted"}),
     "another body in a store is corrupted": ([*HELD, *kept(80, 1, digest=2), *DONE], {"corrupted"}),
-    "the same body in a store is not": ([*HELD, *kept(80, 1, digest=1, producer=1, sequence=1), *DONE], set()),
-    "a stored body that was cut makes no claim": ([*HELD, *kept(80, 1, producer=1, sequence=1), *DONE], set()),
+    "the same body in a store is not": (
+        [*HELD, *kept(80, 1, digest=1, producer=1, sequence=1), *DONE], set()),
+    "a stored body that was cut makes no claim": (
+        [*HELD, *kept(80, 1, producer=1, sequence=1), *DONE], set()),
     "a body in a store that cannot be read is corrupted": (
-        [*HELD, o(80, -3, "ok", "browse", queue="q", broker="a1", value="main", digest=3, error="unreadable"), *DONE], {"corrupted"}),
+        [*HELD, o(80, -3, "ok", "browse", queue="q", broker="a1", value="main", digest=3, error="unreadable"),
+         *DONE], {"corrupted"}),
     "a body in a store that was cut too short to be read makes no claim": (
         [*HELD, o(80, -3, "ok", "browse", queue="q", broker="a1", value="main", error="cut"), *DONE], set()),
-    "a message in a store under another group is corrupted": ([*HELD, *kept(80, 1, group="h"), *DONE], {"corrupted"}),
-    # ------------------------------------------------------------------------------------------------------- aborted
-    "a failed send in a store is an aborted delivery": ([*send(0, 1, "fail"), *kept(80, 1), *DONE], {"aborted-delivery"}),
+    "a message in a store under another group is corrupted": (
+        [*HELD, *kept(80, 1, group="h"), *DONE], {"corrupted"}),
+    # -------------------------------------------------------------------------------------- aborted
+    "a failed send in a store is an aborted delivery": (
+        [*send(0, 1, "fail"), *kept(80, 1), *DONE], {"aborted-delivery"}),
     "a send of unknown outcome may be in a store": ([*send(0, 1, "info"), *kept(80, 1), *DONE], set()),
     "a rolled back message in a store is an aborted delivery": (
         [*send(0, 1, transaction=5), *end(3, "abort", 5), *kept(80, 1), *DONE], {"aborted-delivery"}),
@@ -134,38 +170,52 @@ CASES: dict[str, tuple[list[Row], set[str]]] = {
         [*send(0, 1, transaction=5), end(3, "commit", 5)[0], *deliver(4, 1), end(4, "commit", 5)[1]], set()),
     "a delivery though nobody asked for a commit reads what is not committed": (
         [*send(0, 1, transaction=5), *deliver(3, 1)], {"read-uncommitted"}),
-    # ---------------------------------------------------------------------------------------------- delivered again
+    # ------------------------------------------------------------------------------ delivered again
     "a message that two sessions settled was doubly delivered, even while the first ack was under way": (
-        [*HELD, answer(6, 1)[0], *deliver(7, 1, 2, redelivered=True), answer(7, 1)[1], *answer(10, 1, 2)], {"double-delivery"}),
-    "a message that was settled before another session got it, and settled it too, came again and was not in two hands": (
+        [*HELD, answer(6, 1)[0], *deliver(7, 1, 2, redelivered=True), answer(7, 1)[1], *answer(10, 1, 2)],
+        {"double-delivery"}),
+    "a message that was settled before another session got it, and settled it too, came again and was "
+    "not in two hands": (
         [*ACKED, *deliver(9, 1, 2, redelivered=True), *answer(10, 1, 2)], {"duplicate"}),
     "a message whose second ack is not answered may have been given back": (
-        [*HELD, answer(6, 1)[0], *deliver(7, 1, 2, redelivered=True), answer(7, 1)[1], *answer(10, 1, 2, "info")], set()),
+        [*HELD, answer(6, 1)[0], *deliver(7, 1, 2, redelivered=True), answer(7, 1)[1],
+         *answer(10, 1, 2, "info")], set()),
     "a message whose first ack was rolled back is settled once": (
-        [*IN_TRANSACTION, *end(8, "abort", 9), *deliver(11, 1, 2, redelivered=True), *answer(12, 1, 2)], set()),
-    "a delivery after the unsubscribe was answered is late": ([*send(0, 1), *left(3, 1), *deliver(6, 1)], {"late-delivery"}),
+        [*IN_TRANSACTION, *end(8, "abort", 9), *deliver(11, 1, 2, redelivered=True), *answer(12, 1, 2)],
+        set()),
+    "a delivery after the unsubscribe was answered is late": (
+        [*send(0, 1), *left(3, 1), *deliver(6, 1)], {"late-delivery"}),
     "a delivery before the unsubscribe was answered is not late": (
         [*send(0, 1), left(3, 1)[0], *deliver(4, 1), left(4, 1)[1]], set()),
-    "a delivery after the connection ended is late": ([*send(0, 1), *gone(3, 1), *deliver(6, 1)], {"late-delivery"}),
+    "a delivery after the connection ended is late": (
+        [*send(0, 1), *gone(3, 1), *deliver(6, 1)], {"late-delivery"}),
     "a first delivery that is read after the second is not unflagged": (
-        [*joined(0, 1), *send(1, 1), *deliver(5, 1, 2, redelivered=True, delivery_count=2), *deliver(6, 1, delivery_count=1)], set()),
+        [*joined(0, 1), *send(1, 1), *deliver(5, 1, 2, redelivered=True, delivery_count=2),
+         *deliver(6, 1, delivery_count=1)], set()),
     "a delivery to a session that began after the first lacks its mark, whatever its count": (
-        [*send(1, 1), *deliver(4, 1, 2, redelivered=True, delivery_count=2), *joined(5, 1), *deliver(6, 1, delivery_count=1)],
+        [*send(1, 1), *deliver(4, 1, 2, redelivered=True, delivery_count=2), *joined(5, 1),
+         *deliver(6, 1, delivery_count=1)],
         {"unflagged-redelivery", "count-fell"}),
     "of two deliveries without a mark one lacks it, in whatever order they were sent": (
-        [*joined(0, 1), *send(1, 1), *deliver(5, 1, 2, delivery_count=2), *deliver(6, 1, delivery_count=1)], {"unflagged-redelivery"}),
+        [*joined(0, 1), *send(1, 1), *deliver(5, 1, 2, delivery_count=2), *deliver(6, 1, delivery_count=1)],
+        {"unflagged-redelivery"}),
     "a delivery that counts itself as the second lacks its mark": (
-        [*joined(0, 1), *send(1, 1), *deliver(5, 1, 2, redelivered=True, delivery_count=2), *deliver(6, 1, delivery_count=2)],
+        [*joined(0, 1), *send(1, 1), *deliver(5, 1, 2, redelivered=True, delivery_count=2),
+         *deliver(6, 1, delivery_count=2)],
         {"unflagged-redelivery"}),
     "a count that falls within a session fell": (
-        [*HELD[:2], *deliver(5, 1, delivery_count=2), *answer(6, 1, f="nack"), *deliver(9, 1, redelivered=True, delivery_count=1)], {"count-fell"}),
+        [*HELD[:2], *deliver(5, 1, delivery_count=2), *answer(6, 1, f="nack"),
+         *deliver(9, 1, redelivered=True, delivery_count=1)], {"count-fell"}),
     "a count that falls within a session fell, whatever was answered between": (
-        [*HELD[:2], *deliver(5, 1, delivery_count=2), *answer(6, 1, outcome="info", f="nack"), *deliver(9, 1, redelivered=True, delivery_count=1)],
+        [*HELD[:2], *deliver(5, 1, delivery_count=2), *answer(6, 1, outcome="info", f="nack"),
+         *deliver(9, 1, redelivered=True, delivery_count=1)],
         {"count-fell"}),
     "a count that stays within a session did not fall": (
-        [*HELD[:2], *deliver(5, 1, delivery_count=2), *answer(6, 1, f="nack"), *deliver(9, 1, redelivered=True, delivery_count=2)], set()),
+        [*HELD[:2], *deliver(5, 1, delivery_count=2), *answer(6, 1, f="nack"),
+         *deliver(9, 1, redelivered=True, delivery_count=2)], set()),
     "a lower count that is read later may have been sent earlier": (
-        [*joined(0, 1), *send(1, 1), *deliver(5, 1, 2, redelivered=True, delivery_count=3), *deliver(6, 1, redelivered=True, delivery_count=2)], set()),
+        [*joined(0, 1), *send(1, 1), *deliver(5, 1, 2, redelivered=True, delivery_count=3),
+         *deliver(6, 1, redelivered=True, delivery_count=2)], set()),
 }  # fmt: skip
 
 BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
@@ -174,22 +224,30 @@ BUT_FOR: dict[str, tuple[list[Row], Promises, set[str]]] = {
     "a dead letter that was refused less often is stuck": (
         [*REFUSED, *kept(80, 1, "dead-letter"), *DONE], Promises(delivery_attempts=2), {"stuck"}),
     "a dead letter whose acks were rolled back as often as they may be is settled": (
-        [*IN_TRANSACTION, *end(8, "abort", 9), *kept(80, 1, "dead-letter"), *DONE], Promises(delivery_attempts=1), set()),
+        [*IN_TRANSACTION, *end(8, "abort", 9), *kept(80, 1, "dead-letter"), *DONE],
+        Promises(delivery_attempts=1), set()),
     "a message that was refused as often as it may be must be among the dead letters": (
         [*REFUSED, *DONE], Promises(delivery_attempts=1), {"lost"}),
     "a message that died is where its broker drops the dead": (
         [*REFUSED, *DONE], Promises(delivery_attempts=1, keeps_dead_letters=False), set()),
     "a dead letter that is in the main store, too, is stuck there": (
-        [*REFUSED, *kept(79, 1), *kept(80, 1, "dead-letter"), *DONE], Promises(delivery_attempts=1), {"stuck"}),
+        [*REFUSED, *kept(79, 1), *kept(80, 1, "dead-letter"), *DONE], Promises(delivery_attempts=1),
+        {"stuck"}),
     "a message whose refusal means its death is settled among the dead letters": (
         [*REFUSED, *kept(80, 1, "dead-letter"), *DONE], Promises(nack="dead-letter"), set()),
-    "a message whose refusal means its death is lost if it is not there": ([*REFUSED, *DONE], Promises(nack="dead-letter"), {"lost"}),
-    "a message whose refusal consumes it is settled, though its consumer died": ([*REFUSED, *gone(8, 1), *DONE], Promises(nack="consume"), set()),
+    "a message whose refusal means its death is lost if it is not there": (
+        [*REFUSED, *DONE], Promises(nack="dead-letter"), {"lost"}),
+    "a message whose refusal consumes it is settled, though its consumer died": (
+        [*REFUSED, *gone(8, 1), *DONE], Promises(nack="consume"), set()),
     "a message whose refusal would consume it, but failed, is lost with its consumer": (
-        [*HELD, *answer(6, 1, outcome="fail", f="nack"), *gone(8, 1), *DONE], Promises(nack="consume"), {"lost"}),
-    "acks that are not promised to last may be forgotten": ([*ACKED, *kept(80, 1), *DONE], Promises(durable_acks=False), set()),
-    "a broker that takes any ack proves nothing with it": ([*HELD, *answer(7, 1, 2)], Promises(refuses_stale_acks=False), set()),
-    "even a broker that takes any ack has none to take of what nobody sent": (answer(5, 1), Promises(refuses_stale_acks=False), {"phantom"}),
+        [*HELD, *answer(6, 1, outcome="fail", f="nack"), *gone(8, 1), *DONE], Promises(nack="consume"),
+        {"lost"}),
+    "acks that are not promised to last may be forgotten": (
+        [*ACKED, *kept(80, 1), *DONE], Promises(durable_acks=False), set()),
+    "a broker that takes any ack proves nothing with it": (
+        [*HELD, *answer(7, 1, 2)], Promises(refuses_stale_acks=False), set()),
+    "even a broker that takes any ack has none to take of what nobody sent": (
+        answer(5, 1), Promises(refuses_stale_acks=False), {"phantom"}),
     "a broker that takes any ack settles twice for nothing": (
         [*HELD, answer(6, 1)[0], *deliver(7, 1, 2, redelivered=True), answer(7, 1)[1], *answer(10, 1, 2)],
         Promises(refuses_stale_acks=False), set()),

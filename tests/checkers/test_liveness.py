@@ -1,6 +1,9 @@
-"""What had to succeed and did not: of each a history in which it is so, and one as near as can be in which it is not.
+"""What had to succeed and did not.
 
-The names of the cases are what they prove; columns and reference must both say so. The bounds are 10 s.
+Of each a history in which it is so, and one as near as can be in which it is not.
+
+The names of the cases are what they prove; columns and reference must both say so. The bounds are
+10 s.
 """
 
 from __future__ import annotations
@@ -37,30 +40,40 @@ WELL = sends([float(n) for n in range(50)], 200, "ok", group=None, producer=1)
 GROUP = sends(DYING, 100, "info", group="h", producer=1)
 
 CASES: dict[str, tuple[list[Row], set[str]]] = {
-    "a queue that is dead while another works": (in_order(DEAD, WELL), {'queue "r", send', "client producer 2"}),
-    "a group that is dead while others of its queue work": (in_order(GROUP, WELL), {'group "h" of queue "q", send'}),
+    "a queue that is dead while another works": (
+        in_order(DEAD, WELL), {'queue "r", send', "client producer 2"}),
+    "a group that is dead while others of its queue work": (
+        in_order(GROUP, WELL), {'group "h" of queue "q", send'}),
     "a broker that is dead while another works": (
-        in_order(sends(DYING, 100, "info", broker="b1", group=None, producer=2), WELL), {"broker b1", "client producer 2"}),
+        in_order(sends(DYING, 100, "info", broker="b1", group=None, producer=2), WELL),
+        {"broker b1", "client producer 2"}),
     "a client whose attempts reach no broker that is known": (
-        in_order(sends(DYING, 100, "info", broker=None, group=None, producer=2), WELL), {"client producer 2"}),
+        in_order(sends(DYING, 100, "info", broker=None, group=None, producer=2), WELL),
+        {"client producer 2"}),
     "two attempts are too few to say so": (in_order(GROUP[:2], GROUP[8:10], WELL), set()),
     "three attempts are enough": (in_order(GROUP[:2], GROUP[8:12], WELL), {'group "h" of queue "q", send'}),
     "two attempts at a queue are too few to say so": (in_order(DEAD[:2], DEAD[8:10], WELL), set()),
-    "two attempts at a queue that failed, and one that is still open, are too few": (in_order(DEAD[:2], DEAD[8:10], DEAD[12:13], WELL), set()),
-    "three attempts at a queue are enough": (in_order(DEAD[:2], DEAD[8:12], WELL), {'queue "r", send', "client producer 2"}),
-    "two attempts at a group that failed, and one that is still open, are too few": (in_order(GROUP[:2], GROUP[8:10], GROUP[12:13], WELL), set()),
+    "two attempts at a queue that failed, and one that is still open, are too few": (
+        in_order(DEAD[:2], DEAD[8:10], DEAD[12:13], WELL), set()),
+    "three attempts at a queue are enough": (
+        in_order(DEAD[:2], DEAD[8:12], WELL), {'queue "r", send', "client producer 2"}),
+    "two attempts at a group that failed, and one that is still open, are too few": (
+        in_order(GROUP[:2], GROUP[8:10], GROUP[12:13], WELL), set()),
     "what failed for no longer than the bound is no window": (in_order(GROUP[:6], WELL), set()),
     "a success between ends it": (
         in_order(GROUP[:4], sends([9.0], 150, "ok", group="h"), GROUP[4:8], WELL), set()),
     "the window ends with the last failure, not with the next success": (
         in_order(GROUP[:6], sends([40.0], 150, "ok", group="h"), WELL), set()),
     "a question that was answered late ends nothing before": (
-        in_order(GROUP[:8], at(5, [dict(send(150, 70, group="h")[0])]), at(30, [dict(send(150, 70, group="h")[1], index=151)]), WELL),
+        in_order(GROUP[:8], at(5, [dict(send(150, 70, group="h")[0])]),
+                 at(30, [dict(send(150, 70, group="h")[1], index=151)]), WELL),
         {'group "h" of queue "q", send'}),
     "acks of a queue are told apart from its sends": (
-        in_order(WELL, *(at(5.0 * n, answer(300 + 2 * n, 200 + n, outcome="info", group=None)) for n in range(1, 9))),
+        in_order(WELL, *(at(5.0 * n, answer(300 + 2 * n, 200 + n, outcome="info", group=None))
+                         for n in range(1, 9))),
         {"operation ack", 'queue "q", ack'}),
-    "questions that nobody answers and that do not end are no failure yet": (in_order(GROUP[::2], WELL), set()),
+    "questions that nobody answers and that do not end are no failure yet": (
+        in_order(GROUP[::2], WELL), set()),
 }  # fmt: skip
 
 
@@ -96,11 +109,15 @@ HUNGRY = [subscribed(0, 1), sent(1, 1)]
 STARVED: dict[str, tuple[list[Row], set[str]]] = {
     "a consumer that gets what waited for it a minute later": (in_order(*HUNGRY, got(61, 1)), {"session 1"}),
     "a consumer that gets it soon": (in_order(*HUNGRY, got(9, 1)), set()),
-    "a consumer that leaves without it, and another gets it": (in_order(*HUNGRY, left(60, 1), got(61, 1, 2)), {"session 1"}),
+    "a consumer that leaves without it, and another gets it": (
+        in_order(*HUNGRY, left(60, 1), got(61, 1, 2)), {"session 1"}),
     "a consumer that leaves without it, and it is in a store": (
-        in_order(*HUNGRY, left(60, 1), at(62, [o(0, -3, "ok", "browse", 1, broker="a1", value="main")])), {"session 1"}),
-    "a consumer that leaves without what is nowhere: it is lost, and nobody was starved": (in_order(*HUNGRY, left(60, 1)), set()),
-    "a consumer that had nothing to get for a minute, and then got it soon": (in_order(subscribed(0, 1), sent(55, 1), got(61, 1)), set()),
+        in_order(*HUNGRY, left(60, 1), at(62, [o(0, -3, "ok", "browse", 1, broker="a1", value="main")])),
+        {"session 1"}),
+    "a consumer that leaves without what is nowhere: it is lost, and nobody was starved": (
+        in_order(*HUNGRY, left(60, 1)), set()),
+    "a consumer that had nothing to get for a minute, and then got it soon": (
+        in_order(subscribed(0, 1), sent(55, 1), got(61, 1)), set()),
     "a consumer that had asked to leave": (in_order(*HUNGRY, left(2, 1), got(61, 1)), set()),
     "what another broker had, which forwarded it": (in_order(*HUNGRY, got(61, 1, broker="b1")), set()),
     "what another broker took": (in_order(subscribed(0, 1), sent(1, 1, broker="b1"), got(61, 1)), set()),
@@ -109,20 +126,27 @@ STARVED: dict[str, tuple[list[Row], set[str]]] = {
     "a consumer that holds something": (
         in_order(subscribed(0, 1), sent(1, 1), got(1, 1), sent(2, 2), got(61, 2)), set()),
     "a consumer whose ack was not answered may hold something": (
-        in_order(subscribed(0, 1), sent(1, 1), got(1, 1), settled(1.5, 1, outcome="info"), sent(2, 2), got(61, 2)), set()),
+        in_order(subscribed(0, 1), sent(1, 1), got(1, 1), settled(1.5, 1, outcome="info"), sent(2, 2),
+                 got(61, 2)), set()),
     "a consumer that had settled all it got": (
-        in_order(subscribed(0, 1), sent(1, 1), got(1, 1), settled(1.5, 1), sent(2, 2), got(61, 2)), {"session 1"}),
-    "a consumer whose subscription was not confirmed": (in_order(subscribed(0, 1)[:1], sent(1, 1), got(61, 1)), set()),
+        in_order(subscribed(0, 1), sent(1, 1), got(1, 1), settled(1.5, 1), sent(2, 2), got(61, 2)),
+        {"session 1"}),
+    "a consumer whose subscription was not confirmed": (
+        in_order(subscribed(0, 1)[:1], sent(1, 1), got(61, 1)), set()),
     "a group that another consumer has": (
         in_order(subscribed(0, 1), sent(1, 1), got(1, 1, 2), sent(2, 2), left(60, 1), got(61, 2, 2)), set()),
     "a group that another had until it left": (
-        in_order(subscribed(0, 1), sent(1, 1), got(1, 1, 2), settled(1.1, 1, 2), at(1.2, gone(5, 2)), subscribed(1.5, 3), sent(2, 2), left(60, 3),
+        in_order(subscribed(0, 1), sent(1, 1), got(1, 1, 2), settled(1.1, 1, 2), at(1.2, gone(5, 2)),
+                 subscribed(1.5, 3), sent(2, 2), left(60, 3),
                  got(61, 2, 1)), {"session 3"}),
     "messages without a group that another consumer has, too": (
-        in_order(subscribed(0, 1), sent(1, 1, group=None), got(1, 1, 2, group=None), sent(2, 2, group=None), left(60, 1),
+        in_order(subscribed(0, 1), sent(1, 1, group=None), got(1, 1, 2, group=None), sent(2, 2, group=None),
+                 left(60, 1),
                  got(61, 2, 2, group=None)), {"session 1"}),
     "messages that come one after the other, none of which waits for long": (
-        in_order(subscribed(0, 1), *(sent(5 * n + 1, n, group=None) + got(5 * n + 2, n, 2, group=None) for n in range(12)), left(60, 1)), set()),
+        in_order(subscribed(0, 1),
+                 *(sent(5 * n + 1, n, group=None) + got(5 * n + 2, n, 2, group=None) for n in range(12)),
+                 left(60, 1)), set()),
 }  # fmt: skip
 
 

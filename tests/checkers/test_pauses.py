@@ -1,4 +1,7 @@
-"""How long a fault kept clients from sending: told of the whole cluster, and of the pair and the client that it kept longest."""
+"""How long a fault kept clients from sending.
+
+Told of the whole cluster, and of the pair and the client that it kept longest.
+"""
 
 import pyarrow as pa
 from checker_rows import S, o, table

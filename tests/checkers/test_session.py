@@ -20,7 +20,8 @@ PROGRAM = """
 import sys
 from checkers import session
 spark = session.start("local[1]")
-print("java", session._gateway.process.pid, spark.sparkContext._jvm.System.getProperty("java.version"), flush=True)
+java = spark.sparkContext._jvm.System.getProperty("java.version")
+print("java", session._gateway.process.pid, java, flush=True)
 print("sum", spark.range(10).groupBy().sum().collect()[0][0], flush=True)
 {end}
 """
@@ -30,7 +31,8 @@ def run(tmp_path: Path, end: str, **environment: str) -> subprocess.Popen[str]:
     clean = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PYSPARK_PYTHON")}
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM.format(end=end)], cwd=ROOT, text=True, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**clean, "XDG_CACHE_HOME": str(tmp_path), **environment},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**clean, "XDG_CACHE_HOME": str(tmp_path), **environment},
     )  # fmt: skip
 
 

@@ -1,4 +1,7 @@
-"""From files to a verdict: what makes it invalid, unknown, or valid, and that every witness shows its finding again."""
+"""From files to a verdict.
+
+What makes it invalid, unknown, or valid, and that every witness shows its finding again.
+"""
 
 from __future__ import annotations
 
@@ -202,13 +205,16 @@ def test_a_zombie_is_told_with_what_fenced_it_how_that_is_known_and_what_it_did_
     verdict = judge(spark, tmp_path, rows)
     zombie = named(verdict)["zombie"]
     assert zombie.details["fenced"] == {
-        "by": "b1", "how": "takeover", "node_id": "n", "life": 4, "own_life": 3, "low_ns": 7 * MS, "high_ns": 8 * MS, "index": 8,
+        "by": "b1", "how": "takeover", "node_id": "n", "life": 4, "own_life": 3, "low_ns": 7 * MS,
+        "high_ns": 8 * MS, "index": 8,
     }  # fmt: skip
     assert zombie.details["acknowledged"] == zombie.count == 2
     assert set(zombie.witness.indexes) == {1, 8, 10, 11}
     assert zombie.sentence == (
-        "a1 acknowledged send of message 1 at 0.011 s, asked after b1 certainly had completed the takeover of node n"
-        " (so since a moment between 0.007 s and 0.008 s; number 4 fences its own, 3) (2 such, this is the first)."
+        "a1 acknowledged send of message 1 at 0.011 s, asked after b1 certainly had completed the "
+        "takeover of node n"
+        " (so since a moment between 0.007 s and 0.008 s; number 4 fences its own, 3) (2 such, this is "
+        "the first)."
     )
 
 

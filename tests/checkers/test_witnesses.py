@@ -1,4 +1,7 @@
-"""Every case in which something is found: the rows of its witness alone show it again, and none of them can be spared."""
+"""Every case in which something is found.
+
+The rows of its witness alone show it again, and none of them can be spared.
+"""
 
 from __future__ import annotations
 

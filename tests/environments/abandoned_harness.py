@@ -1,4 +1,7 @@
-"""A harness that breaks its deployment, says so, and then waits to be killed. Arguments: directory, lease in seconds."""
+"""A harness that breaks its deployment, says so, and then waits to be killed.
+
+Arguments: directory, lease in seconds.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""Deployments on a real engine, for the tests of the docker environment: made, started, looked at, and what remains of them."""
+"""Deployments on a real engine, for the tests of the docker environment.
+
+Made, started, looked at, and what remains of them.
+"""
 
 import asyncio
 from pathlib import Path

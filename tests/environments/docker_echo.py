@@ -1,4 +1,7 @@
-"""The smallest system that can be tested: answers each line with what it was told and by whom, and keeps a file of them."""
+"""The smallest system that can be tested.
+
+Answers each line with what it was told and by whom, and keeps a file of them.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""A broker for the tests of environments: echoes on every port what it gets, and writes it to ``data/<port>``."""
+"""A broker for the tests of environments.
+
+Echoes on every port what it gets, and writes it to ``data/<port>``.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,6 @@
-"""A system under test that is only a pair of echo servers, and what tests of environments need around it."""
+"""A system under test that is only a pair of echo servers, and what tests of environments need
+around it.
+"""
 
 import asyncio
 import contextlib
@@ -25,7 +27,10 @@ NODES = (node("a1"), node("b1"))
 
 
 class EchoSystem:
-    """`harness.interface.System` as far as an environment uses it. ``argv`` replaces the command."""
+    """`harness.interface.System` as far as an environment uses it.
+
+    ``argv`` replaces the command.
+    """
 
     name = "echo"
 

@@ -1,4 +1,7 @@
-"""Our own brokers in containers: the image holds all they need, pairs form, and a backup takes over."""
+"""Our own brokers in containers.
+
+The image holds all they need, pairs form, and a backup takes over.
+"""
 
 import asyncio
 from pathlib import Path

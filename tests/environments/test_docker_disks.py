@@ -1,4 +1,7 @@
-"""Disks of containers that break, on a real engine: what the echo broker keeps in its file is what tells."""
+"""Disks of containers that break, on a real engine.
+
+What the echo broker keeps in its file is what tells.
+"""
 
 import asyncio
 

@@ -1,4 +1,7 @@
-"""What of the docker environment can be proven without an engine: rules, hashes, labels, phrases, the agent's own parts."""
+"""What of the docker environment can be proven without an engine.
+
+Rules, hashes, labels, phrases, the agent's own parts.
+"""
 
 import ast
 import gzip

@@ -67,7 +67,8 @@ def test_delay_and_rate_are_measured_not_believed(run):
         async with network() as (proxy, probe):
             proxy.set_condition(A, Condition(delay_ms=500))
             found = await probe.probe([A, B])
-            # The control takes a little time as well, which is taken off: a slow machine may make it some milliseconds less.
+            # The control takes a little time as well, which is taken off: a slow machine may make
+            # it some milliseconds less.
             assert slow_ms(found[A]) >= 250
             assert found[B] == "open"
             proxy.set_condition(A, Condition(rate_bytes_s=30_000))

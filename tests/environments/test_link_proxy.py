@@ -308,7 +308,8 @@ def test_a_rate_limit_holds_for_all_connections_of_the_link_together(run):
             for writer, _ in pairs:
                 writer.write(bytes(size))
             await asyncio.gather(*(receive(there, size) for _, there in pairs))
-            # The last piece of each connection may leave at once: a twentieth of a second of slack for the pieces.
+            # The last piece of each connection may leave at once: a twentieth of a second of slack
+            # for the pieces.
             assert time.monotonic() - begun >= 3 * size / rate - 0.1
 
     run(main())

@@ -1,4 +1,6 @@
-"""Whatever faults come and go, a connection that survives delivers every byte, in order, both ways."""
+"""Whatever faults come and go, a connection that survives delivers every byte, in order, both
+ways.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,7 @@
-"""Disks of local brokers that break: each fault is seen where it is, heals by its lease, and leaves no mount behind."""
+"""Disks of local brokers that break.
+
+Each fault is seen where it is, heals by its lease, and leaves no mount behind.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,7 @@
-"""kill -9 at the worst moment: what is left must heal by itself, and `clean` must find and remove it."""
+"""kill -9 at the worst moment.
+
+What is left must heal by itself, and `clean` must find and remove it.
+"""
 
 import asyncio
 import contextlib

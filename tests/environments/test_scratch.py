@@ -1,4 +1,7 @@
-"""A scratch directory goes with its owner; one whose owner was killed is found and removed, and nobody else's."""
+"""A scratch directory goes with its owner.
+
+One whose owner was killed is found and removed, and nobody else's.
+"""
 
 import os
 import subprocess

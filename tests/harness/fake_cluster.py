@@ -1,4 +1,6 @@
-"""A cluster in memory: roles as a test wants them, clients that record what a test wants, and no process anywhere."""
+"""A cluster in memory: roles as a test wants them, clients that record what a test wants, and no
+process anywhere.
+"""
 
 import asyncio
 import contextlib
@@ -113,7 +115,10 @@ class FakeEnvironment:
 
 
 class FakeWorkload:
-    """Sends, delivers and acknowledges a few messages a moment; ``misbehave`` is called with the context while it runs."""
+    """Sends, delivers and acknowledges a few messages a moment.
+
+    ``misbehave`` is called with the context while it runs.
+    """
 
     name = "fake"
 

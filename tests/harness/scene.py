@@ -1,7 +1,9 @@
-"""Small histories for stories: a pair of brokers, producers and sessions, and what they do at which second of the load.
+"""Small histories for stories.
 
-An anomaly is found in the rows by the reference checkers, and its witness made smallest as for a real finding: a scene that does not have the anomaly it is
-made for cannot be told.
+A pair of brokers, producers and sessions, and what they do at which second of the load.
+
+An anomaly is found in the rows by the reference checkers, and its witness made smallest as for a
+real finding: a scene that does not have the anomaly it is made for cannot be told.
 """
 
 import json
@@ -174,7 +176,9 @@ class Scene:
         )  # fmt: skip
 
     def excerpt(self, finding, neighbours=()):
-        """What ``harness.report.narrative.excerpt`` would have read of these rows, had they been stored."""
+        """What ``harness.report.narrative.excerpt`` would have read of these rows, had they been
+        stored.
+        """
         about = {row["message"] for row in finding.witness.rows if "message" in row}
         own = [
             row for row in self.rows if row["index"] in finding.witness.indexes or row.get("message") in about

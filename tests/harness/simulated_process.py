@@ -1,6 +1,9 @@
-"""A process that simulates scenarios and prints what came out: to be run several times under different hash seeds.
+"""A process that simulates scenarios and prints what came out.
 
-``simulated_process.py SEED ID...`` prints a line for each as soon as it is known, a JSON object: id -> [history digest, trace digest]. ``--rows`` prints every row and every event instead.
+To be run several times under different hash seeds.
+
+``simulated_process.py SEED ID...`` prints a line for each as soon as it is known, a JSON object: id
+-> [history digest, trace digest]. ``--rows`` prints every row and every event instead.
 """
 
 import json

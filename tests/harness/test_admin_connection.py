@@ -1,4 +1,6 @@
-"""A broker that goes away between two questions is a broker that does not answer, on every kind of event loop."""
+"""A broker that goes away between two questions is a broker that does not answer, on every kind
+of event loop.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""A stored run whose history is none: one line that names file, row and cause, exit status 254, and the other runs of a batch are judged."""
+"""A stored run whose history is none.
+
+One line that names file, row and cause, exit status 254, and the other runs of a batch are judged.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,8 @@ from harness.history import store as stores
 def run(tmp_path_factory) -> Path:
     """One run of the simulation, valid."""
     root = tmp_path_factory.mktemp("store")
-    command = ["--environment", "simulation", "--policy", "replication", "--nemesis", "kill", "--time-limit", "4", "--rate", "20", "--seed", "3"]  # fmt: skip
+    command = ["--environment", "simulation", "--policy", "replication", "--nemesis", "kill", "--time-limit",
+               "4", "--rate", "20", "--seed", "3"]  # fmt: skip
     assert cli.run([*command, "--store", str(root)]) == 0
     return next(path.parent for path in root.rglob(stores.SPEC) if not path.parent.is_symlink())
 
@@ -167,7 +171,8 @@ def test_a_part_file_that_is_there_twice_is_refused(batch, capsys):
     part = part_of(batch / "a")
     shutil.copy(part, part.with_name("part-00007.parquet"))
     status, _, err = check(capsys, str(batch / "a"))
-    assert (status, err) == (254, f"jepsen-run: {part.with_name('part-00007.parquet')} is not of this history: {parquet.MARKER} does not name it\n")  # fmt: skip
+    assert (status, err) == (254, (f"jepsen-run: {part.with_name('part-00007.parquet')} is not of this "
+                                  f"history: {parquet.MARKER} does not name it\n"))  # fmt: skip
 
 
 def test_files_that_are_not_as_their_marker_says_are_named(batch, capsys):
@@ -183,7 +188,10 @@ def test_files_that_are_not_as_their_marker_says_are_named(batch, capsys):
     marker.write_text("{")
     said.append(check(capsys, str(batch / "a")))
     assert [(status, len(err.splitlines())) for status, _, err in said] == [(254, 1)] * 4
-    few = f"{part} has {len(rows) - 10} rows, and {parquet.MARKER} says {len(rows)}: rows are missing or were added"
+    few = (
+        f"{part} has {len(rows) - 10} rows, and {parquet.MARKER} says {len(rows)}: rows are missing "
+        "or were added"
+    )
     for (_, _, err), words in zip(
         said,
         (few, f"{part} cannot be read", f"{part} cannot be read", f"{marker} cannot be read"),

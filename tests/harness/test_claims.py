@@ -1,4 +1,7 @@
-"""What the documents claim is run and held against what came out: as expected, not as expected, not to be said."""
+"""What the documents claim is run and held against what came out.
+
+As expected, not as expected, not to be said.
+"""
 
 import json
 from pathlib import Path

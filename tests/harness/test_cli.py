@@ -1,4 +1,6 @@
-"""The command line: one clear line for what is wrong, and exit statuses that a nightly job can trust."""
+"""The command line: one clear line for what is wrong, and exit statuses that a nightly job can
+trust.
+"""
 
 import json
 import subprocess

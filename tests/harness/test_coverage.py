@@ -1,4 +1,6 @@
-"""A campaign misses what could have happened and did not, and nothing that its brokers and faults cannot do."""
+"""A campaign misses what could have happened and did not, and nothing that its brokers and
+faults cannot do.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Runs on a real PostgreSQL, from deployment to verdict: commits are lost and nothing else is, and the database's password is in no file of the store."""
+"""Runs on a real PostgreSQL, from deployment to verdict.
+
+Commits are lost and nothing else is, and the database's password is in no file of the store.
+"""
 
 import io
 import json
@@ -52,7 +55,8 @@ def test_lost_commits_are_survived_and_the_password_is_nowhere(tmp_path, monkeyp
     need("POSTGRESQL", program.missing() if environment == "local" else "")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     talk = io.StringIO()
-    # On a busy machine a broker may commit a few times only while the fault lasts: most of these must be hit.
+    # On a busy machine a broker may commit a few times only while the fault lasts: most of these
+    # must be hit.
     options = {"chance": 0.8, "committed": 0.5}
     composed = _composed(environment, "HA11-disconnect", "database-disconnect", options=options)
     outcome = session.execute(composed, tmp_path / "store", talk)
@@ -78,7 +82,10 @@ def test_a_fault_of_the_database_brings_a_server_where_the_person_left_its_kind_
 
 
 def test_a_server_may_be_asked_for_whatever_the_place_has():
-    """A broker that is stopped within a commit keeps a file of SQLite locked: rows that pause brokers need a server, in a simulated world too."""
+    """A broker that is stopped within a commit keeps a file of SQLite locked.
+
+    Rows that pause brokers need a server, in a simulated world too.
+    """
     asked = {"database": {"type": "server"}}
     assert {n.database.type for n in _composed("local", "HA11-stall", properties=asked).nodes} == {
         "postgresql"

@@ -1,4 +1,7 @@
-"""The command as a stranger types it, on real broker processes: a verdict, an interruption, a murder."""
+"""The command as a stranger types it, on real broker processes.
+
+A verdict, an interruption, a murder.
+"""
 
 import json
 import os

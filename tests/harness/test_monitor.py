@@ -1,4 +1,6 @@
-"""The role monitor: every interval it records holds the moment of the change, whatever the delays."""
+"""The role monitor: every interval it records holds the moment of the change, whatever the
+delays.
+"""
 
 import asyncio
 import random
@@ -44,7 +46,10 @@ class Rows:
 
 
 class Broker:
-    """A broker whose roles change at known moments; ``plan`` is [(time, role or None for "process gone")]."""
+    """A broker whose roles change at known moments.
+
+    ``plan`` is [(time, role or None for "process gone")].
+    """
 
     def __init__(self, plan, chance, *, silent=()):
         self.plan = plan
@@ -107,7 +112,10 @@ def truth(plan, role, end):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_certain_intervals_lie_within_the_truth(seed):
-    """Roles, deaths, restarts and silences at random: nothing that is claimed for certain is ever wrong."""
+    """Roles, deaths, restarts and silences at random.
+
+    Nothing that is claimed for certain is ever wrong.
+    """
     chance = random.Random(seed)
     moments = sorted(chance.uniform(0, 20) for _ in range(chance.randrange(2, 12)))
     plan = [

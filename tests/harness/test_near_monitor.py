@@ -1,4 +1,7 @@
-"""The monitor where brokers live in this process: it looks instead of asking, and claims no more than it saw."""
+"""The monitor where brokers live in this process.
+
+It looks instead of asking, and claims no more than it saw.
+"""
 
 import asyncio
 
@@ -8,7 +11,10 @@ from harness.run.monitor import Monitor, Watched
 
 
 def rows_of(script, *, gone_at=()):
-    """Role rows of one broker whose answers are ``script``: a (role, epoch) or an exception for each look."""
+    """Role rows of one broker whose answers are ``script``.
+
+    A (role, epoch) or an exception for each look.
+    """
     clock = [0]
     recorder = MemoryRecorder(lambda: clock[0])
     answers = iter(script)

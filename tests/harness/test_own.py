@@ -1,4 +1,7 @@
-"""The plug-in of our broker: what it writes is what the broker reads, and wrong properties are named before anything starts."""
+"""The plug-in of our broker.
+
+What it writes is what the broker reads, and wrong properties are named before anything starts.
+"""
 
 import msgspec
 import pytest

@@ -1,4 +1,7 @@
-"""``jepsen-run shrink``: exact in the simulation, k of n runs on real processes, and never a result that was not seen."""
+"""``jepsen-run shrink``.
+
+Exact in the simulation, k of n runs on real processes, and never a result that was not seen.
+"""
 
 import itertools
 from pathlib import Path
@@ -86,7 +89,10 @@ def test_in_the_simulation_what_is_left_is_the_cause_and_comes_again(kept, tmp_p
 
 
 def test_on_processes_faults_are_taken_away_and_nothing_else(kept, tmp_path, capsys, monkeypatch):
-    """The runs are answered by the simulation, and every other one is unlucky: with 1 of 2 the cause is still found."""
+    """The runs are answered by the simulation, and every other one is unlucky.
+
+    With 1 of 2 the cause is still found.
+    """
     luck = itertools.cycle([False, True])
     ran, showed = [], {}
 

@@ -1,4 +1,7 @@
-"""A replay says whether a finding comes back: exactly in the simulation, in k of n runs elsewhere."""
+"""A replay says whether a finding comes back.
+
+Exactly in the simulation, in k of n runs elsewhere.
+"""
 
 import json
 import sys

@@ -1,4 +1,6 @@
-"""The report and the JUnit file of one made-up run in which everything that can be drawn happens."""
+"""The report and the JUnit file of one made-up run in which everything that can be drawn
+happens.
+"""
 
 import asyncio
 import json
@@ -122,7 +124,9 @@ def test_rates_latencies_faults_and_roles_are_read_from_the_history(run_director
 
 @pytest.fixture
 def slowly_set_up(tmp_path):
-    """Recorded from 9 s on by the history's clock, under load from 230 s to 260 s, with a fault 5 s into the load that is healed 3 s later."""
+    """Recorded from 9 s on by the history's clock, under load from 230 s to 260 s, with a fault
+    5 s into the load that is healed 3 s later.
+    """
 
     async def write():
         clock = Clock()

@@ -1,4 +1,7 @@
-"""A run: its phases, and how each kind of trouble ends it. The cluster is in memory; the recorder and the files are real."""
+"""A run: its phases, and how each kind of trouble ends it.
+
+The cluster is in memory; the recorder and the files are real.
+"""
 
 import asyncio
 import errno
@@ -272,7 +275,10 @@ def test_the_history_is_complete_when_the_run_has_ended(tmp_path):
 
 
 def ended_by_itself(tmp_path, in_force):
-    """A test in whose load a2 ends by itself; whether it was started again before the load ended."""
+    """A test in whose load a2 ends by itself.
+
+    Whether it was started again before the load ended.
+    """
     environment = FakeEnvironment()
     test = composition(environment, time_limit_s=3.0)
 
@@ -308,7 +314,10 @@ def test_a_broker_that_ended_by_itself_stays_away_while_a_fault_is_in_force(tmp_
 
 @pytest.mark.usefixtures("soon")
 def test_a_broker_that_ends_by_itself_just_after_the_healing_is_started_again(tmp_path):
-    """A live that lost its vote under the last fault says so late; without somebody to start it no recovery could come."""
+    """A live that lost its vote under the last fault says so late.
+
+    Without somebody to start it no recovery could come.
+    """
 
     class EndsLate(FakeEnvironment):
         healed = ended = False

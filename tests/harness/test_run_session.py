@@ -1,4 +1,7 @@
-"""A test from its composition to its exit status, signals included. The cluster is in memory and Spark is not started."""
+"""A test from its composition to its exit status, signals included.
+
+The cluster is in memory and Spark is not started.
+"""
 
 import asyncio
 import io

@@ -1,4 +1,6 @@
-"""A search draws runs from its seed, within its bounds, stops at the first that breaks the guarantee, and says what it never saw."""
+"""A search draws runs from its seed, within its bounds, stops at the first that breaks the
+guarantee, and says what it never saw.
+"""
 
 import itertools
 import json
@@ -76,7 +78,8 @@ def test_whatever_is_drawn_can_be_run(fields, bounded):
 def test_every_kind_and_every_property_is_there_in_some_runs_and_missing_in_others():
     drawn_from = swarm.swarm(spec(), bounded=False)
     left_out = set(kinds.names()) - set(drawn_from.kinds)
-    # It has neither a shared directory nor a database, and none of the commands of brokers that share one.
+    # It has neither a shared directory nor a database, and none of the commands of brokers that
+    # share one.
     assert left_out == {name for name in kinds.names() if kinds.get(name).lacks(drawn_from.nodes)}
     assert {"nfs-stall", "database-stall", "takeover", "quiesce"} <= left_out
     runs = draws(drawn_from)
@@ -116,7 +119,10 @@ def test_what_slows_lasts_to_the_end_in_some_runs_but_not_beside_what_ends_one_o
 
 
 def test_no_link_is_slowed_to_a_trickle_beside_what_ends_one_of_a_pair():
-    """A link without room for what it carries is a cut one: a live loses its vote behind it and ends, and the next blow ends the other (RP13)."""
+    """A link without room for what it carries is a cut one.
+
+    A live loses its vote behind it and ends, and the next blow ends the other (RP13).
+    """
     drawn = [
         schedule.faults
         for _, schedule in draws(swarm.swarm(spec(nemeses=("slow", "partition", "kill"))), 200)
@@ -134,7 +140,10 @@ def test_brokers_that_share_a_store_are_promised_to_survive_cuts_however_few_the
 
 @pytest.mark.parametrize("policy", ["standalone", "shared-store"])
 def test_who_has_no_copy_that_must_catch_up_needs_no_rest_between_two_blows_and_no_run_is_mild_only(policy):
-    """A takeover from a shared store may itself be interrupted: one that is half done must do no harm."""
+    """A takeover from a shared store may itself be interrupted.
+
+    One that is half done must do no harm.
+    """
     base = spec(policy=policy, pairs=1, nemeses=("power-loss", "disk-slow"))
     rests = []
     for _, schedule in draws(swarm.swarm(base)):

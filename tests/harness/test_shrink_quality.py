@@ -1,7 +1,8 @@
 """How small the shrunk runs are: the suite that says whether shrinking is any good.
 
-Every case hides something known among faults, properties and clients that have nothing to do with it, or is what a search drew for a bug that was put in, and
-has a bar: how much of everything may be left. Nothing may be left that can go alone.
+Every case hides something known among faults, properties and clients that have nothing to do with
+it, or is what a search drew for a bug that was put in, and has a bar: how much of everything may be
+left. Nothing may be left that can go alone.
 """
 
 from dataclasses import dataclass
@@ -70,7 +71,9 @@ class Bar:
 
 
 def shrunk(spec, schedule, anomaly, bar):
-    """The smallest case: reproducible, below its bar, and without a fault, property or client too many."""
+    """The smallest case: reproducible, below its bar, and without a fault, property or client
+    too many.
+    """
     run = simulate(spec, schedule)
     assert anomaly in run.grave
     result = shrink.shrink(run, anomaly, budget=Budget(runs=bar.runs, seconds=UNLIMITED))
@@ -167,7 +170,7 @@ def test_a_broken_property_is_what_is_left_of_several():
     assert [fault.kind for fault in small.schedule.faults] == ["kill"]
 
 
-# ------------------------------------------------------------------------------------------------- the loop by itself
+# ------------------------------------------------------------------------------- the loop by itself
 
 SPEC = TestSpec(name="loop", pairs=3, groups=6)
 
@@ -181,7 +184,10 @@ def starts_of(case):
 
 
 def fewest(needed, schedule, **options):
-    """Faults only: the failure needs all those that begin at ``needed``; the cases that were run."""
+    """Faults only: the failure needs all those that begin at ``needed``.
+
+    The cases that were run.
+    """
     ran = []
 
     def find(case):
@@ -251,7 +257,10 @@ def test_other_seeds_are_tried_where_much_is_taken_away():
 
 
 def test_shrinking_does_not_leave_the_bounds_that_the_run_kept():
-    """With three pairs a cut is to be survived; with one pair it is not, and a bug must not shrink to that."""
+    """With three pairs a cut is to be survived.
+
+    With one pair it is not, and a bug must not shrink to that.
+    """
     cut = Schedule(faults=(Fault(kind="partition", start_s=1.0, duration_s=3.0, shape="pair-link"),))
     three, one = (TestSpec(name="bounds", pairs=pairs) for pairs in (3, 1))
     assert swarm.promised(three, cut)
@@ -268,7 +277,10 @@ def test_shrinking_does_not_leave_the_bounds_that_the_run_kept():
 
 
 def test_numbers_that_must_stay_up_stay_exactly_so_and_all_others_go():
-    """Five groups, 4 s, one property and one option are needed; nothing else is left of a large test."""
+    """Five groups, 4 s, one property and one option are needed.
+
+    Nothing else is left of a large test.
+    """
     fault = Fault(
         kind="slow", start_s=3.7, duration_s=2.9, shape="halves", options={"delay_ms": 500.0, "pair": "a"}
     )
@@ -367,7 +379,10 @@ def test_what_a_run_raises_reaches_who_asked_and_nothing_is_written(raised, tmp_
 
 
 def test_where_two_faults_are_left_the_other_order_may_do_with_one():
-    """Short tests need both faults, long ones only the second: less time first ends with two, fewer faults first with one."""
+    """Short tests need both faults, long ones only the second.
+
+    Less time first ends with two, fewer faults first with one.
+    """
 
     def find(case):
         left = starts_of(case)

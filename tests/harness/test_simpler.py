@@ -1,4 +1,7 @@
-"""Every simpler test as choices: the present ones give the test itself, lower ones never more of anything."""
+"""Every simpler test as choices.
+
+The present ones give the test itself, lower ones never more of anything.
+"""
 
 import msgspec
 import pytest

@@ -1,4 +1,7 @@
-"""One seed gives one history: in every process, whatever its hash seed, through every way to run a test."""
+"""One seed gives one history.
+
+In every process, whatever its hash seed, through every way to run a test.
+"""
 
 import gc
 import itertools

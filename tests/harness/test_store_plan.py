@@ -1,4 +1,6 @@
-"""A test on a shared store is planned as it was asked for, and what is wrong is named before anything starts."""
+"""A test on a shared store is planned as it was asked for, and what is wrong is named before
+anything starts.
+"""
 
 import asyncio
 import tomllib

@@ -1,4 +1,7 @@
-"""For each family of anomalies: the right steps in the right order, the witness among them, and the paragraph word for word."""
+"""For each family of anomalies.
+
+The right steps in the right order, the witness among them, and the paragraph word for word.
+"""
 
 from dataclasses import dataclass
 
@@ -13,7 +16,10 @@ from harness.report.narrative import paragraphs, story
 
 @dataclass(frozen=True)
 class Told:
-    """What is expected of a scene: seconds and labels, a star before the witness; and the sentences."""
+    """What is expected of a scene: seconds and labels, a star before the witness.
+
+    And the sentences.
+    """
 
     steps: list[str]
     words: list[str]
@@ -30,11 +36,20 @@ EXPECTED = {
             "*9.00 end",
         ],
         words=[
-            "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            (
+                "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
             "a1 delivered p1#2 to session 1 at 1.100 s.",
             "Session 1 ended at 2.000 s (broker silent).",
-            "Nobody got p1#2 after that, and when the queues had been drained no store of any broker held it (looked into from 9.000 s on).",
-            "A message whose send was acknowledged must be delivered until it is acknowledged, or be in a store when everything has been healed and drained.",
+            (
+                "Nobody got p1#2 after that, and when the queues had been drained no store of any broker "
+                "held it (looked into from 9.000 s on)."
+            ),
+            (
+                "A message whose send was acknowledged must be delivered until it is acknowledged, or be in "
+                "a store when everything has been healed and drained."
+            ),
         ],
     ),
     "resurrected": Told(
@@ -45,10 +60,16 @@ EXPECTED = {
             "*9.10 has p1#2",
         ],
         words=[
-            "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            (
+                "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
             "Session 1 acknowledged it, and a1 confirmed that at 1.210 s.",
             "Nevertheless a1 had p1#2 in its main store at 9.100 s.",
-            "A message whose acknowledgement was confirmed must be in no store any more, and no message in more than one.",
+            (
+                "A message whose acknowledgement was confirmed must be in no store any more, and no message "
+                "in more than one."
+            ),
         ],
     ),
     "copied": Told(
@@ -64,9 +85,18 @@ EXPECTED = {
             "*9.60 looked into",
         ],
         words=[
-            "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
-            "Copies of it were in the main stores of b1 at 9.100 s and c1 at 9.100 s and b1 at 9.600 s and c1 at 9.600 s: more than one each time they were looked into.",
-            "A message whose acknowledgement was confirmed must be in no store any more, and no message in more than one.",
+            (
+                "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
+            (
+                "Copies of it were in the main stores of b1 at 9.100 s and c1 at 9.100 s and b1 at 9.600 s "
+                "and c1 at 9.600 s: more than one each time they were looked into."
+            ),
+            (
+                "A message whose acknowledgement was confirmed must be in no store any more, and no message "
+                "in more than one."
+            ),
         ],
     ),
     "uncommitted": Told(
@@ -77,7 +107,11 @@ EXPECTED = {
             " 1.30 commit t7",
         ],
         words=[
-            "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.100 s in transaction 7; a1 (live since before the load) acknowledged it at 1.110 s, and a1 confirmed the commit of transaction 7 at 1.310 s.",
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.100 s in transaction 7; a1 (live "
+                "since before the load) acknowledged it at 1.110 s, and a1 confirmed the commit of "
+                "transaction 7 at 1.310 s."
+            ),
             "a1 delivered p1#4 to session 1 at 1.200 s.",
             "The commit was asked for at 1.300 s.",
             "What was sent in a transaction may not be delivered before its commit is asked for.",
@@ -104,10 +138,16 @@ EXPECTED = {
             "*2.20 deliver p1#4",
         ],
         words=[
-            "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
             "a1 delivered p1#4 to session 1 at 1.100 s (marked redelivered, delivery count 3).",
             "Session 1 ended at 2.000 s (broker silent).",
-            "Then a1 delivered p1#4 to session 2 at 2.200 s (marked redelivered, delivery count 2), 1.100 s after that delivery.",
+            (
+                "Then a1 delivered p1#4 to session 2 at 2.200 s (marked redelivered, delivery count 2), "
+                "1.100 s after that delivery."
+            ),
             "A delivery that is certainly later must not be counted lower.",
         ],
     ),
@@ -129,13 +169,32 @@ EXPECTED = {
             "*9.00 end",
         ],
         words=[
-            "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.900 s; a1 (live since before the load) acknowledged it at 1.910 s.",
+            (
+                "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.900 s; a1 (live since before the "
+                "load) acknowledged it at 1.910 s."
+            ),
             "a1 had no up-to-date backup then (since 1.850 s): what it acknowledged was nowhere else.",
-            "After that: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s, a2 was seen live at 3.000 s, partition isolate-live of a1 was healed at 5.000 s and a1 was seen stopped at 5.500 s.",
-            "Its producer's message before it in the group did arrive: a1 delivered p1#1 to session 1 at 1.800 s.",
-            "Its producer's message after it in the group did arrive: a2 (live since 3.000 s) delivered p1#3 to session 2 at 4.100 s.",
-            "No consumer ever got p1#2, and when the queues had been drained no store of any broker held it (looked into from 9.000 s on).",
-            "A message whose send was acknowledged must be delivered until it is acknowledged, or be in a store when everything has been healed and drained.",
+            (
+                "After that: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s, "
+                "a2 was seen live at 3.000 s, partition isolate-live of a1 was healed at 5.000 s and a1 was "
+                "seen stopped at 5.500 s."
+            ),
+            (
+                "Its producer's message before it in the group did arrive: a1 delivered p1#1 to session 1 "
+                "at 1.800 s."
+            ),
+            (
+                "Its producer's message after it in the group did arrive: a2 (live since 3.000 s) delivered "
+                "p1#3 to session 2 at 4.100 s."
+            ),
+            (
+                "No consumer ever got p1#2, and when the queues had been drained no store of any broker "
+                "held it (looked into from 9.000 s on)."
+            ),
+            (
+                "A message whose send was acknowledged must be delivered until it is acknowledged, or be in "
+                "a store when everything has been healed and drained."
+            ),
         ],
     ),
     "stuck": Told(
@@ -147,9 +206,15 @@ EXPECTED = {
             "*9.20 end",
         ],
         words=[
-            "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            (
+                "Producer 1 sent p1#2 (message 2, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
             "No consumer ever got p1#2; a1 still held it in its dead-letter store at 9.100 s.",
-            "A message whose send was acknowledged must come to a consumer that acknowledges it once everything has been healed and drained.",
+            (
+                "A message whose send was acknowledged must come to a consumer that acknowledges it once "
+                "everything has been healed and drained."
+            ),
         ],
     ),
     "phantom": Told(
@@ -159,7 +224,10 @@ EXPECTED = {
         words=[
             "a1 (live since before the load) delivered p1#9 to session 1 at 1.000 s.",
             "No producer had ever begun to send p1#9 (message 9, queue q, group g).",
-            "Nothing may be delivered, stored or acknowledged that nobody has sent; no session may settle what it never got.",
+            (
+                "Nothing may be delivered, stored or acknowledged that nobody has sent; no session may "
+                "settle what it never got."
+            ),
         ],
     ),
     "corrupted": Told(
@@ -168,7 +236,10 @@ EXPECTED = {
             "*1.10 deliver p1#4",
         ],
         words=[
-            "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
             "a1 delivered p1#4 to session 1 at 1.100 s.",
             "The checksum of its body was 00000007 when it was sent and 0000000a when it arrived.",
             "What is delivered or stored must be what was sent, in the queue and group to which it was sent.",
@@ -192,9 +263,16 @@ EXPECTED = {
             "*2.00 deliver p1#4",
         ],
         words=[
-            "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.100 s in transaction 7; a1 (live since before the load) acknowledged it at 1.110 s, and a1 confirmed the roll-back of transaction 7 at 1.210 s.",
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.100 s in transaction 7; a1 (live "
+                "since before the load) acknowledged it at 1.110 s, and a1 confirmed the roll-back of "
+                "transaction 7 at 1.210 s."
+            ),
             "Nevertheless a1 delivered p1#4 to session 1 at 2.000 s.",
-            "A send that failed for certain, or that was rolled back, must never be delivered, nor be in a store.",
+            (
+                "A send that failed for certain, or that was rolled back, must never be delivered, nor be "
+                "in a store."
+            ),
         ],
     ),
     "refused": Told(
@@ -205,10 +283,16 @@ EXPECTED = {
             "*2.00 deliver p1#4",
         ],
         words=[
-            "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; the send failed for certain at 1.500 s (broker silent), while pause of a1 (0.900 s to 1.600 s) was in force.",
+            (
+                "Producer 1 sent p1#4 (message 4, queue q, group g) at 1.000 s; the send failed for certain "
+                "at 1.500 s (broker silent), while pause of a1 (0.900 s to 1.600 s) was in force."
+            ),
             "In between: pause of a1 was healed at 1.600 s.",
             "Nevertheless a1 (live since before the load) delivered p1#4 to session 1 at 2.000 s.",
-            "A send that failed for certain, or that was rolled back, must never be delivered, nor be in a store.",
+            (
+                "A send that failed for certain, or that was rolled back, must never be delivered, nor be "
+                "in a store."
+            ),
         ],
     ),
     "duplicate": Told(
@@ -225,13 +309,28 @@ EXPECTED = {
             " 3.30 ack p1#3",
         ],
         words=[
-            "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.800 s; a1 (live since before the load) acknowledged it at 1.810 s.",
+            (
+                "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.800 s; a1 (live since before the "
+                "load) acknowledged it at 1.810 s."
+            ),
             "a1 delivered p1#3 to session 1 at 1.900 s.",
-            "Session 1 acknowledged it, and a1 confirmed that at 2.110 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
+            (
+                "Session 1 acknowledged it, and a1 confirmed that at 2.110 s, while partition isolate-live "
+                "of a1 (2.000 s to the end) was in force."
+            ),
             "Session 1 ended at 2.500 s (broker silent).",
-            "In between: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s and a2 was seen live at 3.000 s.",
-            "Then a2 (live since 3.000 s) delivered p1#3 to session 2 at 3.200 s (marked redelivered, delivery count 2), 1.090 s after the acknowledgement was confirmed.",
-            "A message whose acknowledgement was confirmed must never be delivered again, nor may one session get it twice for nothing.",
+            (
+                "In between: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s "
+                "and a2 was seen live at 3.000 s."
+            ),
+            (
+                "Then a2 (live since 3.000 s) delivered p1#3 to session 2 at 3.200 s (marked redelivered, "
+                "delivery count 2), 1.090 s after the acknowledgement was confirmed."
+            ),
+            (
+                "A message whose acknowledgement was confirmed must never be delivered again, nor may one "
+                "session get it twice for nothing."
+            ),
         ],
     ),
     "twice_in_one_session": Told(
@@ -242,11 +341,21 @@ EXPECTED = {
             "*1.50 deliver p1#3",
         ],
         words=[
-            "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; what became of the send was unknown at 1.010 s (connection lost); sent again, a1 (live since before the load) acknowledged it at 1.210 s.",
+            (
+                "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; what became of the send was "
+                "unknown at 1.010 s (connection lost); sent again, a1 (live since before the load) "
+                "acknowledged it at 1.210 s."
+            ),
             "a1 delivered p1#3 to session 1 at 1.300 s.",
-            "Then a1 delivered p1#3 to session 1 at 1.500 s (not marked redelivered), 0.200 s after that delivery.",
+            (
+                "Then a1 delivered p1#3 to session 1 at 1.500 s (not marked redelivered), 0.200 s after "
+                "that delivery."
+            ),
             "Session 1 had not given it back in between.",
-            "A message whose acknowledgement was confirmed must never be delivered again, nor may one session get it twice for nothing.",
+            (
+                "A message whose acknowledgement was confirmed must never be delivered again, nor may one "
+                "session get it twice for nothing."
+            ),
         ],
     ),
     "unflagged": Told(
@@ -257,10 +366,16 @@ EXPECTED = {
             "*1.60 deliver p1#3",
         ],
         words=[
-            "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            (
+                "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
             "a1 delivered p1#3 to session 1 at 1.100 s.",
             "Session 1 ended at 1.500 s (consumer left).",
-            "Then a1 delivered p1#3 to session 2 at 1.600 s (not marked redelivered), 0.500 s after that delivery.",
+            (
+                "Then a1 delivered p1#3 to session 2 at 1.600 s (not marked redelivered), 0.500 s after "
+                "that delivery."
+            ),
             "A broker that delivers a message again must mark it as redelivered.",
         ],
     ),
@@ -272,10 +387,16 @@ EXPECTED = {
             "*1.60 deliver p1#3",
         ],
         words=[
-            "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            (
+                "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
             "a1 delivered p1#3 to session 1 at 1.100 s.",
             "Session 1 ended at 1.500 s (broker silent).",
-            "Then a1 delivered p1#3 to session 2 at 1.600 s (marked redelivered, delivery count 2), 0.500 s after that delivery.",
+            (
+                "Then a1 delivered p1#3 to session 2 at 1.600 s (marked redelivered, delivery count 2), "
+                "0.500 s after that delivery."
+            ),
             "The guarantee allows one delivery of each message.",
         ],
     ),
@@ -290,7 +411,10 @@ EXPECTED = {
             " 1.50 ack p1#3",
         ],
         words=[
-            "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            (
+                "Producer 1 sent p1#3 (message 3, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
             "a1 delivered p1#3 to session 1 at 1.100 s.",
             "Then a1 delivered p1#3 to session 2 at 1.300 s (marked redelivered, delivery count 2).",
             "Session 1 had not let go of p1#3 by then: a1 still answered that session at 1.410 s.",
@@ -310,11 +434,25 @@ EXPECTED = {
             " 4.50 ack p2#5",
         ],
         words=[
-            "Producer 1 sent p1#1 (message 1, queue q, group g) at 4.000 s; a2 (live since 3.000 s) acknowledged it at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
-            "Producer 2 sent p2#5 (message 5, queue q, group g) at 4.200 s; a1 (live since before the load, replaced by a2 at 3.000 s) acknowledged it at 4.210 s, with partition isolate-live of a1 still in force.",
-            "What had changed before: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s and a2 was seen live at 3.000 s.",
+            (
+                "Producer 1 sent p1#1 (message 1, queue q, group g) at 4.000 s; a2 (live since 3.000 s) "
+                "acknowledged it at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in "
+                "force."
+            ),
+            (
+                "Producer 2 sent p2#5 (message 5, queue q, group g) at 4.200 s; a1 (live since before the "
+                "load, replaced by a2 at 3.000 s) acknowledged it at 4.210 s, with partition isolate-live "
+                "of a1 still in force."
+            ),
+            (
+                "What had changed before: partition isolate-live of a1 began at 2.000 s, a2 was seen voting "
+                "at 2.600 s and a2 was seen live at 3.000 s."
+            ),
             "a2 delivered p1#1 to session 2 at 4.100 s.",
-            "Then a1 delivered p2#5 to session 1 at 4.300 s, with partition isolate-live of a1 still in force.",
+            (
+                "Then a1 delivered p2#5 to session 1 at 4.300 s, with partition isolate-live of a1 still in "
+                "force."
+            ),
             "Session 2 had not let go of p1#1 by then: a2 still answered that session at 4.410 s.",
             "All messages of a group belong to one session at a time.",
         ],
@@ -327,7 +465,10 @@ EXPECTED = {
             "*1.30 deliver p1#1",
         ],
         words=[
-            "Producer 1 sent p1#1 (message 1, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            (
+                "Producer 1 sent p1#1 (message 1, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
             "Producer 1 sent p1#2 at 1.100 s; a1 acknowledged it at 1.110 s.",
             "a1 delivered p1#2 to session 1 at 1.200 s.",
             "Only then a1 delivered p1#1 to session 1 at 1.300 s.",
@@ -346,12 +487,22 @@ EXPECTED = {
             "*4.40 deliver p1#1",
         ],
         words=[
-            "Producer 1 sent p1#1 (message 1, queue q, group g) at 4.000 s; a2 (live since 3.000 s) acknowledged it at 4.010 s, while partition isolate-live of a1 (2.000 s to 4.300 s) was in force.",
-            "Producer 2 sent p2#2 at 4.100 s; a1 (live since before the load, replaced by a2 at 3.000 s) acknowledged it at 4.110 s, with partition isolate-live of a1 still in force.",
+            (
+                "Producer 1 sent p1#1 (message 1, queue q, group g) at 4.000 s; a2 (live since 3.000 s) "
+                "acknowledged it at 4.010 s, while partition isolate-live of a1 (2.000 s to 4.300 s) was in "
+                "force."
+            ),
+            (
+                "Producer 2 sent p2#2 at 4.100 s; a1 (live since before the load, replaced by a2 at 3.000 "
+                "s) acknowledged it at 4.110 s, with partition isolate-live of a1 still in force."
+            ),
             "a1 delivered p2#2 to session 1 at 4.200 s.",
             "In between: partition isolate-live of a1 was healed at 4.300 s.",
             "Only then a2 delivered p1#1 to session 2 at 4.400 s.",
-            "What was certainly sent before another message of its group was begun must be delivered before it.",
+            (
+                "What was certainly sent before another message of its group was begun must be delivered "
+                "before it."
+            ),
         ],
     ),
     "in_session": Told(
@@ -364,7 +515,10 @@ EXPECTED = {
             "*1.50 deliver p1#1",
         ],
         words=[
-            "Producer 1 sent p1#1 (message 1, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            (
+                "Producer 1 sent p1#1 (message 1, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
             "Producer 1 sent p1#2 at 1.100 s; a1 acknowledged it at 1.110 s.",
             "a1 delivered p1#2 to session 2 at 1.400 s.",
             "Only then a1 delivered p1#1 to session 2 at 1.500 s (marked redelivered, delivery count 2).",
@@ -383,9 +537,19 @@ EXPECTED = {
             "*9.00 end",
         ],
         words=[
-            "What led to it: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s and a2 was seen live at 3.000 s.",
-            "For 2.900 s, from 3.000 s to 5.900 s, both were live for certain under node ID 01234567: a1 since before the load and a2 since 3.000 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
-            "In that time a1 acknowledged 1 send (the first, p1#1, at 4.010 s) and a2 acknowledged 1 send (the first, p1#2, at 4.110 s): two histories, of which one must be thrown away.",
+            (
+                "What led to it: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 "
+                "s and a2 was seen live at 3.000 s."
+            ),
+            (
+                "For 2.900 s, from 3.000 s to 5.900 s, both were live for certain under node ID 01234567: "
+                "a1 since before the load and a2 since 3.000 s, while partition isolate-live of a1 (2.000 s "
+                "to the end) was in force."
+            ),
+            (
+                "In that time a1 acknowledged 1 send (the first, p1#1, at 4.010 s) and a2 acknowledged 1 "
+                "send (the first, p1#2, at 4.110 s): two histories, of which one must be thrown away."
+            ),
             "Under one node ID at most one broker may be live at any moment.",
         ],
     ),
@@ -398,9 +562,16 @@ EXPECTED = {
             "*4.00 send p1#3",
         ],
         words=[
-            "What led to it: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s and a2 was seen live at 3.000 s.",
+            (
+                "What led to it: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 "
+                "s and a2 was seen live at 3.000 s."
+            ),
             "From 3.000 s on a2 was certainly live in the place of a1.",
-            "Nevertheless, when producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s, a1 answered ok at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
+            (
+                "Nevertheless, when producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s, a1 "
+                "answered ok at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in "
+                "force."
+            ),
             "A broker that has been replaced must neither answer any more nor deliver what was sent since.",
         ],
     ),
@@ -414,10 +585,20 @@ EXPECTED = {
             "*4.50 deliver p1#3",
         ],
         words=[
-            "What led to it: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 s and a2 was seen live at 3.000 s.",
+            (
+                "What led to it: partition isolate-live of a1 began at 2.000 s, a2 was seen voting at 2.600 "
+                "s and a2 was seen live at 3.000 s."
+            ),
             "From 3.000 s on a2 was certainly live in the place of a1.",
-            "Producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s; a2 (live since 3.000 s) acknowledged it at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
-            "Nevertheless a1 (live since before the load, replaced by a2 at 3.000 s) delivered p1#3 to session 1 at 4.500 s, with partition isolate-live of a1 still in force.",
+            (
+                "Producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s; a2 (live since 3.000 s) "
+                "acknowledged it at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in "
+                "force."
+            ),
+            (
+                "Nevertheless a1 (live since before the load, replaced by a2 at 3.000 s) delivered p1#3 to "
+                "session 1 at 4.500 s, with partition isolate-live of a1 still in force."
+            ),
             "In all there were 2 such answers and deliveries of a1.",
             "A broker that has been replaced must neither answer any more nor deliver what was sent since.",
         ],
@@ -431,8 +612,15 @@ EXPECTED = {
         ],
         words=[
             "What led to it: a1 was seen live at 0.200 s and partition isolate-live of a1 began at 2.000 s.",
-            "From 3.000 s on b1 had certainly completed the takeover of a1 (node 01234567), under number 4 against its 3.",
-            "Nevertheless, when producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s, a1 answered ok at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in force.",
+            (
+                "From 3.000 s on b1 had certainly completed the takeover of a1 (node 01234567), under "
+                "number 4 against its 3."
+            ),
+            (
+                "Nevertheless, when producer 1 sent p1#3 (message 3, queue q, group g) at 4.000 s, a1 "
+                "answered ok at 4.010 s, while partition isolate-live of a1 (2.000 s to the end) was in "
+                "force."
+            ),
             "In all there were 2 such answers and deliveries of a1.",
             "A broker that has been replaced must neither answer any more nor deliver what was sent since.",
         ],
@@ -448,11 +636,17 @@ EXPECTED = {
             "*5.00 stopped",
         ],
         words=[
-            "What led to it: kill of a1 began at 2.000 s, a1 was seen stopped at 2.100 s, a2 was seen live at 3.000 s and a3 was seen live at 3.200 s.",
+            (
+                "What led to it: kill of a1 began at 2.000 s, a1 was seen stopped at 2.100 s, a2 was seen "
+                "live at 3.000 s and a3 was seen live at 3.200 s."
+            ),
             "From 3.000 s on a2 had certainly completed a takeover of the data of node 01234567 (number 2).",
             "From 3.200 s on a3 had certainly completed a takeover of the data of node 01234567 (number 3).",
             "Both were certainly live with these data from 3.200 s to 4.900 s: a2 had not let go of them.",
-            "The data of a broker may be taken over by one other at a time, and by a second only when the first has let go of them.",
+            (
+                "The data of a broker may be taken over by one other at a time, and by a second only when "
+                "the first has let go of them."
+            ),
         ],
     ),
     "taken_twice": Told(
@@ -463,8 +657,14 @@ EXPECTED = {
         words=[
             "From 3.000 s on b1 had certainly completed a takeover of the data of node 01234567 (number 4).",
             "From 3.200 s on c1 had certainly completed a takeover of the data of node 01234567 (number 4).",
-            "Both were given one number, and a release between them would have given the second a higher one.",
-            "The data of a broker may be taken over by one other at a time, and by a second only when the first has let go of them.",
+            (
+                "Both were given one number, and a release between them would have given the second a "
+                "higher one."
+            ),
+            (
+                "The data of a broker may be taken over by one other at a time, and by a second only when "
+                "the first has let go of them."
+            ),
         ],
     ),
     "diverged": Told(
@@ -476,8 +676,14 @@ EXPECTED = {
         ],
         words=[
             "The cluster had recovered at 9.000 s.",
-            "Asked about members 01234567 again and again from 10.100 s to 12.000 s, a1 took it to be b1 b1:61616 and b1 knew nothing of it.",
-            "When the cluster has recovered and had the recovery bound to agree, its brokers must take the same for true.",
+            (
+                "Asked about members 01234567 again and again from 10.100 s to 12.000 s, a1 took it to be "
+                "b1 b1:61616 and b1 knew nothing of it."
+            ),
+            (
+                "When the cluster has recovered and had the recovery bound to agree, its brokers must take "
+                "the same for true."
+            ),
         ],
     ),
     "unavailable": Told(
@@ -492,7 +698,10 @@ EXPECTED = {
             " 31.00 send p1#4",
         ],
         words=[
-            "For 21.500 s, from 2.500 s to 24.000 s, nothing that producer 1 sent was acknowledged, while kill of a1 (2.000 s to 30.000 s) was in force.",
+            (
+                "For 21.500 s, from 2.500 s to 24.000 s, nothing that producer 1 sent was acknowledged, "
+                "while kill of a1 (2.000 s to 30.000 s) was in force."
+            ),
             "What clients saw: not connected.",
             "The faults, with the recovery bound after each, explain it.",
             "Without a fault that explains it, operations must succeed within the bound.",
@@ -505,7 +714,10 @@ EXPECTED = {
             "*31.00 deliver p1#1",
         ],
         words=[
-            "Producer 1 sent p1#1 (message 1, queue q, group g) at 1.000 s; a1 (live since before the load) acknowledged it at 1.010 s.",
+            (
+                "Producer 1 sent p1#1 (message 1, queue q, group g) at 1.000 s; a1 (live since before the "
+                "load) acknowledged it at 1.010 s."
+            ),
             "Session 1 held nothing, and got nothing for 29.990 s, from 1.010 s to 31.000 s.",
             "Only then a1 delivered p1#1 to session 1 at 31.000 s.",
             "A consumer that holds nothing must get what waits for it within the bound.",
@@ -523,7 +735,10 @@ EXPECTED = {
         ],
         words=[
             "Every fault was healed at 8.000 s.",
-            "After that: a1, which had ended by itself, was started again 100 times until 18.900 s, first at 9.000 s.",
+            (
+                "After that: a1, which had ended by itself, was started again 100 times until 18.900 s, "
+                "first at 9.000 s."
+            ),
             "At 38.000 s the recovery bound had passed, and operations still did not succeed.",
             "Brokers at that moment: a1 (stopped since 2.100 s), a2 (backup since before the load).",
             "When everything has been healed, operations must succeed again within the recovery bound.",

@@ -1,4 +1,7 @@
-"""What is read of a stored history for a story: all of the finding's messages, few files, nothing of the others."""
+"""What is read of a stored history for a story.
+
+All of the finding's messages, few files, nothing of the others.
+"""
 
 import pyarrow.parquet as pq
 import pytest

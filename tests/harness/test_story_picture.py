@@ -1,4 +1,7 @@
-"""The story in the report: drawn, escaped, beside its rows and log lines, and whole without logs."""
+"""The story in the report.
+
+Drawn, escaped, beside its rows and log lines, and whole without logs.
+"""
 
 import re
 from html.parser import HTMLParser
@@ -61,7 +64,10 @@ def twice(error="broker silent"):
 
 
 class Page(HTMLParser):
-    """What a browser would make of it: every element closed, texts by the class of what they stand in."""
+    """What a browser would make of it.
+
+    Every element closed, texts by the class of what they stand in.
+    """
 
     def __init__(self, text):
         super().__init__()
@@ -251,8 +257,8 @@ def test_lines_of_a_clock_that_was_set_are_put_back(tmp_path, seen, stamp):
         assert text in shown
     by = seen.split(" ")[1]
     assert (
-        f"clock-skew of a1 set the clock of a1 by {by} ms: the lines of its log from that time are put back by as much."
-        in page.of("hint")
+        f"clock-skew of a1 set the clock of a1 by {by} ms: the lines of its log from that time are put "
+        "back by as much." in page.of("hint")
     )
 
 
@@ -302,7 +308,8 @@ def test_what_is_only_information_has_no_story_and_a_warning_has(tmp_path):
     finding = scene.finding("duplicate")
     for severity, told in (("info", False), ("warning", True)):
         named = type(finding)(
-            name="duplicate", severity=severity, count=1, sentence="x", witness=finding.witness, details=finding.details
+            name="duplicate", severity=severity, count=1, sentence="x", witness=finding.witness,
+            details=finding.details
         )  # fmt: skip
         page = Page(html.write(stored(tmp_path, scene, named)).read_text())
         assert bool(page.of("story")) is told
@@ -348,7 +355,8 @@ def test_a_story_of_no_rows_is_none(tmp_path):
 def test_a_simulated_split_brain_is_told_with_the_lines_in_which_the_brokers_decided_it(tmp_path):
     faults = (Fault(kind="partition", start_s=2.0, duration_s=6.0, shape="pair-link"),)
     spec = TestSpec(
-        name="pair", pairs=1, environment="simulation", time_limit_s=7.0, rate=20.0, producers=2, consumers=2, groups=2
+        name="pair", pairs=1, environment="simulation", time_limit_s=7.0, rate=20.0, producers=2, consumers=2,
+        groups=2
     )  # fmt: skip
     run = simulate(spec, Schedule(faults=faults))
     assert "split-brain" in run.grave

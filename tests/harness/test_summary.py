@@ -1,4 +1,7 @@
-"""The last words of a run: verdict first, each finding once with its first witness, and what to type next."""
+"""The last words of a run.
+
+Verdict first, each finding once with its first witness, and what to type next.
+"""
 
 from pathlib import Path
 
@@ -135,6 +138,9 @@ def test_an_unknown_interval_of_a_role_is_told():
 def test_a_fault_is_told_with_the_pair_and_the_client_that_it_kept_longest():
     told = [line.strip() for line in lines(Verdict(valid=True, statistics=STATISTICS)) if "kill-" in line]
     assert told == [
-        "kill-1  2.0 s to 4.0 s: took effect; longest pause of sends: 0.50 s in the whole cluster, 1.25 s of a1+a2, producer 3 none after it",
+        (
+            "kill-1  2.0 s to 4.0 s: took effect; longest pause of sends: 0.50 s in the whole cluster, 1.25 "
+            "s of a1+a2, producer 3 none after it"
+        ),
         "kill-2  6.0 s to the end: no effect was observed; no send succeeded after it",
     ]

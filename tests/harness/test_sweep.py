@@ -1,4 +1,6 @@
-"""A sweep judges many runs at once as each would be judged alone, runs only what is missing, and names what it could not read."""
+"""A sweep judges many runs at once as each would be judged alone, runs only what is missing, and
+names what it could not read.
+"""
 
 import json
 import re
@@ -221,7 +223,8 @@ def test_a_broken_history_is_told_by_row_and_spoils_no_other(swept, copy):
     first, *others = table_of(copy)["runs"]
     assert first["ended"] == "unknown"
     assert first["trouble"] == (
-        f"{path.resolve()}: row 40: there is no row of this index: rows were cut out, or are in a file that is not here"
+        f"{path.resolve()}: row 40: there is no row of this index: rows were cut out, or are in a file "
+        "that is not here"
     )
     assert others == table_of(store)["runs"][1:]
 
@@ -343,8 +346,10 @@ def test_a_history_that_cannot_be_written_is_trouble_with_the_machine_and_leaves
 
 def test_an_error_of_spark_is_told_by_its_last_cause_in_one_line():
     error = ConnectionError(
-        "An error occurred while calling o1.x.\n: org.apache.spark.SparkException: Job aborted\n\tat a.b(C.java)\n"
-        "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n\t... 21 more\n"
+        "An error occurred while calling o1.x.\n: org.apache.spark.SparkException: Job aborted\n\tat "
+        "a.b(C.java)\n"
+        "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)\n\t... "
+        "21 more\n"
     )
     with (
         pytest.raises(

@@ -1,4 +1,6 @@
-"""The table of a sweep counts what could have been seen, with Wilson's interval, and names the worst runs."""
+"""The table of a sweep counts what could have been seen, with Wilson's interval, and names the
+worst runs.
+"""
 
 import math
 
@@ -11,7 +13,8 @@ from harness.explore.sweep_runs import Cell
 @pytest.mark.parametrize(
     ("seen", "of", "low", "high"),
     [
-        # Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in Medicine 17 (1998), table I, method 3.
+        # Newcombe, "Two-sided confidence intervals for the single proportion", Statistics in
+        # Medicine 17 (1998), table I, method 3.
         (81, 263, 0.2553, 0.3662),
         (15, 148, 0.0624, 0.1605),
         (0, 20, 0.0, 0.1611),

@@ -1,4 +1,7 @@
-"""What the monitor makes of the takeovers that brokers tell of: each once, dated as surely as a change of role."""
+"""What the monitor makes of the takeovers that brokers tell of.
+
+Each once, dated as surely as a change of role.
+"""
 
 import asyncio
 
@@ -13,7 +16,9 @@ FIRST, SECOND = Takeover(node_id="n", life=2), Takeover(node_id="m", life=5)
 
 
 def seen(script):
-    """(f, role or node, value, looks between which it happened, from 0) of what a broker's answers become: (role, epoch, life, takeovers) or an exception each."""
+    """(f, role or node, value, looks between which it happened, from 0) of what a broker's
+    answers become: (role, epoch, life, takeovers) or an exception each.
+    """
     clock = [0]
     recorder = MemoryRecorder(lambda: clock[0])
     answers = iter(script)

@@ -1,4 +1,7 @@
-"""Asking brokers what they take for true: until they agree, or for as long as they may take; and what the rows then say."""
+"""Asking brokers what they take for true: until they agree, or for as long as they may take.
+
+And what the rows then say.
+"""
 
 import asyncio
 import itertools
@@ -16,7 +19,10 @@ LONG_S, OVER_S = 600.0, -1.0
 
 
 class Cluster:
-    """Brokers whose answer to each question is known: the first, the second, then the last for ever; an exception is raised."""
+    """Brokers whose answer to each question is known.
+
+    The first, the second, then the last for ever; an exception is raised.
+    """
 
     def __init__(self, **answers):
         self.answers = {name: list(some) for name, some in answers.items()}
@@ -43,7 +49,9 @@ def _at_once(monkeypatch):
 
 
 def look(cluster, patience_s, roles=None):
-    """The rows, as (broker, kind, key, value, whether it was given over a span), those without an answer as (broker, error)."""
+    """The rows, as (broker, kind, key, value, whether it was given over a span), those without
+    an answer as (broker, error).
+    """
     ticks = itertools.count()
     recorder = MemoryRecorder(lambda: next(ticks))
     roles = roles or dict.fromkeys(cluster.answers, "live")

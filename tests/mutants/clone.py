@@ -1,6 +1,9 @@
-"""A recorded schedule and ``jepsen-run replay``, as whoever gets the file would see it: in a copy of the project, from its command line.
+"""A recorded schedule and ``jepsen-run replay``, as whoever gets the file would see it.
 
-Why the command line and not the simulation behind it: that a schedule shows a bug is worth what a stranger can do with the file.
+In a copy of the project, from its command line.
+
+Why the command line and not the simulation behind it: that a schedule shows a bug is worth what a
+stranger can do with the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""The hunt for one mutant: schedules drawn from an arena, by the search itself, until an expected anomaly is found.
+"""The hunt for one mutant.
 
-Nothing in here knows a mutant, and nothing draws but ``harness.explore.swarm``, which is what ``jepsen-run search`` draws with: what finds the bugs that are
-known to be there is what looks for those that are not. Its bounds are in force, so that the hunt does not find the documented weaknesses of every
-broker (RP4, RP13) in place of the mutant's bug.
+Schedules drawn from an arena, by the search itself, until an expected anomaly is found.
+
+Nothing in here knows a mutant, and nothing draws but ``harness.explore.swarm``, which is what
+``jepsen-run search`` draws with: what finds the bugs that are known to be there is what looks for
+those that are not. Its bounds are in force, so that the hunt does not find the documented
+weaknesses of every broker (RP4, RP13) in place of the mutant's bug.
 """
 
 from __future__ import annotations
@@ -18,7 +21,11 @@ BUDGET: Final = 1000
 """Schedules after which a mutant counts as not found."""
 
 FIELDS: Final[dict[str, Any]] = {**swarm.DEFAULTS, "policy": "replication", "pairs": 3, "workload": "groups"}
-"""What an arena does not say. With three pairs, six producers: each pair has one in either client zone, so that a cut-off live keeps some."""
+"""What an arena does not say.
+
+With three pairs, six producers: each pair has one in either client zone, so that a cut-off live
+keeps some.
+"""
 
 
 def spec_of(arena: Arena, seed: int) -> TestSpec:
@@ -27,6 +34,9 @@ def spec_of(arena: Arena, seed: int) -> TestSpec:
 
 
 def attempt(arena: Arena, seed: int, number: int) -> tuple[TestSpec, Schedule]:
-    """The test and the schedule of one attempt of one hunt: the same for the same numbers. What the arena says is not drawn."""
+    """The test and the schedule of one attempt of one hunt: the same for the same numbers.
+
+    What the arena says is not drawn.
+    """
     drawn_from = swarm.swarm(spec_of(arena, 0), fixed=frozenset(arena.fields))
     return swarm.draw(drawn_from, run_seed(seed, number))

@@ -1,7 +1,9 @@
-"""What a mutant is: the product with one bug put in, where that bug can show, and what the checkers must then say.
+"""What a mutant is: the product with one bug put in, where that bug can show, and what the checkers
+must then say.
 
-Why no hand-made schedule: a bug that is found only by whoever put it there is not found. An
-arena says which workload, cluster and kinds of faults there are, and is as general as a person would make it who suspects the part and not the bug.
+Why no hand-made schedule: a bug that is found only by whoever put it there is not found. An arena
+says which workload, cluster and kinds of faults there are, and is as general as a person would make
+it who suspects the part and not the bug.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from harness.claims.changed import Replacement
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """Where to look: ``fields`` of the TestSpec, and the ``kinds`` of faults that schedules are drawn from (none: the load alone).
+    """Where to look: ``fields`` of the TestSpec, and the ``kinds`` of faults that schedules are
+    drawn from (none: the load alone).
 
-    ``clients`` are replacements too, but of the test's own clients, which then do something that the workloads do not do yet; they are in force for
-    the sound broker as well, so that only the broker's bug makes the difference.
+    ``clients`` are replacements too, but of the test's own clients, which then do something that
+    the workloads do not do yet; they are in force for the sound broker as well, so that only the
+    broker's bug makes the difference.
     """
 
     kinds: tuple[str, ...]
@@ -28,7 +32,11 @@ class Arena:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One bug. ``models`` is the id in docs/mutants.md of what happened to a real broker, or "own"; ``anomalies``: any of them finds it."""
+    """One bug.
+
+    ``models`` is the id in docs/mutants.md of what happened to a real broker, or "own";
+    ``anomalies``: any of them finds it.
+    """
 
     name: str
     part: str
@@ -41,7 +49,10 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A mutant that is not built yet: the feature that it breaks does not exist, or is too young. ``meanwhile`` names the nearest one that can."""
+    """A mutant that is not built yet: the feature that it breaks does not exist, or is too young.
+
+    ``meanwhile`` names the nearest one that can.
+    """
 
     name: str
     models: str

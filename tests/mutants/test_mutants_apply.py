@@ -1,4 +1,7 @@
-"""Every mutant is what it says it is: its texts are in today's source, and what they make of it compiles and is what runs."""
+"""Every mutant is what it says it is.
+
+Its texts are in today's source, and what they make of it compiles and is what runs.
+"""
 
 import subprocess
 import sys
@@ -35,7 +38,10 @@ def test_the_changed_module_is_the_one_that_is_loaded(tmp_path):
             sys.executable,
             "-P",
             "-c",
-            "import inspect, broker.cluster.membership as m, nemesis; print(m.__file__); print(nemesis.__file__); print(inspect.getsource(m))",
+            (
+                "import inspect, broker.cluster.membership as m, nemesis; print(m.__file__); "
+                "print(nemesis.__file__); print(inspect.getsource(m))"
+            ),
         ],
         env=variables(tree),
         capture_output=True,

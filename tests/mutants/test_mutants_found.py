@@ -1,7 +1,10 @@
-"""The search finds each bug that was put in, and says nothing of the kind about the broker without it.
+"""The search finds each bug that was put in, and says nothing of the kind about the broker without
+it.
 
-Each mutant has a recorded schedule (``bench/mutants.py --record``), a file that ``jepsen-run replay`` takes. Should a change elsewhere in the product have turned that history into another one, a
-few more schedules are tried; a mutant that none of them finds is one that the product no longer notices.
+Each mutant has a recorded schedule (``bench/mutants.py --record``), a file that ``jepsen-run
+replay`` takes. Should a change elsewhere in the product have turned that history into another one,
+a few more schedules are tried; a mutant that none of them finds is one that the product no longer
+notices.
 """
 
 import contextlib
@@ -40,7 +43,9 @@ def recorded(mutant):
 
 
 def hunted(workshop, mutant):
-    """What the recorded schedule shows, or the first of a few others that shows an expected anomaly."""
+    """What the recorded schedule shows, or the first of a few others that shows an expected
+    anomaly.
+    """
     known = recorded(mutant)
     answer = workshop.ask(spec=known["spec"], schedule=known["schedule"])
     if not mutant.anomalies & answer["anomalies"].keys():

@@ -1,6 +1,9 @@
-"""What a search drew for a bug becomes small in the broken broker: faults that are needed, and little else.
+"""What a search drew for a bug becomes small in the broken broker.
 
-Bars as in tests/harness/test_shrink_quality.py, for the runs that shrinking is for: drawn at random, found in a broker with a bug, kept as they were drawn.
+Faults that are needed, and little else.
+
+Bars as in tests/harness/test_shrink_quality.py, for the runs that shrinking is for: drawn at
+random, found in a broker with a bug, kept as they were drawn.
 """
 
 import json
@@ -23,7 +26,9 @@ UNLIMITED = 1e9
 
 
 def drawn(workshop, mutant):
-    """The schedule that found it, as it was drawn, or the first of a few others, should a change of the product have turned its history into another one."""
+    """The schedule that found it, as it was drawn, or the first of a few others, should a change
+    of the product have turned its history into another one.
+    """
     known = json.loads((DRAWN / f"mutant-{mutant.name}.json").read_bytes())
     answer = workshop.ask(spec=known["spec"], schedule=known["schedule"])
     if not mutant.anomalies & answer["anomalies"].keys():

@@ -1,7 +1,11 @@
-"""What runs inside a process with a (possibly) mutated product: one JSON job a line in, one JSON answer a line out.
+"""What runs inside a process with a (possibly) mutated product.
 
-Jobs: {"arena": mutant's name, "seed", "anomalies", "first", "budget"} hunts; {"spec", "schedule"} runs one schedule and says what was found; with "anomalies"
-it is shrunk first, with "origin" the answer is what ``jepsen-run replay`` takes. Standard output is for answers only; what the product logs is not shown.
+One JSON job a line in, one JSON answer a line out.
+
+Jobs: {"arena": mutant's name, "seed", "anomalies", "first", "budget"} hunts; {"spec", "schedule"}
+runs one schedule and says what was found; with "anomalies" it is shrunk first, with "origin" the
+answer is what ``jepsen-run replay`` takes. Standard output is for answers only; what the product
+logs is not shown.
 """
 
 from __future__ import annotations
@@ -23,7 +27,10 @@ from mutants import hunt
 from mutants.registry import MUTANTS
 
 DRAIN_S: Final = 10.0
-"""A message that a mutant made unreadable is delivered again and again: nobody waits here as long for the end of that as a test does."""
+"""A message that a mutant made unreadable is delivered again and again.
+
+Nobody waits here as long for the end of that as a test does.
+"""
 
 UNDRAINED: Final = "could not be drained"
 
@@ -45,14 +52,20 @@ def run(spec: TestSpec, schedule: Schedule) -> dict[str, Any]:
 
 
 def shows(answer: dict[str, Any], wanted: set[str]) -> bool:
-    """Is one of these found, in a run that has an end? One that could not be drained takes whoever replays it minutes."""
+    """Is one of these found, in a run that has an end?
+
+    One that could not be drained takes whoever replays it minutes.
+    """
     return UNDRAINED not in (answer["trouble"] or "") and bool(wanted & answer["anomalies"].keys())
 
 
 def search(arena: str, seed: int, anomalies: list[str], first: int, budget: int) -> dict[str, Any]:
-    """Schedules of that arena, from number ``first`` on, until one of the anomalies is found: the answer of ``run`` for it, with how many it took.
+    """Schedules of that arena, from number ``first`` on, until one of the anomalies is found.
 
-    Without a success the last answer, and "schedules" is null. "also" counts what else was seen on the way.
+    The answer of ``run`` for it, with how many it took.
+
+    Without a success the last answer, and "schedules" is null. "also" counts what else was seen on
+    the way.
     """
     wanted = set(anomalies)
     also: Counter[str] = Counter()
@@ -73,7 +86,9 @@ def search(arena: str, seed: int, anomalies: list[str], first: int, budget: int)
 
 
 def shrunk(spec: TestSpec, schedule: Schedule, anomalies: list[str]) -> dict[str, Any]:
-    """The answer of ``run`` for a schedule from which no fault can be taken without losing the anomaly; parts are taken in halves first."""
+    """The answer of ``run`` for a schedule from which no fault can be taken without losing the
+    anomaly; parts are taken in halves first.
+    """
     wanted = set(anomalies)
     best = run(spec, schedule)
     faults = schedule.faults
@@ -93,7 +108,10 @@ def shrunk(spec: TestSpec, schedule: Schedule, anomalies: list[str]) -> dict[str
 
 
 def kept(spec: TestSpec, schedule: Schedule, origin: str) -> dict[str, Any]:
-    """The run as a reproduction. Where all that was found is a warning under the guarantee, that is what it names."""
+    """The run as a reproduction.
+
+    Where all that was found is a warning under the guarantee, that is what it names.
+    """
     simulated = simulate(spec, schedule)
     found = reproduction.of_simulated(simulated, origin)
     if not found.findings:

@@ -1,4 +1,6 @@
-"""Processes that run the product with a set of replacements, to be asked one job after the other."""
+"""Processes that run the product with a set of replacements, to be asked one job after the
+other.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from harness.claims.changed import ROOT, Replacement, grow, variables
 
 
 class Workshop:
-    """One process; a context manager. ``ask`` raises RuntimeError with its last words when it ends instead of answering.
+    """One process; a context manager.
+
+    ``ask`` raises RuntimeError with its last words when it ends instead of answering.
 
     ``module`` is what runs there: it answers each line of JSON with one.
     """

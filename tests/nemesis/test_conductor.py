@@ -435,11 +435,13 @@ def test_the_same_seed_breaks_the_same_things():
     assert conduct(Cluster(seed=5), *faults).recorder.rows != conduct(Cluster(seed=6), *faults).recorder.rows
 
 
-# ---------------------------------------------------------------------------------------------------- administrators
+# ----------------------------------------------------------------------------------- administrators
 
 
 def members(cluster, **states):
-    """Every broker answers "members" with these states, "takeover" by completing one, "quiesce" and "unquiesce" by becoming so."""
+    """Every broker answers "members" with these states, "takeover" by completing one, "quiesce"
+    and "unquiesce" by becoming so.
+    """
     rows = {node.name: states.get(node.name, "OPERATING") for node in cluster.nodes}
     taken = {name: [] for name in rows}
 

@@ -1,4 +1,6 @@
-"""A cluster on virtual time, in which every fault can be seen, and everything that was done to it."""
+"""A cluster on virtual time, in which every fault can be seen, and everything that was done to
+it.
+"""
 
 import asyncio
 import json
@@ -50,7 +52,10 @@ def plan(pairs=3, backups=True):
 
 
 class VirtualEnvironment:
-    """Nodes run, stand still or are gone; links are open, lost or slow; leases end by themselves."""
+    """Nodes run, stand still or are gone.
+
+    Links are open, lost or slow; leases end by themselves.
+    """
 
     name = "virtual"
     zones = ("zone1", "zone2")

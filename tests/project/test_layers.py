@@ -13,7 +13,10 @@ PACKAGES = ("broker", "checkers", "environments", "filesystems", "harness", "nem
 MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 SEAMED = ("broker", "workloads", "nemesis")
-"""Packages that must also run in a simulation: all they take from outside goes through the seams."""
+"""Packages that must also run in a simulation.
+
+All they take from outside goes through the seams.
+"""
 
 SEAM_IMPLEMENTATIONS = {
     "broker/storage/database/sqlite.py",

@@ -244,8 +244,10 @@ REFUSES = Refuses(broker="a1", pattern="quiescing", window=("quiesce-1", "heal:q
 @pytest.mark.parametrize(
     ("attempts", "wrong"),
     [
-        ((connect("a1", 1), QUIET[0], connect("a1", 3, "fail", "a1 is quiescing"), QUIET[1], connect("a1", 6)), ""),
-        ((QUIET[0], connect("a1", 3, "fail", "a1 is quiescing"), connect("a1", 4), QUIET[1]), "a1 took in 1 who came meanwhile"),
+        ((connect("a1", 1), QUIET[0], connect("a1", 3, "fail", "a1 is quiescing"), QUIET[1],
+          connect("a1", 6)), ""),
+        ((QUIET[0], connect("a1", 3, "fail", "a1 is quiescing"), connect("a1", 4), QUIET[1]),
+         "a1 took in 1 who came meanwhile"),
         ((QUIET[0], connect("a1", 3, "fail", "no answer"), connect("b1", 4), QUIET[1]), "a1 refused nobody"),
         ((connect("a1", 3, "fail", "a1 is quiescing"),), "a1 refused nobody"),
     ],

@@ -1,4 +1,7 @@
-"""Brokers that are made faulty on purpose, each in one way that real brokers have been: what they do must be found under its name, with the evidence."""
+"""Brokers that are made faulty on purpose, each in one way that real brokers have been.
+
+What they do must be found under its name, with the evidence.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,10 @@ def run(scenario, faults=None, *, seed=1, **changes):
 
 
 def run_until(anomaly, *arguments, **changes):
-    """The first of a few runs in which the broken brokers came to do it: who is faster by a millisecond is the seed's luck."""
+    """The first of a few runs in which the broken brokers came to do it.
+
+    Who is faster by a millisecond is the seed's luck.
+    """
     ran = None
     for seed in range(1, 9):
         ran = run(*arguments, seed=seed, **changes)
@@ -38,7 +44,9 @@ def run_until(anomaly, *arguments, **changes):
 
 
 def shown(ran, name):
-    """The first instance of a kind and the rows that are left of a few thousand, none of which can be spared."""
+    """The first instance of a kind and the rows that are left of a few thousand, none of which
+    can be spared.
+    """
     options = options_of(ran.spec, ran.schedule)
     found = next(one for one in ran.findings if one.name == name)
     at = ran.rows[found.index]
@@ -65,15 +73,17 @@ def rows_of(ran, f, *columns):
     return [tuple(row[name] for name in columns) for row in ran.rows if row["f"] == f]
 
 
-# ---------------------------------------------------------------------------------------------------- double takeover
+# ---------------------------------------------------------------------------------- double takeover
 
 
 async def begin_without_compare(self, registered, victim, *, forced=False):
     """What was read a while ago is written, whatever is there now."""
     await asyncio.sleep(HESITATION_S)
     write = Statement(
-        "UPDATE store_broker SET state = ?, epoch = ?, taker = ?, taker_epoch = ? WHERE cluster_id = ? AND broker_id = ?",
-        (schema.TAKEOVER_STARTED, victim.epoch + 1, self.broker_id, registered.epoch, self.cluster_id, victim.broker_id),
+        "UPDATE store_broker SET state = ?, epoch = ?, taker = ?, taker_epoch = ? WHERE cluster_id = ? "
+        "AND broker_id = ?",
+        (schema.TAKEOVER_STARTED, victim.epoch + 1, self.broker_id, registered.epoch, self.cluster_id,
+         victim.broker_id),
     )  # fmt: skip
     await self._transact([write])
     return victim.epoch + 1
@@ -86,7 +96,10 @@ async def begin_late(self, registered, victim, *, forced=False):
 
 
 HESITATION_S = 0.6
-"""Longer than the time between two looks: all who watch have seen the victim dead before the first of them acts."""
+"""Longer than the time between two looks.
+
+All who watch have seen the victim dead before the first of them acts.
+"""
 begin = Registry.begin_takeover
 QUIET = {"rate": 15.0, "producers": 3, "consumers": 3}
 
@@ -116,7 +129,10 @@ async def for_ever(_):
 
 
 def test_a_live_without_a_lease_still_has_the_store_when_another_takes_it_over(monkeypatch):
-    """Failback has made the master a taker itself; then it is cut off from the store and does not notice."""
+    """Failback has made the master a taker itself.
+
+    Then it is cut off from the store and does not notice.
+    """
     monkeypatch.setattr(Lease, "run", for_ever)
     monkeypatch.setattr(Lease, "certain", lambda self: True)
     faults = (
@@ -147,7 +163,7 @@ def test_with_its_lease_it_has_let_go_before():
     assert len(rows_of(ran, "takeover", "broker")) >= 3
 
 
-# ---------------------------------------------------------------------------------------------------- zombie
+# ------------------------------------------------------------------------------------------- zombie
 
 
 def test_a_broker_of_a_database_whose_proofs_prove_nothing_is_told_by_the_takeover_that_fenced_it(
@@ -175,11 +191,14 @@ def test_a_broker_of_a_database_whose_proofs_prove_nothing_is_told_by_the_takeov
     assert (asked["type"], answered["type"], answered["broker"]) == ("invoke", "ok", "a1")
 
 
-# ---------------------------------------------------------------------------------------------------- diverged
+# ----------------------------------------------------------------------------------------- diverged
 
 
 def forget_whom_it_lost(self, link, reason):
-    """A link that ended has ended for good: that address is never dialled again, though it is known."""
+    """A link that ended has ended for good.
+
+    That address is never dialled again, though it is known.
+    """
     for peer in self._peers.values():
         if peer.link is link:
             peer.retire()

@@ -1,4 +1,7 @@
-"""The lock file of a shared store rots under a killed live: its locks are the file server's, so nobody is live twice and nothing is lost."""
+"""The lock file of a shared store rots under a killed live.
+
+Its locks are the file server's, so nobody is live twice and nothing is lost.
+"""
 
 import io
 

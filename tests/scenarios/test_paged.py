@@ -1,4 +1,7 @@
-"""The scenarios with little memory do what they are for: pages are written before the fault, and read by whoever takes over."""
+"""The scenarios with little memory do what they are for.
+
+Pages are written before the fault, and read by whoever takes over.
+"""
 
 import msgspec
 import pytest

@@ -1,4 +1,7 @@
-"""The power goes out under real brokers: one that syncs loses nothing, one that only says so loses what it had promised."""
+"""The power goes out under real brokers.
+
+One that syncs loses nothing, one that only says so loses what it had promised.
+"""
 
 import io
 import sys
@@ -31,7 +34,10 @@ SCHEDULE = Schedule(
     )
 )
 
-LIAR = "import os, runpy, sys; os.fsync = os.fdatasync = lambda descriptor: None; runpy.run_module('broker.daemon', run_name='__main__', alter_sys=True)"
+LIAR = (
+    "import os, runpy, sys; os.fsync = os.fdatasync = lambda descriptor: None; "
+    "runpy.run_module('broker.daemon', run_name='__main__', alter_sys=True)"
+)
 
 
 def verdict(tmp_path):
@@ -55,6 +61,7 @@ def test_a_broker_that_only_says_it_synced_is_found_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(systems, "for_policy", lambda policy: Lying())
     found = verdict(tmp_path)
-    # What it had promised is gone; or so little of its journal is left whole that it rightly refuses to serve from it.
+    # What it had promised is gone; or so little of its journal is left whole that it rightly
+    # refuses to serve from it.
     assert found.valid is False
     assert {"lost", "not-recovered"} & {finding.name for finding in found.findings}

@@ -1,4 +1,7 @@
-"""A probe's steps come out as the documents say, on real processes; and a step that does not is noticed."""
+"""A probe's steps come out as the documents say, on real processes.
+
+And a step that does not is noticed.
+"""
 
 import json
 import signal

@@ -1,4 +1,6 @@
-"""Every row has a refuter that is a change of today's broker, and the machinery that tries it can say no."""
+"""Every row has a refuter that is a change of today's broker, and the machinery that tries it
+can say no.
+"""
 
 import asyncio
 import datetime as dt
@@ -17,7 +19,10 @@ from harness.history import judge as judging
 ROWS = (*SCENARIOS, *PROBES)
 TODAY = dt.datetime.now(dt.UTC).toordinal()
 SAMPLE = 3
-"""Rows that are really tried with each run of the tests, others each day; ``jepsen-run claims --refute`` tries all."""
+"""Rows that are really tried with each run of the tests, others each day.
+
+``jepsen-run claims --refute`` tries all.
+"""
 
 REFUTER = Refuter(without="something", fails="a2 did not become live", changes=())
 AS_EXPECTED = Outcome()

@@ -1,6 +1,9 @@
-"""What a search once found and was mended does not come back: every schedule kept in ``regressions`` is run again in the simulation.
+"""What a search once found and was mended does not come back.
 
-Each file is a reproduction of the run that found the bug: ``jepsen-run replay`` takes it too. Its ``origin`` is the page of the bug.
+Every schedule kept in ``regressions`` is run again in the simulation.
+
+Each file is a reproduction of the run that found the bug: ``jepsen-run replay`` takes it too. Its
+``origin`` is the page of the bug.
 """
 
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Every scenario with a known verdict gets it, on real processes, on real containers and in the simulation."""
+"""Every scenario with a known verdict gets it, on real processes, on real containers and in the
+simulation.
+"""
 
 import msgspec
 import pytest
@@ -23,10 +25,17 @@ ON_PROCESSES = (
     "SS5-true",
     "MI1",
 )
-"""Those that every change is tried with on processes; a nightly run tries all of them (``jepsen-run claims --environment local``)."""
+"""Those that every change is tried with on processes.
+
+A nightly run tries all of them (``jepsen-run claims --environment local``).
+"""
 
 ON_CONTAINERS = ("RP1", "RP4", "RP5", "RP11", "HA5")
-"""Those of which a container test adds most: a kill of a container, a firewall, a majority, a destroyed volume and brokers that change their roles, a fault that waits for a line of a log."""
+"""Those of which a container test adds most.
+
+A kill of a container, a firewall, a majority, a destroyed volume and brokers that change their
+roles, a fault that waits for a line of a log.
+"""
 
 
 @pytest.fixture(scope="session")

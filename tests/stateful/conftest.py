@@ -1,4 +1,7 @@
-"""Thousands of crashes are expected here: their log lines would bury the one example that matters."""
+"""Thousands of crashes are expected here.
+
+Their log lines would bury the one example that matters.
+"""
 
 import logging
 

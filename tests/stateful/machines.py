@@ -1,7 +1,9 @@
-"""How the machines of this directory are run: how long, how repeatable, and how a broken part is shown to be found.
+"""How the machines of this directory are run.
 
-``JEPSEN_RUN_STATEFUL_FACTOR`` multiplies the examples of every machine, for nights. Where ``CI`` is set the examples are the same in every run: a red build must mean
-that something changed.
+How long, how repeatable, and how a broken part is shown to be found.
+
+``JEPSEN_RUN_STATEFUL_FACTOR`` multiplies the examples of every machine, for nights. Where ``CI`` is
+set the examples are the same in every run: a red build must mean that something changed.
 """
 
 import os
@@ -55,7 +57,9 @@ HUNT = settings(
 
 
 def assert_found(machine):
-    """The machine notices that what it drives is broken: by an assertion, its own or the part's, or because a journal cannot be read.
+    """The machine notices that what it drives is broken.
+
+    By an assertion, its own or the part's, or because a journal cannot be read.
 
     Any other exception is a mistake of the breaking, not a finding.
     """

@@ -1,6 +1,9 @@
-"""The same queues with room for five messages in memory: the others wait on pages of three, beside the same model.
+"""The same queues with room for five messages in memory.
 
-What may differ is when a message comes, and how much memory it takes; never which, to whom, in which order, how often, or what survives.
+The others wait on pages of three, beside the same model.
+
+What may differ is when a message comes, and how much memory it takes; never which, to whom, in
+which order, how often, or what survives.
 """
 
 from hypothesis import strategies as st
@@ -21,7 +24,10 @@ class PagedQueueMachine(QueueMachine):
         self.send("q", group, 0, count, then)
 
     def sizes_add_up(self, seen):
-        """What is in memory is counted, with what is not yet durable; and it is no more than it may be."""
+        """What is in memory is counted, with what is not yet durable.
+
+        And it is no more than it may be.
+        """
         memory = 0
         for name in seen:
             queue = self.engine.queues[name]
@@ -32,7 +38,9 @@ class PagedQueueMachine(QueueMachine):
         assert self.engine.memory.size == memory
 
     def looks_further(self, queue):
-        """Not while a page is being read, nor while what is lined up takes all the memory that it may."""
+        """Not while a page is being read, nor while what is lined up takes all the memory that
+        it may.
+        """
         if queue in self.engine.paging._readers:
             return False
         backlog = queue.backlog
@@ -40,7 +48,10 @@ class PagedQueueMachine(QueueMachine):
 
     @invariant()
     def memory_is_bounded(self):
-        """Lined up: what it may have and one message more; and a tail that only grows while a page is written."""
+        """Lined up: what it may have and one message more.
+
+        And a tail that only grows while a page is written.
+        """
         for queue in self.engine.queues.values():
             assert sum(message.size for message in queue.messages.values()) < ROOM + 300
             if queue.backlog is not None and self.engine.paging._writer is None:

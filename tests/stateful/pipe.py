@@ -1,7 +1,10 @@
-"""A connection in memory between two asyncio protocols: bytes travel on the loop's time, in pieces, and either direction may stand still.
+"""A connection in memory between two asyncio protocols.
 
-Why not a real socket: which byte arrives before which crash must be the test's choice. What it keeps of TCP: order, nothing lost while both ends live, flow control, and that
-who is cut off hears nothing, not even that it was cut off.
+Bytes travel on the loop's time, in pieces, and either direction may stand still.
+
+Why not a real socket: which byte arrives before which crash must be the test's choice. What it
+keeps of TCP: order, nothing lost while both ends live, flow control, and that who is cut off hears
+nothing, not even that it was cut off.
 """
 
 import asyncio

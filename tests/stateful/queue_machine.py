@@ -1,7 +1,10 @@
-"""Queues with groups, driven through the engine beside a plain model: who gets what, in which order, how often, and what survives.
+"""Queues with groups, driven through the engine beside a plain model.
 
-A machine holds up to four consumers on a queue and its dead letters, two transactions, a slow disk and sometimes a backup that is
-behind. Nothing happens between two rules but what a rule asks for: turns of the loop, time, a flush.
+Who gets what, in which order, how often, and what survives.
+
+A machine holds up to four consumers on a queue and its dead letters, two transactions, a slow disk
+and sometimes a backup that is behind. Nothing happens between two rules but what a rule asks for:
+turns of the loop, time, a flush.
 """
 
 import random
@@ -426,7 +429,9 @@ class QueueMachine(LoopMachine):
             super().teardown()
 
     def drain(self):
-        """What was neither acknowledged nor given up is delivered to one last consumer of each queue."""
+        """What was neither acknowledged nor given up is delivered to one last consumer of each
+        queue.
+        """
         for slot in (0, 1):
             self.abort(slot, refused=False)
         while self.clients:

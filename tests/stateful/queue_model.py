@@ -1,7 +1,10 @@
-"""What queues with groups promise, said as plainly as can be: a list of copies of messages, each in exactly one state.
+"""What queues with groups promise, said as plainly as can be.
 
-The model does not know heaps, lanes, rotations or credit. It is told what is asked of the engine and what the engine delivers, and holds every
-delivery against the rules. For crashes it keeps what each journal entry means, so that what must be there afterwards is a loop over them.
+A list of copies of messages, each in exactly one state.
+
+The model does not know heaps, lanes, rotations or credit. It is told what is asked of the engine
+and what the engine delivers, and holds every delivery against the rules. For crashes it keeps what
+each journal entry means, so that what must be there afterwards is a loop over them.
 """
 
 from dataclasses import dataclass, field, replace
@@ -14,7 +17,11 @@ PENDING, WAITING, HELD, TAKEN, REFUSING, DELAYED = [
     "refusing",
     "delayed",
 ]
-"""On the way to the disk; in its place; with a consumer; with a transaction; refused, and that on the way to the disk; till its delay is over."""
+"""On the way to the disk.
+
+In its place; with a consumer; with a transaction; refused, and that on the way to the disk; till
+its delay is over.
+"""
 
 STORED = (WAITING, HELD, TAKEN, REFUSING, DELAYED)
 ROUNDING_S = 1e-7
@@ -22,7 +29,11 @@ ROUNDING_S = 1e-7
 
 @dataclass(eq=False)
 class Copy:
-    """One message in one queue. ``number`` grows with every copy, as record ids do; ``holder`` is a consumer or whose delivery was taken."""
+    """One message in one queue.
+
+    ``number`` grows with every copy, as record ids do; ``holder`` is a consumer or whose delivery
+    was taken.
+    """
 
     queue: str
     text: str
@@ -101,7 +112,10 @@ class QueueModel:
             copy.state = TAKEN
 
     def refuse(self, copies):
-        """Refused for good or for another try: (dead letters that arise, what will come back, entry without its sequence)."""
+        """Refused for good or for another try.
+
+        (dead letters that arise, what will come back, entry without its sequence).
+        """
         rules, entry, dead, again = self.rules, Entry(0), [], []
         for copy in copies:
             copy.refusals += 1
@@ -212,7 +226,9 @@ class QueueModel:
         return sum(copy.size for copy in self.copies if queue in (None, copy.queue))
 
     def recovered(self, last_sequence, found, *, clean):
-        """The broker was started on what is durable up to ``last_sequence``, and has found (queue, message) in this order."""
+        """The broker was started on what is durable up to ``last_sequence``, and has found
+        (queue, message) in this order.
+        """
         assert last_sequence >= self.confirmed, (
             f"entry {self.confirmed} was durable; {last_sequence} is the last"
         )

@@ -1,7 +1,11 @@
-"""A STOMP session fed with valid and invalid frames, cut anywhere: its answers are those of the STOMP 1.2 specification.
+"""A STOMP session fed with valid and invalid frames, cut anywhere.
 
-Receipts come once each and in the order of their frames; an ERROR names the frame at fault and is the last word; a transaction happens as a whole or not at
-all, whatever ends it; what is acknowledged is gone, and everything else is where it was. The model is one client's view: what it has sent so far, frame by frame.
+Its answers are those of the STOMP 1.2 specification.
+
+Receipts come once each and in the order of their frames; an ERROR names the frame at fault and is
+the last word; a transaction happens as a whole or not at all, whatever ends it; what is
+acknowledged is gone, and everything else is where it was. The model is one client's view: what it
+has sent so far, frame by frame.
 """
 
 import random
@@ -102,7 +106,10 @@ class SessionMachine(LoopMachine):
         view.sent += len(data)
 
     def say(self, command, headers, meaning, body=b"", style=0, receipt=False):
-        """``meaning`` gets the receipt's name; it returns False where the frame is wrong by what came before."""
+        """``meaning`` gets the receipt's name.
+
+        It returns False where the frame is wrong by what came before.
+        """
         name = None
         if receipt and command not in ("CONNECT", "STOMP"):  # these two may have none
             self.names += 1
@@ -430,7 +437,9 @@ class SessionMachine(LoopMachine):
             self.log_in()
 
     def broker_crashes(self, seed):
-        """The store is as after some of the entries, all those that were confirmed among them, and no entry is there in part."""
+        """The store is as after some of the entries, all those that were confirmed among them,
+        and no entry is there in part.
+        """
         self.read()
         with self.loop.inside():
             self.engine.abandon()

@@ -6,7 +6,10 @@ from stateful.stomp_client import Reader, Transport
 
 
 class Effect:
-    """What one journal entry does to the store, as a whole: texts added, in order, and texts removed."""
+    """What one journal entry does to the store, as a whole.
+
+    Texts added, in order, and texts removed.
+    """
 
     def __init__(self, added=(), removed=()):
         self.added = list(added)
@@ -17,7 +20,9 @@ class Effect:
 
 
 class Pending:
-    """A frame on its way: where it ends in the stream, what it means when it is whole, or that it is no frame."""
+    """A frame on its way: where it ends in the stream, what it means when it is whole, or that
+    it is no frame.
+    """
 
     def __init__(self, start, end, meaning):
         self.start = start
@@ -49,7 +54,8 @@ class View:
         self.held = {}
         self.acked_of = {}
         self.transactions = {}
-        # What has been said, whether or not it has arrived: a client that makes no mistakes asks for nothing twice.
+        # What has been said, whether or not it has arrived: a client that makes no mistakes asks
+        # for nothing twice.
         self.begun = []
         self.subscribed = []
         self.answered = []

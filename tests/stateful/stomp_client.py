@@ -1,4 +1,7 @@
-"""A STOMP client as bytes: valid frames in every spelling that STOMP 1.2 allows, and frames that it forbids."""
+"""A STOMP client as bytes.
+
+Valid frames in every spelling that STOMP 1.2 allows, and frames that it forbids.
+"""
 
 from broker.stomp.codec import Parser
 from broker.stomp.frames import UNESCAPED
@@ -56,7 +59,11 @@ def escaped(text):
 
 
 def spell(command, headers, body=b"", style=0):
-    """A frame. ``style``: bits for line ends before it, CRLF, repeated headers (the first counts) and an explicit content-length."""
+    """A frame.
+
+    ``style``: bits for line ends before it, CRLF, repeated headers (the first counts) and an
+    explicit content-length.
+    """
     escape = str if command in UNESCAPED else escaped
     lines = [f"{name}:{escape(value)}" for name, value in headers.items()]
     if style & 4:

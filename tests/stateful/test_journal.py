@@ -1,7 +1,10 @@
-"""Any life of a journal beside a list of entries: the power may fail within any operation of the disk, recovery included.
+"""Any life of a journal beside a list of entries.
 
-The model is the list of all entries that were taken; what lives after the first n of them is a loop over them. After every opening n is what the journal says,
-and it must not be less than anybody was ever told.
+The power may fail within any operation of the disk, recovery included.
+
+The model is the list of all entries that were taken; what lives after the first n of them is a loop
+over them. After every opening n is what the journal says, and it must not be less than anybody was
+ever told.
 """
 
 import asyncio
@@ -48,7 +51,9 @@ class JournalMachine(LoopMachine):
     # ---- openings
 
     def open(self):
-        """Open, if need be after more failures of the power, each of which finds the disk as the one before left it."""
+        """Open, if need be after more failures of the power, each of which finds the disk as the
+        one before left it.
+        """
         self.background.clear()
         self.snapshot = None
         try:

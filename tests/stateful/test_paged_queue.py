@@ -1,4 +1,7 @@
-"""Queues with pages beside the plain model of queues without: the machine, and parts broken on purpose that it must find."""
+"""Queues with pages beside the plain model of queues without.
+
+The machine, and parts broken on purpose that it must find.
+"""
 
 from broker.core import recovery
 from broker.core.backlog import Backlog

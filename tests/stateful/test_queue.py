@@ -1,4 +1,7 @@
-"""Queues with groups beside a plain model: the machine, what it found, and parts broken on purpose that it must find."""
+"""Queues with groups beside a plain model.
+
+The machine, what it found, and parts broken on purpose that it must find.
+"""
 
 import pytest
 
@@ -85,7 +88,10 @@ def check(machine):
 
 
 def test_a_consumer_whose_refused_message_dies_gets_the_next(machine):
-    """It held its whole prefetch, and what it refused became a dead letter: nobody gave it its credit back."""
+    """It held its whole prefetch, and what it refused became a dead letter.
+
+    Nobody gave it its credit back.
+    """
     settled(machine, attempts=1)
     machine.send("q", None, 0, 2, "durable")
     machine.subscribe("q", 1, 0, 0, "durable")
@@ -95,7 +101,9 @@ def test_a_consumer_whose_refused_message_dies_gets_the_next(machine):
 
 
 def test_a_first_delivery_after_a_clean_start_is_not_forgotten_in_a_crash(machine):
-    """The mark of the clean end was still on the disk, and the crash after it was taken for no crash."""
+    """The mark of the clean end was still on the disk, and the crash after it was taken for no
+    crash.
+    """
     settled(machine)
     machine.send("q", None, 0, 1, "durable")
     machine.restart()

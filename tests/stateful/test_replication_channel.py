@@ -1,8 +1,11 @@
-"""The replication channel under faults: what the live has released is on the backup's disk, or the live had gone on alone by decision.
+"""The replication channel under faults.
 
-Real are both journals, the copy, the feed, the follower, the gate and both ends of the link. The machine is the network, the disks, the power, and the vote: for each interruption
-it decides once, for the live ("go on alone") or for the backup ("promote"), as a majority would. The model is the list of entries
-and the highest one that was released.
+What the live has released is on the backup's disk, or the live had gone on alone by decision.
+
+Real are both journals, the copy, the feed, the follower, the gate and both ends of the link. The
+machine is the network, the disks, the power, and the vote: for each interruption it decides once,
+for the live ("go on alone") or for the backup ("promote"), as a majority would. The model is the
+list of entries and the highest one that was released.
 """
 
 import random
@@ -49,7 +52,9 @@ def terms(name):
 
 
 class LiveSide:
-    """A live's journal, gate and feed, and of its role only what every live does when it is told something by its feed."""
+    """A live's journal, gate and feed, and of its role only what every live does when it is told
+    something by its feed.
+    """
 
     def __init__(self, machine, volume, journal):
         self.machine = machine
@@ -210,7 +215,9 @@ class ChannelMachine(LoopMachine):
     @precondition(lambda self: self.copy is not None)
     @rule(what=st.sampled_from(["crashes", "crashes unheard", "leaves", "disk"]), seed=st.integers(0, 15))
     def backup(self, what, seed):
-        """Its power or its process ends, or its disk will fail within one of the next operations."""
+        """Its power or its process ends, or its disk will fail within one of the next
+        operations.
+        """
         if what == "disk":
             self.spare.fail_after = self.spare.operations + seed
         elif what == "leaves":
@@ -262,7 +269,9 @@ class ChannelMachine(LoopMachine):
         heal=st.booleans(),
     )
     def part(self, sizes, then_s, longer_s, writes, heal):
-        """They lose sight of each other under load, the backup first, and it takes over as soon as its patience ends."""
+        """They lose sight of each other under load, the backup first, and it takes over as soon
+        as its patience ends.
+        """
         self.load(sizes, 0, then_s)
         self.network("live mute", longer_s)
         self.network("both mute", 0.0)
@@ -296,7 +305,10 @@ class ChannelMachine(LoopMachine):
     @precondition(promotable)
     @rule(writes=st.integers(0, 3), heal=st.booleans())
     def backup_wins(self, writes, heal):
-        """It takes over. The old live, if it still runs, may try what it likes: it answers nobody any more."""
+        """It takes over.
+
+        The old live, if it still runs, may try what it likes: it answers nobody any more.
+        """
         session = self.follower.ended.result().session
         assert session == session_name(1, self.sessions, 1)
         self.decisions[session] = "promoted"
@@ -357,7 +369,10 @@ class ChannelMachine(LoopMachine):
     @precondition(lambda self: self.live is None)
     @rule()
     def restart(self):
-        """It comes back first and is live again; a backup of its former life is nobody's any more."""
+        """It comes back first and is live again.
+
+        A backup of its former life is nobody's any more.
+        """
         self.decisions[session_name(1, self.sessions, 1)] = "restarted"
         if self.copy is not None:
             self.drop_backup()

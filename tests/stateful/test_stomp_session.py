@@ -1,4 +1,7 @@
-"""STOMP sessions beside a plain model: the machine, what it found, and parts broken on purpose that it must find."""
+"""STOMP sessions beside a plain model.
+
+The machine, what it found, and parts broken on purpose that it must find.
+"""
 
 import pytest
 
@@ -27,7 +30,9 @@ def machine():
 
 
 def test_the_receipt_of_an_abort_is_not_overtaken(machine):
-    """It waited for whatever anybody had written last, and the receipt of the next frame for nothing."""
+    """It waited for whatever anybody had written last, and the receipt of the next frame for
+    nothing.
+    """
     machine.open_transaction("t1", receipt=False, go="all")
     machine.finish(0, commit=False, receipt=True, go="all")
     machine.open_transaction("t2", receipt=True, go="all")

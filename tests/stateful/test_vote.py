@@ -1,7 +1,10 @@
-"""Votes about interruptions, over a network that loses, delays and repeats, with voters that crash: never two lives of one interruption.
+"""Votes about interruptions, over a network that loses, delays and repeats, with voters that crash.
 
-Real are the voters (rules, journal, gate), the asking and counting (``vote``, ``LiveVote``) and the withdrawals. The machine is the network between them
-and the power of every voter. The model knows of each voter only what left it: a vote that was given binds it until that claimant has withdrawn.
+Never two lives of one interruption.
+
+Real are the voters (rules, journal, gate), the asking and counting (``vote``, ``LiveVote``) and the
+withdrawals. The machine is the network between them and the power of every voter. The model knows
+of each voter only what left it: a vote that was given binds it until that claimant has withdrawn.
 """
 
 import asyncio
@@ -57,7 +60,10 @@ class VoterNode:
 
 
 class Wire:
-    """What an asker and a voter see of each other: a link whose every message the machine delivers, or does not."""
+    """What an asker and a voter see of each other.
+
+    A link whose every message the machine delivers, or does not.
+    """
 
     def __init__(self, machine, claimant, voter):
         self.machine = machine
@@ -77,7 +83,10 @@ class Wire:
 
 
 class Answers:
-    """The same link as the voter sees it in one of its lives: what it says after a crash comes from nobody."""
+    """The same link as the voter sees it in one of its lives.
+
+    What it says after a crash comes from nobody.
+    """
 
     def __init__(self, wire):
         self.wire = wire
@@ -181,7 +190,10 @@ class VoteMachine(LoopMachine):
             self.backup_asks()
 
     def live_asks(self):
-        """``LiveVote``: round after round within its time; it is not live meanwhile, and gives up at the end."""
+        """``LiveVote``: round after round within its time.
+
+        It is not live meanwhile, and gives up at the end.
+        """
         now = self.now
         section = SimpleNamespace(quorum_vote_wait=WAIT_MS, quorum_size=-1)
 
@@ -324,7 +336,9 @@ class VoteMachine(LoopMachine):
 
     @invariant()
     def one_life(self):
-        """One pair alone cannot be protected, and where the live never asks it lives on (RP4, RP6)."""
+        """One pair alone cannot be protected, and where the live never asks it lives on (RP4,
+        RP6).
+        """
         if self.pairs > 1:
             assert len(self.now.winners) <= 1, f"{self.now.session} has two lives"
 
@@ -402,7 +416,10 @@ def machine():
 
 
 def test_a_question_that_comes_twice_is_answered_only_from_the_disk(machine):
-    """The second was answered at once, while the vote was still on its way there; after a crash the other party got it."""
+    """The second was answered at once, while the vote was still on its way there.
+
+    After a crash the other party got it.
+    """
     machine.begin(pairs=2, live_votes=True, kept=8)
     machine.backup_asks()
     machine.packet(0, "repeat")
@@ -414,7 +431,9 @@ def test_a_question_that_comes_twice_is_answered_only_from_the_disk(machine):
 
 
 def test_a_late_withdrawal_of_an_old_interruption_does_not_push_out_the_latest():
-    """Decisions were forgotten in the order in which they had been heard of, not in the order of their sessions."""
+    """Decisions were forgotten in the order in which they had been heard of, not in the order of
+    their sessions.
+    """
     grants = Grants()
     latest = session_name(1, 100, 0)
     assert grants.ask(NODE, latest, LIVE, 1)[0]

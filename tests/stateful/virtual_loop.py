@@ -1,8 +1,11 @@
-"""An event loop whose time the test advances: no sockets, no waiting, the same order of callbacks in every run.
+"""An event loop whose time the test advances.
 
-Why the stock loop with another selector: order of callbacks, tasks and timers are asyncio's own, so what holds here holds on the real
-loop. ``inside`` lets a test call the broker synchronously without giving the loop a turn, and ``turn`` gives exactly one: a rule of a state machine
-then decides how much may happen between two calls.
+No sockets, no waiting, the same order of callbacks in every run.
+
+Why the stock loop with another selector: order of callbacks, tasks and timers are asyncio's own, so
+what holds here holds on the real loop. ``inside`` lets a test call the broker synchronously without
+giving the loop a turn, and ``turn`` gives exactly one: a rule of a state machine then decides how
+much may happen between two calls.
 """
 
 import asyncio
@@ -35,7 +38,10 @@ class _Clock:
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """``complaints`` has what callbacks raised and nobody caught: on a real loop it would only be logged."""
+    """``complaints`` has what callbacks raised and nobody caught.
+
+    On a real loop it would only be logged.
+    """
 
     def __init__(self):
         super().__init__()
@@ -56,7 +62,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     @contextlib.contextmanager
     def inside(self):
-        """Within it this loop is the running one, but does not run: what is called soon stays for the next turn."""
+        """Within it this loop is the running one, but does not run.
+
+        What is called soon stays for the next turn.
+        """
         events._set_running_loop(self)
         try:
             yield
@@ -93,7 +102,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.now = end
 
     def until(self, condition, seconds):
-        """Let time pass, timer by timer, until the condition holds, but no longer than ``seconds``."""
+        """Let time pass, timer by timer, until the condition holds, but no longer than
+        ``seconds``.
+        """
         end = self.now + seconds
         self.settle()
         while not condition() and self._scheduled and self._scheduled[0]._when <= end:

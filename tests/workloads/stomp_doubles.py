@@ -1,4 +1,7 @@
-"""A scripted STOMP server, a recorder in memory, and a dialect: what workloads need, under a test's control."""
+"""A scripted STOMP server, a recorder in memory, and a dialect.
+
+What workloads need, under a test's control.
+"""
 
 import asyncio
 import contextlib
@@ -99,7 +102,10 @@ class Peer(asyncio.Protocol):
 
 
 class Server:
-    """Answers as a broker would, but for the commands in ``script``: command -> what to do with (peer, frame)."""
+    """Answers as a broker would, but for the commands in ``script``.
+
+    Command -> what to do with (peer, frame).
+    """
 
     def __init__(self, name="a1", heart_beat="0,0"):
         self.name = name
@@ -186,7 +192,10 @@ class Server:
 
 
 def make_context(servers, *, dialect=None, zones=("c1",), seed=1, **spec):
-    """A context whose nodes are the servers: name -> Server, or None for one that nobody listens on."""
+    """A context whose nodes are the servers.
+
+    Name -> Server, or None for one that nobody listens on.
+    """
     addresses = {name: server.address if server else UNREACHABLE for name, server in servers.items()}
     return WorkloadContext(
         spec=TestSpec(
@@ -253,7 +262,11 @@ def in_loop(test):
 
 
 def well_formed(rows):
-    """What every history must be: completions follow their invocations, an ``info`` is a process' last word, and all is asked over connections there were."""
+    """What every history must be.
+
+    Completions follow their invocations, an ``info`` is a process' last word, and all is asked over
+    connections there were.
+    """
     under_way = {}
     ended = set()
     connections = {None}

@@ -117,7 +117,10 @@ async def test_lost_before_a_byte_was_written_is_fail():
 
 @in_loop
 async def test_nothing_is_written_to_a_transport_that_is_closing():
-    """A closing transport drops what it is given: what it was not given is certain not to have been sent."""
+    """A closing transport drops what it is given.
+
+    What it was not given is certain not to have been sent.
+    """
     async with Server() as server:
         connection = await connected(server)
         real = connection._transport

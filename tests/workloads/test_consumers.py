@@ -200,7 +200,9 @@ async def test_held_messages_are_acknowledged_in_order():
 
 @in_loop
 async def test_what_arrives_before_the_answer_to_disconnect_is_delivered_and_not_acknowledged():
-    """The session ends with that answer, so the disconnect row comes after what was still sent to it."""
+    """The session ends with that answer, so the disconnect row comes after what was still sent
+    to it.
+    """
     async with Server() as server:
         context = make_context({"a1": server})
 

@@ -1,4 +1,7 @@
-"""Whole workloads against scripted brokers: what is sent is recorded, stops are prompt, drains are complete."""
+"""Whole workloads against scripted brokers.
+
+What is sent is recorded, stops are prompt, drains are complete.
+"""
 
 import asyncio
 import contextlib

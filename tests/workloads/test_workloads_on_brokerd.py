@@ -1,4 +1,7 @@
-"""Whole workloads against a real brokerd, killed in the middle: what was acknowledged is there, nothing is claimed that is not certain."""
+"""Whole workloads against a real brokerd, killed in the middle.
+
+What was acknowledged is there, nothing is claimed that is not certain.
+"""
 
 import asyncio
 import contextlib

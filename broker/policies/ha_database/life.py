@@ -170,8 +170,7 @@ class Life:
             self.live.abandon()
             await self._journal.close()
 
-    # ----------------------------------------------------------------------------------------------
-    # the lease
+    # ------------------------------------------------------------------------------------ the lease
 
     def _synced(self, sequence: int) -> None:
         self.gate.local = sequence
@@ -226,8 +225,7 @@ class Life:
             self.failure = error
             self._end("failed", str(error))
 
-    # ----------------------------------------------------------------------------------------------
-    # takeover
+    # ------------------------------------------------------------------------------------- takeover
 
     async def _watch(self) -> None:
         """Take over whoever fails, one after the other."""
@@ -321,8 +319,7 @@ class Life:
             }
         )
 
-    # ----------------------------------------------------------------------------------------------
-    # endings
+    # -------------------------------------------------------------------------------------- endings
 
     async def _stop_cleanly(self) -> None:
         """Everything that is under way is answered.

@@ -101,8 +101,7 @@ class Candidate:
         self.stands_by = False
         await self._owed.give_back(standby)
 
-    # ----------------------------------------------------------------------------------------------
-    # at the start
+    # --------------------------------------------------------------------------------- at the start
 
     async def _create(self) -> None:
         """Make the directories, unless they are there and another user's.
@@ -189,8 +188,7 @@ class Candidate:
         )
         self._waits(active)
 
-    # ----------------------------------------------------------------------------------------------
-    # standing by
+    # ---------------------------------------------------------------------------------- standing by
 
     async def _stand_by(self) -> Granted | None:
         """Look whether the active instance still runs; take its place if it does not."""

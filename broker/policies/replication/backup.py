@@ -120,8 +120,7 @@ class BackupRole:
             self._membership.on_linked.remove(self._met)
             await self._drop_copy()
 
-    # ----------------------------------------------------------------------------------------------
-    # the way of a backup
+    # -------------------------------------------------------------------------- the way of a backup
 
     async def _work(self) -> BackupEnd:
         self._become("backup")
@@ -213,8 +212,7 @@ class BackupRole:
             return answer.role == "live" and answer.node_id == live.node_id
         return False
 
-    # ----------------------------------------------------------------------------------------------
-    # finding a live
+    # ------------------------------------------------------------------------------- finding a live
 
     async def _follow_somebody(self) -> tuple[m.Member, int]:
         """Attach to a live broker, however long that takes; ``follower`` follows it then."""

@@ -138,8 +138,7 @@ class ReplicaFeed:
             self._pending = []
             self._pending_bytes = 0
 
-    # ----------------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _take(self, message: m.Message) -> None:
         if isinstance(message, m.Acknowledgement):

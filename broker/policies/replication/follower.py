@@ -93,8 +93,7 @@ class Follower:
         await self.blobs.close()
         await self.copy.close()
 
-    # ----------------------------------------------------------------------------------------------
-    # inside
+    # --------------------------------------------------------------------------------------- inside
 
     def _take(self, message: m.Message) -> None:
         try:

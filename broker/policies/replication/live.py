@@ -147,8 +147,7 @@ class LiveRole:
             stop.cancel()
             await self._clean_up()
 
-    # ----------------------------------------------------------------------------------------------
-    # durability
+    # ----------------------------------------------------------------------------------- durability
 
     def _synced(self, sequence: int) -> None:
         if self.feed is not None and self.feed.up_to_date:
@@ -164,8 +163,7 @@ class LiveRole:
         self.live.abandon()
         self._end("disk")
 
-    # ----------------------------------------------------------------------------------------------
-    # the backup
+    # ----------------------------------------------------------------------------------- the backup
 
     def _attached(self, link: Link) -> None:
         """A broker opened a replication connection; its first word must be a request to attach."""
@@ -291,8 +289,7 @@ class LiveRole:
         self.gate.remote = None
         self._release()
 
-    # ----------------------------------------------------------------------------------------------
-    # endings
+    # -------------------------------------------------------------------------------------- endings
 
     def _crashed(self, task: asyncio.Task[None]) -> None:
         """An error of ours in a decision must end the broker.

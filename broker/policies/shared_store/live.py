@@ -129,8 +129,7 @@ class LiveRole:
         finally:
             await self._end(serving, watching)
 
-    # ----------------------------------------------------------------------------------------------
-    # serving
+    # -------------------------------------------------------------------------------------- serving
 
     async def _serve(self, stopping: asyncio.Event) -> LiveEnd:
         journal = await self._activate()
@@ -197,8 +196,7 @@ class LiveRole:
         except TimeoutError:
             _log.warning("the store did not answer within %g s: not a clean stop", STOP_PATIENCE_S)
 
-    # ----------------------------------------------------------------------------------------------
-    # doubt, and the end
+    # --------------------------------------------------------------------------- doubt, and the end
 
     def _doubt(self) -> None:
         if self.live is not None:

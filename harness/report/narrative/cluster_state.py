@@ -81,8 +81,7 @@ class Standing:
         """A moment, for people."""
         return "?" if at is None else f"{(at - self.zero) / 1e9:.3f} s"
 
-    # -------------------------------------------------------------------------------------------------------
-    # roles
+    # ---------------------------------------------------------------------------------------- roles
 
     def role_row(self, broker: str, at: int) -> Row | None:
         """The latest change of its role that is certain at that moment."""
@@ -174,8 +173,7 @@ class Standing:
         known = [row for row in self.protection.get(broker or "", ()) if moment(row) <= at]
         return moment(known[-1]) if known and known[-1].get("value") == "unreplicated" else None
 
-    # ------------------------------------------------------------------------------------------------------
-    # faults
+    # --------------------------------------------------------------------------------------- faults
 
     @functools.cached_property
     def breaks(self) -> list[Break]:
@@ -216,8 +214,7 @@ class Standing:
         end = "the end" if one.end is None else self.seconds(one.end)
         return f"({self.seconds(one.begin)} to {end}{'' if one.bit else ', no effect seen'})"
 
-    # -----------------------------------------------------------------------------------------------------
-    # changes
+    # -------------------------------------------------------------------------------------- changes
 
     def changes(self, brokers: Iterable[str], low: int, high: int) -> list[tuple[int, str]]:
         """(time, words) of what changed strictly after ``low`` and up to ``high``.

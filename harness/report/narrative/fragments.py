@@ -30,8 +30,7 @@ class Clauses:
         self.example = example_of(story.finding)
         self._said: set[str] = set()
 
-    # -------------------------------------------------------------------------------------------------------
-    # finding
+    # -------------------------------------------------------------------------------------- finding
 
     def rows(self, f: str, type_: str | None = None, message: int | None = None) -> list[Row]:
         """Rows of the story's messages, sessions and transactions.
@@ -74,8 +73,7 @@ class Clauses:
             if all(row.get(name) == value for name, value in columns.items())
         ]
 
-    # ---------------------------------------------------------------------------------------------------------
-    # times
+    # ---------------------------------------------------------------------------------------- times
 
     def at(self, row: Row) -> str:
         """When."""
@@ -115,8 +113,7 @@ class Clauses:
         self._said.add(words)
         return new
 
-    # ---------------------------------------------------------------------------------------------------------
-    # words
+    # ---------------------------------------------------------------------------------------- words
 
     def seen(self, row: Row) -> str:
         """The broker of a row with the role it had.

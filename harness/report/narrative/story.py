@@ -158,8 +158,7 @@ def _among(step: Step, shown: set[str]) -> Step:
     return replace(step, source=source or target, target=target if source else None)
 
 
-# -------------------------------------------------------------------------------------------------------------
-# choosing
+# ----------------------------------------------------------------------------------------- choosing
 
 
 def _brokers(finding: Finding, rows: Sequence[Row], standing: Standing) -> list[str]:
@@ -329,8 +328,7 @@ def _bounded(candidates: Sequence[_Candidate]) -> tuple[list[_Candidate], int]:
     return sorted(chosen, key=_first), len(candidates) - len(chosen)
 
 
-# --------------------------------------------------------------------------------------------------------------
-# shaping
+# ------------------------------------------------------------------------------------------ shaping
 
 
 def _step(candidate: _Candidate, names: Names, standing: Standing, witness: frozenset[int]) -> Step:

@@ -1,4 +1,6 @@
-"""Votes as rules: how many are needed, whose answers count, and that one interruption never has two winners."""
+"""Votes as rules: how many are needed, whose answers count, and that one interruption never has
+two winners.
+"""
 
 from types import SimpleNamespace
 
@@ -112,7 +114,10 @@ def test_a_recovered_voter_keeps_its_word():
 
 
 class Claimant:
-    """One party of an interruption: asks all voters in a round, wins with enough answers of that round, withdraws failed ones."""
+    """One party of an interruption.
+
+    Asks all voters in a round, wins with enough answers of that round, withdraws failed ones.
+    """
 
     def __init__(self, name, voters, needed):
         self.name = name
@@ -280,7 +285,10 @@ def test_a_master_that_starts_is_told_who_was_voted_into_its_place():
 
 
 def test_a_vote_about_a_life_before_the_last_says_nothing():
-    """After the failback the master was live with activation 3: what was granted about its first life is history."""
+    """After the failback the master was live with activation 3.
+
+    What was granted about its first life is history.
+    """
     voter, master = voter_of(Grants()), Linked("a1")
     voter.asked(Linked("a2"), request("a2", "1.1.0"))
     voter.starts(master, m.StartRequest(7, "a", 4))

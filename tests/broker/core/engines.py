@@ -1,4 +1,7 @@
-"""An engine over a disk in memory, and consumers that remember what they got: for the tests of the core."""
+"""An engine over a disk in memory, and consumers that remember what they got.
+
+For the tests of the core.
+"""
 
 from __future__ import annotations
 

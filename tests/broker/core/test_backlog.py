@@ -1,4 +1,6 @@
-"""What a broker finds when it becomes live is delivered as if it had never been away, though it is looked at only when its turn comes."""
+"""What a broker finds when it becomes live is delivered as if it had never been away, though it
+is looked at only when its turn comes.
+"""
 
 import asyncio
 
@@ -29,7 +31,10 @@ def counted(monkeypatch):
 
 
 async def drained(broker, clients):
-    """Acknowledge whatever comes until nothing is left; texts in the order of the acknowledgements."""
+    """Acknowledge whatever comes until nothing is left.
+
+    Texts in the order of the acknowledgements.
+    """
     texts = []
     while broker.engine.status()[0].messages:
         for client in clients:
@@ -92,7 +97,10 @@ def test_what_arrives_after_a_start_comes_after_what_was_stored():
 
 
 def test_a_consumer_gets_a_group_behind_many_messages_of_a_group_whose_owner_is_full():
-    """What nobody may take must not hide what somebody may: the backlog is looked through, a piece in each turn of the loop."""
+    """What nobody may take must not hide what somebody may.
+
+    The backlog is looked through, a piece in each turn of the loop.
+    """
 
     async def scenario():
         broker = await Broker.start()

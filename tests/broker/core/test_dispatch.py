@@ -246,7 +246,10 @@ def test_auto_mode_settles_at_dispatch():
 
 
 def test_a_deep_queue_costs_no_scan_per_dispatch():
-    """100,000 messages of an owner without credit; the operations counted are heap comparisons, not time."""
+    """100,000 messages of an owner without credit.
+
+    The operations counted are heap comparisons, not time.
+    """
 
     async def scenario():
         from broker.core import groups

@@ -1,4 +1,7 @@
-"""What does not fit in memory waits on the disk: nobody is held up, nothing is lost, doubled or overtaken, and memory is bounded."""
+"""What does not fit in memory waits on the disk.
+
+Nobody is held up, nothing is lost, doubled or overtaken, and memory is bounded.
+"""
 
 import asyncio
 import logging
@@ -111,7 +114,10 @@ def test_what_is_consumed_leaves_nothing_on_the_disk():
 
 
 def test_a_message_is_durable_as_ever_whatever_becomes_of_its_page():
-    """The answer waits for the journal alone: a crash before, while and after a page is written finds every answered message once."""
+    """The answer waits for the journal alone.
+
+    A crash before, while and after a page is written finds every answered message once.
+    """
 
     async def scenario():
         for turns in range(0, 60, 2):
@@ -492,7 +498,10 @@ def test_many_queues_that_fill_the_memory_together_page():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_power_loss_at_any_moment_keeps_pages_and_records_together(seed):
-    """Everything goes on at once: producers, consumers, pages written and read; then the power is out."""
+    """Everything goes on at once: producers, consumers, pages written and read.
+
+    Then the power is out.
+    """
 
     async def scenario():
         chance = random.Random(seed)

@@ -1,12 +1,16 @@
-"""A queue against a model, under random orders of sends, joins, leaves, acknowledgements, refusals and transactions.
+"""A queue against a model, under random orders of sends, joins, leaves, acknowledgements, refusals
+and transactions.
 
 What must hold at every moment
-    one owner      messages of one group are held by one consumer (or by transactions it filled) only
-    first order    the first deliveries of a group, and of the messages without a group, come in the order of their sends
+    one owner      messages of one group are held by one consumer (or by transactions it filled)
+                   only
+    first order    the first deliveries of a group, and of the messages without a group, come in the
+                   order of their sends
     the flag       a delivery is flagged redelivered exactly if it is not the first, and counted
     the window     nobody holds more than its window
 and at the end
-    nothing lost   what was neither acknowledged nor sent to the dead letters is delivered to one last consumer, in order
+    nothing lost   what was neither acknowledged nor sent to the dead letters is delivered to one
+                   last consumer, in order
 """
 
 import asyncio
@@ -200,7 +204,10 @@ def test_a_queue_keeps_its_promises_whatever_happens(plan):
 
 
 def walk(seed):
-    """A long plan with the proportions of a busy broker: Hypothesis shrinks well but seldom walks far."""
+    """A long plan with the proportions of a busy broker.
+
+    Hypothesis shrinks well but seldom walks far.
+    """
     chance = random.Random(seed)
     kinds = {
         "send": lambda: (chance.choice(GROUPS), chance.random() < 0.15),

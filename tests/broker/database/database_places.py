@@ -1,4 +1,7 @@
-"""Databases to test on: SQLite in a directory, a PostgreSQL server of our own, the server of a simulated world."""
+"""Databases to test on.
+
+SQLite in a directory, a PostgreSQL server of our own, the server of a simulated world.
+"""
 
 import asyncio
 import contextlib
@@ -86,7 +89,10 @@ class SimulatedPlace:
 
 
 class PostgresqlServer:
-    """One server for all tests of a process: Debian's binaries, a directory of its own, no authentication but a password over TCP."""
+    """One server for all tests of a process.
+
+    Debian's binaries, a directory of its own, no authentication but a password over TCP.
+    """
 
     def __init__(self, binaries):
         self._binaries = binaries
@@ -117,7 +123,10 @@ class PostgresqlServer:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={self._directory} -c fsync=off"
+        options = (
+            f"-p {self.port} -c listen_addresses=127.0.0.1 -c "
+            f"unix_socket_directories={self._directory} -c fsync=off"
+        )
         self._run(
             "pg_ctl", "-D", data, "-w", "-t", "120", "-l", self._directory / "log", "-o", options, "start"
         )

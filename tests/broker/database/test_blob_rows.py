@@ -1,4 +1,6 @@
-"""Blobs as rows: whole whatever happens to the connection, written and removed by their owner alone, moved by takeovers without being touched."""
+"""Blobs as rows: whole whatever happens to the connection, written and removed by their owner
+alone, moved by takeovers without being touched.
+"""
 
 import asyncio
 import random
@@ -288,7 +290,10 @@ def test_a_journal_is_closed_though_the_database_is_away_and_a_body_is_still_to_
 
 
 def test_on_postgresql_neither_a_batch_nor_a_heartbeat_waits_for_a_body_that_is_being_written(postgresql):
-    """A part that somebody else has locked holds the body up, before the proof: the owner's row is free meanwhile."""
+    """A part that somebody else has locked holds the body up, before the proof.
+
+    The owner's row is free meanwhile.
+    """
 
     async def test(brokers):
         registry, registered, journal = await brokers.member("a1")
@@ -300,7 +305,10 @@ def test_on_postgresql_neither_a_batch_nor_a_heartbeat_waits_for_a_body_that_is_
             (STORE, LARGE_MESSAGES, registered.session, id_, 0, b"in the way"),
         )
         writing = asyncio.create_task(rows.put(id_, 0, b"of ours"))
-        watch = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'INSERT INTO store_blob%'"
+        watch = (
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE "
+            "'INSERT INTO store_blob%'"
+        )
         observer = brokers.open("reader")
         while (await observer.transact([Statement(watch)], TIMEOUT_S))[0].rows != [(1,)]:
             await asyncio.sleep(0.01)

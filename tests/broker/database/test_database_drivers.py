@@ -1,4 +1,7 @@
-"""What the seam promises, on each database: whole or not at all, counts that fence, and an honest word on what happened."""
+"""What the seam promises, on each database.
+
+Whole or not at all, counts that fence, and an honest word on what happened.
+"""
 
 import asyncio
 import os
@@ -175,7 +178,7 @@ def test_a_closed_database_takes_nothing(place):
     run_on(place, test)
 
 
-# ---------------------------------------------------------------------------------------------------- each one's own
+# ----------------------------------------------------------------------------------- each one's own
 
 
 def test_sqlite_waits_for_another_writer_no_longer_than_it_may_and_knows_that_nothing_happened(tmp_path):

@@ -1,4 +1,7 @@
-"""What a life of a shared store leaves in a database, the next one has: every record with the latest of its updates, in order, over pages and lives."""
+"""What a life of a shared store leaves in a database, the next one has.
+
+Every record with the latest of its updates, in order, over pages and lives.
+"""
 
 import asyncio
 import random

@@ -1,4 +1,8 @@
-"""The locks of a shared store as rows: of several candidates one is given a lock, silence loses it, and whoever lost it writes nothing, however late."""
+"""The locks of a shared store as rows.
+
+Of several candidates one is given a lock, silence loses it, and whoever lost it writes nothing,
+however late.
+"""
 
 import asyncio
 
@@ -196,7 +200,7 @@ def test_what_is_sent_under_a_lock_that_was_given_back_finds_no_row(place):
     run_on(place, test)
 
 
-# ---------------------------------------------------------------------------------------------------- answers that nobody heard
+# ------------------------------------------------------------------------ answers that nobody heard
 
 
 def test_a_lock_that_was_given_without_an_answer_is_given_again_to_the_same_process_and_to_nobody_else():
@@ -227,7 +231,10 @@ def test_a_lock_that_was_given_without_an_answer_is_given_again_to_the_same_proc
 
 @pytest.mark.parametrize("winner", ["a1", "a2"])
 def test_an_attempt_that_takes_effect_after_it_was_given_up_takes_nothing_from_anybody(place, winner):
-    """As a server that was asked long ago does it when nobody waits any more: of another broker's lock, and of one that the same process has got since."""
+    """As a server that was asked long ago does it when nobody waits any more.
+
+    Of another broker's lock, and of one that the same process has got since.
+    """
 
     async def test(brokers):
         late, other = await brokers.locks("a1"), await brokers.locks("a2")

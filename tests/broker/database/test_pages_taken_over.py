@@ -1,4 +1,7 @@
-"""Messages of a broker that was taken over, on pages and off them, keep their place: in the taker's memory, and when it starts again."""
+"""Messages of a broker that was taken over, on pages and off them, keep their place.
+
+In the taker's memory, and when it starts again.
+"""
 
 import asyncio
 import random
@@ -97,7 +100,10 @@ class Member:
 
 
 async def consumed(member, most):
-    """{group: numbers}, of ``most`` messages or all there are; what is held beyond them goes back."""
+    """{group: numbers}, of ``most`` messages or all there are.
+
+    What is held beyond them goes back.
+    """
     found, held = {}, []
     consumer = member.engine.subscribe("q", held.append, window=7)
     while most and len(member.engine.queues["q"]):
@@ -116,7 +122,10 @@ async def consumed(member, most):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_each_group_stays_in_order_through_takeovers_and_starts(seed):
-    """Groups live where they live until their broker is taken over, and go on at the taker; v1 takes x1, then w1, whose sessions are older."""
+    """Groups live where they live until their broker is taken over, and go on at the taker.
+
+    v1 takes x1, then w1, whose sessions are older.
+    """
     place = SimulatedPlace(seed)
     chance = random.Random(seed)
 

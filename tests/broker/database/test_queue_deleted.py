@@ -1,4 +1,6 @@
-"""A queue that is deleted leaves no row in the database, and whoever takes over from its broker does not get it back."""
+"""A queue that is deleted leaves no row in the database, and whoever takes over from its broker
+does not get it back.
+"""
 
 import asyncio
 import random

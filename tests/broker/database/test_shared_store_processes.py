@@ -1,4 +1,7 @@
-"""``brokerd`` itself on a store in a database, SQLite and a real PostgreSQL: who takes over, what a fenced live does, and that no password is seen anywhere."""
+"""``brokerd`` itself on a store in a database, SQLite and a real PostgreSQL.
+
+Who takes over, what a fenced live does, and that no password is seen anywhere.
+"""
 
 import asyncio
 import contextlib
@@ -164,7 +167,8 @@ def test_on_sqlite_a_backup_takes_over_from_a_killed_live_and_a_stopped_one_stay
             assert await receive(backup) == [b"%d" % number for number in range(MESSAGES)]
             backup.process.send_signal(signal.SIGTERM)
             assert await backup.ended() == 0
-            # failover-on-shutdown is off by default: only who was stopped, or a master, is live again.
+            # failover-on-shutdown is off by default: only who was stopped, or a master, is live
+            # again.
             other = Broker("a3", "slave", tmp_path, {"url": "sqlite:../store.sqlite"})
             try:
                 await other.start("staying passive: a2 was stopped without failover")

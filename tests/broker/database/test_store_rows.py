@@ -1,4 +1,8 @@
-"""The rows of a shared store: of several takers one wins, who was replaced writes nothing, and what was confirmed moves with its owner."""
+"""The rows of a shared store.
+
+Of several takers one wins, who was replaced writes nothing, and what was confirmed moves with its
+owner.
+"""
 
 import asyncio
 import random
@@ -23,7 +27,10 @@ MESSAGE = 2
 NEVER_MS = 3_600_000
 """No broker is silent for so long in a test."""
 AT_ONCE_MS = -1
-"""Every broker counts as silent: its last heartbeat is older than a moment that is still to come."""
+"""Every broker counts as silent.
+
+Its last heartbeat is older than a moment that is still to come.
+"""
 TIMEOUT_S = 30.0
 
 
@@ -91,7 +98,7 @@ def shown(records):
     ]
 
 
-# ---------------------------------------------------------------------------------------------------- registering
+# -------------------------------------------------------------------------------------- registering
 
 
 def test_brokers_register_themselves_each_with_a_session_of_its_own(place):
@@ -148,7 +155,7 @@ def test_an_id_that_a_broker_at_another_address_uses_is_refused_until_that_one_i
     run_on(place, test)
 
 
-# ---------------------------------------------------------------------------------------------------- takeover
+# ----------------------------------------------------------------------------------------- takeover
 
 
 def test_of_several_takers_only_one_succeeds(place):
@@ -313,7 +320,7 @@ def test_a_forced_takeover_asks_for_nothing_but_the_row_that_was_read(place):
     run_on(place, test)
 
 
-# ---------------------------------------------------------------------------------------------------- the journal
+# -------------------------------------------------------------------------------------- the journal
 
 
 def test_a_restarted_broker_finds_what_its_journal_said_was_durable(place):
@@ -413,7 +420,10 @@ def test_adopted_records_are_changed_where_they_lie_and_what_comes_then_is_young
 
 @pytest.mark.parametrize("seed", range(5))
 def test_random_entries_over_a_connection_that_breaks_are_each_there_once(seed):
-    """Half of the transactions lose their connection, half of these after the commit: every entry happens exactly once."""
+    """Half of the transactions lose their connection, half of these after the commit.
+
+    Every entry happens exactly once.
+    """
     place = SimulatedPlace(seed)
     chance = random.Random(seed)
 

@@ -1,4 +1,8 @@
-"""``brokerctl database``: what it does to a shared store, what it refuses, and that a kill at any moment leaves the store as it was or as it was to be."""
+"""``brokerctl database``.
+
+What it does to a shared store, what it refuses, and that a kill at any moment leaves the store as
+it was or as it was to be.
+"""
 
 import asyncio
 import contextlib
@@ -195,7 +199,9 @@ class Site:
         return self.run(work)
 
     def bodies(self, name):
-        """What a broker of that name would serve if it started now, in order, with the counts of deliveries; it has started then."""
+        """What a broker of that name would serve if it started now, in order, with the counts of
+        deliveries; it has started then.
+        """
 
         async def work(registry):
             mine = registry(name)
@@ -222,7 +228,10 @@ async def put(large, body):
 
 
 def queue_of(journal, bodies):
-    """Operations that make a queue with messages in it; the first message has been delivered once."""
+    """Operations that make a queue with messages in it.
+
+    The first message has been delivered once.
+    """
     queue_id = journal.next_id()
     operations = [Operation(ADD, QUEUE, queue_id, b"q")]
     for number, body in enumerate(bodies):
@@ -238,7 +247,7 @@ def queue_of(journal, bodies):
 DELIVERED = [b"\x01\0\0\0\0\0\0\0"]
 
 
-# ---------------------------------------------------------------------------------------------------- create
+# ------------------------------------------------------------------------------------------- create
 
 
 def test_a_store_is_made_once_and_then_was_there_already(site):
@@ -287,7 +296,7 @@ def test_help_needs_no_configuration(capsys):
         assert capsys.readouterr().out.startswith("Usage: brokerctl database")
 
 
-# ---------------------------------------------------------------------------------------------------- remove-broker
+# ------------------------------------------------------------------------------------ remove-broker
 
 
 def test_a_broker_that_is_down_and_empty_is_removed(site):
@@ -344,7 +353,7 @@ def test_a_process_of_a_removed_broker_is_fenced_when_the_broker_is_there_again(
     site.run(write)
 
 
-# ---------------------------------------------------------------------------------------------------- backup, restore
+# ---------------------------------------------------------------------------------- backup, restore
 
 
 def test_a_backup_gives_back_everything_to_brokers_that_then_start(site):
@@ -550,7 +559,7 @@ def test_a_backup_that_exists_is_replaced_only_if_that_is_asked_for(on_sqlite, c
     assert backups.read(file).cluster_id == "test"
 
 
-# ---------------------------------------------------------------------------------------------------- upgrade
+# ------------------------------------------------------------------------------------------ upgrade
 
 
 def journal_with(data, bodies, name="standalone-node"):
@@ -632,7 +641,9 @@ def test_records_that_cannot_be_taken_along_are_not_left_behind_silently(kind, w
 
 
 def large_journal_with(data, bodies):
-    """A journal that has a small message before these, each of which is there twice, as a message and its dead letter are; their files."""
+    """A journal that has a small message before these, each of which is there twice, as a
+    message and its dead letter are; their files.
+    """
     journal_with(data, (b"small",))
 
     async def main():
@@ -684,7 +695,7 @@ def test_a_journal_whose_large_body_is_not_whole_is_not_imported(damage, on_sqli
     assert (on_sqlite.data / "journal").is_dir()
 
 
-# ---------------------------------------------------------------------------------------------------- reset-locks
+# -------------------------------------------------------------------------------------- reset-locks
 
 
 def test_locks_of_brokers_that_died_are_reset_and_their_messages_wait_for_them(site):
@@ -733,12 +744,15 @@ def test_no_lock_is_reset_while_a_broker_runs_or_without_an_answer(site, capsys,
     assert site.rows() == {"a1": (OPERATING, 2)}
 
 
-# ---------------------------------------------------------------------------------------------------- killed
+# ------------------------------------------------------------------------------------------- killed
 
 KILLS = {
     "before the commit": "sqlite_core._commit = lambda connection: die()",
-    "after the commit": "commit = sqlite_core._commit; sqlite_core._commit = lambda connection: (commit(connection), writing(connection) and die())",
-    "when all large bodies are there": "execute = sqlite_core._execute; sqlite_core._execute = lambda connection, index, one: die() if 'store_upgrade (' in one.sql and 'INSERT' in one.sql else execute(connection, index, one)",
+    "after the commit": "commit = sqlite_core._commit; sqlite_core._commit = lambda connection: "
+    "(commit(connection), writing(connection) and die())",
+    "when all large bodies are there": "execute = sqlite_core._execute; sqlite_core._execute = lambda "
+    "connection, index, one: die() if 'store_upgrade (' in one.sql "
+    "and 'INSERT' in one.sql else execute(connection, index, one)",
     "while a backup is written": "os.fsync = lambda file: die()",
     "before a backup is in its place": "Path.replace = lambda *paths: die()",
 }

@@ -1,7 +1,8 @@
-"""A good directory passes, and each way a directory can deceive a store is recognised under its name.
+"""A good directory passes, and each way a directory can deceive a store is recognised under its
+name.
 
-The bad ones are made at the seam of system calls, so that every one can be had anywhere; real NFS mounts, good and bad, are in
-tests/filesystems/nfs.
+The bad ones are made at the seam of system calls, so that every one can be had anywhere; real NFS
+mounts, good and bad, are in tests/filesystems/nfs.
 """
 
 import asyncio
@@ -32,7 +33,10 @@ def quiet(_):
 
 
 class OneProcess(Calls):
-    """Two copies of the check in one process: locks of the opening (F_OFD_SETLK), which do stand in each other's way."""
+    """Two copies of the check in one process.
+
+    Locks of the opening (F_OFD_SETLK), which do stand in each other's way.
+    """
 
     def __init__(self):
         super().__init__(quiet)
@@ -59,7 +63,10 @@ class NoLocks(OneProcess):
 
 
 class SharedLocks(OneProcess):
-    """Locks that are granted to everybody, one time in two: nothing but writing at the same time shows it."""
+    """Locks that are granted to everybody, one time in two.
+
+    Nothing but writing at the same time shows it.
+    """
 
     def __init__(self):
         super().__init__()
@@ -118,7 +125,10 @@ class OtherOwner(OneProcess):
 
 @pytest.fixture
 def place(tmp_path):
-    """A directory in memory where there is one: what syncs cost on this machine's disk is not what is tested."""
+    """A directory in memory where there is one.
+
+    What syncs cost on this machine's disk is not what is tested.
+    """
     memory = Path("/dev/shm")  # noqa: S108
     if not memory.is_dir() or not os.access(memory, os.W_OK):
         yield tmp_path
@@ -191,8 +201,7 @@ def test_what_an_earlier_copy_left_behind_does_not_disturb(place, monkeypatch):
     assert list(place.iterdir()) == []
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# One host
+# ----------------------------------------------------------------------------------------- One host
 
 
 def basic(directory, calls=None, mounts=DISK, variables=None):
@@ -321,8 +330,7 @@ def test_this_machines_mounts_are_understood(place):
     assert isinstance(unsafe(place, MOUNTS.read_text(), {}), str)
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# The command
+# -------------------------------------------------------------------------------------- The command
 
 
 async def start(*arguments):

@@ -1,4 +1,7 @@
-"""What administrators do to brokers that share a database, under load in the simulation: quiesce, takeover by force, shutdown without failover."""
+"""What administrators do to brokers that share a database, under load in the simulation.
+
+Quiesce, takeover by force, shutdown without failover.
+"""
 
 import msgspec
 import pytest
@@ -68,7 +71,9 @@ def test_a_broker_that_is_taken_over_by_force_delivers_nothing_of_it_afterwards(
 PAUSE = Fault(kind="pause", start_s=3.0, duration_s=0.6, target="a1")
 FORCE = Fault(kind="takeover", start_s=3.05, duration_s=1.0, target="a1", options={"taker": "b1"})
 BACKLOG = {"hold_s": 0.2, "prefetch": 1, "rate": 100.0, "producers": 9, "consumers": 9}
-"""Every consumer of the paused broker acknowledges meanwhile, and is given its next message the moment the broker goes on."""
+"""Every consumer of the paused broker acknowledges meanwhile, and is given its next message the
+moment the broker goes on.
+"""
 
 
 def delivered_late(ran):
@@ -79,7 +84,9 @@ def delivered_late(ran):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_paused_broker_that_is_taken_over_by_force_steps_aside_before_its_messages_are_the_takers(seed):
-    """Bug 30: its lease still runs when it goes on, so it delivered what the taker had delivered and had acknowledged."""
+    """Bug 30: its lease still runs when it goes on, so it delivered what the taker had delivered
+    and had acknowledged.
+    """
     ran = run("HA6-forced", PAUSE, FORCE, seed=seed, **BACKLOG)
     assert delivered_late(ran) == []
     assert logged(ran, "b1", "a1 is taken over with")[0] > 3.6
@@ -112,7 +119,9 @@ def on_rows(test):
     "state", [schema.SHUTDOWN_STARTED, schema.SHUTDOWN_COMPLETE, schema.SHUTDOWN_FAILOVER]
 )
 def test_a_shutdown_has_the_last_word_over_a_quiesce_that_completes(state):
-    """Bug 29: a broker that was quiesced and shut down with -nofailover could be left as one that runs, and be taken over."""
+    """Bug 29: a broker that was quiesced and shut down with -nofailover could be left as one
+    that runs, and be taken over.
+    """
 
     async def test(mine, registered):
         await mine.become(registered, schema.QUIESCING)

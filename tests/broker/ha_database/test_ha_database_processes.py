@@ -1,4 +1,7 @@
-"""Real brokers on a real PostgreSQL and on SQLite: a killed one's messages are served by another, and no password is seen anywhere."""
+"""Real brokers on a real PostgreSQL and on SQLite.
+
+A killed one's messages are served by another, and no password is seen anywhere.
+"""
 
 import asyncio
 import contextlib

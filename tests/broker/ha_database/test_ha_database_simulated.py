@@ -1,4 +1,7 @@
-"""Policy ha-database in the simulation: who takes over, what a zombie may do, and that without its fences the checkers see it."""
+"""Policy ha-database in the simulation.
+
+Who takes over, what a zombie may do, and that without its fences the checkers see it.
+"""
 
 import asyncio
 import os
@@ -43,7 +46,7 @@ def logged(simulated, node, words):
     return [line for line in simulated.logs[node] if words in line]
 
 
-# ---------------------------------------------------------------------------------------------------- takeover
+# ----------------------------------------------------------------------------------------- takeover
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -82,7 +85,10 @@ def test_a_broker_that_stood_still_is_taken_over_and_begins_again_with_nothing()
 
 
 def test_a_broker_that_is_replaced_before_it_serves_begins_again(monkeypatch):
-    """It looks through the bodies that its records name: what is somebody else's by then is not missing."""
+    """It looks through the bodies that its records name.
+
+    What is somebody else's by then is not missing.
+    """
     sweep = database_journal.DatabaseJournal.sweep
     replaced = []
 
@@ -130,7 +136,7 @@ def test_what_was_pending_is_served_by_the_taker_before_the_producers_of_its_gro
     assert ran.valid, (ran.grave, ran.trouble)
 
 
-# ---------------------------------------------------------------------------------------------------- without fences
+# ----------------------------------------------------------------------------------- without fences
 
 CUT_OFF = Fault(
     kind="database-disconnect",
@@ -147,7 +153,9 @@ HASTE = {
     "prefetch": 1,
     "properties": {"*": {"database-store.lock-renew-period": 200, "database-store.lock-expiration": 800}},
 }
-"""Consumers that are slower than producers, so that a broker has messages to deliver when it is taken over."""
+"""Consumers that are slower than producers, so that a broker has messages to deliver when it is
+taken over.
+"""
 
 
 def delivered_by_a_victim(ran):
@@ -206,13 +214,13 @@ def test_without_epochs_in_its_proofs_a_replaced_broker_goes_on_writing_and_serv
     assert ran.grave, "a zombie served and nobody noticed"
 
 
-# ---------------------------------------------------------------------------------------------------- repeatable
+# --------------------------------------------------------------------------------------- repeatable
 
 COURSE = """
 from harness.interface import TestSpec
 from harness.run.simulate import simulate
-spec = TestSpec(name="course", policy="ha-database", pairs=3, seed=11, time_limit_s=9.0, rate=60.0, interval_s=1.0, duration_s=4.0,
-    nemeses=("kill", "database-stall", "database-disconnect"), hold_s=0.1)
+spec = TestSpec(name="course", policy="ha-database", pairs=3, seed=11, time_limit_s=9.0, rate=60.0,
+    interval_s=1.0, duration_s=4.0, nemeses=("kill", "database-stall", "database-disconnect"), hold_s=0.1)
 ran = simulate(spec, judge=False)
 print(ran.digest, ran.trace_digest, len(ran.recorded))
 """

@@ -96,7 +96,7 @@ def test_a_gate_that_its_owner_holds_is_held_whatever_the_clock_says():
     in_a_world(test)
 
 
-# ---------------------------------------------------------------------------------------------------- configuration
+# ------------------------------------------------------------------------------------ configuration
 
 STORE = {"url": "postgresql://db:5432/store", "user": "u", "password": "pass-word"}
 

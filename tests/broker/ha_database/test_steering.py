@@ -1,4 +1,7 @@
-"""What an administrator asks of a broker that shares a database: list, quiesce, takeover by hand, shutdown without failover."""
+"""What an administrator asks of a broker that shares a database.
+
+List, quiesce, takeover by hand, shutdown without failover.
+"""
 
 import asyncio
 import contextlib

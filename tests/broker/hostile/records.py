@@ -1,4 +1,7 @@
-"""TLS as a client speaks it over two streams, with its records within reach: to be sent, changed, or sent twice."""
+"""TLS as a client speaks it over two streams, with its records within reach.
+
+To be sent, changed, or sent twice.
+"""
 
 import asyncio
 import ssl

@@ -1,4 +1,7 @@
-"""Whatever strangers, and friends gone mad, send to a port: no traceback, bounded memory and log, and an honest client never notices."""
+"""Whatever strangers, and friends gone mad, send to a port.
+
+No traceback, bounded memory and log, and an honest client never notices.
+"""
 
 import asyncio
 import contextlib
@@ -257,7 +260,8 @@ RECORDS = [
     b"\x14\x03\x03\x00\x01\x01",  # change cipher spec
     b"\x15\x03\x03\x00\x02\x01\x00",  # alerts: close notify, unexpected message
     b"\x15\x03\x03\x00\x02\x02\x0a",
-    b"\x16\x03\x03\x00\x04\x0e\x00\x00\x00",  # handshake: server hello done, key update, a certificate of 16 MB
+    # handshake: server hello done, key update, a certificate of 16 MB
+    b"\x16\x03\x03\x00\x04\x0e\x00\x00\x00",
     b"\x16\x03\x03\x00\x05\x18\x00\x00\x01\x01",
     b"\x16\x03\x03\x40\x00\x0b\xff\xff\xff" + b"\0" * 1000,
     b"\x17\x03\x03\x00\x20" + b"d" * 32,  # data
@@ -308,7 +312,8 @@ FRAMES = [
 ]
 VERSIONS = ("1.0", "1.1", "1.2")
 UPGRADES = [
-    b"GET /stomp HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+    b"GET /stomp HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: "
+    b"Upgrade\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v10.stomp, v11.stomp\r\n"
     + more
     + b"\r\n"
@@ -363,7 +368,9 @@ PORTS = {
 
 
 async def attack(broker, port, seed):
-    """One connection: what is valid first, then the hostile input; returns when the broker has closed it.
+    """One connection: what is valid first, then the hostile input.
+
+    Returns when the broker has closed it.
 
     What TLS draws for itself does not come from the seed.
     """

@@ -1,4 +1,7 @@
-"""Hosts with one network file system in a world, and instances of QM1 on them: for tests of what an instance becomes."""
+"""Hosts with one network file system in a world, and instances of QM1 on them.
+
+For tests of what an instance becomes.
+"""
 
 import asyncio
 
@@ -60,7 +63,10 @@ def in_world(main, seed=1, users=None, options="hard"):
 
 
 async def outcome(host, starting, within_s=2.0):
-    """What became of a start: "active", "standby", "ended", "waits", or the exit status with which it was refused."""
+    """What became of a start.
+
+    "active", "standby", "ended", "waits", or the exit status with which it was refused.
+    """
     deadline = asyncio.get_running_loop().time() + within_s
     while asyncio.get_running_loop().time() < deadline:
         if starting.done():

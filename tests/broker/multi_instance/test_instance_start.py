@@ -1,4 +1,7 @@
-"""What an instance becomes: by which instances run, by what they permit, and however many start at once."""
+"""What an instance becomes.
+
+By which instances run, by what they permit, and however many start at once.
+"""
 
 import asyncio
 
@@ -176,7 +179,10 @@ def test_a_start_that_is_given_up_at_any_moment_leaves_no_lock(after_s):
 
 @pytest.mark.parametrize("seed", range(12))
 def test_a_lock_that_could_not_be_given_back_is_given_back_later(seed):
-    """On a soft mount a request may fail though nothing else does: an instance that kept a lock so would be in everybody's way for as long as it runs."""
+    """On a soft mount a request may fail though nothing else does.
+
+    An instance that kept a lock so would be in everybody's way for as long as it runs.
+    """
 
     async def main(world, server, hosts):
         one, two, _ = hosts.values()

@@ -1,4 +1,7 @@
-"""A queue manager in the simulation: it fences itself, it is ended and switched over under load, and what it cannot do it refuses."""
+"""A queue manager in the simulation.
+
+It fences itself, it is ended and switched over under load, and what it cannot do it refuses.
+"""
 
 import asyncio
 from pathlib import Path
@@ -50,7 +53,11 @@ def test_an_active_instance_that_is_cut_off_ends_before_another_is_active():
 
 @pytest.mark.parametrize("lost", ["qmgrs/QMA/active.lock", "logs/QMA/log.lock"])
 def test_an_active_instance_that_loses_one_of_its_locks_ends(monkeypatch, lost):
-    """Its file was deleted: whoever comes next locks another one (AMQ-4705), and must wait for as long as the old lock may be believed in."""
+    """Its file was deleted.
+
+    Whoever comes next locks another one (AMQ-4705), and must wait for as long as the old lock may
+    be believed in.
+    """
 
     def delete(kernel, cut):
         if cut:

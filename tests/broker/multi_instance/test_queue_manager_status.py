@@ -1,4 +1,6 @@
-"""dspmq's words: what is shown of a queue manager in each of its states, by an instance that runs and by a host where none does."""
+"""dspmq's words: what is shown of a queue manager in each of its states, by an instance that
+runs and by a host where none does.
+"""
 
 import pytest
 from queue_managers import in_world, outcome

@@ -1,4 +1,7 @@
-"""A live's journal and a backup's copy of it, over a real link in one process: for the tests of the replication conversation."""
+"""A live's journal and a backup's copy of it, over a real link in one process.
+
+For the tests of the replication conversation.
+"""
 
 import asyncio
 import random
@@ -83,7 +86,10 @@ class Pair:
         self.follower = Follower(self.backup_link, self.copy, self.volume)
 
     def send(self, size=20):
-        """One message, as a client would send it; its sequence is in ``answered`` once the gate lets it."""
+        """One message, as a client would send it.
+
+        Its sequence is in ``answered`` once the gate lets it.
+        """
         self.sent += 1
         sequence = self.journal.append([Operation(ADD, 2, self.journal.next_id(), b"x" * size)])
         self.gate.when_durable(sequence, lambda: self.answered.append(sequence))

@@ -1,4 +1,7 @@
-"""A STOMP client for tests of whole brokers: as little as they need, and nothing of what the workloads' client does by itself."""
+"""A STOMP client for tests of whole brokers.
+
+As little as they need, and nothing of what the workloads' client does by itself.
+"""
 
 import asyncio
 
@@ -35,7 +38,10 @@ class Client:
         return client
 
     async def send(self, queue: str, body: str, timeout_s: float = BOUND_S, **headers: str) -> None:
-        """Returns when the broker says that the message is durable. Raises LostError, TimeoutError."""
+        """Returns when the broker says that the message is durable.
+
+        Raises LostError, TimeoutError.
+        """
         await self._asked("SEND", {"destination": f"/queue/{queue}", **headers}, body, timeout_s)
 
     async def subscribe(self, queue: str, ack: str = "client-individual") -> None:

@@ -1,4 +1,7 @@
-"""Brokers in pairs, with every link between them that can be cut, and load upon them; on processes or in the simulation."""
+"""Brokers in pairs, with every link between them that can be cut, and load upon them.
+
+On processes or in the simulation.
+"""
 
 import asyncio
 import base64
@@ -21,7 +24,10 @@ SHORT: dict[str, Any] = {
     "cluster.retry-interval": 50,
     "cluster.max-retry-interval": 200,
 }
-"""Short, and yet longer than a loaded machine keeps a process from running: a connection that is lost by itself is another test."""
+"""Short, and yet longer than a loaded machine keeps a process from running.
+
+A connection that is lost by itself is another test.
+"""
 
 SHORT_REPLICATION: dict[str, Any] = {
     "replication-patience": 4000,
@@ -34,7 +40,10 @@ SHORT_REPLICATION: dict[str, Any] = {
 
 
 async def until(condition, what: str, timeout_s: float = BOUND_S):
-    """The first true value of ``condition()`` (may be a coroutine function); AssertionError naming ``what`` after the bound."""
+    """The first true value of ``condition()`` (may be a coroutine function).
+
+    AssertionError naming ``what`` after the bound.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while True:
@@ -100,7 +109,10 @@ class Node:
             return False
 
     async def is_alone(self) -> bool:
-        """A live that answers on its own disk alone: nobody replicates it, and no vote about that is under way."""
+        """A live that answers on its own disk alone.
+
+        Nobody replicates it, and no vote about that is under way.
+        """
         status = await self.ask(command="status")
         return status["role"] == "live" and not status["replicating"]
 
@@ -111,7 +123,10 @@ class Node:
 
 
 class Cluster:
-    """Pairs a, b, ...: a1 master, a2 slave. An async context; everything it started is gone at its end."""
+    """Pairs a, b, ...: a1 master, a2 slave.
+
+    An async context; everything it started is gone at its end.
+    """
 
     nodes: dict[str, Any]
     hosts: dict[str, dict[str, str]]
@@ -273,8 +288,9 @@ class Cluster:
 def cluster_test(pairs: int = 1, *, on_processes: bool = False, **replication: Any):
     """Make a test of an ``async def scenario(cluster)``; a failure shows the brokers' logs.
 
-    In the simulation, where a vote takes no time and the same happens each time; what a process adds (its files, its signals, its kernel's
-    connections) is tried with the few that are ``on_processes``.
+    In the simulation, where a vote takes no time and the same happens each time; what a process
+    adds (its files, its signals, its kernel's connections) is tried with the few that are
+    ``on_processes``.
     """
 
     def decorate(scenario):

@@ -1,4 +1,7 @@
-"""The cluster of the tests in a simulated world: the same brokers, on its network, clocks and disks."""
+"""The cluster of the tests in a simulated world.
+
+The same brokers, on its network, clocks and disks.
+"""
 
 import asyncio
 import dataclasses

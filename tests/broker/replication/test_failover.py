@@ -1,4 +1,6 @@
-"""One pair: who takes over when, with what data, and who comes back how (RP1 - RP3, RP12 - RP16 of the claims; AMQ 17.3.3)."""
+"""One pair: who takes over when, with what data, and who comes back how (RP1 - RP3, RP12 - RP16
+of the claims; AMQ 17.3.3).
+"""
 
 import asyncio
 import json
@@ -75,7 +77,9 @@ async def test_rp2_a_late_backup_gets_what_is_there_under_load(cluster):
 
 @cluster_test()
 async def test_rp3_a_backup_with_partial_data_never_takes_over(cluster):
-    """The link is slow, so that the initial synchronisation cannot end before the live is killed."""
+    """The link is slow, so that the initial synchronisation cannot end before the live is
+    killed.
+    """
     await cluster.start("a1")
     await until(lambda: cluster["a1"].is_role("live"), "a1 is live")
     client = await cluster.client("a1")
@@ -100,7 +104,10 @@ async def test_rp3_a_backup_with_partial_data_never_takes_over(cluster):
 
 @cluster_test()
 async def test_rp12_what_a_new_live_takes_alone_goes_with_its_disk(cluster):
-    """After a failover nothing is replicated until a backup attaches: losing the new live with its disk then loses data."""
+    """After a failover nothing is replicated until a backup attaches.
+
+    Losing the new live with its disk then loses data.
+    """
     await cluster.start_pair()
     client = await cluster.client("a1")
     await client.send("q", "replicated")
@@ -133,7 +140,10 @@ async def both_stopped_after_failover(cluster):
 
 @cluster_test()
 async def test_rp13_started_in_the_right_order_nothing_is_lost(cluster):
-    """The most recent one was the backup: it must be configured as master to be started first (AMQ 17.3.1.3)."""
+    """The most recent one was the backup.
+
+    It must be configured as master to be started first (AMQ 17.3.1.3).
+    """
     await both_stopped_after_failover(cluster)
     cluster["a2"].properties["role"] = "master"
     cluster["a1"].properties["role"] = "slave"
@@ -322,7 +332,10 @@ async def test_a_paused_backup_is_done_without_and_attaches_again(cluster):
 
 @cluster_test(on_processes=True)
 async def test_a_paused_live_that_was_replaced_never_answers_again(cluster):
-    """The live is stopped for longer than its backup's patience: when it goes on it must find out before it answers anybody."""
+    """The live is stopped for longer than its backup's patience.
+
+    When it goes on it must find out before it answers anybody.
+    """
     await cluster.start_pair()
     load = Load(cluster, ("a1", "a2"))
     await load.reached(20)
@@ -400,7 +413,8 @@ async def test_clients_are_told_who_is_live_and_who_is_the_backup(cluster):
         told.append(json.loads((await client.receive())[1]))
         return told[-1] == expected
 
-    # The feed shows each change: the first picture may be older than what the backup says of itself.
+    # The feed shows each change: the first picture may be older than what the backup says of
+    # itself.
     await until(told_all, "the topology names both")
 
 

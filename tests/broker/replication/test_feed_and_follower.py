@@ -1,4 +1,7 @@
-"""The replication conversation in one process: what a backup may be served from, and what a live may answer."""
+"""The replication conversation in one process.
+
+What a backup may be served from, and what a live may answer.
+"""
 
 import asyncio
 import random
@@ -37,7 +40,10 @@ def test_a_backup_gets_what_was_there_and_what_comes():
 
 @pytest.mark.parametrize("seed", range(25))
 def test_wherever_the_connection_breaks_a_copy_that_may_be_served_has_all_that_was_answered(seed):
-    """The live dies at a random moment: if the backup may take over, everything answered so far is on its disk."""
+    """The live dies at a random moment.
+
+    If the backup may take over, everything answered so far is on its disk.
+    """
 
     async def scenario():
         chance = random.Random(seed)
@@ -80,7 +86,10 @@ def test_a_lost_backup_is_told_before_anything_more_is_answered():
 
 
 def test_an_acknowledgement_that_comes_after_the_lease_is_not_answered():
-    """A process that was stopped finds old acknowledgements in its sockets: they may be of a backup that took over since."""
+    """A process that was stopped finds old acknowledgements in its sockets.
+
+    They may be of a backup that took over since.
+    """
 
     async def scenario():
         async with Pair() as pair:
@@ -167,7 +176,10 @@ def test_a_voter_keeps_its_word_over_a_restart():
 
 
 def test_a_voter_that_waits_for_a_vote_itself_still_lets_others_stay():
-    """Its gate is held; two pairs that are interrupted at once need each other. But nobody takes over by such a vote (bug 35)."""
+    """Its gate is held; two pairs that are interrupted at once need each other.
+
+    But nobody takes over by such a vote (bug 35).
+    """
 
     async def scenario():
         journal, recovered = await Journal.open(MemoryVolume(), "journal")
@@ -196,7 +208,9 @@ def test_a_voter_that_waits_for_a_vote_itself_still_lets_others_stay():
 
 
 def test_a_backup_must_have_all_that_may_have_been_answered_without_it():
-    """``UpToDate`` names the last entry of the live at that moment, and the copy may not be served before it has that."""
+    """``UpToDate`` names the last entry of the live at that moment, and the copy may not be
+    served before it has that.
+    """
 
     async def scenario():
         async with Pair() as pair:

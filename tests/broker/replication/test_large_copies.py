@@ -1,4 +1,7 @@
-"""Large bodies of a live and its backup: what may be served from a copy has every file that its entries name."""
+"""Large bodies of a live and its backup.
+
+What may be served from a copy has every file that its entries name.
+"""
 
 import asyncio
 import random
@@ -14,7 +17,10 @@ from broker.storage.blobs import LARGE_MESSAGES
 
 
 async def store(pair, chance, size):
-    """A large message as a session and an engine store it; its body's bytes by its record's id once it is answered."""
+    """A large message as a session and an engine store it.
+
+    Its body's bytes by its record's id once it is answered.
+    """
     data = chance.randbytes(size)
     writer = await pair.journal.large.begin()
     for place in range(0, size, 50_000):
@@ -35,7 +41,10 @@ def remove(pair, id_, body):
 
 
 async def found(volume):
-    """Bodies by record id, as a broker that takes over from this disk finds them; raises if one is missing or damaged."""
+    """Bodies by record id, as a broker that takes over from this disk finds them.
+
+    Raises if one is missing or damaged.
+    """
     journal, recovered = await Journal.open(volume, "journal")
     image = read(recovered.records)
     for body in image.large:

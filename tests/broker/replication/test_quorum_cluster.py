@@ -126,7 +126,8 @@ async def test_rp7_with_a_pair_lost_of_three_no_vote_succeeds(cluster):
     assert await cluster.exit_status("a1") == 3
     await until(lambda: "the backup vote failed" in cluster["a2"].log, "a2 gives up")
     await until(lambda: cluster["a2"].is_role("backup"), "a2 is passive")
-    # The one that is left may vote for either party; what counts is that two are asked for and one is there.
+    # The one that is left may vote for either party; what counts is that two are asked for and one
+    # is there.
     assert re.search(
         r"backup vote, .* [01] of 2 votes needed, 1 other live brokers in reach", cluster["a2"].log
     )
@@ -186,7 +187,10 @@ async def test_rp10_a_backup_that_reaches_the_others_too_late_does_not(cluster):
 
 @cluster_test(pairs=3)
 async def test_a_one_way_cut_leaves_exactly_one(cluster):
-    """The live hears its backup but is not heard: being heard is what its right to answer hangs on."""
+    """The live hears its backup but is not heard.
+
+    Being heard is what its right to answer hangs on.
+    """
     await cluster.start_pairs()
     load = Load(cluster, ("a1", "a2"))
     await load.reached(50)
@@ -277,7 +281,10 @@ async def test_a_broker_joining_one_member_learns_all(cluster):
 
 @cluster_test(pairs=3)
 async def test_halves_all_lives_on_one_side_stay(cluster):
-    """Every pair is interrupted at once: lives that wait for their own vote still vote for each other."""
+    """Every pair is interrupted at once.
+
+    Lives that wait for their own vote still vote for each other.
+    """
     await cluster.start_pairs()
     cluster.isolate("a1", "b1", "c1")
     for pair in "abc":
@@ -297,7 +304,10 @@ async def test_halves_all_lives_on_one_side_stay(cluster):
 
 @cluster_test(pairs=2, vote_retries=80, vote_retry_wait=100)
 async def test_a_master_that_returns_during_the_vote_waits_for_its_end(cluster):
-    """The only other live is away, so the backup goes on voting; whoever becomes live in the end, it is one."""
+    """The only other live is away, so the backup goes on voting.
+
+    Whoever becomes live in the end, it is one.
+    """
     await cluster.start_pairs()
     client = await cluster.client("a1")
     await client.send("q", "kept")

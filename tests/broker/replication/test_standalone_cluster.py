@@ -41,7 +41,9 @@ async def forwarding(node) -> list[str]:
 
 @cluster_test(pairs=1)
 async def test_messages_wait_for_a_broker_that_is_away_and_arrive_once(cluster):
-    """It is paused: nothing says that it will not come back, so what it was to have waits for it, visibly."""
+    """It is paused: nothing says that it will not come back, so what it was to have waits for
+    it, visibly.
+    """
     await Alone(cluster).start("a1", "a2")
     consumer = await cluster.client("a2")
     await consumer.subscribe("work")

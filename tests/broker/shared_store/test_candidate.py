@@ -1,4 +1,7 @@
-"""Who may take a live lock that is free: by what the last live left, by role, and by who else waits."""
+"""Who may take a live lock that is free.
+
+By what the last live left, by role, and by who else waits.
+"""
 
 import asyncio
 
@@ -87,7 +90,10 @@ def test_a_master_that_waited_respects_that_the_live_was_stopped_on_purpose():
 
 
 def test_a_backup_that_looks_is_not_taken_for_a_live():
-    """Backups take the lock for a moment to read the state; a starting master that meets one must not believe in a live."""
+    """Backups take the lock for a moment to read the state.
+
+    A starting master that meets one must not believe in a live.
+    """
 
     async def main(world, server, mounts):
         await left_behind(mounts["a1"], lockfile.PAUSED, "a1")
@@ -200,7 +206,10 @@ def test_the_lock_file_says_who_was_live_and_as_which_node():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_place_that_was_not_confirmed_once_is_not_lost_for_good(seed):
-    """On a soft mount a question may fail though the lock is held: whoever forgets it then waits behind itself, for ever."""
+    """On a soft mount a question may fail though the lock is held.
+
+    Whoever forgets it then waits behind itself, for ever.
+    """
 
     async def main(world, server, mounts):
         await left_behind(mounts["a1"], lockfile.LIVE, "a1")

@@ -1,4 +1,7 @@
-"""Policy shared-store on a database, in the simulation: who is live, who ends, and that without its fences the checkers see two lives."""
+"""Policy shared-store on a database, in the simulation.
+
+Who is live, who ends, and that without its fences the checkers see two lives.
+"""
 
 import asyncio
 

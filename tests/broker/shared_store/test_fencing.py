@@ -1,4 +1,7 @@
-"""Without its fences the policy has two lives, and the checkers see them; with them a broker ends that cannot be sure."""
+"""Without its fences the policy has two lives, and the checkers see them.
+
+With them a broker ends that cannot be sure.
+"""
 
 import asyncio
 
@@ -47,7 +50,10 @@ def test_without_its_lease_a_live_goes_on_beside_its_successor_and_the_checkers_
 
 
 def test_with_a_store_that_fences_nobody_either_the_zombie_answers_and_the_checkers_say_so(monkeypatch):
-    """The old live's store comes back and takes what it writes, into its own life: it acknowledges what nobody will ever read."""
+    """The old live's store comes back and takes what it writes, into its own life.
+
+    It acknowledges what nobody will ever read.
+    """
     monkeypatch.setattr(Lease, "run", for_ever)
     monkeypatch.setattr(Lease, "certain", lambda self: True)
     monkeypatch.setattr(Mount, "current", lambda self, path, generation: None)
@@ -110,7 +116,10 @@ def test_the_exit_status_of_a_fenced_broker_is_that_of_a_lost_vote():
 
 
 def test_a_paused_live_keeps_its_lock_and_asks_before_it_goes_on():
-    """Its kernel renews meanwhile: nobody takes over, and nothing is answered before the store has confirmed the lock."""
+    """Its kernel renews meanwhile.
+
+    Nobody takes over, and nothing is answered before the store has confirmed the lock.
+    """
     result = run(Schedule(faults=(Fault(kind="pause", start_s=3.0, duration_s=6.0, target="a1"),)))
     assert result.valid is True
     changes = [change for change in lives(result) if change[0] == "a1"]
@@ -132,7 +141,10 @@ def test_a_broker_calls_itself_live_before_it_serves_however_slow_its_store_is()
 
 
 def test_a_live_whose_lock_file_is_deleted_ends_itself(monkeypatch):
-    """AMQ-4705: whoever comes next locks another file; the live learns of it when it has its lock confirmed."""
+    """AMQ-4705: whoever comes next locks another file.
+
+    The live learns of it when it has its lock confirmed.
+    """
 
     def delete(kernel, cut):
         if cut:
@@ -151,7 +163,9 @@ def test_a_live_whose_lock_file_is_deleted_ends_itself(monkeypatch):
 
 
 def test_after_the_loss_of_the_lock_file_the_lease_of_whoever_held_it_is_waited_for(monkeypatch):
-    """A master that is started at once would be live beside the old one, until that one asks again."""
+    """A master that is started at once would be live beside the old one, until that one asks
+    again.
+    """
     end = Kernel.process_ended
 
     def lose_the_file(kernel, chance):

@@ -1,4 +1,6 @@
-"""What an old life does after it was replaced never reaches the data of a new one, whether or not the store stops it."""
+"""What an old life does after it was replaced never reaches the data of a new one, whether or
+not the store stops it.
+"""
 
 import errno
 import random
@@ -70,7 +72,10 @@ def test_each_life_has_what_the_last_one_had():
 
 @pytest.mark.parametrize("seed", range(6))
 def test_an_old_life_that_nobody_stops_changes_nothing_of_a_new_one(seed):
-    """Without any fence of the store: the old life appends, begins segments and compacts beside two later ones."""
+    """Without any fence of the store.
+
+    The old life appends, begins segments and compacts beside two later ones.
+    """
 
     async def main(world, server, mounts):
         chance = random.Random(seed)
@@ -209,7 +214,10 @@ def test_a_file_system_without_links_is_copied(problem):
 
 
 def test_a_segment_that_goes_away_while_it_is_inherited_is_looked_for_again():
-    """The end of a compaction that the old life had sent: its input disappears under the hands of the new one."""
+    """The end of a compaction that the old life had sent.
+
+    Its input disappears under the hands of the new one.
+    """
 
     async def main(world, server, mounts):
         store = mounts["a1"]

@@ -1,4 +1,7 @@
-"""``brokerd`` itself on a directory of this machine: it serves under its lock, leaves its place as it was told, and ends when the lock is gone."""
+"""``brokerd`` itself on a directory of this machine.
+
+It serves under its lock, leaves its place as it was told, and ends when the lock is gone.
+"""
 
 import signal
 import subprocess

@@ -77,7 +77,9 @@ def test_a_lost_lock_ends_the_reign_at_once():
 
 @pytest.mark.parametrize("rate", [0.5, 0.75, 1.0, 2.0])
 def test_whoever_is_certain_has_the_lock_though_its_clock_runs_at_another_speed(rate):
-    """Cut off, the live must have stopped being certain by the time the other machine can get the lock."""
+    """Cut off, the live must have stopped being certain by the time the other machine can get
+    the lock.
+    """
 
     async def main(world, server, mounts):
         world.clock("a1").rate = rate

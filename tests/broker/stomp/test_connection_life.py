@@ -1,4 +1,7 @@
-"""The timer that ends silent connections, without a network: what rounding leaves of a time to live must not keep a broker busy."""
+"""The timer that ends silent connections, without a network.
+
+What rounding leaves of a time to live must not keep a broker busy.
+"""
 
 import math
 
@@ -30,7 +33,10 @@ def connection(loop, heard, ttl_s):
 
 @pytest.mark.parametrize("rest_s", [1e-10, 1e-7, 5e-4])
 def test_a_timer_that_comes_a_hair_early_is_set_for_a_time_that_passes(rest_s):
-    """A clock of some days' uptime cannot even show 1e-12 s more; a loop whose time stands still would call back for ever."""
+    """A clock of some days' uptime cannot even show 1e-12 s more.
+
+    A loop whose time stands still would call back for ever.
+    """
     ttl_s, heard = 2.0, 99_375.1
     loop = Loop(heard + ttl_s - rest_s)
     connection(loop, heard, ttl_s)._check_life()

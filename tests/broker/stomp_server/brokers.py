@@ -1,4 +1,7 @@
-"""A real brokerd on a port of the system's choice, and a client of raw bytes: for the tests of the server."""
+"""A real brokerd on a port of the system's choice, and a client of raw bytes.
+
+For the tests of the server.
+"""
 
 from __future__ import annotations
 

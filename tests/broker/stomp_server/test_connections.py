@@ -109,7 +109,8 @@ def test_everything_acknowledged_survives_kill_nine(brokerd):
     for n in range(0, 50, 2):
         consumer.send("ACK", {"id": acks[str(n)], "receipt": str(n)})
         consumer.receipt(str(n))
-    # In flight at the moment of the crash: any prefix of these may survive, nothing else may happen to them.
+    # In flight at the moment of the crash: any prefix of these may survive, nothing else may happen
+    # to them.
     producer.bytes(b"".join(b"SEND\ndestination:/queue/q\n\nlate%d\0" % n for n in range(200)))
     broker.kill()
     broker.start()
@@ -241,7 +242,8 @@ def test_who_asks_for_receipts_and_reads_none_is_read_no_more_until_he_does(shar
     asked = 1000
     wire = b""
     for number in range(asked):
-        frame = f"BEGIN\ntransaction:{number}\nreceipt:{number:07}{'x' * 8000}\n\n\0ABORT\ntransaction:{number}\n\n\0"
+        begin = f"BEGIN\ntransaction:{number}\nreceipt:{number:07}{'x' * 8000}\n\n\0"
+        frame = f"{begin}ABORT\ntransaction:{number}\n\n\0"
         wire += raw.protocol.send(BytesMessage(frame.encode())) if way == "by WebSocket" else frame.encode()
     wire *= 4 if way == "plain" else 3
     before = _resident(shared)
@@ -376,7 +378,10 @@ def test_log_lines_have_time_level_and_name(brokerd):
 
 
 def test_a_broker_imports_nothing_heavy():
-    code = "import sys, broker.daemon, broker.policies.standalone, broker.policies.replication; print(*sys.modules)"
+    code = (
+        "import sys, broker.daemon, broker.policies.standalone, broker.policies.replication; "
+        "print(*sys.modules)"
+    )
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

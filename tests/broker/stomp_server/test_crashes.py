@@ -1,4 +1,7 @@
-"""kill -9 under load, again and again: what was answered is kept, what was acknowledged never returns, groups keep their order."""
+"""kill -9 under load, again and again.
+
+What was answered is kept, what was acknowledged never returns, groups keep their order.
+"""
 
 import random
 import threading
@@ -39,7 +42,10 @@ class Producer(threading.Thread):
 
 
 class Consumer(threading.Thread):
-    """Acknowledges what it gets, each with a receipt, until the connection breaks; ``slow`` leaves every third unacknowledged."""
+    """Acknowledges what it gets, each with a receipt, until the connection breaks.
+
+    ``slow`` leaves every third unacknowledged.
+    """
 
     def __init__(self, port, slow):
         super().__init__()
@@ -94,7 +100,8 @@ def test_kill_nine_under_load(brokerd):
     last = Consumer(broker.port, slow=False)
     last.start()
     Raw(broker.port).publish("end")
-    # Every answered message arrives before "end" does, or has been delivered before: nothing answered is missing.
+    # Every answered message arrives before "end" does, or has been delivered before: nothing
+    # answered is missing.
     until(lambda: any(text == "end" for text, _ in last.got), "the end of the queue")
     broker.kill()
     last.join(BOUND_S)

@@ -64,8 +64,9 @@ def test_a_wrong_passcode_is_told_in_words_without_escapes(client, version):
 def test_frames_sent_behind_connect_are_read_in_its_version(client, queue, version):
     raw = client(connect=False)
     escape = {"1.0": "a\\b", "1.1": "a\\\\b", "1.2": "a\\\\b"}[version]
-    lines = f"CONNECT\naccept-version:{version}\nlogin:guest\npasscode:secret\n\n\n\0\nSEND\ndestination:/queue/{queue}\nreceipt:r\nx:{escape}\n\n\0"
-    raw.bytes(lines.encode())
+    connect = f"CONNECT\naccept-version:{version}\nlogin:guest\npasscode:secret\n\n\n\0"
+    send = f"SEND\ndestination:/queue/{queue}\nreceipt:r\nx:{escape}\n\n\0"
+    raw.bytes(f"{connect}\n{send}".encode())
     raw.read("CONNECTED")
     raw.receipt("r")
     reader = client()

@@ -1,6 +1,9 @@
-"""STOMP clients of others, as their users have them, against a real broker: node over WebSocket and TCP, and Spring.
+"""STOMP clients of others, as their users have them, against a real broker.
 
-Where node, Java or the packages are missing (``.ci/install-clients`` brings them) a test is skipped by name.
+Node over WebSocket and TCP, and Spring.
+
+Where node, Java or the packages are missing (``.ci/install-clients`` brings them) a test is skipped
+by name.
 """
 
 import os

@@ -1,4 +1,7 @@
-"""Producers wait before a disk is full, and go on when there is room; a disk that is full all the same ends the broker in order."""
+"""Producers wait before a disk is full, and go on when there is room.
+
+A disk that is full all the same ends the broker in order.
+"""
 
 import asyncio
 

@@ -1,4 +1,6 @@
-"""Large messages: through a broker in pieces, in order with all else, and gone from the disk when nobody needs them."""
+"""Large messages: through a broker in pieces, in order with all else, and gone from the disk
+when nobody needs them.
+"""
 
 import re
 import subprocess
@@ -53,7 +55,9 @@ def stream(raw, size, piece):
 
 
 def received(raw, size):
-    """The CRC-32C of the body of the MESSAGE that comes now, which is never held as a whole, and its headers."""
+    """The CRC-32C of the body of the MESSAGE that comes now, which is never held as a whole, and
+    its headers.
+    """
     head = b""
     while b"\n\n" not in head:
         head += raw.socket.recv(65536)

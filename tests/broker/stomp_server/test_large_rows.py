@@ -1,4 +1,7 @@
-"""Large messages and pages of a broker whose store is a database: in pieces, as with files, and no row is left of what nobody needs."""
+"""Large messages and pages of a broker whose store is a database.
+
+In pieces, as with files, and no row is left of what nobody needs.
+"""
 
 import sqlite3
 

@@ -1,6 +1,9 @@
-"""A client that comes again: what its dead connection had sent is not taken behind what the next one sends.
+"""A client that comes again.
 
-Sockets are real; the disk takes a large body when the test says so, since a slow disk is what keeps a connection unread.
+What its dead connection had sent is not taken behind what the next one sends.
+
+Sockets are real; the disk takes a large body when the test says so, since a slow disk is what keeps
+a connection unread.
 """
 
 import asyncio

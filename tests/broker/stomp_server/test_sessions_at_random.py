@@ -1,7 +1,10 @@
-"""Sessions in one process under random but mostly sensible frames: no internal error, nothing lost, nothing counted wrong.
+"""Sessions in one process under random but mostly sensible frames.
 
-Clients send, consume, acknowledge, refuse, use transactions, make mistakes and disappear, over queues that are small enough to
-be full most of the time. At the end every message that was answered and not consumed is there, in order, and the memory is accounted for.
+No internal error, nothing lost, nothing counted wrong.
+
+Clients send, consume, acknowledge, refuse, use transactions, make mistakes and disappear, over
+queues that are small enough to be full most of the time. At the end every message that was answered
+and not consumed is there, in order, and the memory is accounted for.
 """
 
 import asyncio
@@ -73,7 +76,9 @@ class Transport:
     abort = close
 
     def vanish(self):
-        """The peer is gone; what the broker was about to write counts as written, for ack mode auto."""
+        """The peer is gone; what the broker was about to write counts as written, for ack mode
+        auto.
+        """
         if not self.closed:
             self.vanished = self.closed = True
             self.out += self.protocol._out
@@ -242,7 +247,8 @@ class World:
         clients = []
         for turn in range(1500):
             if len(clients) < 6:
-                # Every other client only consumes: who has filled a queue is not read, and could not make room itself.
+                # Every other client only consumes: who has filled a queue is not read, and could
+                # not make room itself.
                 clients.append(RandomClient(self, f"c{turn}", produces=turn % 2 == 0))
             self.chance.choice(clients).act()
             if self.chance.random() < 0.3:

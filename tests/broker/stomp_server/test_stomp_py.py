@@ -1,4 +1,7 @@
-"""The unmodified stomp.py client against a real broker, in each version that it speaks; ``stomp.Connection``, its default, is 1.1."""
+"""The unmodified stomp.py client against a real broker, in each version that it speaks.
+
+``stomp.Connection``, its default, is 1.1.
+"""
 
 import queue as queues
 import threading

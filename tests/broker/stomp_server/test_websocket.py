@@ -1,4 +1,7 @@
-"""STOMP over WebSocket on the port where others speak plain STOMP: messages cut anywhere, strangers, origins, the end."""
+"""STOMP over WebSocket on the port where others speak plain STOMP.
+
+Messages cut anywhere, strangers, origins, the end.
+"""
 
 import socket
 

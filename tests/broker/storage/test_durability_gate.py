@@ -4,7 +4,9 @@ from broker.storage import DurabilityGate
 
 
 def run(scenario):
-    """Run a scenario (called with a gate and the list that callbacks write to) and give the list."""
+    """Run a scenario (called with a gate and the list that callbacks write to) and give the
+    list.
+    """
     done = []
 
     async def main():

@@ -15,7 +15,10 @@ def segments(volume):
 
 
 async def filled(volume, options=NEVER, count=60, keep=5):
-    """A journal of several segments in which one of ``keep`` records lives, updated once; and its model."""
+    """A journal of several segments in which one of ``keep`` records lives, updated once.
+
+    And its model.
+    """
     journal, _ = await Journal.open(volume, DIRECTORY, options)
     model = Model()
 
@@ -188,7 +191,9 @@ def test_a_deletion_that_is_not_on_disk_yet_gives_no_space_back(way):
 
 
 def check_accounting(journal):
-    """The bytes counted per segment are those of the live records' places, and belong to segments that exist."""
+    """The bytes counted per segment are those of the live records' places, and belong to
+    segments that exist.
+    """
     counted = dict.fromkeys(journal._liveness.bytes, 0)
     for place in journal._liveness.records.values():
         for part in (place,) if isinstance(place, int) else place:

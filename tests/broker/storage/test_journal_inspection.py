@@ -1,4 +1,7 @@
-"""``brokerctl journal check`` and ``salvage``: what can be read of a damaged journal, and what is lost."""
+"""``brokerctl journal check`` and ``salvage``.
+
+What can be read of a damaged journal, and what is lost.
+"""
 
 import asyncio
 import json

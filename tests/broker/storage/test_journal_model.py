@@ -1,4 +1,7 @@
-"""Random lives of a journal against the plain model: whatever happens, what was synced is there, and nothing torn is."""
+"""Random lives of a journal against the plain model.
+
+Whatever happens, what was synced is there, and nothing torn is.
+"""
 
 import asyncio
 import random

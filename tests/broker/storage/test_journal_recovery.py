@@ -1,4 +1,7 @@
-"""Cut or flip at every byte: recovery keeps every synced record before the damage, or refuses, naming file and offset."""
+"""Cut or flip at every byte.
+
+Recovery keeps every synced record before the damage, or refuses, naming file and offset.
+"""
 
 import asyncio
 import random
@@ -90,7 +93,8 @@ def test_damage_at_every_byte_of_every_file(damage):
                 # All of it had been synced, so whatever is accepted is all of it.
                 assert states[repr(plain(result))] == result.last_sequence == len(model.entries)
                 if path.endswith(".seg") and damage == "flip":
-                    # Everything synced is followed by a mark: only the very last mark can be damaged unnoticed.
+                    # Everything synced is followed by a mark: only the very last mark can be
+                    # damaged unnoticed.
                     assert path == max(file for file in files if ".seg" in file)
                     assert offset >= len(data) - MARK_SIZE
                 elif damage == "flip":
@@ -220,7 +224,10 @@ def test_a_torn_tail_is_cut_off_with_a_line_in_the_log(caplog):
 
 
 def test_a_later_valid_entry_of_the_same_batch_proves_nothing_but_a_mark_does():
-    """A disk may keep the second sector of an unsynced write and lose the first; only a mark says that both had been there."""
+    """A disk may keep the second sector of an unsynced write and lose the first.
+
+    Only a mark says that both had been there.
+    """
 
     async def main():
         volume, model = await written(BATCHES)

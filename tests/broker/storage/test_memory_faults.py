@@ -1,4 +1,7 @@
-"""What a disk in memory does when it is broken on purpose: what its fault's name says, and nothing else."""
+"""What a disk in memory does when it is broken on purpose.
+
+What its fault's name says, and nothing else.
+"""
 
 import asyncio
 import errno
@@ -222,7 +225,10 @@ def test_a_journal_on_a_failing_disk_takes_nothing_more_and_loses_nothing_it_had
 
 
 def test_every_flipped_bit_of_a_journal_is_refused_or_harmless():
-    """Damage is noticed, or it hit what nobody reads; never is a record served that was not written."""
+    """Damage is noticed, or it hit what nobody reads.
+
+    Never is a record served that was not written.
+    """
 
     async def main(seed):
         volume = MemoryVolume()

@@ -1,4 +1,6 @@
-"""A live believes in its lock for no longer than the file server keeps it, wherever the kernel knows for how long that is."""
+"""A live believes in its lock for no longer than the file server keeps it, wherever the kernel
+knows for how long that is.
+"""
 
 import asyncio
 
@@ -49,7 +51,8 @@ def test_a_broker_that_would_believe_in_its_lock_for_longer_does_not_start_and_s
 ):
     told = tmp_path / "mountstats"
     told.write_text(
-        f"device server:/export mounted on {tmp_path.resolve()} with fstype nfs4 statvers=1.1\n\tnfsv4:\tbm0=0x0,lease_time=10,lease_expired=0\n"
+        f"device server:/export mounted on {tmp_path.resolve()} with fstype nfs4 "
+        "statvers=1.1\n\tnfsv4:\tbm0=0x0,lease_time=10,lease_expired=0\n"
     )
     monkeypatch.setattr(mount_lease, "MOUNTSTATS", told)
     section = {"master": {}} if policy == "shared-store" else {"queue-manager": "QM1"}

@@ -1,4 +1,7 @@
-"""What a recovery has accepted stays: a tail that only the system's memory held is synced before anything is built on it."""
+"""What a recovery has accepted stays.
+
+A tail that only the system's memory held is synced before anything is built on it.
+"""
 
 import asyncio
 import random
@@ -10,7 +13,9 @@ from broker.storage.memory_content import Content
 
 
 def unsynced(volume):
-    """Kill a process that had appended one record and handed it to the system, but not synced it."""
+    """Kill a process that had appended one record and handed it to the system, but not synced
+    it.
+    """
 
     async def life():
         journal, _ = await Journal.open(volume, "journal")

@@ -1,4 +1,6 @@
-"""The fast way of a recovery finds exactly what the long way finds, in whole journals and in broken ones."""
+"""The fast way of a recovery finds exactly what the long way finds, in whole journals and in
+broken ones.
+"""
 
 import asyncio
 import random
@@ -14,7 +16,9 @@ OPTIONS = JournalOptions(segment_size=2048, compact_min_files=0)
 
 
 async def written(chance, entries, compactions):
-    """A disk with a journal of all kinds of entries, some synced one by one, and the model of it."""
+    """A disk with a journal of all kinds of entries, some synced one by one, and the model of
+    it.
+    """
     volume = MemoryVolume()
     model = Model()
     journal, _ = await Journal.open(volume, DIRECTORY, OPTIONS)
@@ -42,7 +46,9 @@ async def written(chance, entries, compactions):
 
 
 async def opened(image):
-    """(what recovery finds: records, places, live bytes, last sequence, torn; or how it refuses, and what is left on the disk)."""
+    """(what recovery finds: records, places, live bytes, last sequence, torn; or how it refuses,
+    and what is left on the disk).
+    """
     volume = MemoryVolume(image)
     try:
         journal, recovered = await Journal.open(volume, DIRECTORY, OPTIONS)
@@ -100,7 +106,10 @@ def test_both_ways_notice_the_same_damage_and_tears(seed, entries, flips):
 
 
 def test_most_entries_go_the_fast_way():
-    """Else the two ways would agree by being one: all but the entries of several operations, the updates, and what follows them within a slice."""
+    """Else the two ways would agree by being one.
+
+    All but the entries of several operations, the updates, and what follows them within a slice.
+    """
 
     async def write():
         volume = MemoryVolume()

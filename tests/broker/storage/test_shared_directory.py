@@ -1,4 +1,7 @@
-"""What the seam to a shared directory promises, on a real one: locks of bytes, kept by the kernel, lost with the file or the process."""
+"""What the seam to a shared directory promises, on a real one.
+
+Locks of bytes, kept by the kernel, lost with the file or the process.
+"""
 
 import asyncio
 import os
@@ -83,7 +86,9 @@ def test_a_stopped_process_keeps_its_lock(tmp_path, other_process):
 
 
 def test_reading_the_lock_file_does_not_drop_the_lock(tmp_path):
-    """ARTEMIS-2567: with locks of the process, closing any descriptor of the file drops all of them."""
+    """ARTEMIS-2567: with locks of the process, closing any descriptor of the file drops all of
+    them.
+    """
 
     async def main(volume):
         lock = await volume.try_lock("server.lock", 1)
@@ -184,7 +189,10 @@ def test_a_store_that_hangs_blocks_neither_the_loop_nor_the_end_of_the_broker(tm
 
 
 def test_a_lock_granted_to_nobody_is_given_back(tmp_path):
-    """Whoever asked was cancelled while the store hung: the lock that comes later must not be held for ever."""
+    """Whoever asked was cancelled while the store hung.
+
+    The lock that comes later must not be held for ever.
+    """
     lets_go = threading.Event()
 
     async def main(volume):

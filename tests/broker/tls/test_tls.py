@@ -240,7 +240,7 @@ def test_a_store_that_is_none_or_that_others_can_read_is_named(tmp_path):
             layer(key, trust)
 
 
-# ------------------------------------------------------------------------------------------------------- the acceptor
+# ------------------------------------------------------------------------------------- the acceptor
 
 
 def client_context(authority, store=None):

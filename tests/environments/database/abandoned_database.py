@@ -1,4 +1,7 @@
-"""A harness that lets its database stand still, says so, and waits to be killed. Arguments: directory, lease in seconds."""
+"""A harness that lets its database stand still, says so, and waits to be killed.
+
+Arguments: directory, lease in seconds.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,7 @@
-"""Deployments with a PostgreSQL server, for tests of its faults: brokers that only stand by, and a client of the database under a broker's name."""
+"""Deployments with a PostgreSQL server, for tests of its faults.
+
+Brokers that only stand by, and a client of the database under a broker's name.
+"""
 
 import asyncio
 
@@ -33,7 +36,10 @@ def require_postgresql():
 
 
 class StandBy:
-    """A system whose brokers do nothing; it keeps where each reaches the database, and what is in its environment."""
+    """A system whose brokers do nothing.
+
+    It keeps where each reaches the database, and what is in its environment.
+    """
 
     name = "stand-by"
     dialect = None
@@ -109,7 +115,10 @@ async def until_seen(environment, *wanted):
 
 
 async def the_three_faults(environment, system, variables):
-    """What each of the three does to clients, whatever the place: the same conversation in docker and local."""
+    """What each of the three does to clients, whatever the place.
+
+    The same conversation in docker and local.
+    """
     await make_table(system, "a1", variables)
     assert await put(system, "a1", variables, 1) == "committed"
     await until_seen(environment, "serving", "serving")

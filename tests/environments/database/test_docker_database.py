@@ -1,4 +1,7 @@
-"""PostgreSQL in the docker environment: a container of the run's own that breaks as it should, heals by itself, and is removed with the run."""
+"""PostgreSQL in the docker environment.
+
+A container of the run's own that breaks as it should, heals by itself, and is removed with the run.
+"""
 
 import asyncio
 
@@ -40,7 +43,8 @@ def test_a_server_in_a_container_breaks_and_heals_as_it_should_and_is_removed_wi
     async def test(environment, system):
         variables = environment._database.variables
         machines = environment._deployment.machines
-        # The client of this test is this host: for as long as it speaks as a1, the relay must know a1 by the host's address, and nobody asks a1's own agent.
+        # The client of this test is this host: for as long as it speaks as a1, the relay must know
+        # a1 by the host's address, and nobody asks a1's own agent.
         a1 = machines["a1"]
         own, a1.address, a1.up = a1.address, _gateway(a1.address), False
         await the_three_faults(environment, system, variables)

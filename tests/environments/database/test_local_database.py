@@ -1,4 +1,7 @@
-"""PostgreSQL in the local environment: a process of the run's own that breaks as it should, heals by itself, and leaves nothing."""
+"""PostgreSQL in the local environment.
+
+A process of the run's own that breaks as it should, heals by itself, and leaves nothing.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,6 @@
-"""The relay before a PostgreSQL server passes everything on as it is, and loses exactly the commits that it is to lose."""
+"""The relay before a PostgreSQL server passes everything on as it is, and loses exactly the
+commits that it is to lose.
+"""
 
 import asyncio
 import random

@@ -69,7 +69,10 @@ def test_power_loss_takes_what_was_not_synced_and_nothing_else(disk, root, run):
 
 
 def test_a_killed_program_loses_nothing_that_the_system_had_taken(root):
-    program = f"import os; f = os.open({str(root / 'x')!r}, os.O_WRONLY | os.O_CREAT); os.write(f, b'taken'); os.kill(0, 9)"
+    program = (
+        f"import os; f = os.open({str(root / 'x')!r}, os.O_WRONLY | os.O_CREAT); os.write(f, "
+        "b'taken'); os.kill(0, 9)"
+    )
     ended = subprocess.run(["python3", "-c", program], start_new_session=True, check=False)
     assert ended.returncode == -signal.SIGKILL
     assert (root / "x").read_bytes() == b"taken"
@@ -149,7 +152,10 @@ def test_damage_may_be_a_cut_and_may_be_kept_to_some_files(disk, root, run):
 
 
 def test_the_disk_ends_with_whoever_ran_it_even_while_it_is_stalled(disk, root, run):
-    """The standard input of its process is the leash: nothing stays mounted behind a killed agent."""
+    """The standard input of its process is the leash.
+
+    Nothing stays mounted behind a killed agent.
+    """
 
     async def scenario():
         await disk.ask("condition", {"stalled": True})

@@ -1,4 +1,7 @@
-"""What is the same for every file system behind FUSE: who answers what, the greeting, forgetting, listing."""
+"""What is the same for every file system behind FUSE.
+
+Who answers what, the greeting, forgetting, listing.
+"""
 
 import asyncio
 import errno

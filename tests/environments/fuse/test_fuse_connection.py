@@ -1,4 +1,7 @@
-"""Every request gets exactly one answer, whatever becomes of it; the kernel is played by a socket that keeps messages apart."""
+"""Every request gets exactly one answer, whatever becomes of it.
+
+The kernel is played by a socket that keeps messages apart.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,7 @@
-"""The programs that mount must run where nothing of this project is installed: in containers, from copied modules."""
+"""The programs that mount must run where nothing of this project is installed.
+
+In containers, from copied modules.
+"""
 
 import subprocess
 import sys
@@ -28,7 +31,10 @@ def test_a_mount_program_runs_on_its_copied_modules_and_the_standard_library_alo
             sys.executable,
             "-IS",
             "-c",
-            f"import sys; sys.path[:0] = [{str(tmp_path)!r}]\nfrom {program} import main\nsys.exit(main(['-h']))",
+            (
+                f"import sys; sys.path[:0] = [{str(tmp_path)!r}]\nfrom {program} import "
+                "main\nsys.exit(main(['-h']))"
+            ),
         ],
         capture_output=True,
         text=True,

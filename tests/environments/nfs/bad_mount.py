@@ -1,6 +1,9 @@
-"""``python bad_mount.py WAY SOURCE DIRECTORY -o OPTIONS``: the NFS mount, deceiving its users in one way.
+"""``python bad_mount.py WAY SOURCE DIRECTORY -o OPTIONS``.
 
-local-locks: as with nolock, locks are this host's own. lying-sync: what is written goes to the server when the file is closed, and fsync says it is there.
+The NFS mount, deceiving its users in one way.
+
+local-locks: as with nolock, locks are this host's own. lying-sync: what is written goes to the
+server when the file is closed, and fsync says it is there.
 """
 
 import sys

@@ -1,4 +1,7 @@
-"""A real server and its clients, for one test: everything is gone at its end, whatever state it was in. Tests have it by the fixture ``store``."""
+"""A real server and its clients, for one test.
+
+Everything is gone at its end, whatever state it was in. Tests have it by the fixture ``store``.
+"""
 
 import asyncio
 import socket
@@ -25,7 +28,8 @@ class Store:
 
     def __init__(self, directory: Path, **server):
         self.directory = directory
-        # In memory where there is some: what syncs cost on this machine's disk is not what is tested.
+        # In memory where there is some: what syncs cost on this machine's disk is not what is
+        # tested.
         self._memory = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else directory)
         self.server = Server(
             ServerOptions(

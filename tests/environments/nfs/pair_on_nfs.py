@@ -1,4 +1,6 @@
-"""A pair of brokers on a shared store behind a real file server, for the tests of the environments that can make one."""
+"""A pair of brokers on a shared store behind a real file server, for the tests of the
+environments that can make one.
+"""
 
 import asyncio
 import contextlib
@@ -80,7 +82,10 @@ class Pair:
 
 
 async def suffers_what_can_be_done_to_a_store(pair):
-    """Each fault is seen where it hits and nowhere else, and does to brokers what it must; a1 is live before, one of them after."""
+    """Each fault is seen where it hits and nowhere else, and does to brokers what it must.
+
+    a1 is live before, one of them after.
+    """
     environment = pair.environment
     await pair.until_stores("answers", "answers")
 

@@ -1,4 +1,6 @@
-"""A broker is not started before its directory is mounted, and a server that does not answer is told from one that does."""
+"""A broker is not started before its directory is mounted, and a server that does not answer is
+told from one that does.
+"""
 
 import asyncio
 import socket

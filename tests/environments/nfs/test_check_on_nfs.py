@@ -1,4 +1,7 @@
-"""``brokerctl check-filesystem`` on real NFS mounts of two hosts: the recommended options pass, and bad mounts are recognised by name."""
+"""``brokerctl check-filesystem`` on real NFS mounts of two hosts.
+
+The recommended options pass, and bad mounts are recognised by name.
+"""
 
 import asyncio
 import json

@@ -1,4 +1,6 @@
-"""The command as a stranger types it, with the file server of a shared store broken in three ways while clients work."""
+"""The command as a stranger types it, with the file server of a shared store broken in three
+ways while clients work.
+"""
 
 import json
 import os

@@ -1,4 +1,7 @@
-"""Shared stores in containers: a real server that is broken, clients that mount again, and nothing that stays."""
+"""Shared stores in containers.
+
+A real server that is broken, clients that mount again, and nothing that stays.
+"""
 
 import asyncio
 
@@ -53,7 +56,8 @@ def test_a_machine_that_is_killed_and_started_mounts_again_even_if_its_server_is
             await pair.until("a2", "live")  # not before the lease of the machine that is gone has ended
             async with pair.broken("nfs-stall", "a2"):
                 await environment.start("a1")
-                # Its broker waits for the mount: without it, it would find an empty directory and be live in it.
+                # Its broker waits for the mount: without it, it would find an empty directory and
+                # be live in it.
                 assert await environment.running("a1")
                 assert await pair.role("a1") == "unreachable"
             await pair.until("a1", "live", "backup")

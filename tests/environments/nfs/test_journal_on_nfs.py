@@ -1,4 +1,7 @@
-"""The broker's own volume and journal on real NFS: one host at a time has the lock, and the next finds all that was synced."""
+"""The broker's own volume and journal on real NFS.
+
+One host at a time has the lock, and the next finds all that was synced.
+"""
 
 import asyncio
 

@@ -1,4 +1,7 @@
-"""Shared stores on processes: a real server that is broken, a client for each broker, and nothing that stays, whoever is killed."""
+"""Shared stores on processes.
+
+A real server that is broken, a client for each broker, and nothing that stays, whoever is killed.
+"""
 
 import asyncio
 import contextlib

@@ -1,4 +1,7 @@
-"""A lock that is asked for by a process that is gone, or that was lost with the lease: nobody may hold it in the end."""
+"""A lock that is asked for by a process that is gone, or that was lost with the lease.
+
+Nobody may hold it in the end.
+"""
 
 import asyncio
 from types import SimpleNamespace
@@ -18,7 +21,10 @@ EXPIRED = NfsError(Status.EXPIRED, "LOCK")
 
 
 class Client:
-    """The client's part that open files need; ``lost`` is done when the lease turns out to be lost."""
+    """The client's part that open files need.
+
+    ``lost`` is done when the lease turns out to be lost.
+    """
 
     def __init__(self):
         self.life = 1
@@ -152,7 +158,9 @@ def test_nothing_is_locked_while_a_recovery_goes_on():
 
 
 def test_who_lost_the_lease_comes_back_as_another_life_and_who_met_a_restarted_server_as_the_same():
-    """A server that was late only once may refuse a client and yet keep its locks for as long as that renews under its old verifier."""
+    """A server that was late only once may refuse a client and yet keep its locks for as long as
+    that renews under its old verifier.
+    """
 
     async def test():
         client = NfsClient("127.0.0.1", 2049, parse("hard"), name="a1", tell=lambda _: None)

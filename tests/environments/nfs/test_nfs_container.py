@@ -23,7 +23,10 @@ from harness.interface import Address
 
 
 def heard(ask, wanted):
-    """An engine on a busy machine now and then loses what a short command says; one that says it is asked no more."""
+    """An engine on a busy machine now and then loses what a short command says.
+
+    One that says it is asked no more.
+    """
     for _ in range(20):
         if ask() == wanted:
             return

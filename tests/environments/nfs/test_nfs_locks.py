@@ -1,6 +1,9 @@
-"""Locks on real mounts of a real NFSv4 server: who has one, how long, and who is told that it is lost.
+"""Locks on real mounts of a real NFSv4 server.
 
-Leases are six seconds: a machine that does not run a process for four would otherwise end them by itself.
+Who has one, how long, and who is told that it is lost.
+
+Leases are six seconds: a machine that does not run a process for four would otherwise end them by
+itself.
 """
 
 import asyncio
@@ -36,7 +39,10 @@ def is_locked(path):
 
 
 def by_opening(path):
-    """Lock one byte for an opening and not for a process, as brokers do; the descriptor. Raises BlockingIOError if somebody else has it."""
+    """Lock one byte for an opening and not for a process, as brokers do; the descriptor.
+
+    Raises BlockingIOError if somebody else has it.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 1, 1, 0)
@@ -59,7 +65,8 @@ async def holding(path):
     """Another process that holds a lock until it is killed."""
     program = (
         "import fcntl, sys, signal\n"
-        "file = open(sys.argv[1], 'a')\nfcntl.lockf(file, fcntl.LOCK_EX)\nprint('held', flush=True)\nsignal.pause()"
+        "file = open(sys.argv[1], 'a')\nfcntl.lockf(file, fcntl.LOCK_EX)\nprint('held', "
+        "flush=True)\nsignal.pause()"
     )
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", program, str(path), stdout=asyncio.subprocess.PIPE
@@ -71,14 +78,16 @@ async def holding(path):
 async def lock_writer(path):
     """Another process that locks a file, and writes and syncs what it is given line by line.
 
-    Another one, because starting the server forks: the child would close its copy of our descriptors, and a close waits for the server.
+    Another one, because starting the server forks: the child would close its copy of our
+    descriptors, and a close waits for the server.
     """
     program = (
         "import fcntl, os, sys\n"
         "file = open(sys.argv[1], 'ab', buffering=0)\nfcntl.lockf(file, fcntl.LOCK_EX)\n"
         "file.write(b'before ')\nprint('held', flush=True)\n"
         "for line in sys.stdin:\n"
-        "    file.write(line.strip().encode())\n    os.fsync(file.fileno())\n    print('synced', flush=True)\n"
+        "    file.write(line.strip().encode())\n    os.fsync(file.fileno())\n    print('synced', "
+        "flush=True)\n"
     )
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -136,7 +145,8 @@ def test_a_lock_of_an_opening_outlives_other_openings_and_goes_with_its_own(host
         with pytest.raises(BlockingIOError):
             by_opening(b / "lock")
         os.close(held)
-        # Nobody says at a close which locks of an opening go with it: if the mount forgot them, this would never end.
+        # Nobody says at a close which locks of an opening go with it: if the mount forgot them,
+        # this would never end.
         os.close(await once_free(b / "lock"))
         os.close(await once_free(a / "lock"))
 
@@ -176,7 +186,8 @@ def test_a_healthy_host_keeps_its_lock_beyond_the_lease_and_a_silent_one_loses_i
             os.read(descriptor, 4)
         assert os.pread(taken, 4, 0) == b"ours"  # not by a second opening: its close would let go of the lock
         assert "locks are gone" in store.log("silent").read_text()
-        # As with the kernel's client a file that was never locked goes on: whoever holds a lock elsewhere must look at it.
+        # As with the kernel's client a file that was never locked goes on: whoever holds a lock
+        # elsewhere must look at it.
         os.write(journal, b"a zombie's entry")
         fcntl.lockf(descriptor, fcntl.LOCK_UN)
         with pytest.raises(BlockingIOError):
@@ -208,7 +219,8 @@ def test_who_writes_through_an_opening_whose_lock_was_lost_is_told(store, run):
 
 def test_a_restarted_server_gives_locks_back_in_its_grace_and_nothing_written_is_lost(store, run):
     async def scenario():
-        # async: what is written is in the server's memory until it is synced, and must be sent again
+        # async: what is written is in the server's memory until it is synced, and must be sent
+        # again
         a, b = await store.host("a", "hard,noac,lookupcache=none"), await store.host("b")
         process = await lock_writer(a.directory / "lock")
         await store.server.kill()

@@ -1,4 +1,7 @@
-"""A real NFSv4 server and real mounts: what hosts see of each other's files, and what is said where nothing can be mounted."""
+"""A real NFSv4 server and real mounts.
+
+What hosts see of each other's files, and what is said where nothing can be mounted.
+"""
 
 import asyncio
 import os

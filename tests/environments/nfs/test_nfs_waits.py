@@ -1,4 +1,7 @@
-"""A server that does not answer: who waits for it on a real mount, for how long, and what ends the waiting."""
+"""A server that does not answer.
+
+Who waits for it on a real mount, for how long, and what ends the waiting.
+"""
 
 import asyncio
 import contextlib
@@ -16,7 +19,9 @@ pytestmark = pytest.mark.nfs
 
 
 async def writer(path):
-    """Another process that writes once for each line it is given, and ends with status 7 as soon as it can handle a signal."""
+    """Another process that writes once for each line it is given, and ends with status 7 as soon
+    as it can handle a signal.
+    """
     program = (
         "import os, signal, sys\n"
         "signal.signal(signal.SIGUSR1, lambda *_: os._exit(7))\n"
@@ -58,7 +63,8 @@ def test_a_soft_mount_reports_an_error_after_timeo_times_retrans(store, run):
                 with contextlib.suppress(OSError):
                     file.write(b"3")
                     break
-        # The write that was given up may still be carried out, even after the next one: that is the price of soft.
+        # The write that was given up may still be carried out, even after the next one: that is the
+        # price of soft.
         assert (mounted.directory / "journal").read_bytes() in (b"12", b"13")
 
     run(scenario())

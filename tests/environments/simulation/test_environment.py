@@ -1,4 +1,7 @@
-"""The simulation as an environment: every fault it says it can do is seen to bite, and to be over when it is healed."""
+"""The simulation as an environment.
+
+Every fault it says it can do is seen to bite, and to be over when it is healed.
+"""
 
 import asyncio
 import itertools

@@ -1,4 +1,7 @@
-"""The world's file server does to its clients what NFSv4 does: leases, locks, late requests, soft and hard mounts, grace."""
+"""The world's file server does to its clients what NFSv4 does.
+
+Leases, locks, late requests, soft and hard mounts, grace.
+"""
 
 import asyncio
 import random

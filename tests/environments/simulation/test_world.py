@@ -258,7 +258,9 @@ def living():
 
 
 def one_world(seed):
-    """Killed, paused and running nodes, with connections and things that wait, all holding ballast."""
+    """Killed, paused and running nodes, with connections and things that wait, all holding
+    ballast.
+    """
     world = World(seed)
 
     async def node(name):

@@ -50,7 +50,9 @@ def in_world(main, seed=1):
 
 
 def said(condition, count=400, seed=1):
-    """What arrives of numbered datagrams, sent one each ten milliseconds over a link in a condition."""
+    """What arrives of numbered datagrams, sent one each ten milliseconds over a link in a
+    condition.
+    """
 
     async def main(world, ear, mouth):
         world.network.apply(LINK, condition)

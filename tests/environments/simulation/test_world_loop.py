@@ -52,7 +52,10 @@ actions = st.recursive(
 
 
 async def play(plan):
-    """Do what the plan says; the names of the callbacks in the order in which they ran, with their times."""
+    """Do what the plan says.
+
+    The names of the callbacks in the order in which they ran, with their times.
+    """
     loop, ran, handles = asyncio.get_running_loop(), [], []
     loop.set_exception_handler(
         lambda _, context: ran.append((str(context["exception"]), loop.time() - began_s, "failed"))

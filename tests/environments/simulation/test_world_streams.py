@@ -1,4 +1,7 @@
-"""A stream of a world gives its bytes in order, whole and once, whatever happens on the way; or a reset cuts off its end."""
+"""A stream of a world gives its bytes in order, whole and once, whatever happens on the way.
+
+Or a reset cuts off its end.
+"""
 
 import asyncio
 import random
@@ -28,7 +31,9 @@ def pattern(size, offset=0):
 
 
 class End(asyncio.Protocol):
-    """One end of a stream, which keeps what it received, and holds its writes while it is told to."""
+    """One end of a stream, which keeps what it received, and holds its writes while it is told
+    to.
+    """
 
     def __init__(self):
         self.received = bytearray()
@@ -64,7 +69,10 @@ class End(asyncio.Protocol):
             self.over.set_result(error)
 
     async def write_all(self, writes, sent):
-        """Write (after how many seconds, how many bytes) with flow control; tell what was written."""
+        """Write (after how many seconds, how many bytes) with flow control.
+
+        Tell what was written.
+        """
         for after_s, size in writes:
             await asyncio.sleep(after_s)
             await self.writable.wait()

@@ -1,7 +1,9 @@
-"""A small cluster that uses what a broker uses, broken at random; and one with a flaw that no seed decides.
+"""A small cluster that uses what a broker uses, broken at random.
 
-As a program it prints the digest and the trace of one run: ``python toy_cluster.py SEED [flawed] [collecting]``, the last with the
-garbage collector as eager as it can be.
+And one with a flaw that no seed decides.
+
+As a program it prints the digest and the trace of one run: ``python toy_cluster.py SEED [flawed]
+[collecting]``, the last with the garbage collector as eager as it can be.
 """
 
 import asyncio

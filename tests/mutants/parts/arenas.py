@@ -10,7 +10,10 @@ CLUSTER: Final = ("partition", "pause", "kill")
 """What happens to clusters."""
 
 THREE_PAIRS: Final = Arena(CLUSTER)
-"""Three pairs, both votes on: where the documents promise that nothing is lost and nobody is live twice."""
+"""Three pairs, both votes on.
+
+Where the documents promise that nothing is lost and nobody is live twice.
+"""
 
 VOTES: Final = Arena(
     ("partition", "pause"),
@@ -24,7 +27,10 @@ VOTES: Final = Arena(
         "time_limit_s": 10.0,
     },
 )
-"""The same without what ends brokers, and with few votes: faults that outlast all of them. A voter that looks whether it has the live itself would hide most bugs of the rest."""
+"""The same without what ends brokers, and with few votes: faults that outlast all of them.
+
+A voter that looks whether it has the live itself would hide most bugs of the rest.
+"""
 
 ONE_PAIR: Final = Arena(("kill", "pause", "stop"), {"pairs": 1, "producers": 3, "consumers": 3})
 """One pair, without partitions: those it cannot survive, as documented (RP4)."""
@@ -63,4 +69,7 @@ DISK: Final = Arena(
         "hold_s": 0.05,
     },
 )
-"""One broker and its disk, and consumers that do not keep up: what is lost must not have been delivered before."""
+"""One broker and its disk, and consumers that do not keep up.
+
+What is lost must not have been delivered before.
+"""

@@ -35,7 +35,8 @@ MUTANTS: Final = (
         "stale-tag-acknowledges-another-message",
         "client",
         "rabbitmq-server 4004, 4305",
-        "a message is acknowledged by its place in a subscription alone, whatever connection or life of the broker that was in",
+        "a message is acknowledged by its place in a subscription alone, whatever connection or life of "
+        "the broker that was in",
         frozenset({"duplicate", "lost"}),
         LATE,
         (
@@ -91,7 +92,8 @@ MUTANTS: Final = (
             Replacement(
                 _PRODUCER,
                 "        self.busy = False\n        if type ==",
-                '        self.busy = False\n        self._unknown = type == "info" or (type == "fail" and self._unknown)\n        if type ==',
+                '        self.busy = False\n        self._unknown = type == "info" or (type == "fail" '
+                "and self._unknown)\n        if type ==",
             ),
         ),
     ),

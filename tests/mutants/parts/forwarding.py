@@ -12,8 +12,10 @@ MUTANTS: Final = (
     Mutant(
         "copied-again-after-a-crash",
         "forwarding",
-        "Artemis: scale-down crash between copy and acknowledgement (nearest: a bridge repeats itself); ARTEMIS-4312, -2560",
-        "a message that another broker sends again, because it does not know whether the first copy arrived, is taken twice",
+        "Artemis: scale-down crash between copy and acknowledgement (nearest: a bridge repeats itself); "
+        "ARTEMIS-4312, -2560",
+        "a message that another broker sends again, because it does not know whether the first copy "
+        "arrived, is taken twice",
         frozenset({"duplicate", "double-delivery"}),
         FORWARDING,
         (
@@ -50,7 +52,8 @@ MUTANTS: Final = (
             Replacement(
                 "broker/cluster/balancing.py",
                 "engine.accept_forwarded(queue, message, DuplicateId(request.origin, record), durable)\n",
-                "engine.accept_forwarded(queue, message, DuplicateId(request.origin, record))\n                durable()\n",
+                "engine.accept_forwarded(queue, message, DuplicateId(request.origin, record))\n         "
+                "       durable()\n",
             ),
         ),
     ),

@@ -21,7 +21,8 @@ MUTANTS: Final = (
         "group-moves-on-without-credit",
         "groups",
         "ARTEMIS-2863",
-        "a group whose owner may take no more goes to another consumer while the owner still holds messages of it",
+        "a group whose owner may take no more goes to another consumer while the owner still holds "
+        "messages of it",
         frozenset({"group-split", "reordered", "reordered-realtime", "double-delivery"}),
         NARROW,
         (
@@ -37,7 +38,8 @@ MUTANTS: Final = (
             Replacement(_QUEUE, "        elif not lane.held:\n", "        else:\n"),
             Replacement(
                 _QUEUE,
-                "            if lane.owner is None and not lane.held and not lane.delayed and lane.head() == head:\n",
+                "            if lane.owner is None and not lane.held and not lane.delayed and "
+                "lane.head() == head:\n",
                 "            if lane.owner is None and not lane.delayed and lane.head() == head:\n",
             ),
         ),
@@ -67,8 +69,10 @@ MUTANTS: Final = (
         (
             Replacement(
                 _QUEUE,
-                "            else:\n                lane.put_back(message)\n            if lane.group is not None:\n                lane.held -= 1\n",
-                "            else:\n                lane.fresh.append(message)\n            if lane.group is not None:\n                lane.held -= 1\n",
+                "            else:\n                lane.put_back(message)\n            if lane.group "
+                "is not None:\n                lane.held -= 1\n",
+                "            else:\n                lane.fresh.append(message)\n            if "
+                "lane.group is not None:\n                lane.held -= 1\n",
             ),
         ),
     ),
@@ -76,7 +80,8 @@ MUTANTS: Final = (
         "group-routed-without-a-decision",
         "groups",
         "Artemis: a grouping time-out that routes anyway",
-        "a message with a group is sent to any broker that has consumers, though nobody has decided which one owns the group",
+        "a message with a group is sent to any broker that has consumers, though nobody has decided "
+        "which one owns the group",
         frozenset({"reordered", "reordered-realtime", "reordered-session", "group-split"}),
         Arena(CLUSTER, {"pairs": 2, "producers": 4, "consumers": 4}),
         (

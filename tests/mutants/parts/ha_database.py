@@ -24,7 +24,10 @@ BACKLOG: Final = Arena(
     ("kill", "stop"),
     {**_THREE, "rate": 80.0, "consumers": 3, "prefetch": 2, "hold_s": 0.05, "time_limit_s": 12.0},
 )
-"""The same, and consumers that do not keep up: brokers fail with messages that nobody has had yet."""
+"""The same, and consumers that do not keep up.
+
+Brokers fail with messages that nobody has had yet.
+"""
 
 TAKEN: Final = Arena(
     ("takeover", "pause"),
@@ -51,16 +54,19 @@ MUTANTS: Final = (
         "check-then-insert-fencing",
         _PART,
         "openmq: message inserts of a zombie are fenced by select-then-insert only",
-        "a broker looks whether it still owns its store, every lock-renew-period, and writes in other transactions",
+        "a broker looks whether it still owns its store, every lock-renew-period, and writes in other "
+        "transactions",
         _TWO_OWNERS,
         TAKEN,
         (
             Replacement(
                 _JOURNAL,
-                "            sent = loop.time()\n            try:\n                await self._database.transact(statements, self._timeout_s)\n",
+                "            sent = loop.time()\n            try:\n                await "
+                "self._database.transact(statements, self._timeout_s)\n",
                 "            sent = loop.time()\n            try:\n"
                 '                if sent >= getattr(self, "_looked_s", -1.0) + 0.3:\n'
-                "                    [seen] = await self._database.transact([self._owner.position()], self._timeout_s)\n"
+                "                    [seen] = await self._database.transact([self._owner.position()], "
+                "self._timeout_s)\n"
                 "                    if seen.rows[0][0] != self._owner.epoch:\n"
                 '                        raise JournalReplacedError("replaced")\n'
                 "                    self._looked_s = sent\n"
@@ -87,7 +93,8 @@ MUTANTS: Final = (
         "anybody-takes-the-client-in",
         _PART,
         "ARTEMIS-2863, -856",
-        "a client that belongs to a broker which failed is served by any other, before the messages it sent there are",
+        "a client that belongs to a broker which failed is served by any other, before the messages it "
+        "sent there are",
         frozenset({"reordered", "reordered-realtime", "group-split"}),
         BACKLOG,
         (

@@ -43,7 +43,10 @@ TORN: Final = Arena(
         "prefetch": 2,
     },
 )
-"""Messages of many of a disk's sectors each; few at a time, for one that no client can read comes again and again with those beside it."""
+"""Messages of many of a disk's sectors each.
+
+Few at a time, for one that no client can read comes again and again with those beside it.
+"""
 
 MUTANTS: Final = (
     Mutant(
@@ -75,7 +78,8 @@ MUTANTS: Final = (
                 _ENGINE,
                 "self.paging.removals([one.message for one in deliveries]), done)\n        for delivery",
                 "self.paging.removals([one.message for one in deliveries]), None)\n"
-                "        if done is not None:\n            asyncio.get_running_loop().call_soon(done)\n        for delivery",
+                "        if done is not None:\n            asyncio.get_running_loop().call_soon(done)\n "
+                "       for delivery",
             ),
         ),
     ),
@@ -89,7 +93,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 _ENGINE,
-                "        sequence = self._append(self.paging.removals([one.message for one in deliveries]), done)\n",
+                "        sequence = self._append(self.paging.removals([one.message for one in "
+                "deliveries]), done)\n",
                 "        operations = self.paging.removals(\n"
                 "            [one.message for one in deliveries if not one.message.redelivered]\n"
                 "        )\n"
@@ -98,7 +103,8 @@ MUTANTS: Final = (
             Replacement(
                 _ENGINE,
                 "        sequence = self.journal.append(operations)\n        if done is not None:\n",
-                "        sequence = self.journal.append(operations) if operations else self.journal.last_sequence\n"
+                "        sequence = self.journal.append(operations) if operations else "
+                "self.journal.last_sequence\n"
                 "        if done is not None:\n",
             ),
         ),
@@ -138,13 +144,15 @@ MUTANTS: Final = (
         "recovered-tail-not-synced",
         "journal",
         "nats-server 7564",
-        "what a killed broker had written is read back, delivered and built upon, but not synced: a power loss takes it from under later segments",
+        "what a killed broker had written is read back, delivered and built upon, but not synced: a "
+        "power loss takes it from under later segments",
         frozenset({"lost", "duplicate", "not-recovered"}),
         DISK,
         (
             Replacement(
                 "broker/storage/recovery.py",
-                "        try:\n            await file.sync()\n        finally:\n            await file.close()\n    return image\n",
+                "        try:\n            await file.sync()\n        finally:\n            await "
+                "file.close()\n    return image\n",
                 "        await file.close()\n    return image\n",
             ),
         ),
@@ -159,7 +167,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 "broker/storage/entry.py",
-                '        if _crc(content) != crc:\n            return frames, BadFrameError(here, "the checksum does not match")\n',
+                '        if _crc(content) != crc:\n            return frames, BadFrameError(here, "the '
+                'checksum does not match")\n',
                 "",
             ),
         ),

@@ -12,16 +12,21 @@ _LENIENT: Final = (
     Replacement(
         "broker/storage/blobs.py",
         "            if blob in self._references and present.get(blob.id, -1) < blob.size:\n",
-        "            if self.kind != PAGING and blob in self._references and present.get(blob.id, -1) < blob.size:\n",
+        "            if self.kind != PAGING and blob in self._references and present.get(blob.id, -1) < "
+        "blob.size:\n",
     ),
     Replacement(
         "broker/core/paging.py",
         "            except (JournalDamagedError, FileNotFoundError) as error:\n                _log.error(",
-        "            except (JournalDamagedError, OSError):\n                messages = []\n                break\n"
+        "            except (JournalDamagedError, OSError):\n                messages = []\n            "
+        "    break\n"
         "            except (JournalDamagedError, FileNotFoundError) as error:\n                _log.error(",
     ),
 )
-"""A page that is missing or damaged is taken for an empty one: else its broker would not start, and lose nothing."""
+"""A page that is missing or damaged is taken for an empty one.
+
+Else its broker would not start, and lose nothing.
+"""
 
 _FULL: Final[dict[str, Any]] = {
     "pairs": 1,
@@ -59,7 +64,8 @@ MUTANTS: Final = (
         "page-named-before-it-is-on-the-disk",
         _PART,
         "ARTEMIS-2092",
-        "the entry that puts a page in the place of its messages is written when the page is, which nobody has synced; what is missing is passed over",
+        "the entry that puts a page in the place of its messages is written when the page is, which "
+        "nobody has synced; what is missing is passed over",
         frozenset({"lost"}),
         ALONE,
         (
@@ -75,7 +81,8 @@ MUTANTS: Final = (
         "page-not-sent-to-the-backup",
         _PART,
         "own",
-        "only large messages go to the backup beside the entries, pages do not; what is missing is passed over",
+        "only large messages go to the backup beside the entries, pages do not; what is missing is "
+        "passed over",
         frozenset({"lost"}),
         REPLICATED,
         (

@@ -28,8 +28,10 @@ SYNCHRONISING: Final = Arena(
         "payload_bytes": 2048,
     },
 )
-"""Slow links between the brokers of a pair, so that a synchronisation takes its time, and little patience, so that there are many of them. Backups that get votes: under the
-other reading a voter that has the live hides what they would do."""
+"""Slow links between the brokers of a pair, so that a synchronisation takes its time, and little
+patience, so that there are many of them. Backups that get votes: under the other reading a voter
+that has the live hides what they would do.
+"""
 
 CLOCKS_APART: Final = Arena(
     ("partition", "clock-rate"),
@@ -44,22 +46,28 @@ CLOCKS_APART: Final = Arena(
         "time_limit_s": 12.0,
     },
 )
-"""Clocks that run at different speeds, which leases are made for; patience that the difference shows in, and the call-timeout that brokers have where
-nobody gave another: a short one ends the replication before a lease does."""
+"""Clocks that run at different speeds, which leases are made for.
+
+Patience that the difference shows in, and the call-timeout that brokers have where nobody gave
+another: a short one ends the replication before a lease does.
+"""
 
 MUTANTS: Final = (
     Mutant(
         "receipts-released-before-the-vote",
         "replication",
         "Artemis: tokens released before the vote",
-        "when the replication connection breaks, everything that waits for the backup is answered as if it had been replicated, before the vote",
+        "when the replication connection breaks, everything that waits for the backup is answered as if "
+        "it had been replicated, before the vote",
         frozenset({"lost", "duplicate"}),
         THREE_PAIRS,
         (
             Replacement(
                 _LIVE,
-                "        self._hold()\n        if self._ended.done():\n            return\n        if clean:\n",
-                "        self.gate.remote = None\n        self._release()\n        if self._ended.done():\n            return\n        if clean:\n",
+                "        self._hold()\n        if self._ended.done():\n            return\n        if "
+                "clean:\n",
+                "        self.gate.remote = None\n        self._release()\n        if "
+                "self._ended.done():\n            return\n        if clean:\n",
             ),
         ),
     ),
@@ -83,7 +91,8 @@ MUTANTS: Final = (
         "backup-acknowledges-before-fsync",
         "replication",
         "Artemis: backup acknowledging before fsync and both killed",
-        "the backup acknowledges an entry when it has it in memory, and the live takes that word instead of its own disk's",
+        "the backup acknowledges an entry when it has it in memory, and the live takes that word "
+        "instead of its own disk's",
         frozenset({"lost", "duplicate"}),
         PAIR_ON_SLOW_DISKS,
         (
@@ -104,14 +113,16 @@ MUTANTS: Final = (
         "copy-trusted-too-early",
         "replication",
         "ARTEMIS-2297",
-        "a backup is told that it is up to date as soon as its copy is complete, though the live still answers without it",
+        "a backup is told that it is up to date as soon as its copy is complete, though the live still "
+        "answers without it",
         frozenset({"lost", "duplicate", "split-brain"}),
         SYNCHRONISING,
         (
             Replacement(
                 _FEED,
                 "            link.send(m.SnapshotEnd(last))\n",
-                "            link.send(m.SnapshotEnd(last))\n            link.send(m.UpToDate(self.session, last))\n",
+                "            link.send(m.SnapshotEnd(last))\n            "
+                "link.send(m.UpToDate(self.session, last))\n",
             ),
         ),
     ),
@@ -140,7 +151,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 _LIVE,
-                "        elif feed.link.stalled and await partner_took_over(membership, self._seams, self.node_id, feed):\n",
+                "        elif feed.link.stalled and await partner_took_over(membership, self._seams, "
+                "self.node_id, feed):\n",
                 "        elif False:\n",
             ),
         ),
@@ -180,7 +192,8 @@ MUTANTS: Final = (
         "send-during-a-vote-never-queued",
         "replication",
         "rabbitmq-server 14589",
-        "a send that comes while the live does not know whether it is still live is stored and later answered, but never queued",
+        "a send that comes while the live does not know whether it is still live is stored and later "
+        "answered, but never queued",
         frozenset({"lost"}),
         Arena(ONE_PAIR.kinds, {**ONE_PAIR.fields, "groups": 40}),
         (

@@ -38,7 +38,10 @@ class _PosixLock:
 
 
 """
-"""A lock of the process and not of an open file: gone with any descriptor of the file, and asked for again by whoever confirms it."""
+"""A lock of the process and not of an open file.
+
+Gone with any descriptor of the file, and asked for again by whoever confirms it.
+"""
 
 LOST_STORE: Final = Arena(("nfs-disconnect", "nfs-stall"), {**_ONE, "time_limit_s": 16.0})
 """Faults that silence: of the store, and of brokers; long enough for a lease to run out."""
@@ -92,7 +95,8 @@ MUTANTS: Final = (
         "lock-file-deleted-as-stale",
         _PART,
         "AMQ-4705",
-        "a master that starts deletes the lock file it finds, and begins before whoever holds the old one has looked at it again",
+        "a master that starts deletes the lock file it finds, and begins before whoever holds the old "
+        "one has looked at it again",
         _TWO_LIVES,
         FAILBACK,
         (
@@ -110,7 +114,8 @@ MUTANTS: Final = (
         "reading-the-state-drops-the-lock",
         _PART,
         "ARTEMIS-2567",
-        "the state byte is read without the lock, through a descriptor of its own: closing that drops all locks of the process, until it confirms them",
+        "the state byte is read without the lock, through a descriptor of its own: closing that drops "
+        "all locks of the process, until it confirms them",
         _TWO_LIVES,
         FAILBACK,
         (
@@ -161,8 +166,10 @@ MUTANTS: Final = (
         (
             Replacement(
                 _LIVES,
-                "            if not before or await _inherit(store, directory(before), directory(life), certain):\n                return life\n",
-                "            if not before or await _inherit(store, directory(before), directory(life), certain):\n                await remove_older(store, life)\n                return life\n",
+                "            if not before or await _inherit(store, directory(before), directory(life), "
+                "certain):\n                return life\n",
+                "            if not before or await _inherit(store, directory(before), directory(life), "
+                "certain):\n                await remove_older(store, life)\n                return life\n",
             ),
         ),
     ),
@@ -170,7 +177,8 @@ MUTANTS: Final = (
         "number-of-a-half-made-life-used-again",
         _PART,
         "own",
-        "a new life has the number after the last complete one, though somebody who was interrupted has begun it",
+        "a new life has the number after the last complete one, though somebody who was interrupted has "
+        "begun it",
         frozenset({"not-recovered", "lost", "stuck"}),
         SMALL_SEGMENTS,
         (Replacement(_LIVES, "life = max([0, *await _numbers(store)]) + 1", "life = before + 1"),),
@@ -210,13 +218,15 @@ MUTANTS: Final = (
         "stopped-live-waits-behind-its-backups",
         _PART,
         "own; rabbitmq-server 14141",
-        "a live that was stopped on purpose and comes back waits behind a backup that stays passive for its sake",
+        "a live that was stopped on purpose and comes back waits behind a backup that stays passive for "
+        "its sake",
         frozenset({"not-recovered", "stuck"}),
         NO_FAILOVER,
         (
             Replacement(
                 _CANDIDATE,
-                "self._returns = mark.state == store.PAUSED and mark.name == self._name and not self._seen_live",
+                "self._returns = mark.state == store.PAUSED and mark.name == self._name and not "
+                "self._seen_live",
                 "self._returns = False",
             ),
         ),

@@ -1,4 +1,7 @@
-"""Bugs of brokers whose shared store is a database: rows for locks, and rows that outlive their writers."""
+"""Bugs of brokers whose shared store is a database.
+
+Rows for locks, and rows that outlive their writers.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ MUTANTS: Final = (
         "one-pair-needs-no-vote",
         "vote",
         "Artemis: one pair needing no vote; ARTEMIS-1154",
-        "the votes needed are counted from the pairs in reach: whoever is cut off is a cluster of one pair and needs none",
+        "the votes needed are counted from the pairs in reach: whoever is cut off is a cluster of one "
+        "pair and needs none",
         _TWO_LIVES,
         VOTES,
         (
@@ -37,7 +38,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 _QUORUM,
-                '        except (LinkError, TimeoutError) as error:\n            count.refused[voter] = str(error) or "no answer in time"\n',
+                "        except (LinkError, TimeoutError) as error:\n            count.refused[voter] = "
+                'str(error) or "no answer in time"\n',
                 "        except (LinkError, TimeoutError):\n            count.granted[voter] = None\n",
             ),
         ),
@@ -99,7 +101,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 _QUORUM,
-                "        if grant.claimant == claimant and grant.round <= round_:\n            grant.claimant = None\n",
+                "        if grant.claimant == claimant and grant.round <= round_:\n            "
+                "grant.claimant = None\n",
                 "        grant.claimant = None\n",
             ),
         ),
