@@ -25,12 +25,12 @@ DEFAULTS = TestSpec(name="")
 
 
 def faults_first(attempts: Attempts[T]) -> None:
-    """As ``harness.explore.shrink.shrink`` was: faults, then what makes runs cheap, then the rest."""
+    """The passes in the order they once had: faults, then what makes runs cheap, then the rest."""
     _reduce(attempts, FAULTS_FIRST)
 
 
 def cheap_first(attempts: Attempts[T]) -> None:
-    """The same passes in the order of ``harness.explore.shrink.simpler``, to tell the order from the shrinker."""
+    """The same passes in today's order, to tell the order from the shrinker."""
     _reduce(attempts, CHEAP_FIRST)
 
 

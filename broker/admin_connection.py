@@ -2,12 +2,14 @@
 
 Who it is, its requests one after the other, and how much of them is kept.
 
-    broker                                                    client
+    broker                                               client
     {"authentication": "hmac-sha256", "nonce": ...}  ->
                                                      <-  {"nonce": ..., "proof": ...}
-    {"ok": true, "proof": ...}                       ->       or {"ok": false, "error": ...}, and the connection is closed
+    {"ok": true, "proof": ...}                       ->
                                                      <-  {"command": "status"}
     {"ok": true, ...}                                ->
+
+A wrong proof is answered with ``{"ok": false, "error": ...}``, and the connection is closed.
 
 A port without a secret says ``{"authentication": "none"}`` and waits for requests; so it may only
 be reached from this machine.

@@ -9,12 +9,12 @@ Names and defaults are those of AMQ 17 and its appendices (elements become kebab
 attributes stay what they are); times are milliseconds, sizes bytes. A *dotted name* addresses every
 property, for the harness and for messages:
 
-    broker.name                                   [broker] name
-    ha-policy.replication.slave.vote-retries      [ha-policy.replication.slave] vote-retries
-    acceptor.users.guest                          [acceptor.users] guest
-    hosts.a2:61616                                [hosts] "a2:61616"
-    address-settings.orders.#.max-size-bytes      the [[address-settings]] table with match = "orders.#"
-    security-settings.orders.#.send               the [[security-settings]] table with match = "orders.#"
+    broker.name                                [broker] name
+    ha-policy.replication.slave.vote-retries   [ha-policy.replication.slave] vote-retries
+    acceptor.users.guest                       [acceptor.users] guest
+    hosts.a2:61616                             [hosts] "a2:61616"
+    address-settings.orders.#.max-size-bytes   of [[address-settings]] that with match = "orders.#"
+    security-settings.orders.#.send            of [[security-settings]] that with match = "orders.#"
 
 ``load`` reads a file, ``apply`` sets properties by dotted name in a plain dict (what one writes to
 TOML), ``dumps`` writes one.
@@ -454,9 +454,6 @@ def dumps(table: Mapping[str, Any]) -> str:
     lines: list[str] = []
     _write_table(table, (), lines)
     return "\n".join(lines).strip() + "\n"
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 def _fields(kind: type[msgspec.Struct]) -> dict[str, Any]:

@@ -91,8 +91,10 @@ class Connection(asyncio.Protocol):
         self.number: int | None = None
         """Its number in the history, once it has come about."""
         self.store_session: str | None = None
-        """Names the store in which the broker keeps what comes here, where brokers take over stores from each other; said again at the next
-        connection, it leads to whoever owns that store then."""
+        """Names the store in which the broker keeps what comes here.
+
+        Brokers may take over stores from each other: said again at the next connection, it leads to
+        whoever owns that store then."""
         self._redirect = ""
         self.closed = False
         self.clean = False

@@ -38,7 +38,7 @@ class Balancing:
         self._remote: dict[str, dict[str, int]] = {}
         """Broker -> queue -> consumers, as it told us."""
         self._candidates: dict[str, list[str | None]] = {}
-        """Queue -> who may have its next messages, in turn; None stands for us. Rebuilt after each change."""
+        """Queue -> who may have its next messages, in turn; None stands for us."""
         self._turn: dict[str, int] = {}
         self._bridges: dict[str, Bridge] = {}
         self._news: dict[str, int] = {}

@@ -121,7 +121,7 @@ class Link(asyncio.Protocol):
         self.confirmed = 0.0
         """The latest moment at which the peer has certainly heard us."""
         self.stalled = False
-        """Our own process did not run for long, noticed by a timer that came late; a pong clears it."""
+        """Our own process did not run for long: a timer came late. A pong clears it."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._rest: list[bytes] = []

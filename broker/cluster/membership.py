@@ -75,10 +75,10 @@ class Membership:
         self.handlers: dict[type[m.Message], Handler] = {}
         self.on_change: list[Callable[[], None]] = []
         self.on_linked: list[Callable[[Link], None]] = []
-        """Called with each new cluster link, whoever dialled: what a newcomer must be told goes here."""
+        """Called with each new cluster link, whoever dialled: for what newcomers must be told."""
         self.on_replication: Callable[[Link], None] = lambda link: link.refuse("this broker takes no backup")
         self.live_nodes_seen = 0
-        """The largest number of live node IDs that were seen at one time since this process started."""
+        """The most live node IDs that were seen at one time since this process started."""
         self.known: dict[str, m.Member] = {}
         """By name, what was last heard of each other broker, from itself or from others."""
         self._seams = seams

@@ -359,9 +359,11 @@ class BackupLeaving(Message, frozen=True, array_like=True, tag=True, gc=False):
 
 
 Any = (
-    Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving | Consumers | Forward
-    | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest | StartAnswer | Attach | Attached | Ready
-    | SnapshotBegin | Chunk | SnapshotEnd | Synchronized | UpToDate | Entries | Acknowledgement | BlobChunk | BlobTaken | BlobRemoved | LiveStopping | LiveStopped | HandOver | BackupLeaving
+    Hello | Challenge | Proof | Welcome | Introduction | Refusal | Ping | Pong | Members | Leaving | Consumers
+    | Forward | Forwarded | VoteRequest | VoteAnswer | VoteWithdrawal | StartRequest | StartAnswer | Attach
+    | Attached | Ready | SnapshotBegin | Chunk | SnapshotEnd | Synchronized | UpToDate | Entries
+    | Acknowledgement | BlobChunk | BlobTaken | BlobRemoved | LiveStopping | LiveStopped | HandOver
+    | BackupLeaving
 )  # fmt: skip
 
 _encoder = msgspec.msgpack.Encoder()

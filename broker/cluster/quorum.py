@@ -276,7 +276,7 @@ class Voter:
         self._partner_gone = partner_gone
         self._membership: Membership | None = None
         self._starting: dict[str, tuple[Link, int]] = {}
-        """By node ID, who was told that nobody has been voted into its place, over which link, and the activation it starts with."""
+        """By node ID: who was told that nobody was voted into its place; link, activation."""
 
     def install(self, membership: Membership) -> None:
         """Begin to answer."""

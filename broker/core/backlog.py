@@ -5,7 +5,8 @@ before the last of these is delivered. A message becomes an object, with its gro
 consumer has room for it and nothing older is left. What arrives meanwhile waits behind, in the same
 line, so that order is what it would have been.
 
-    lanes   <-  front: what a start found, pages, the messages of the page that was read last  <-  tail: what came after the last page
+    lanes  <-  front: what a start found, pages, the messages  <-  tail: what came after the
+               of the page that was read last                      last page
 
 A page is cut from the oldest of the tail, so that what is left of it goes on waiting behind.
 """

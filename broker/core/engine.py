@@ -102,7 +102,7 @@ class Engine:
         self.seams = seams
         self.router = router
         self.incarnation = f"{seams.random.getrandbits(48):012x}"
-        """New for each engine, so that nothing named with it (an ack id, a session) can ever be taken for one of an earlier life."""
+        """New for each engine: an ack id or session named with it is of no earlier life."""
         self.queues: dict[str, Queue] = {}
         self.feeds: dict[str, Feed] = {}
         self.consumer_observers: list[Callable[[str, int], None]] = []

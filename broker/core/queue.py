@@ -113,7 +113,7 @@ class Queue:
         """Where not, producers wait; pages from before may be there all the same."""
         self.page_bytes = settings.page_bytes
         self.slack = 0
-        """Bytes more than it should have that it may have for as long as pages are being written."""
+        """Bytes that it may have beyond its bound while pages are being written."""
         self._limit: float = settings.max_size_bytes if settings.max_size_bytes >= 0 else math.inf
         self.size = 0
         self.messages: dict[int, Message] = {}

@@ -50,7 +50,10 @@ class Subscription:
         message = delivery.message
         ack = f"{self._ack_prefix}{delivery.tag}" if self._ack_prefix else ""
         redelivered = "true" if message.redelivered or message.deliveries > 1 else "false"
-        head = f"{self._head}{message.id}{ack}\nredelivered:{redelivered}\nJMSXDeliveryCount:{message.deliveries}\n"
+        head = (
+            f"{self._head}{message.id}{ack}\nredelivered:{redelivered}\n"
+            f"JMSXDeliveryCount:{message.deliveries}\n"
+        )
         headers = message.headers if self._rewritten is None else self._rewritten(message.headers)
         if message.large is None:
             self._session.connection.write(head.encode(), headers, b"\n", message.body, b"\0")
@@ -175,8 +178,13 @@ class Browser:
         connection = self._session.connection
         redelivered = b"true" if message.redelivered or message.deliveries else b"false"
         headers = self._session.version.rewritten(message.headers)
-        told = f"message-id:{self._session.node_id}-{message.id}\nJMSXDeliveryCount:{message.deliveries}\nredelivered:"
-        head = b"MESSAGE\n%b%b%b\n%b\n" % (self._subscription, told.encode(), redelivered, headers)
+        told = f"message-id:{self._session.node_id}-{message.id}\nJMSXDeliveryCount:{message.deliveries}\n"
+        head = b"MESSAGE\n%b%bredelivered:%b\n%b\n" % (
+            self._subscription,
+            told.encode(),
+            redelivered,
+            headers,
+        )
         if message.large is None:
             connection.write(head, message.body, b"\0")
         elif message.large in self._session.engine.large:

@@ -28,7 +28,7 @@ class DurabilityGate:
 
     def __init__(self, local: int = 0) -> None:
         self.look: Callable[[], object] | None = None
-        """Called before anything is completed or dispatched, so that a policy which goes by the clock can hold the gate in time."""
+        """Called before any completion or dispatch, for a policy that goes by the clock to hold."""
         self._local = local
         self._remote: int | None = None
         self._held = False

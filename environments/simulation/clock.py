@@ -40,9 +40,9 @@ class Clock:
         self._wall_s: float = EPOCH_S
         self._rate = 1.0
         self.skew_ms = 0.0
-        """How far the wall clock is ahead (or, negative, behind), besides what a wrong rate has made of it."""
+        """How far the wall clock is ahead (negative: behind), besides a wrong rate's drift."""
         self.strobes: tuple[tuple[float, float], ...] = ()
-        """(step in ms, period in ms): the wall clock jumps by each step at the begin of every period, and back in its middle."""
+        """(step, period) in ms: ahead by the step in the first half of each period."""
 
     @property
     def rate(self) -> float:

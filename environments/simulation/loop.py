@@ -69,7 +69,7 @@ class NodeLoop(asyncio.BaseEventLoop):
         """False while paused and for ever once dead: the scheduler does not step it."""
         self.dead = False
         self.active = False
-        """Whether the scheduler knows that there is something to do now (or is just stepping it)."""
+        """Whether the scheduler knows of something to do now (or is just stepping it)."""
         self.now_s = 0.0
         """``time()`` while active; virtual time stands still during a step."""
         self.planned_ns = NEVER

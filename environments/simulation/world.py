@@ -6,9 +6,10 @@ it spawns::
 
     world = World(seed=7)
     async def main():
-        broker = world.spawn("a1", serve)                                # serve() is a coroutine that listens on ("a1", 61613)
-        reader, writer = await asyncio.open_connection("a1", 61613)      # over the link harness->a1
-        other = await asyncio.open_connection(world.network.via("zone1", "a1"), 61613)   # over zone1->a1
+        broker = world.spawn("a1", serve)    # a coroutine that listens on ("a1", 61613)
+        reader, writer = await asyncio.open_connection("a1", 61613)    # over the link harness->a1
+        over_zone1_to_a1 = world.network.via("zone1", "a1")
+        other = await asyncio.open_connection(over_zone1_to_a1, 61613)
         world.network.apply(Link("zone1", "a1"), LinkCondition(cut=True))
         broker.kill()
         assert await broker.exited == -9

@@ -1,7 +1,7 @@
 """What is wrong with a disk now.
 
-``harness.interface.in_process.DiskCondition`` as the program behind a mount knows it, and what it does to an
-operation.
+``harness.interface.in_process.DiskCondition`` as the program behind a mount knows it, and what it
+does to an operation.
 """
 
 from __future__ import annotations

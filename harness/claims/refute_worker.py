@@ -2,9 +2,9 @@
 
 One scenario or probe, without its faults and with them.
 
-``python -P -m harness.claims.refute_worker ID RUNS STORE``; the answer is one JSON document, the last line
-of standard output. Judged by the plain reference checkers: no JVM need run for a history of a
-minute.
+``python -P -m harness.claims.refute_worker ID RUNS STORE``; the answer is one JSON document, the
+last line of standard output. Judged by the plain reference checkers: no JVM need run for a history
+of a minute.
 """
 
 from __future__ import annotations

@@ -3,10 +3,14 @@
 Why directories with fixed names: everything a reader needs to judge, repeat or report a test is in
 one place that can be copied, attached to a ticket and given back to ``jepsen-run check``.
 
-    spec.json        the test as it was asked for        schedule.json   the faults as they were planned
-    run.json         how far it got, versions            history/        what happened (history.arrows while it runs)
-    findings.json    the verdict                         logs/           of every broker, and harness.log
-    repro.json       what brings a finding back          report.html, junit.xml
+    spec.json       the test as it was asked for
+    schedule.json   the faults as they were planned
+    run.json        how far it got, versions
+    history/        what happened (history.arrows while it runs)
+    findings.json   the verdict
+    logs/           of every broker, and harness.log
+    repro.json      what brings a finding back
+    report.html, junit.xml
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ LOG = f"""Setting default log level to "WARN".
 19:05:56 INFO StandaloneAppClient$ClientEndpoint: Executor updated: {APP}/9 is now FAILED (Command exited with code 1)
 19:05:56 ERROR StandaloneSchedulerBackend: Application has been killed. Reason: Master removed our application: FAILED
 19:05:57 ERROR Inbox: Ignoring error
-"""
+"""  # noqa: E501 - as Spark writes it
 OLD_JAVA = (
     "Error: LinkageError occurred while loading main class "
     "org.apache.spark.executor.CoarseGrainedExecutorBackend\n"

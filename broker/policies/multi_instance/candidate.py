@@ -2,12 +2,12 @@
 
 Active, standby, or nothing (strmqm, with and without -x), and when a standby instance takes over.
 
-the active instance         the standby instance   started with permit-standby        started without
-none runs                   none runs              active                             active
-none runs                   runs                   waits: it is about to take over    waits, as left
-runs, permits a standby     none runs              standby                            refused, status 31
-runs, permits a standby     runs                   refused, status 47                 refused, status 31
-runs, permits none          none can               refused, status 43                 refused, status 43
+the active instance      the standby   started with permit-standby       started without
+none runs                none runs     active                            active
+none runs                runs          waits: it is about to take over   waits, as left
+runs, permits a standby  none runs     standby                           refused, status 31
+runs, permits a standby  runs          refused, status 47                refused, status 31
+runs, permits none       none can      refused, status 43                refused, status 43
 
 The statuses and the sentences are those of strmqm. Decisions are made under the master lock: then
 whoever holds a place has said who it is.

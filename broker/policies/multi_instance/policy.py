@@ -40,7 +40,7 @@ class MultiInstancePolicy(Contender):
         self.store = QueueManagerStore(config, self.section, seams, directory)
         self.candidate: Candidate | None = None
         self.failover_on_shutdown = self.section.failover_on_shutdown
-        """What the end of this instance, being active, does: true switches over, false ends both."""
+        """What its end does while it is active: true switches over, false ends both."""
         self._steering = Steering(self)
         self._stopping: asyncio.Event | None = None
 

@@ -2,13 +2,13 @@
 
 Their files travel in chunks, beside the entries that name them.
 
-    live                                                        backup
+    live                                backup
     a blob is whole, on our disk
-    BlobChunk ... the last one                           ->     written, synced
-    the entry that names it                              ->     acknowledged once it *and the file* are on the disk
-                                                         <-     BlobTaken: so many bytes were written, more may come
+    BlobChunk ... the last one      ->  written, synced
+    the entry that names it         ->  acknowledged once it *and the file* are on the disk
+                                    <-  BlobTaken: so many bytes were written, more may come
     the deletion of what named it is durable here and there
-    BlobRemoved                                          ->     removed
+    BlobRemoved                     ->  removed
 
 Why the file goes before the entry is even appended: whatever names a blob finds it, on either side,
 after any crash. The files that are there when a backup comes are sent with the snapshot. Neither

@@ -1,12 +1,12 @@
 """The live broker's side of replication: one backup, from its first byte to its end.
 
-    backup                                        live
-    Ready (old data is aside)                ->
-                                             <-   SnapshotBegin, Chunk ..., and Entries of what happens meanwhile
-                                             <-   SnapshotEnd; at most initial-replication-sync-timeout until:
-    Synchronized                             ->   from here receipts wait for the backup
-                                             <-   UpToDate(session, sequence)
-    Acknowledgement ...                      ->
+    backup                         live
+    Ready (old data is aside)  ->
+                               <-  SnapshotBegin, Chunk ..., and Entries of what happens meanwhile
+                               <-  SnapshotEnd; at most initial-replication-sync-timeout until:
+    Synchronized               ->  from here receipts wait for the backup
+                               <-  UpToDate(session, sequence)
+    Acknowledgement ...        ->
 
 Why two steps at the end: between "the copy is complete" and "receipts wait for it" the live still
 answers clients on its own disk alone. A backup that took over then would lose what was answered. So

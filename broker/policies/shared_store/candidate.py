@@ -2,11 +2,11 @@
 
 A slave behind the other backups, a master for its place.
 
-state when the lock is got   a slave                                          a master
-"L"  the live was lost       takes over                                       is live
-"P"  stopped on purpose      waits; live, if it was the one that stopped      live, if it started since; else waits
-"F"  failing back            waits, unless no master waits any more           is live
-none: a new store            waits for a master                               is live
+state of the lock        a slave                                  a master
+"L"  the live was lost   takes over                               is live
+"P"  stopped on purpose  waits; live, if it was the stopped one   live, if started since; else waits
+"F"  failing back        waits, unless no master waits any more   is live
+none: a new store        waits for a master                       is live
 """
 
 from __future__ import annotations

@@ -48,11 +48,12 @@ RETRY_S: Final = 0.05
 
 TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS store_lock (
-        cluster_id TEXT NOT NULL, place TEXT NOT NULL, holder TEXT NOT NULL, epoch BIGINT NOT NULL, entry BIGINT NOT NULL,
-        expires BIGINT NOT NULL, PRIMARY KEY (cluster_id, place))""",
+        cluster_id TEXT NOT NULL, place TEXT NOT NULL, holder TEXT NOT NULL,
+        epoch BIGINT NOT NULL, entry BIGINT NOT NULL, expires BIGINT NOT NULL,
+        PRIMARY KEY (cluster_id, place))""",
     """CREATE TABLE IF NOT EXISTS store_mark (
-        cluster_id TEXT NOT NULL, state TEXT NOT NULL, node_id TEXT NOT NULL, broker TEXT NOT NULL, life BIGINT NOT NULL,
-        PRIMARY KEY (cluster_id))""",
+        cluster_id TEXT NOT NULL, state TEXT NOT NULL, node_id TEXT NOT NULL,
+        broker TEXT NOT NULL, life BIGINT NOT NULL, PRIMARY KEY (cluster_id))""",
 )
 
 _log = logging.getLogger(__name__)

@@ -114,7 +114,8 @@ class RefusedError(Exception):
 _COLUMNS: Final = "broker_id, address, state, epoch, heartbeat, clock_ms() - heartbeat, taker, taker_epoch"
 
 _TAKER_LIVES: Final = """EXISTS (SELECT 1 FROM store_broker AS t WHERE t.cluster_id = store_broker.cluster_id
-    AND t.broker_id = store_broker.taker AND t.epoch = store_broker.taker_epoch AND t.heartbeat >= clock_ms() - ?)"""
+    AND t.broker_id = store_broker.taker AND t.epoch = store_broker.taker_epoch
+    AND t.heartbeat >= clock_ms() - ?)"""
 
 
 class Registry:

@@ -70,22 +70,24 @@ TABLES: Final = (
     """CREATE TABLE IF NOT EXISTS store_cluster (
         cluster_id TEXT NOT NULL, sessions BIGINT NOT NULL, PRIMARY KEY (cluster_id))""",
     """CREATE TABLE IF NOT EXISTS store_broker (
-        cluster_id TEXT NOT NULL, broker_id TEXT NOT NULL, address TEXT NOT NULL, state TEXT NOT NULL, epoch BIGINT NOT NULL,
-        entry BIGINT NOT NULL, heartbeat BIGINT NOT NULL, taker TEXT NOT NULL, taker_epoch BIGINT NOT NULL,
-        PRIMARY KEY (cluster_id, broker_id))""",
+        cluster_id TEXT NOT NULL, broker_id TEXT NOT NULL, address TEXT NOT NULL, state TEXT NOT NULL,
+        epoch BIGINT NOT NULL, entry BIGINT NOT NULL, heartbeat BIGINT NOT NULL,
+        taker TEXT NOT NULL, taker_epoch BIGINT NOT NULL, PRIMARY KEY (cluster_id, broker_id))""",
     """CREATE TABLE IF NOT EXISTS store_session (
-        cluster_id TEXT NOT NULL, session BIGINT NOT NULL, broker_id TEXT NOT NULL, PRIMARY KEY (cluster_id, session))""",
+        cluster_id TEXT NOT NULL, session BIGINT NOT NULL, broker_id TEXT NOT NULL,
+        PRIMARY KEY (cluster_id, session))""",
     """CREATE TABLE IF NOT EXISTS store_record (
-        cluster_id TEXT NOT NULL, session BIGINT NOT NULL, id BIGINT NOT NULL, kind BIGINT NOT NULL, data BYTEA NOT NULL,
-        PRIMARY KEY (cluster_id, session, id))""",
+        cluster_id TEXT NOT NULL, session BIGINT NOT NULL, id BIGINT NOT NULL, kind BIGINT NOT NULL,
+        data BYTEA NOT NULL, PRIMARY KEY (cluster_id, session, id))""",
     """CREATE TABLE IF NOT EXISTS store_update (
-        cluster_id TEXT NOT NULL, session BIGINT NOT NULL, id BIGINT NOT NULL, kind BIGINT NOT NULL, data BYTEA NOT NULL,
-        PRIMARY KEY (cluster_id, session, id, kind))""",
+        cluster_id TEXT NOT NULL, session BIGINT NOT NULL, id BIGINT NOT NULL, kind BIGINT NOT NULL,
+        data BYTEA NOT NULL, PRIMARY KEY (cluster_id, session, id, kind))""",
     """CREATE TABLE IF NOT EXISTS store_blob (
-        cluster_id TEXT NOT NULL, kind TEXT NOT NULL, session BIGINT NOT NULL, id BIGINT NOT NULL, start BIGINT NOT NULL, data BYTEA NOT NULL,
-        PRIMARY KEY (cluster_id, kind, id, start))""",
+        cluster_id TEXT NOT NULL, kind TEXT NOT NULL, session BIGINT NOT NULL, id BIGINT NOT NULL,
+        start BIGINT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (cluster_id, kind, id, start))""",
     """CREATE TABLE IF NOT EXISTS store_upgrade (
-        cluster_id TEXT NOT NULL, journal TEXT NOT NULL, session BIGINT NOT NULL, PRIMARY KEY (cluster_id, journal))""",
+        cluster_id TEXT NOT NULL, journal TEXT NOT NULL, session BIGINT NOT NULL,
+        PRIMARY KEY (cluster_id, journal))""",
 )
 
 _OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch = ?"

@@ -6,20 +6,21 @@ Why: what search finds has a dozen faults of which one or two matter, and nobody
 a dozen faults. The simulation decides a simpler test in a fraction of a second, so hundreds can be
 asked.
 
-How: a test is written as a row of numbers (``harness.explore.shrink.simpler``), simplest first, and Hypothesis'
-shrinker lowers each as far as the test goes on failing: what makes runs cheap first, then faults by
-halves, then what describes the faults that are left. This is repeated on what is left until nothing
-more can be lowered, so no single fault can be taken away from the end either. Where two faults or
-more are left, the other order is tried from the beginning: in a shorter test with fewer clients a
-fault may be needed that a longer one does without. Then delta debugging takes away faults first,
-the rest follows, and the smaller end counts. Every step is strictly simpler, so it ends. Nothing is
-drawn at random: the choices of the run that is known to fail are where the shrinker begins. Only
-the pass that lowers single numbers runs; the others (deleting, sorting, lowering one number while
-raising another) took twice the runs and left nothing smaller (docs/decisions/0012).
+How: a test is written as a row of numbers (``harness.explore.shrink.simpler``), simplest first, and
+Hypothesis' shrinker lowers each as far as the test goes on failing: what makes runs cheap first,
+then faults by halves, then what describes the faults that are left. This is repeated on what is
+left until nothing more can be lowered, so no single fault can be taken away from the end either.
+Where two faults or more are left, the other order is tried from the beginning: in a shorter test
+with fewer clients a fault may be needed that a longer one does without. Then delta debugging takes
+away faults first, the rest follows, and the smaller end counts. Every step is strictly simpler, so
+it ends. Nothing is drawn at random: the choices of the run that is known to fail are where the
+shrinker begins. Only the pass that lowers single numbers runs; the others (deleting, sorting,
+lowering one number while raising another) took twice the runs and left nothing smaller
+(docs/decisions/0012).
 
-Kept while shrinking: the name of the anomaly; and the bounds of ``harness.explore.swarm.promised`` if the
-run kept them to begin with. Without the second, a bug of a vote between three pairs would shrink to
-the split brain of one pair, which the documents admit.
+Kept while shrinking: the name of the anomaly; and the bounds of ``harness.explore.swarm.promised``
+if the run kept them to begin with. Without the second, a bug of a vote between three pairs would
+shrink to the split brain of one pair, which the documents admit.
 """
 
 from __future__ import annotations

@@ -324,10 +324,13 @@ def _observed(value: object) -> str:
     alike: dict[str, list[str]] = {}
     for where, seen in value.items():
         alike.setdefault(str(seen), []).append(str(where))
-    return "; ".join(
-        f"{', '.join(places[:_PLACES])}{f' and {len(places) - _PLACES} more' if len(places) > _PLACES else ''} {seen}"
-        for seen, places in alike.items()
-    )
+    return "; ".join(f"{_some(places)} {seen}" for seen, places in alike.items())
+
+
+def _some(places: list[str]) -> str:
+    """The first of them, and how many more there are."""
+    more = len(places) - _PLACES
+    return ", ".join(places[:_PLACES]) + (f" and {more} more" if more > 0 else "")
 
 
 def observed(row: Row) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The few rows of a stored history that the story of one finding is made of.
 
 Why not the whole history: it may have fifty million rows, and a story needs some dozens. All rows
-of a message lie in one file of the history (``harness.history.parquet``), so one column of one file says
-where they are, and only the row groups that have them are read; rows of a span of time are found by
-the row groups' statistics.
+of a message lie in one file of the history (``harness.history.parquet``), so one column of one file
+says where they are, and only the row groups that have them are read; rows of a span of time are
+found by the row groups' statistics.
 """
 
 from __future__ import annotations

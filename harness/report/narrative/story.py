@@ -4,8 +4,9 @@ Which rows of the history a person must see, in which order, and who took part.
 
 Why a choice: a witness proves a finding but does not explain it. The story adds what happened to
 the same messages, who ruled meanwhile and what was broken, and leaves out all else: at most
-``STEPS_MAX`` steps, the witness always among them. It is drawn by ``harness.report.sequence``, told by
-``harness.report.narrative.paragraphs``, and gets its log lines from ``harness.report.narrative.logbook``.
+``STEPS_MAX`` steps, the witness always among them. It is drawn by ``harness.report.sequence``, told
+by ``harness.report.narrative.paragraphs``, and gets its log lines from
+``harness.report.narrative.logbook``.
 """
 
 from __future__ import annotations

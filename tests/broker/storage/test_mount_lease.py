@@ -22,7 +22,7 @@ device old:/export mounted on /mnt/old with fstype nfs statvers=1.1
 device other:/export mounted on /mnt/store/with\040space with fstype nfs4 statvers=1.1
 	nfsv4:	bm0=0xfdffbfff,acl=0x3,lease_time=15,lease_expired=0
 device tmpfs mounted on /mnt/store/memory with fstype tmpfs
-"""
+"""  # noqa: E501 - as the kernel writes it
 
 
 @pytest.mark.parametrize(
