@@ -31,8 +31,9 @@ By its send, by its producer's numbers, or by who held it.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Which rows can show an anomaly, beside those of its message and what belongs to their
-    sessions and transactions.
+    """Which rows can show an anomaly.
+
+    Beside those of its message and what belongs to their sessions and transactions.
 
     ``control`` are operations of the harness and the monitor; ``clients`` all rows of clients at
     the moments of the anomaly. ``paired`` says that it takes the rows of its group before it; then

@@ -92,8 +92,9 @@ def slots(rows: Rows, places: Places, bound_ns: int) -> dict[Key, Slots]:
 
 
 class _Family(NamedTuple):
-    """Keys of one sort: the rows of all of them, in order, the key of each row, and whether each
-    row is ``ok`` or asks.
+    """The rows of all keys of one sort, in order.
+
+    ``key`` is that of each row; ``ok`` and ``asking`` say whether the row is ``ok``, or asks.
     """
 
     names: Mapping[int, Key]
@@ -398,8 +399,9 @@ def late(rows: Rows, since_ns: Mapping[int, int]) -> dict[int, Late]:
 def waiting(
     phases: Mapping[int, Sequence[Mapping[str, Any]]], last_ns: Mapping[int, int], bound_s: float
 ) -> dict[int, int]:
-    """Since when (ns) operations must succeed again, of the runs that went on so long and did
-    not say how it ended.
+    """Since when operations must succeed again (ns), by run.
+
+    Of the runs that went on so long and did not say how it ended.
     """
     bound_ns = int(bound_s * 1e9)
     result = {}

@@ -282,8 +282,9 @@ def _number(value: int) -> str:
 
 
 def _pairs(rows: Rows, asked: Numbers, done: Numbers) -> Breakage | None:
-    """Whether each completion of an operation has one invocation of its own before it, by the same
-    process; given the positions of both.
+    """Checks that each completion has one invocation of its own before it, by the same process.
+
+    Given are the positions of both.
 
     Almost every message is sent and acknowledged once: then two tables by message say it. Only
     those that were not are sorted.
@@ -342,8 +343,9 @@ def _unpaired_words(what: str, type_: str, process: int, again: bool) -> str:
 
 
 def of_key(rows: Rows, places: Places, key: int) -> tuple[int, str] | None:
-    """The index of the first row that has to lie where all of that key do, and what the key
-    stands for.
+    """Finds the first row that has to lie where all of a key do.
+
+    Given as its index and what the key stands for.
     """
     for n, place in enumerate(rows.place.tolist()):
         _, queue, group = places.named[place]
@@ -361,9 +363,8 @@ def _keys(rows: Rows, places: Places) -> Iterator[int]:
 
     Without a group: all of a producer's; who has none counts as 0, as in the recorder's layout.
     """
-    of_messages = rows.place[
-        rows.first_row
-    ]  # every row is of a message, if only of the one that could not be read
+    # Every row is of a message, if only of the one that could not be read.
+    of_messages = rows.place[rows.first_row]
     here, grouped = marked(of_messages, len(places.named)), places.grouped()
     for place in np.flatnonzero(here & grouped).tolist():
         _, queue, group = places.named[place]
@@ -563,8 +564,9 @@ def _power_sums(rows: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """How many rows there are in each of some equal spans of the index, and the sum of their
-    indexes modulo 2^64.
+    """The rows of each of some equal spans of the index: how many, and the sum of their indexes.
+
+    Sums are modulo 2^64.
     """
 
     count: Numbers
@@ -586,8 +588,9 @@ _SPANS: Final = 4096
 
 
 def _hole(rows: int, ask: Spans) -> Breakage:
-    """The first index that is missing or doubled, found by asking for spans that become ever
-    smaller; the history has so many rows, none of them below 0.
+    """Finds the first index that is missing or doubled, by asking for ever smaller spans.
+
+    The history has so many rows, none of them below 0.
     """
     low, width = 0, max(1, -(-FOREVER // _SPANS))
     while True:

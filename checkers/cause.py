@@ -12,8 +12,10 @@ _RAISED: Final = re.compile(r"[A-Za-z_][\w.]*(: |$)")  # the line of a traceback
 
 
 def in_a_line(error: BaseException) -> str:
-    """Of an error in a worker of Spark, the last line of what was raised there, or why the
-    worker could not start; of one in Java its last cause; else its name and first line.
+    """The cause of an error, in a line.
+
+    Of an error in a worker of Spark, the last line of what was raised there, or why the worker
+    could not start; of one in Java its last cause; else its name and first line.
     """
     lines = [line.rstrip() for line in str(error).strip().splitlines() if line.strip()]
     if _WORKER in lines[:-1]:

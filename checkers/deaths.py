@@ -74,8 +74,9 @@ def gone(type_: str, value: str | None) -> Sequence[str]:
 
 
 def sealed(rows: Rows, unknown: Flags, deaths: Deaths) -> Numbers:
-    """Of each message of unknown outcome that was delivered the row since when it must have been
-    stored; ``NONE`` where nothing says so.
+    """Since which row each delivered message of unknown outcome must have been stored.
+
+    ``NONE`` where nothing says so.
     """
     result = np.full(rows.messages, NONE, dtype=np.int64)
     if not unknown.any() or not deaths.rows:

@@ -155,7 +155,9 @@ def marks(rows: Rows, lives: Lives, asked: Asked, offset: int) -> tuple[Marks, S
 def _strange(
     rows: Rows, lives: Lives, shown: Numbers, asked: Asked
 ) -> tuple[Numbers | None, Numbers | None, Stray]:
-    """Where phantoms show, where messages show that belong elsewhere, and what must be asked for
+    """The messages that nobody sent, and those that belong elsewhere.
+
+    Where phantoms show, where messages show that belong elsewhere, and what must be asked for
     everywhere.
     """
     acked, stale = _acknowledged(rows, lives)
@@ -180,8 +182,10 @@ def _strange(
 
 
 def _acknowledged(rows: Rows, lives: Lives) -> tuple[Numbers | None, Numbers | None]:
-    """Of each message the first ack that was answered ``ok`` before any delivery could be its
-    cause, and the first in a session that never got it.
+    """Of each message the first ack that a broker should not have taken.
+
+    The first that was answered ``ok`` before any delivery could be its cause, and the first in a
+    session that never got it.
     """
     acks, delivers = rows.of(ACK_OK), rows.of(DELIVER)
     ids, session = rows.id[acks], rows.session[acks]
@@ -204,8 +208,9 @@ def _acknowledged(rows: Rows, lives: Lives) -> tuple[Numbers | None, Numbers | N
 
 
 def _corrupted(rows: Rows, lives: Lives, misplaced: Numbers | None) -> Numbers | None:
-    """The first row of each message that shows something else than what was sent, or where it
-    was not sent; bodies that cannot be read included.
+    """The first row of each message that shows something else than what was sent.
+
+    Or that shows it where it was not sent; bodies that cannot be read included.
     """
     sends, shown = rows.of(SEND_INVOKE), rows.of(DELIVER, BROWSE)
     ids = rows.id[shown]
@@ -229,9 +234,7 @@ def _other(meant: Numbers, column: Column, ids: npt.NDArray[np.int32], at: Numbe
 
 
 def _uncommitted(rows: Rows, lives: Lives, ends: Ends) -> Numbers | None:
-    """The first delivery of each message that came before the commit of its transaction was
-    asked for.
-    """
+    """Of each message the first delivery before its transaction's commit was asked for."""
     sends = rows.of(SEND_INVOKE)
     transaction = as_sent(rows, rows.transaction, sends)
     if not (transaction != NONE).any():

@@ -135,8 +135,9 @@ def _value(text: str | None) -> Mapping[str, Any]:
 
 
 def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
-    """Facts by run (0 where rows have none), from all control rows and the time of the last row of
-    any kind.
+    """Facts by run (0 where rows have none).
+
+    From all control rows and the time of the last row of any kind.
 
     The census has only these rows; ``add_census`` adds those that carry messages.
     """

@@ -133,8 +133,9 @@ def _details(
 
 
 def _window(windows: Sequence[Window], known: Facts, options: CheckOptions) -> dict[str, Any]:
-    """When the first of them was, which faults were in force, and whether they explain all of
-    them.
+    """When the first of these windows was, and the faults in force then.
+
+    And whether they explain all of the windows.
     """
     window, spans = windows[0], known.spans()
     return {
@@ -150,8 +151,10 @@ def _positions(
     examples: list[dict[str, Any]],
     kept: Mapping[Place, tuple[int, int]],
 ) -> None:
-    """Whether each lost message is of the prefix, the middle or the tail of its group, and which
-    broker took its send.
+    """Adds to each example of a lost message where in its group it stood, and who took its send.
+
+    The place is the prefix, the middle or the tail of what the group lost, or the whole of it; who
+    took its send is a broker.
     """
     rows = messages_rows(
         source, Wanted(messages=frozenset(i.message for i in first if i.message is not None))

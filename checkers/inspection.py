@@ -62,8 +62,10 @@ class Inspection:
         return f"{self._source.holding(broken.index)}: {broken}"
 
     def judged(self, looks: Mapping[int, Sequence[Look]]) -> None:
-        """Raises HistoryError for the first row of the parts, by number, that breaks the form,
-        or if the parts together are no whole.
+        """Checks that all parts together are a history.
+
+        Raises HistoryError for the first row of the parts, by number, that breaks the form, or if
+        the parts together are no whole.
         """
         every = [self._control, *(look for some in looks.values() for look in some)]
         if sum(look.rows for look in every) < self._source.rows and not any(look.broken for look in every):

@@ -207,8 +207,9 @@ class _Asked:
 
 
 def _deliveries(rows: Rows, lives: Lives, asking: _Asked, delivers: Numbers) -> Deliveries:
-    """Every delivery; those of involved messages from their rows, all others from one row and
-    one answer.
+    """Every delivery of these rows.
+
+    Those of involved messages from their rows, all others from one row and one answer.
     """
     size = rows.messages
     answers = rows.of(ACK_INVOKE, NACK_INVOKE)
@@ -327,8 +328,10 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Asked, involved: Flags) -> Del
     lost &= (answered == NONE) | (answered > lives.sent[ids])
 
     def judged(possible: Numbers, alive: Numbers) -> _Verdicts:
-        """By the earliest at which each can have been sent, and the latest at which its session
-        was certainly alive.
+        """Judges deliveries by when they can have been sent and how long their sessions lived.
+
+        The earliest at which each can have been sent, and the latest at which its session was
+        certainly alive.
         """
         underway = (begun != NONE) & (possible < settled) & (alive < settled) & lost & ~taken
         twice = ((settled != NONE) & (settled < index) & ~underway) | ((previous != NONE) & ~excused)
@@ -359,8 +362,9 @@ def _in_detail(rows: Rows, lives: Lives, asking: _Asked, involved: Flags) -> Del
 def _unflagged(
     rows: Rows, order: Numbers, by_message: Numbers, previous: Numbers, begun: Numbers, possible: Numbers
 ) -> Flags:
-    """Deliveries that lack a mark they must have had, if they are the second of their message or a
-    later one.
+    """Deliveries that lack a mark they must have had.
+
+    Only those that are the second of their message or a later one.
 
     What is read last may have been sent first: it can have been (``possible``) before the others
     were read, or has the delivery count 1. But only one delivery of a message is the first, and a
@@ -384,8 +388,9 @@ def _unflagged(
 
 
 def _fell(rows: Rows, order: Numbers, possible: Numbers) -> Flags:
-    """Deliveries with a lower count than one before in their session, or than one that was read
-    before they can have been sent.
+    """Deliveries whose count is lower than one before.
+
+    In their session, or than one that was read before they can have been sent.
     """
     delivering = rows.kind[order] == DELIVER
     index, count = rows.index[order], np.where(delivering, rows.delivery_count[order], NONE)
@@ -406,8 +411,9 @@ def _fell(rows: Rows, order: Numbers, possible: Numbers) -> Flags:
 
 
 def _settled_twice(rows: Rows, order: Numbers, settling: Numbers) -> Flags:
-    """Deliveries of messages that two sessions settled, the later delivery of the two, where the
-    second had its own before the first had settled.
+    """Deliveries of messages that two sessions settled: the later delivery of the two.
+
+    Where the second had its own before the first had settled.
     """
     index, ids, session = rows.index[order], rows.id[order], rows.session[order]
     got = highest_before(segments(ids, session), np.where(rows.kind[order] == DELIVER, index, NONE))

@@ -110,8 +110,9 @@ def questions(rows: Rows, spans: Spans) -> Questions:
 
 
 def asked_at(rows: Rows, answers: Numbers) -> Numbers:
-    """The position of the invocation of each answered operation, by who asked what about which
-    message; -1 where it is not among the rows.
+    """The position of the invocation of each answered operation.
+
+    Found by who asked what about which message; -1 where it is not among the rows.
     """
     about = np.zeros(rows.messages, dtype=bool)
     about[rows.id[answers]] = True
@@ -174,8 +175,9 @@ class Links:
         self._connections = _Latest.of(some, some.connection)
 
     def before(self, run: Numbers, session: Numbers, connection: Numbers, index: Numbers) -> Numbers:
-        """The latest question on that connection, or in that session, that was answered before
-        ``index``; ``NONE``: none.
+        """The latest question that was answered before ``index``; ``NONE``: none.
+
+        On that connection, or in that session.
         """
         return np.maximum(
             self._sessions.before(run, session, index), self._connections.before(run, connection, index)

@@ -125,8 +125,9 @@ def _delivery(messages: Messages, question: Question) -> Delivered:
 
 
 def _kept(messages: Messages, lost: Numbers) -> dict[Place, tuple[int, int]]:
-    """Of each group that lost one, the first and last send of those that are not lost but got
-    somewhere.
+    """Of each group that lost one, the range of what it kept.
+
+    That is the first and last send of those that are not lost but got somewhere.
     """
     lives = messages.lives
     somewhere = (lives.sent != NONE) & ((lives.delivered != NONE) | lives.stored)
@@ -177,8 +178,9 @@ ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Of one part: what each family gave, once for each slice, and in one sentence why one
-    failed.
+    """The answer of one part of a history.
+
+    What each family gave, once for each slice, and in one sentence why one failed.
     """
 
     given: Mapping[str, list[Any]]
@@ -293,8 +295,9 @@ def sends(part: Part, stray: delivery.Stray) -> delivery.Stray:
 
 
 def conflicts(part: Part, question: Question, known: links.Known) -> Mapping[int, Mapping[str, Found]]:
-    """All that concerns sessions, now that it is known how long each certainly lived and what
-    had been answered when.
+    """The conflicts of one part: all that concerns sessions.
+
+    Now that it is known how long each certainly lived and what had been answered when.
     """
     places = Places()
     lives: list[Lives] = []

@@ -79,8 +79,9 @@ class History:
         return _all(self)
 
     def looked_everywhere(self) -> bool:
-        """The drain ended (the browse began), the history ended, and no broker's stores stayed
-        closed.
+        """Whether all stores were read at the end.
+
+        The drain ended (the browse began), the history ended, and no broker's stores stayed closed.
         """
         phases = {r.get("value") for r in self.rows if r["f"] == "phase"}
         closed = any(
@@ -270,8 +271,9 @@ def _order(history: History) -> Iterator[Instance]:
 
 
 class Hold:
-    """One delivery and the indexes [begin, end) over which its session certainly held it; empty
-    if end <= begin.
+    """One delivery and the indexes [begin, end) over which its session certainly held it.
+
+    Empty if end <= begin.
     """
 
     def __init__(self, history: History, delivery: Row) -> None:
@@ -355,7 +357,9 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
 def _may_have_been_under_way(
     history: History, rows: list[Row], d: Row, settled: int, options: CheckOptions
 ) -> bool:
-    """Whether it may have been sent before an ack was certain (docs/decisions/0009), and nothing
+    """Whether a delivery may have been under way when its message was settled.
+
+    Whether it may have been sent before an ack was certain (docs/decisions/0009), and nothing
     refutes that (docs/decisions/0020).
 
     Its session was there before, the client found its connection dead afterwards (or had asked to

@@ -114,8 +114,10 @@ def _window(key: str, rows: Sequence[Row], bound_ns: int) -> Unavailability | No
 
 
 def hungers(history: History, options: CheckOptions) -> Iterator[Hunger]:
-    """Each time for longer than the bound between two rows of a session that held nothing, while
-    a message in its reach waited.
+    """Each time that a session was starved.
+
+    For longer than the bound between two rows of a session that held nothing, while a message in
+    its reach waited.
     """
     bound_ns = int(options.unavailable_bound_s * 1e9)
     by_session: dict[int, list[Row]] = defaultdict(list)

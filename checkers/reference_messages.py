@@ -77,8 +77,9 @@ def first_sends(messages: Iterable[Message]) -> dict[int, int]:
 
 
 def misplaced(m: Message, sent: Mapping[int, int]) -> int | None:
-    """The first row that shows it in a queue and group to which it had not been sent, though it
-    had been to another.
+    """The first row that shows a message where it had not been sent.
+
+    In a queue and group to which it had not been sent, though it had been to another.
     """
     shown, here = _first(m.shown), _first(m.sends)
     if shown is None or (here is not None and here < shown):
@@ -139,8 +140,9 @@ class Stores:
                 self._owner[r.get("broker")] = r["node_id"]
 
     def copies(self, stored: Iterable[Row], back: int) -> dict[str | None, int]:
-        """Of each owner how many copies it had at the last reading (``back`` 1) or the one
-        before (2): of its brokers, the highest.
+        """How many copies each owner had at the last reading (``back`` 1) or the one before (2).
+
+        Of its brokers, the highest.
         """
         counts: Counter[str | None] = Counter()
         for r in stored:
@@ -347,8 +349,9 @@ def _may_have_been_sent_before(history: History, d: Row, e: Row, options: CheckO
 
 
 def settled_twice(history: History, m: Message) -> set[int]:
-    """Deliveries whose message two sessions settled, the second of which had it before the first
-    had done so.
+    """Deliveries whose message two sessions settled.
+
+    The second of them had it before the first had done so.
     """
     first: dict[int, tuple[int, int]] = {}
     for at, r in settlements(history, m):
@@ -404,8 +407,9 @@ def _node_id(history: History, broker: str) -> str | None:
 
 
 def _saw_gone(r: Row, broker: str) -> bool:
-    """Whether that row of the monitor, the harness or the nemesis saw that broker's process
-    gone.
+    """Whether a row saw that broker's process gone.
+
+    A row of the monitor, the harness or the nemesis.
     """
     if r["process"] == NEMESIS:
         value = json.loads(r.get("value") or "{}")

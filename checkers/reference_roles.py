@@ -71,8 +71,9 @@ def split_brains(rows: Sequence[Row]) -> Iterator[Instance]:
 
 
 def _doubts(rows: Sequence[Row], broker: str) -> Iterator[tuple[int, int]]:
-    """When a broker that was last seen as something other than live was not looked at, and then
-    was something else: it may have been live meanwhile.
+    """When a broker may have been live unseen.
+
+    It was last seen as something other than live, then not looked at, and then was something else.
     """
     seen = [r for r in rows if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == broker]
     for before, after in itertools.pairwise(seen):
@@ -106,8 +107,9 @@ def _still_live(rows: Sequence[Row], taker: Row, moment: int) -> bool:
 
 
 def double_takeovers(rows: Sequence[Row]) -> Iterator[Instance]:
-    """Two brokers, one node's data, and one number, or the first taker certainly live when the
-    second certainly was.
+    """Two brokers that certainly took over one node's data at once.
+
+    Under one number, or the first taker was certainly live when the second certainly was.
     """
     for early, late in itertools.combinations(takeovers(rows), 2):
         if early["node_id"] != late["node_id"] or early["broker"] == late["broker"]:
@@ -121,8 +123,9 @@ def double_takeovers(rows: Sequence[Row]) -> Iterator[Instance]:
 
 
 def divergences(rows: Sequence[Row]) -> Iterator[Instance]:
-    """Two live brokers that gave different answers about one thing, each more than once and at
-    one time.
+    """Two live brokers that gave different answers about one thing.
+
+    Each more than once and at one time.
     """
     views = [
         (json.loads(r["value"]), r)
@@ -208,8 +211,9 @@ def _beside(rows: Sequence[Row], all_reigns: Sequence[Reign], node_id: str, aske
 
 
 def _never_live(roles: Sequence[Row], all_reigns: Sequence[Reign], asked: Row, r: Row) -> Iterator[str]:
-    """Under which node ID it was, but not live, from the question to the answer, if it had never
-    been live before.
+    """Under which node ID a broker that answered was certainly not live.
+
+    From the question to the answer, if it had never been live before.
     """
     own = [reign for reign in all_reigns if reign.broker == r["broker"]]
     if own and r["time"] >= own[0].since:
@@ -231,8 +235,9 @@ def _never_live(roles: Sequence[Row], all_reigns: Sequence[Reign], asked: Row, r
 def _fenced(
     rows: Sequence[Row], all_reigns: Sequence[Reign], taken: Sequence[Row], asked: Row, r: Row
 ) -> bool:
-    """Whether a takeover with a higher number than its own was certain before it was asked, in a
-    life that it was still in.
+    """Whether the broker that answered had certainly been fenced before it was asked.
+
+    By a takeover with a higher number than its own, in a life that it was still in.
 
     Asked to store something; of a delivery, before the message was sent. It cannot have begun a
     later life before it answered.

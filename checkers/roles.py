@@ -35,8 +35,10 @@ ANSWERS_KEPT: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """Nanoseconds; ``index`` is the row's, ``since`` the earliest moment at which the reign can
-    have begun, ``life`` its number (None: not told).
+    """One broker's time of being live under one node ID, as the monitor saw it.
+
+    Times are nanoseconds; ``index`` is the row's, ``since`` the earliest moment at which the reign
+    can have begun, ``life`` its number (None: not told).
     """
 
     broker: str
@@ -164,8 +166,10 @@ def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
 
 
 class Fall(NamedTuple):
-    """A broker that was live (row ``own``), was certainly replaced (row ``by``) before ``begin``,
-    and cannot have been live again until ``end`` (ns).
+    """A span in which a broker was certainly not the live one.
+
+    It was live (row ``own``), was certainly replaced (row ``by``) before ``begin``, and cannot have
+    been live again until ``end`` (ns).
 
     Or one that was never live (row ``own`` says whose backup it was) beside one that certainly was
     (row ``by``) from ``begin`` to ``end``.
@@ -238,8 +242,9 @@ def fallen(
 
 
 def never_live(roles: Sequence[Row], found: Sequence[Reign]) -> list[Fall]:
-    """When which broker that had not been live yet was certainly beside a live one of its node
-    ID.
+    """Spans of brokers that had not been live yet beside a live one of their node ID.
+
+    Only those in which that is certain.
     """
     earliest: dict[str, int] = {}
     for reign in found:
@@ -283,8 +288,9 @@ class _Beside:
         }
 
     def within(self, node_id: str, broker: str, begin: int, end: int) -> Iterator[Reign]:
-        """The reigns of others under that node ID that may have a moment in common with this
-        span, and perhaps some around them.
+        """The reigns of others under that node ID that may have a moment in common with this span.
+
+        And perhaps some around them.
         """
         for other, some in self._reigns.get(node_id, {}).items():
             if other != broker:
@@ -292,8 +298,9 @@ class _Beside:
 
 
 class _Spans:
-    """Spans of one broker in the order they were seen, to be found by time without looking at
-    all.
+    """Spans of one broker in the order they were seen.
+
+    They are found by time without looking at all of them.
     """
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
@@ -302,8 +309,9 @@ class _Spans:
         self._begins = list(itertools.accumulate((low for low, _ in reversed(spans)), min))[::-1]
 
     def about(self, begin: int, end: int) -> slice:
-        """Where all lie that may have a moment in common with this span, and some others around
-        them.
+        """Where all spans lie that may have a moment in common with this one.
+
+        And some others around them.
         """
         return slice(bisect_right(self._ended, begin), bisect_left(self._begins, end))
 
@@ -313,8 +321,9 @@ class _Spans:
 
 
 def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
-    """(run, window id) -> what was asked and answered ``ok`` within the window by its broker, in
-    these rows.
+    """What brokers answered within windows: (run, window id) -> operations.
+
+    What was asked and answered ``ok`` within the window by its broker, in these rows.
 
     The answers of each broker are laid in order of time once, so that a window is a slice of them,
     however many windows there are.
@@ -361,8 +370,9 @@ def _sent_at(rows: Rows) -> Numbers:
 
 
 def _slices(rows: Rows, at: Numbers, windows: Sequence[Window]) -> Iterator[tuple[Window, Numbers]]:
-    """Of each window the positions, among those given, of the rows of its run and broker within
-    it, in order; none for those without any.
+    """Of each window the positions of its rows.
+
+    Among those given, the rows of its run and broker within it, in order; no window without any.
     """
     by_broker: dict[tuple[int, str], list[Window]] = defaultdict(list)
     for window in windows:
@@ -385,8 +395,9 @@ def _slices(rows: Rows, at: Numbers, windows: Sequence[Window]) -> Iterator[tupl
 
 
 def _stored(rows: Rows, at: Numbers) -> Flags:
-    """Which of these operations a broker answers only when they are stored, or delivers from its
-    store.
+    """Which of these operations prove a store.
+
+    Those a broker answers only when they are stored, or delivers from its store.
 
     What is in a transaction is stored with its commit.
     """

@@ -218,8 +218,9 @@ def stop(*, at_once: bool = False) -> None:
 
 
 def _kill(gateway: Gateway) -> None:
-    """End the JVM without the traceback that PySpark's server of accumulators prints when its
-    peer is gone.
+    """Ends the JVM.
+
+    Without the traceback that PySpark's server of accumulators prints when its peer is gone.
     """
     context = SparkContext._active_spark_context  # noqa: SLF001 - no public way to ask
     server = getattr(context, "_accumulatorServer", None)

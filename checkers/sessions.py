@@ -1,5 +1,6 @@
-"""Who held what, when: duplicate, unflagged-redelivery, double-delivery, group-split,
-reordered-session.
+"""Conflicts of sessions over messages: who held what, and when.
+
+duplicate, unflagged-redelivery, double-delivery, group-split, reordered-session.
 
 A session *holds* a delivery from its row until the first of: the invocation of its ack or nack (of
 the commit or abort, for an ack in a transaction), of the unsubscribe, or the disconnect row. The
@@ -175,8 +176,9 @@ def _firsts(name: str, deliveries: Deliveries, where: Flags, tally: Tally) -> No
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """Of each (run, session) the latest question in it that was answered, as far as one part
-    knows.
+    """Of each (run, session) the latest question in it that was answered.
+
+    As far as one part knows.
     """
 
     run: Numbers
@@ -185,8 +187,10 @@ class Proofs:
 
 
 def proofs(rows: Rows) -> Proofs:
-    """By acks and nacks: of each (session, message) the first invocation, if any ``ok`` came
-    after it; by deliveries: the send of what was delivered.
+    """The proofs in these rows that sessions lived.
+
+    By acks and nacks: of each (session, message) the first invocation, if any ``ok`` came after it;
+    by deliveries: the send of what was delivered.
     """
     at = rows.of(ACK_INVOKE, ACK_OK, NACK_INVOKE, NACK_OK)
     at = at[rows.session[at] != NONE]

@@ -1,5 +1,6 @@
-"""Reading a history part by part, each part with whole groups, so that no rule has to move its
-rows.
+"""A history read part by part.
+
+Each part has whole groups, so that no rule has to move its rows.
 
 Why: the recorder puts all rows of one (queue, group), and of one message, into one file. Who is
 given a file, a task of Spark or this very process, can judge its groups alone, and what it answers
@@ -160,8 +161,9 @@ class Source(ABC):
         ...
 
     def tag(self, name: str) -> None:  # noqa: B027 - not everything can be cancelled
-        """From now on what this thread asks can be cancelled by this name, where that is
-        possible at all.
+        """Gives what this thread asks from now on a name.
+
+        By it that can be cancelled, where cancelling is possible at all.
         """
 
     def cancel(self, name: str) -> None:  # noqa: B027 - as above

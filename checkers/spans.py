@@ -12,8 +12,9 @@ Span = tuple[int, int]
 
 
 def overlapping(spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """The positions (earlier, later) of every two spans that have a moment in common, by the
-    later one's position.
+    """Every two spans that have a moment in common, as positions (earlier, later).
+
+    In the order of the later one's position.
     """
     found = []
     open_: list[int] = []

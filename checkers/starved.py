@@ -63,8 +63,10 @@ class Activity:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Idle:
-    """A session had no row between two, one at ``begin`` (row ``after``) and one at ``end`` (row
-    ``before``), in ns; ``node`` stands for its broker.
+    """A time in which a session had no row.
+
+    Between two rows, one at ``begin`` (row ``after``) and one at ``end`` (row ``before``), in ns;
+    ``node`` stands for its broker.
     """
 
     run: int
@@ -141,8 +143,9 @@ def activity(rows: Rows, bound_ns: int) -> Activity:
 
 
 def idle(known: Iterable[Activity], control: Rows, places: Places, ends: Ends, bound_ns: int) -> list[Idle]:
-    """Who had nothing to do for longer than the bound, after its subscription was confirmed and
-    before it ended.
+    """Every time that a session had nothing to do for longer than the bound.
+
+    After its subscription was confirmed and before it ended.
     """
     some = list(known)
     run, session, low, low_ns, high, high_ns = (
@@ -236,8 +239,9 @@ class Serving:
         self, some: _Waiting, here: Numbers, place: int, broker: str,
         best: list[tuple[int, int, str | None, int] | None],
     ) -> None:  # fmt: skip
-        """Of each idle time the first of these messages, all of one place and taker, that waited
-        through it.
+        """Of each idle time the first of these messages that waited through it.
+
+        They are all of one place and taker.
         """
         run, queue, group = self._places.named[place]
         near = [

@@ -35,8 +35,10 @@ WHOLE: Final = ("cluster", "")
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of some rows: rows by (run, f, type), latency by operation, and when sends were ``ok``: of
-    the ``WHOLE`` cluster, of each ("broker", name) and each ("client", name).
+    """The figures of some rows.
+
+    Rows by (run, f, type), latency by operation, and when sends were ``ok``: of the ``WHOLE``
+    cluster, of each ("broker", name) and each ("client", name).
     """
 
     census: dict[tuple[int, str, str], int]
@@ -208,8 +210,9 @@ def _quantiles(bins: Sequence[tuple[int, tuple[int, int]]]) -> Latency:
 
 @dataclass(frozen=True, slots=True)
 class _Pauses:
-    """Whose sends: its pauses (ns; those longer than a slot lie between the sends of two slots),
-    its first and last ``ok``.
+    """The pauses between one sender's ``ok`` sends (ns), and its first and last.
+
+    ``of`` says whose sends; pauses longer than a slot lie between the sends of two slots.
     """
 
     of: str

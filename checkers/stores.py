@@ -29,8 +29,9 @@ Held = tuple[int, str | None]
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """By (run, broker): where each reading of its stores ended, and whose they are (as a
-    number).
+    """The readings and owners of stores, by (run, broker).
+
+    Where each reading of a broker's stores ended, and whose they are (as a number).
     """
 
     ended: Mapping[Broker, Sequence[int]] = field(default_factory=dict)
@@ -96,8 +97,9 @@ def settlement(rows: Rows, ends: Ends, acks: Numbers) -> Numbers:
 
 
 def _copies(rows: Rows, main: Numbers, whose: Owners) -> Numbers:
-    """Messages of which the last reading found several copies, and the reading before it the
-    same.
+    """Messages of which several copies stay in the stores.
+
+    The last reading found several, and the reading before it the same.
     """
     found = np.full(rows.messages, NONE, dtype=np.int64)
     several = counted(rows.id[main], rows.messages) > 1

@@ -92,8 +92,9 @@ def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[T
 
 
 def doubles(found: Sequence[Takeover]) -> list[Double]:
-    """Every pair of takeovers of one node's data by two brokers that certainly had no release
-    between.
+    """Every two takeovers of one node's data by two brokers with no release between.
+
+    There certainly was none.
     """
     by_node: dict[str, list[Takeover]] = defaultdict(list)
     for takeover in found:

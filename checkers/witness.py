@@ -138,8 +138,9 @@ def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> l
 
 
 def _asked(rows: Sequence[Row], instances: Sequence[Instance]) -> Iterator[Row]:
-    """Of rows in order, those that show an instance, and the latest invocation of each before
-    it.
+    """Of rows in order, those that show an instance, and what was asked for it.
+
+    That is the latest invocation of each before it.
     """
     shown = {i.index for i in instances}
     latest: dict[tuple[int, str], Row] = {}

@@ -192,8 +192,9 @@ class Kind(ABC):
         return {name: option.drawn for name, option in self.options.items() if option.drawn}
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
-        """Raises UsageError, saying what would be right, for a target, shape or option that this
-        kind does not know.
+        """Checks a fault's target, shape and options.
+
+        Raises UsageError, saying what would be right, for one that this kind does not know.
         """
         if fault.shape is not None and fault.shape not in self.shapes:
             if not self.shapes:

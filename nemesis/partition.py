@@ -31,8 +31,9 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A shape: ``lacks`` tells what a cluster has too little of for it ("" if nothing), ``cut``
-    computes it.
+    """A shape of partition.
+
+    ``lacks`` tells what a cluster has too little of for it ("" if nothing), ``cut`` computes it.
     """
 
     description: str
@@ -89,8 +90,9 @@ def _bridge(situation: Situation, _: dict[str, Any]) -> Cut:
 
 
 def _majorities_ring(situation: Situation, _: dict[str, Any]) -> Cut:
-    """Each node hears its neighbours on a shuffled ring, just so many that with itself they are
-    a majority; clients hear everybody.
+    """Each node hears its neighbours on a shuffled ring, and clients hear everybody.
+
+    Neighbours are just so many that with the node itself they are a majority.
     """
     ring = situation.random.sample(situation.names, len(situation.names))
     count = len(ring)
@@ -113,8 +115,9 @@ def _one_way(situation: Situation, options: dict[str, Any]) -> Cut:
 
 
 def _random(situation: Situation, _: dict[str, Any]) -> Cut:
-    """Any links between brokers, most of them both ways, and now and then a client zone from a
-    broker; at least one link.
+    """Any links between brokers, at least one, most of them both ways.
+
+    And now and then a client zone from a broker.
     """
     chance = situation.random
     every = list(combinations(situation.names, 2))

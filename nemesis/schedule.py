@@ -85,7 +85,9 @@ def save(schedule: Schedule, path: Path) -> None:
 def validate(
     schedule: Schedule, supports: Mapping[str, str], nodes: Sequence[NodePlan], events: Collection[str] = ()
 ) -> None:
-    """Raises UsageError naming the first fault that is wrong, that the cluster is too small for, or
+    """Checks that a schedule can be carried out on this cluster.
+
+    Raises UsageError naming the first fault that is wrong, that the cluster is too small for, or
     that the environment cannot do.
 
     ``events`` are those that a fault can wait for.

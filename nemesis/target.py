@@ -60,8 +60,9 @@ def names_in(target: str) -> list[str]:
 
 
 def validate_target(target: str, nodes: Sequence[NodePlan], pair: str | None = None) -> None:
-    """Raises UsageError for a target that is no word of TARGETS and no list of nodes, or that
-    never hits anything.
+    """Checks that a target is a word of TARGETS or a list of nodes, and hits something.
+
+    Raises UsageError if not.
     """
     here = [node for node in nodes if pair in (None, node.pair)]
     if target in TARGETS:

@@ -233,8 +233,9 @@ class Connection(asyncio.Protocol):
         self._tick = self._loop.call_later(_TICK_S, self._look)
 
     def _refused(self, frame: Frame) -> None:
-        """An ERROR, after which a broker closes (STOMP 1.2, "ERROR"), or a frame that makes no
-        sense here.
+        """Takes in an ERROR, or a frame that makes no sense here.
+
+        A broker closes after an ERROR (STOMP 1.2, "ERROR").
         """
         if frame.command != "ERROR":
             self.close(f"unexpected {frame.command}")

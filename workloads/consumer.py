@@ -32,8 +32,9 @@ Style = Literal["unsubscribe", "disconnect"]
 
 
 class Consumer:
-    """Consumes ``queues`` of one pair, acknowledging each message after ``hold_s`` (ack mode
-    client-individual, with receipts).
+    """Consumes ``queues`` of one pair, acknowledging each message after ``hold_s``.
+
+    In ack mode client-individual, with receipts.
 
     ``run`` for as long as it is there; ``leave`` ends that; then it may ``run`` again, with new
     sessions.
@@ -154,8 +155,9 @@ class Consumer:
         await self._until(lambda: connection.closed or not self._open)
 
     async def _settle(self, connection: Connection) -> None:
-        """A moment for the acknowledgements under way, so that leaving does not make their
-        outcome unknown.
+        """Waits a moment for the acknowledgements under way.
+
+        So that leaving does not make their outcome unknown.
         """
         await self._until(lambda: connection.closed or not self.acks_open)
 

@@ -1,5 +1,6 @@
-"""The drain: consume what is left, so that what was never delivered can be told from what was not
-delivered yet.
+"""The drain: consume what is left.
+
+So that what was never delivered can be told from what was not delivered yet.
 
 Every broker that serves is drained, for after a split brain a pair has two lives with a journal
 each. It ends when, with a consumer attached on every pair, nothing has arrived for the quiet period

@@ -143,8 +143,9 @@ class Load(abc.ABC):
         return pairs
 
     def _remember(self, clients: Sequence[FailoverClient | Consumer]) -> None:
-        """When a broker may last have been left with a connection that it does not know to be
-        dead.
+        """Notes when a broker may last have been left with a dead connection.
+
+        One that it does not know to be dead.
         """
         times = [client.unclean_at for client in clients if client.unclean_at is not None]
         self._unclean_at = max(times, default=None)

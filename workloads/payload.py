@@ -81,8 +81,9 @@ def encode(payload: Payload, payload_bytes: int = 0) -> bytes:
 
 
 def decode(body: bytes) -> Payload | None:
-    """What a body says; None for one that is not ours or damaged beyond reading (``unreadable``
-    has words for it).
+    """What a body says; None for one that is not ours.
+
+    Or that is damaged beyond reading (``unreadable`` has words for it).
     """
     parts = body.split(b" ", 6)
     if len(parts) != 7 or parts[0] != MAGIC:

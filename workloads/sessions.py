@@ -7,8 +7,9 @@ from __future__ import annotations
 
 
 class Session:
-    """One subscription; ``subscription`` is its id in frames, ``broker`` who serves it over
-    which ``connection``.
+    """One subscription of a client.
+
+    ``subscription`` is its id in frames, ``broker`` who serves it over which ``connection``.
     """
 
     __slots__ = ("broker", "confirmed", "connection", "ending", "number", "queue", "subscription")
