@@ -13,7 +13,7 @@ import argparse
 import time
 from collections.abc import Callable
 
-from broker.stomp.codec import Parser, encode
+from stomp_protocol.codec import Parser, encode
 
 BAR = 150_000
 FRAMES = 500

@@ -28,9 +28,9 @@ from pathlib import Path
 import uvloop
 
 import workloads.registry
-from broker.stomp.codec import encode
 from harness.history.recorder import StreamRecorder
 from harness.interface import Address, NodePlan, TestSpec, WorkloadContext
+from stomp_protocol.codec import encode
 
 BAR = 20_000
 WARM_S = 1.0

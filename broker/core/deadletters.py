@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from broker.core.addresses import AddressSettings
-from broker.core.message import Message, header_line
+from broker.core.message import Message
+from stomp_protocol.versions import header_line
 
 
 def is_dead(message: Message, queue: str, settings: AddressSettings) -> bool:
