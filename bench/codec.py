@@ -1,5 +1,6 @@
-"""Frames a second through the STOMP codec on one core, beside what finding their ends alone costs
-in the same minutes.
+"""Frames a second through the STOMP codec on one core.
+
+Beside what finding their ends alone costs in the same minutes.
 
 The baseline splits the same bytes at NUL and does nothing else. Frames are what a loaded broker and
 its clients exchange.
