@@ -31,10 +31,8 @@ VERDICT_BAR_S = 2.0
 def once(
     spark: api.Starting, policy: str, kill: Fault, store: Path, seconds: float, number: int
 ) -> tuple[float, float, Path]:
-    """One run with one kill: (pause, time to verdict, directory).
-
-    The longest pause of sends around the kill, from the last operation to the verdict, both in
-    seconds, and the run's directory.
+    """(longest pause of sends around the kill, last operation to verdict, the run's directory),
+    seconds.
     """
     spec = TestSpec(
         name=f"failover-{policy}",

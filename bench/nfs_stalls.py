@@ -64,10 +64,8 @@ class Tally:
 
 
 def specification(case: Case, environment: str, seed: int) -> tuple[TestSpec, Schedule]:
-    """The specification and schedule of one run.
-
-    The fault begins within the fourth second and lasts within a tenth of its length, as the seed
-    has it.
+    """One run: the fault begins within the fourth second and lasts within a tenth of its length,
+    as the seed has it.
     """
     chance = random.Random(f"{case}:{seed}")
     fault = Fault(

@@ -30,7 +30,8 @@ import uvloop
 
 from bench import durable_messages
 from harness.interface import Address, Layout, NodePlan, TestSpec
-from harness.systems.own import LOGIN, PASSCODE, OwnSystem
+from harness.systems.own.configuration import LOGIN, PASSCODE
+from harness.systems.own.system import OwnSystem
 
 POLICIES = ("standalone", "replication", "shared-store", "ha-database")
 REFERENCE = "replication"

@@ -74,9 +74,8 @@ def messages(count: int) -> Iterator[Message]:
 
 
 async def fill(root: Path, path: str, count: int) -> None:
-    """Writes a journal with so many messages in one queue.
-
-    As a broker without pages would have written it.
+    """A journal with so many messages in one queue, as a broker without pages would have written
+    it.
     """
     volume = DirectoryVolume(root)
     await volume.mkdir(path)
@@ -116,9 +115,8 @@ async def fill_paged(root: Path, path: str, count: int) -> None:
 
 
 def read_all(root: Path) -> tuple[float, float, int]:
-    """The baseline: reading every file and computing its checksum.
-
-    Returns (seconds, CPU seconds, bytes).
+    """The baseline: (seconds, CPU seconds, bytes) of reading every file and computing its
+    checksum.
     """
     begin, begin_cpu = time.perf_counter(), time.process_time()
     size = 0

@@ -22,7 +22,7 @@ import broker.ha_policy
 import checkers.schema
 import harness.commands.cli
 import harness.interface
-import harness.systems.events
+import harness.systems.own.events
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- made by docs/generate.py from the code: edit the docstrings there -->\n\n"
@@ -106,7 +106,7 @@ def test_spec() -> str:
 
 
 def _events_table() -> str:
-    rows = [f"| `{name}` | {event.meaning} |" for name, event in harness.systems.events.EVENTS.items()]
+    rows = [f"| `{name}` | {event.meaning} |" for name, event in harness.systems.own.events.EVENTS.items()]
     return "\n".join(["| event | meaning |", "|---|---|", *rows]) + "\n"
 
 

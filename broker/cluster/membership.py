@@ -1,6 +1,5 @@
-"""Who belongs to the cluster, and who of them is live.
-
-Learnt from anybody who belongs to it (static discovery, AMQ 17.2.1).
+"""Who belongs to the cluster, learnt from anybody who does (static discovery, AMQ 17.2.1), and who
+of them is live.
 
 Why direct links decide: a broker counts as live here only while we have a link to it on which it
 said so. What others tell of third brokers is where to find them, never that they live: a vote must
@@ -170,9 +169,8 @@ class Membership:
     # ---------------------------------------------------------------------------------- what we say
 
     def announce(self, **changes: Any) -> None:
-        """Changes what we say of ourselves, and tells every link.
-
-        That is role, node_id, activation, live and heir.
+        """Change what we say of ourselves (role, node_id, activation, live, heir) and tell every
+        link.
 
         ``live`` follows from the role, where it is not said: only a live that votes has to say it.
         ``heir`` ends with the role it was said with.
@@ -221,9 +219,8 @@ class Membership:
         return found
 
     def live_with(self, node_id: str) -> m.Member | None:
-        """Another broker that is live with that node ID, or about to be.
-
-        As it or those linked with it said; that of the highest activation.
+        """Another broker that is live with that node ID, or about to be, as it or those linked
+        with it said; the highest activation.
         """
         claims = [
             member

@@ -1,6 +1,5 @@
-"""The engine: all that a live broker does with messages, over one journal.
-
-Queues, messages, acknowledgements and transactions.
+"""The engine: queues, messages, acknowledgements and transactions of a live broker, over one
+journal.
 
 Why it exists only while the broker is live: what a backup has is a journal, and the policy builds
 an engine from it the moment it may serve; when the broker is demoted, ``abandon`` ends it without a
@@ -353,9 +352,8 @@ class Engine:
         self._wake()
 
     async def stop(self) -> None:
-        """Ends cleanly.
-
-        Everything held goes back, delivery counts are recorded, and all of it is durable on return.
+        """End cleanly: everything held goes back, delivery counts are recorded, and all of it is
+        durable on return.
 
         Stop the server first. Waits as long as the gate is held: bound it.
         """

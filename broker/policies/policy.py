@@ -44,9 +44,8 @@ class Takeover(NamedTuple):
 
 
 class Succession(NamedTuple):
-    """A live's number for its node's data, and what it has taken over since it became live.
-
-    A takeover fences all lives with lower numbers.
+    """Under which number a live serves its node's data, and what it has taken over since it
+    became live. A takeover fences all lives with lower numbers.
     """
 
     life: int | None = None

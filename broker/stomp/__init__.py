@@ -1,1 +1,1 @@
-"""The STOMP server: acceptor, connections and sessions."""
+"""STOMP 1.2: the codec without I/O, and the sessions of a server."""

@@ -202,9 +202,8 @@ def decode_frames(
 
 
 def find_mark(data: bytes, offset: int, first: int) -> int | None:
-    """Where, at or after ``offset``, the first valid mark stands; None if none does.
-
-    ``offset`` is where ``data`` begins in its file.
+    """Where, at or after ``offset`` (where ``data`` begins in its file), the first valid mark
+    stands; None if none does.
     """
     position = data.find(_MARK_START, FRAME_SIZE)
     while position >= 0:

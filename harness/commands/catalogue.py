@@ -7,7 +7,6 @@ command.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
 
 import msgspec
 
@@ -15,18 +14,15 @@ import environments.registry
 import nemesis.registry
 import workloads.registry
 from harness.interface import InfrastructureError, TestSpec
-from harness.systems import disk_plan
+from harness.systems import equipment
 from harness.systems import registry as systems
 from nemesis.target import TARGETS
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy: what it is, the system that has it, whether its brokers share a store or a
-    database.
-    """
+    """A policy: what it is, whether its brokers share a store or a database."""
 
     description: str
-    system: str
     shares: bool
 
 
@@ -62,42 +58,38 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything, by name."""
+    """Everything, by name; the policies of one system, and what breaks its brokers."""
 
+    systems: dict[str, str]
+    system: str
     policies: dict[str, Policy]
     nemeses: dict[str, Nemesis]
     workloads: dict[str, Workload]
     environments: dict[str, Place]
 
 
-_VARIANTS: Final[Mapping[str, tuple[dict[str, dict[str, Any]], ...]]] = {
-    "shared-store": ({"store": {"type": "database"}},)
-}
-"""Properties with which the brokers of a policy have other things that can break."""
-
-
-def read() -> Catalogue:
-    """Ask every registry; starts nothing."""
+def read(name: str) -> Catalogue:
+    """Ask every registry, and a system by its name; starts nothing. Raises UsageError."""
+    system = systems.get(name)
     supports = {name: _supports(name) for name in environments.registry.ENVIRONMENTS}
     clusters = {
         policy: [
-            system.plan(TestSpec(name="list", policy=policy, properties=properties))
-            for properties in ({}, *_VARIANTS.get(policy, ()))
+            system.plan(TestSpec(name="list", system=name, policy=policy, properties=properties))
+            for properties in ({}, *summary.variants)
         ]
-        for system in systems.systems()
-        for policy in system.policies
+        for policy, summary in system.policies.items()
     }
     return Catalogue(
+        systems={each: systems.get(each).summary for each in systems.SYSTEMS},
+        system=name,
         policies={
             policy: Policy(
-                description=line,
-                system=system.name,
+                description=summary.description,
                 shares=any(
                     node.store is not None or node.database is not None for node in clusters[policy][0]
                 ),
             )
-            for system in systems.systems()
-            for policy, line in system.policies.items()
+            for policy, summary in system.policies.items()
         },
         nemeses={
             name: Nemesis(
@@ -113,7 +105,7 @@ def read() -> Catalogue:
                     for policy, variants in clusters.items()
                     if any(not kind.lacks(nodes) for nodes in variants)
                 ),
-                disks=disk_plan.breaks_disks(name),
+                disks=equipment.breaks_disks(name),
             )
             for name, kind in nemesis.registry.KINDS.items()
         },
@@ -137,18 +129,22 @@ def _problem(name: str) -> str:
     return environments.registry.engine_problem() if name == "docker" else ""
 
 
-def as_json() -> str:
+def as_json(catalogue: Catalogue) -> str:
     """One JSON document."""
-    return msgspec.json.format(msgspec.json.encode(read()), indent=1).decode()
+    return msgspec.json.format(msgspec.json.encode(catalogue), indent=1).decode()
 
 
-def as_text() -> str:
+def as_text(catalogue: Catalogue) -> str:
     """A table for people."""
-    return "\n".join(_lines(read()))
+    return "\n".join(_lines(catalogue))
 
 
 def _lines(catalogue: Catalogue) -> Iterator[str]:
-    yield "Policies (--policy)"
+    yield "Systems (--system)"
+    for name, summary in catalogue.systems.items():
+        yield f"  {name:<14} {summary}"
+    yield ""
+    yield f"Policies of {catalogue.system} (--policy)"
     for name, policy in catalogue.policies.items():
         yield f"  {name:<14} {policy.description}"
     yield ""

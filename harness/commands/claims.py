@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from harness.commands import options
-from harness.interface import UsageError
+from harness.interface import OWN, UsageError
 
 
 @click.command("claims", context_settings=options.CONTEXT)
@@ -29,6 +29,7 @@ from harness.interface import UsageError
     is_flag=True,
     help="Run each with a broker that lacks what it is about, in the simulation: it must fail.",
 )
+@options.system(OWN)
 @options.settings()
 @options.store()
 @options.as_json()
@@ -38,6 +39,7 @@ def claims_command(
     runs: int,
     render: Path | None,
     refute: bool,
+    system: str,
     settings: tuple[str, ...],
     root: Path,
     as_json: bool,
@@ -47,18 +49,26 @@ def claims_command(
     A scenario (RP14-true), a row (RP14), a family (RP), or all.
     """
     from harness.claims import runner  # noqa: PLC0415 - Spark; most commands do without
+    from harness.claims.scenarios.probe import Probe  # noqa: PLC0415 - as above
     from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - as above
     from harness.claims.scenarios.scenario import Scenario  # noqa: PLC0415 - as above
     from harness.systems import registry as systems  # noqa: PLC0415 - as above
 
     if refute:
-        return _refuted(words, environment, runs, render, settings, root, as_json=as_json)
+        return _refuted(words, environment, runs, render, system, settings, root, as_json=as_json)
     scenarios = [
-        each.with_settings(settings) if isinstance(each, Scenario) else each for each in chosen(words)
+        each.of_system(system).with_settings(settings) if isinstance(each, Scenario) else each
+        for each in chosen(words)
     ]
-    for each in scenarios if settings else ():
+    for each in scenarios if settings or system != OWN else ():
         if isinstance(each, Scenario):
-            systems.for_policy(each.spec.policy).plan(each.spec)
+            systems.of(each.spec).plan(each.spec)
+    probes = [each.id for each in scenarios if isinstance(each, Probe)]
+    if system != OWN and probes:
+        click.echo(f"left out, for their steps are taken on {OWN} only: {', '.join(probes)}", err=True)
+        scenarios = [each for each in scenarios if isinstance(each, Scenario)]
+        if not scenarios:
+            raise UsageError(f"--system {system}: no scenario is left")
     if render is not None and not render.resolve().parent.is_dir():
         raise UsageError(f"--render {render}: there is no directory {render.parent}")
     return runner.run(
@@ -78,6 +88,7 @@ def _refuted(
     environment: str,
     runs: int,
     render: Path | None,
+    system: str,
     settings: tuple[str, ...],
     root: Path,
     *,
@@ -94,6 +105,7 @@ def _refuted(
     for given, why in (
         (environment != "simulation", "--environment: refuters run in the simulation"),
         (render is not None, "--render: the table is of the broker as it is"),
+        (system != OWN, f"--system: refuters are changes of {OWN}"),
         (bool(settings), "--set: a refuter belongs to the row as it stands"),
     ):
         if given:

@@ -6,13 +6,16 @@ import click
 
 from harness.commands import options
 from harness.history import judge as judging
+from harness.interface import OWN
 
 
 @click.command("list", context_settings=options.CONTEXT)
+@options.system(OWN)
 @options.as_json("As JSON on standard output.")
-def list_command(as_json: bool) -> int:
-    """Policies, nemeses, workloads, environments, and which supports which."""
+def list_command(system: str, as_json: bool) -> int:
+    """Systems; a system's policies; nemeses, workloads, environments, and which supports which."""
     from harness.commands import catalogue  # noqa: PLC0415 - errors of usage need none of it
 
-    click.echo(catalogue.as_json() if as_json else catalogue.as_text())
+    found = catalogue.read(system)
+    click.echo(catalogue.as_json(found) if as_json else catalogue.as_text(found))
     return judging.VALID

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from harness.history import store as stores
+from harness.interface import OWN
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -62,6 +63,11 @@ def as_json(text: str = "One JSON document on standard output.") -> Callable[[Co
     return click.option("--json", "as_json", is_flag=True, help=text)
 
 
+def system(default: str | None = None) -> Callable[[Command], Command]:
+    """``--system``; ``default`` where it was not given."""
+    return click.option("--system", default=default, help=f"Brokers under test [{OWN}].")
+
+
 def settings() -> Callable[[Command], Command]:
     """``--set``, as ``settings``."""
     return click.option(
@@ -80,4 +86,4 @@ def ordered(
     return click.option("--ordered/--unordered", "ordered", default=None, help=text)
 
 
-__all__ = ["CONTEXT", "as_json", "names", "ordered", "settings", "spark_master", "store"]
+__all__ = ["CONTEXT", "as_json", "names", "ordered", "settings", "spark_master", "store", "system"]

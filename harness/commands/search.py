@@ -14,6 +14,7 @@ from harness.interface import TestSpec
 
 
 @click.command("search", context_settings=options.CONTEXT)
+@options.system()
 @click.option("--policy", help="High-availability policy of the brokers [replication].")
 @click.option(
     "--nemesis",

@@ -13,6 +13,7 @@ from harness.interface import UsageError
 
 @click.command("sweep", context_settings=options.CONTEXT)
 @click.option("--runs", type=click.IntRange(min=1), help="Simulated runs, shared out over the cells [100].")
+@options.system()
 @click.option("--policy", "policies", callback=options.names, help="Policies, with commas [replication].")
 @click.option(
     "--nemesis",

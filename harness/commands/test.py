@@ -13,6 +13,7 @@ from harness.history import spec as specs
 
 
 @click.command("test", context_settings=options.CONTEXT)
+@options.system()
 @click.option("--policy", help="High-availability policy of the brokers [replication].")
 @click.option(
     "--nemesis",

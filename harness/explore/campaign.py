@@ -24,7 +24,7 @@ from harness.history import store as stores
 from harness.interface import Event, Schedule, TestSpec
 from harness.run import reproduction
 from harness.run.simulate import Simulated
-from harness.systems.registry import for_policy
+from harness.systems import registry as systems
 
 FILE: Final = "campaign.json"
 
@@ -134,7 +134,7 @@ def campaign(
     tally: Tally, swarm: Swarm, seed: int, *, real_s: float, stopped: str, kept: Path | None
 ) -> Campaign:
     """What is kept of a search that has ended."""
-    events = for_policy(swarm.base.policy).events
+    events = systems.of(swarm.base).events
     possible = coverage.possible(swarm.nodes, swarm.kinds, swarm.base.workload, events)
     never = coverage.never([tally.coverage], possible)
     return Campaign(

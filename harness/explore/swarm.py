@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from harness.interface import Fault, NodePlan, Schedule, TestSpec, UsageError
-from harness.systems.registry import for_policy
+from harness.systems import registry as systems
 from nemesis import registry as kinds
 from nemesis import schedule as schedules
 
@@ -87,7 +87,7 @@ class Swarm:
     @property
     def nodes(self) -> tuple[NodePlan, ...]:
         """The brokers of each run."""
-        return for_policy(self.base.policy).plan(self.base)
+        return systems.of(self.base).plan(self.base)
 
 
 def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = frozenset()) -> Swarm:
@@ -98,7 +98,7 @@ def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = froze
     Raises UsageError for a nemesis that does not exist, that the cluster is too small for, or a
     policy that there is not.
     """
-    nodes = for_policy(base.policy).plan(base)
+    nodes = systems.of(base).plan(base)
     for name in base.nemeses:
         _probe(kinds.get(name).name, base, nodes)
     chosen = base.nemeses or tuple(
@@ -158,7 +158,7 @@ def promised(spec: TestSpec, schedule: Schedule) -> bool:
     Who makes a failing run smaller must not leave the bounds on the way, or a bug turns into a
     documented weakness of the same name.
     """
-    nodes = for_policy(spec.policy).plan(spec)
+    nodes = systems.of(spec).plan(spec)
     found = {fault.kind for fault in schedule.faults}
     mixed = len({kinds.get(fault.kind).ends for fault in schedule.faults if not _mild(fault)}) > 1
     apart = tuple(_apart(sorted(schedule.faults, key=lambda fault: fault.start_s)))
@@ -201,7 +201,7 @@ def _properties(
 ) -> dict[str, dict[str, Any]]:
     """Those of the base, and about a quarter of the drawn ones, for every node alike."""
     drawn: dict[str, Any] = {}
-    for name, choices in for_policy(base.policy).drawn(base, nodes).items():
+    for name, choices in systems.of(base).drawn(base, nodes).items():
         value = chance.choice(choices)
         if chance.random() < 0.25:
             drawn[name] = value

@@ -18,7 +18,7 @@ from harness.history import parquet
 from harness.history import store as stores
 from harness.history.recorder import recover
 from harness.interface import InfrastructureError, TestSpec, UsageError
-from harness.systems.registry import for_policy
+from harness.systems import registry as systems
 
 if TYPE_CHECKING:
     from checkers.verdict import Verdict
@@ -85,7 +85,7 @@ def judge(
         unavailable_bound_s=spec.unavailable_bound_s,
         recovery_bound_s=spec.recovery_bound_s,
         expect_faults=bool(schedule is not None and schedule.faults),
-        broker=for_policy(spec.policy).promises(spec),
+        broker=systems.of(spec).promises(spec),
     )
     try:
         paths = [store / parquet.DIRECTORY]

@@ -18,7 +18,7 @@ from checkers.reference_liveness import hungers, unavailabilities
 from checkers.starved import NAME
 from checkers.verdict import CheckOptions
 from harness.interface import Schedule, TestSpec
-from harness.systems.registry import for_policy
+from harness.systems import registry as systems
 
 Row = Mapping[str, Any]
 
@@ -42,7 +42,7 @@ def options_of(spec: TestSpec, schedule: Schedule) -> CheckOptions:
         unavailable_bound_s=spec.unavailable_bound_s,
         recovery_bound_s=spec.recovery_bound_s,
         expect_faults=bool(schedule.faults),
-        broker=for_policy(spec.policy).promises(spec),
+        broker=systems.of(spec).promises(spec),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.interface import TestSpec, UsageError
+from harness.interface import OWN, TestSpec, UsageError
 from harness.interface.errors import near
 
 GUARANTEES: Final = ("at-most-once", "at-least-once", "exactly-once")
@@ -72,7 +72,7 @@ def build(given: Mapping[str, Any], base: TestSpec | None = None) -> TestSpec:
     values = msgspec.structs.asdict(base) if base is not None else {}
     changed = {field: value for field, value in given.items() if value is not None}
     values.update(changed)
-    if "name" not in changed and (base is None or {"policy", "nemeses", "workload"} & set(changed)):
+    if "name" not in changed and (base is None or {"system", "policy", "nemeses", "workload"} & set(changed)):
         values["name"] = default_name(values)
     spec = TestSpec(**values)
     validate(spec)
@@ -80,12 +80,13 @@ def build(given: Mapping[str, Any], base: TestSpec | None = None) -> TestSpec:
 
 
 def default_name(values: Mapping[str, Any]) -> str:
-    """ "replication-partition": what is under test and what is done to it."""
-    nemeses = tuple(values.get("nemeses", ()))
-    workload = values.get("workload", "groups")
-    return "-".join(
-        [values.get("policy", "replication"), *nemeses, *([] if workload == "groups" else [workload])]
+    """ "replication-partition": what is under test and what is done to it; no default is said."""
+    system, policy, workload = (
+        values.get(field, default)
+        for field, default in (("system", OWN), ("policy", "replication"), ("workload", "groups"))
     )
+    words = [system if system != OWN else "", policy, *values.get("nemeses", ())]
+    return "-".join(filter(None, [*words, workload if workload != "groups" else ""]))
 
 
 def validate(spec: TestSpec) -> None:

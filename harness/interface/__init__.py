@@ -14,15 +14,16 @@ from harness.interface.errors import InfrastructureError, UsageError
 from harness.interface.in_process import Damage, Disk, DiskCondition, Outside
 from harness.interface.nemesis import Events, NemesisContext
 from harness.interface.network import Address, Link
-from harness.interface.plan import DATABASE, DatabasePlan, NodePlan, StorePlan, TestSpec
+from harness.interface.plan import DATABASE, OWN, DatabasePlan, NodePlan, StorePlan, TestSpec
 from harness.interface.recorder import Recorder
 from harness.interface.schedule import Fault, Schedule
 from harness.interface.status import Status, Takeover
-from harness.interface.system import Event, Layout, StoredMessage, System
+from harness.interface.system import Event, Layout, PolicySummary, StoredMessage, System
 from harness.interface.workload import Dialect, Workload, WorkloadContext
 
 __all__ = [
     "DATABASE",
+    "OWN",
     "Address",
     "Damage",
     "DatabasePlan",
@@ -42,6 +43,7 @@ __all__ = [
     "NodePlan",
     "Observer",
     "Outside",
+    "PolicySummary",
     "Recorder",
     "Schedule",
     "Selective",

@@ -22,11 +22,16 @@ class UsageError(Exception):
     """
 
 
+def meant(name: str, known: Iterable[str]) -> str:
+    """'did you mean "kill"? ' in an error message, or "" where nothing known is near."""
+    close = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.5)
+    return f'did you mean "{close[0]}"? ' if close else ""
+
+
 def near(name: str, known: Iterable[str]) -> str:
     """The end of an error message: the nearest known name, or all of them."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f'did you mean "{close[0]}"?' if close else f"known: {', '.join(names) or 'none'}"
+    return meant(name, names).rstrip() or f"known: {', '.join(names) or 'none'}"
 
 
 def choose(what: str, name: str, known: Iterable[str]) -> str:

@@ -37,6 +37,9 @@ class DatabasePlan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     type: Literal["", "postgresql", "server", "sqlite", "given"] = ""
 
 
+OWN: Final = "own"
+"""The system that is meant where none is named."""
+
 DATABASE: Final = "database:5432"
 """Among a node's hosts: where it reaches the PostgreSQL server that the environment made.
 
@@ -75,6 +78,7 @@ class TestSpec(
     __test__ = False  # not a pytest class
 
     name: str
+    system: str = OWN  # the brokers under test
     policy: str = "replication"
     pairs: int = 3
     environment: str = "auto"

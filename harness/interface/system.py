@@ -53,15 +53,26 @@ class Event(NamedTuple):
     needs: tuple[tuple[str, ...], ...] = ()
 
 
+class PolicySummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy in one line.
+
+    ``variants`` are properties of a spec with which its brokers have other things that can break.
+    """
+
+    description: str
+    variants: tuple[dict[str, dict[str, Any]], ...] = ()
+
+
 class System(Protocol):
     """A broker that can be tested.
 
-    Ours is the first; nothing outside ``broker/`` may assume it is the only one.
+    Ours is the first; nothing outside its folder and ``broker/`` may assume it is the only one.
     """
 
     name: str
+    summary: str
     dialect: Dialect
-    policies: Mapping[str, str]  # policy -> one line about it
+    policies: Mapping[str, PolicySummary]
     events: Mapping[
         str, Event
     ]  # what its brokers' logs tell of: for faults that wait, and for what a campaign never saw

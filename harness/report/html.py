@@ -24,7 +24,7 @@ from harness.report import figure, sequence, timeline
 from harness.report.narrative import excerpt, logbook, paragraphs
 from harness.report.narrative import story as stories
 from harness.report.summary import by_cause, pauses, size
-from harness.systems.registry import for_policy
+from harness.systems import registry as systems
 
 WORDS: Final = {True: "valid", False: "invalid", None: "unknown"}
 TAGS: Final = {"grave": "invalidating", "warning": "warning", "info": "information"}
@@ -91,7 +91,7 @@ def write(directory: Path) -> Path:
 
 def sentence(verdict: Verdict, spec: TestSpec, environment: str) -> str:
     """What was tested and what came out, in one sentence."""
-    nodes = size(for_policy(spec.policy).plan(spec))
+    nodes = size(systems.of(spec).plan(spec))
     faults = f"the faults {', '.join(spec.nemeses)}" if spec.nemeses else "the faults of a given schedule"
     grave = [each for each in verdict.findings if each.severity == "grave"]
     outcome = {

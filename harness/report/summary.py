@@ -36,6 +36,7 @@ STORY_CHARACTERS: Final = _STORY_LINES * (_STORY_WIDTH - 6)
 """What fits for certain, wherever lines break."""
 
 _FLAGS: Final[Mapping[str, str]] = {
+    "system": "--system",
     "policy": "--policy",
     "nemeses": "--nemesis",
     "workload": "--workload",

@@ -30,7 +30,7 @@ from harness.interface import (
 )
 from harness.interface.errors import choose
 from harness.report.summary import size
-from harness.systems import database_plan, disk_plan, file_server
+from harness.systems import equipment
 from harness.systems import registry as systems
 
 
@@ -85,7 +85,7 @@ def compose(
         schedule: faults to be replayed instead of those the seed gives.
         given_schedule: where they came from, for messages and for the line that repeats the run.
     """
-    system = systems.for_policy(spec.policy)
+    system = systems.of(spec)
     choose("workload", spec.workload, workloads.registry.names())
     for name in spec.nemeses:
         nemesis.registry.get(name)
@@ -98,12 +98,9 @@ def compose(
         raise UsageError(f"--environment {spec.environment}: {refusal}")
     if schedule is None:
         schedule = nemesis.schedule.generate(spec, nodes, randomness(spec, "schedule"))
-    if not environment.virtual:
-        nodes = database_plan.with_server(nodes, schedule)
     nemesis.schedule.validate(schedule, environment.supports(), nodes, tuple(system.events))
     if not environment.virtual:
-        nodes = disk_plan.with_disks(nodes, schedule)
-        nodes = file_server.with_server(spec, nodes, schedule)
+        nodes = equipment.equip(spec, nodes, schedule)
         if isinstance(environment, Selective) and (refusal := environment.refuses(nodes)):
             raise UsageError(f"--environment {environment.name}: {refusal}")
     for kind in dict.fromkeys(fault.kind for fault in schedule.faults):

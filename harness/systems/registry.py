@@ -1,25 +1,34 @@
-"""The brokers that can be tested, by policy."""
+"""The systems under test by name.
+
+A module is imported only when its system is chosen: what a broker's own modules need may be of no
+use on this machine.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from typing import Final
 
-from harness.interface import System
-from harness.interface.errors import choose
-from harness.systems.own import OwnSystem
+from harness.interface import System, TestSpec, UsageError
+from harness.interface.errors import choose, meant
 
-
-def systems() -> tuple[System, ...]:
-    """Every system, each with connections of its own."""
-    return (OwnSystem(),)
+SYSTEMS: Final[dict[str, str]] = {"own": "harness.systems.own.system:OwnSystem"}
+"""Name -> the module and class of it, which takes no argument. Here a system is added."""
 
 
-def policies() -> Mapping[str, str]:
-    """Policy -> one line about it, of all systems."""
-    return {policy: line for system in systems() for policy, line in system.policies.items()}
+def get(name: str) -> System:
+    """A system with connections of its own. Raises UsageError naming the near one."""
+    module, _, attribute = SYSTEMS[choose("system", name, SYSTEMS)].partition(":")
+    system: System = getattr(importlib.import_module(module), attribute)()
+    return system
 
 
-def for_policy(policy: str) -> System:
-    """The system that has ``policy``. Raises UsageError naming the near one."""
-    choose("policy", policy, policies())
-    return next(system for system in systems() if policy in system.policies)
+def of(spec: TestSpec) -> System:
+    """The system that a spec is for. Raises UsageError for a policy that it does not have."""
+    system = get(spec.system)
+    if spec.policy not in system.policies:
+        raise UsageError(
+            f'unknown policy "{spec.policy}": {meant(spec.policy, system.policies)}'
+            f"system {system.name} has {', '.join(system.policies)}"
+        )
+    return system

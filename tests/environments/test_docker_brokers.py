@@ -11,7 +11,7 @@ from docker_echo import until
 
 from environments.docker.environment import DockerEnvironment
 from harness.interface import Link, TestSpec
-from harness.systems.own import OwnSystem
+from harness.systems.own.system import OwnSystem
 
 pytestmark = [pytest.mark.docker, pytest.mark.cluster]
 

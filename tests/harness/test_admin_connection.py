@@ -10,8 +10,8 @@ import uvloop
 
 from broker.handshake import NONCE_BYTES, proof
 from harness.interface import Address
-from harness.systems.admin import AdminClients
-from harness.systems.credentials import Credentials
+from harness.systems.own.admin import AdminClients
+from harness.systems.own.credentials import Credentials
 
 THEIRS = b"n" * NONCE_BYTES
 STATUS = {"ok": True, "name": "a1", "role": "live", "epoch": 1}

@@ -35,6 +35,12 @@ def run(capsys, *words):
         (["--pairs", "0"], "--pairs is 0: it must be at least 1"),
         (["--guarantee", "exactly-twice"], 'did you mean "exactly-once"?'),
         (["--policy", "replicaton"], 'unknown policy "replicaton": did you mean "replication"?'),
+        (["--policy", "nonsense"], 'unknown policy "nonsense": system own has replication, shared-store,'),
+        (["--system", "onw"], 'unknown system "onw": did you mean "own"?'),
+        (["search", "--system", "onw"], 'unknown system "onw": did you mean "own"?'),
+        (["sweep", "--system", "onw"], 'unknown system "onw": did you mean "own"?'),
+        (["list", "--system", "onw"], 'unknown system "onw": did you mean "own"?'),
+        (["claims", "RP1", "--system", "onw"], 'unknown system "onw": did you mean "own"?'),
         (["--nemesis", "partiton"], 'unknown nemesis "partiton": did you mean "partition"?'),
         (["--workload", "group"], 'unknown workload "group": did you mean "groups"?'),
         (["--environment", "dokcer"], "unknown environment"),
@@ -217,7 +223,7 @@ def test_the_list_says_why_in_the_words_of_the_environment(monkeypatch):
     lacking = {"slow": "no sch_netem: not in this kernel", "cut": "no nftables: not in this kernel"}
     monkeypatch.setattr(catalogue, "_supports", lambda place: {**supported, **lacking})
     for reason in lacking.values():
-        assert f"not on docker: {reason}\n" in catalogue.as_text()
+        assert f"not on docker: {reason}\n" in catalogue.as_text(catalogue.read("own"))
 
 
 def test_output_that_nobody_reads_is_no_verdict():

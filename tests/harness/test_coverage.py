@@ -7,15 +7,15 @@ import pytest
 from harness.history import coverage
 from harness.interface import Fault, Schedule, TestSpec
 from harness.run.simulate import simulate
-from harness.systems.events import EVENTS
-from harness.systems.registry import for_policy
+from harness.systems import registry
+from harness.systems.own.events import EVENTS
 
 REPLICATION_ALONE = {"vote", "sync", "failback", "failover"}
 
 
 def possible(policy, kinds, workload="groups", **properties):
     spec = TestSpec(name="t", policy=policy, properties=properties)
-    system = for_policy(policy)
+    system = registry.of(spec)
     return coverage.possible(system.plan(spec), kinds, workload, system.events)
 
 

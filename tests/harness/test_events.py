@@ -4,7 +4,7 @@ from checkers.schema import NEMESIS
 from harness.interface import Fault, Schedule, TestSpec
 from harness.run import events
 from harness.run.simulate import simulate
-from harness.systems.events import EVENTS
+from harness.systems.own.events import EVENTS
 from nemesis.target import PARTS
 
 SPEC = TestSpec(name="events", pairs=1, time_limit_s=8.0, rate=40.0, producers=2, consumers=2, groups=4)

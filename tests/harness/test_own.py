@@ -11,7 +11,7 @@ from checkers.verdict import Promises
 from harness.history import spec as specs
 from harness.interface import Address, Layout, TestSpec, UsageError
 from harness.systems import registry
-from harness.systems.own import OwnSystem
+from harness.systems.own.system import OwnSystem
 
 LISTEN = {
     "stomp": Address("127.0.0.1", 1001),
@@ -161,7 +161,7 @@ def test_wrong_properties_are_refused_before_anything_starts(properties, complai
 
 def test_an_unknown_policy_names_the_near_one():
     with pytest.raises(UsageError, match='unknown policy "replicaton": did you mean "replication"?'):
-        registry.for_policy("replicaton")
+        registry.of(TestSpec(name="t", policy="replicaton"))
 
 
 def test_deliveries_are_read_as_the_broker_writes_them():

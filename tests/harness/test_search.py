@@ -23,8 +23,8 @@ from harness.history import judge as judging
 from harness.interface import Schedule, TestSpec, UsageError
 from harness.run import reproduction
 from harness.run.simulate import simulate
-from harness.systems.events import EVENTS
-from harness.systems.registry import for_policy
+from harness.systems import registry
+from harness.systems.own.events import EVENTS
 from nemesis import registry as kinds
 from nemesis import schedule as schedules
 from nemesis.registry import KINDS
@@ -68,11 +68,11 @@ def test_a_run_is_decided_by_its_seed():
 )
 def test_whatever_is_drawn_can_be_run(fields, bounded):
     base = spec(**fields)
-    nodes = for_policy(base.policy).plan(base)
+    nodes = registry.of(base).plan(base)
     everything = {primitive: "" for name in kinds.names() for primitive in kinds.get(name).primitives}
     for drawn, schedule in draws(swarm.swarm(base, bounded=bounded)):
         schedules.validate(schedule, everything, nodes)
-        assert for_policy(drawn.policy).plan(drawn) == nodes
+        assert registry.of(drawn).plan(drawn) == nodes
 
 
 def test_every_kind_and_every_property_is_there_in_some_runs_and_missing_in_others():

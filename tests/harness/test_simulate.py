@@ -26,8 +26,9 @@ from harness.interface import Fault, Schedule, TestSpec, UsageError
 from harness.run import session
 from harness.run.compose import compose
 from harness.run.simulate import simulate
-from harness.systems.events import EVENTS
-from harness.systems.registry import for_policy, policies
+from harness.systems import registry
+from harness.systems.own.events import EVENTS
+from harness.systems.own.system import OwnSystem
 
 IDENTIFIERS = [*(scenario.id for scenario in SCENARIOS), EVERYTHING]
 PROGRAM = Path(__file__).with_name("simulated_process.py")
@@ -204,7 +205,7 @@ def test_coverage_names_what_happened_and_what_never_did():
     assert cut.coverage["vote/granted"] >= 2
     assert cut.coverage["fault/partition/isolate-live"] == 1
     among = coverage.possible(
-        for_policy(cut.spec.policy).plan(cut.spec), ["kill", "pause", "partition"], cut.spec.workload, EVENTS
+        registry.of(cut.spec).plan(cut.spec), ["kill", "pause", "partition"], cut.spec.workload, EVENTS
     )
     never = coverage.never([kill.coverage, cut.coverage], among)
     assert "fault/pause" in never
@@ -221,7 +222,7 @@ def worlds():
     return {id(one) for one in gc.get_objects() if isinstance(one, World)}
 
 
-@pytest.mark.parametrize("policy", policies())
+@pytest.mark.parametrize("policy", OwnSystem.policies)
 def test_a_run_that_is_over_keeps_nothing_of_its_world(policy):
     """A campaign of a night has tens of thousands of them."""
     spec = TestSpec(

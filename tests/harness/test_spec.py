@@ -10,7 +10,7 @@ from harness.history import store as stores
 from harness.interface import TestSpec, UsageError
 from harness.report import summary
 from harness.report.summary import size
-from harness.systems.own import OwnSystem
+from harness.systems.own.system import OwnSystem
 
 
 def test_the_name_says_what_is_tested():
@@ -177,3 +177,15 @@ def test_a_plan_has_pairs_of_master_and_slave():
     ]
     alone = OwnSystem().plan(specs.build({"pairs": 2, "policy": "standalone"}))
     assert [node.configured for node in alone] == ["standalone", "standalone"]
+
+
+def test_a_spec_of_before_systems_had_names_is_for_ours(tmp_path):
+    old = msgspec.to_builtins(TestSpec(name="old"))
+    del old["system"]
+    (tmp_path / "spec.json").write_bytes(msgspec.json.encode(old))
+    assert specs.load(tmp_path) == TestSpec(name="old", system="own")
+
+
+def test_the_name_of_a_test_says_whose_brokers_are_not_ours():
+    assert specs.default_name({"system": "artemis", "nemeses": ("kill",)}) == "artemis-replication-kill"
+    assert specs.default_name({"system": "own", "workload": "queue"}) == "replication-queue"

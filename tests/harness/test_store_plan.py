@@ -16,7 +16,7 @@ from environments.local import stores
 from harness.history import spec as specs
 from harness.interface import Address, Fault, Layout, Schedule, StorePlan, UsageError
 from harness.run.compose import compose
-from harness.systems.own import OwnSystem
+from harness.systems.own.system import OwnSystem
 
 
 def plan(**given):

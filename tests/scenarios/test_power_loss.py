@@ -13,7 +13,7 @@ from harness.interface import Fault, Schedule, TestSpec
 from harness.run import session
 from harness.run.compose import compose
 from harness.systems import registry as systems
-from harness.systems.own import OwnSystem
+from harness.systems.own.system import OwnSystem
 
 pytestmark = [pytest.mark.cluster, pytest.mark.fuse, pytest.mark.spark]
 
@@ -59,7 +59,7 @@ def test_a_broker_that_only_says_it_synced_is_found_out(tmp_path, monkeypatch):
         def command(self, layout):
             return [sys.executable, "-c", LIAR, *super().command(layout)[3:]]
 
-    monkeypatch.setattr(systems, "for_policy", lambda policy: Lying())
+    monkeypatch.setattr(systems, "of", lambda spec: Lying())
     found = verdict(tmp_path)
     # What it had promised is gone; or so little of its journal is left whole that it rightly
     # refuses to serve from it.

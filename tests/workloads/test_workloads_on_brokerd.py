@@ -16,7 +16,8 @@ from stomp_doubles import BOUND_S, make_context, until, well_formed
 
 import workloads.registry
 from harness.interface import Address
-from harness.systems.own import LOGIN, PASSCODE, OwnDialect
+from harness.systems.own.configuration import LOGIN, PASSCODE
+from harness.systems.own.system import OwnDialect
 
 pytestmark = pytest.mark.cluster
 

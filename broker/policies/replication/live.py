@@ -307,9 +307,8 @@ class LiveRole:
             self._ended.set_result(end)
 
     async def _stop_cleanly(self) -> None:
-        """Ends cleanly: answers what is under way, then tells the backup whether to take over.
-
-        It shall if ``failover-on-shutdown`` says so.
+        """Answer what is under way, then tell the backup whether it shall take over
+        (``failover-on-shutdown``).
         """
         await self._quiesce()
         feed = self.feed

@@ -378,9 +378,8 @@ class Registry:
         return _integer(results[3].rows[0][0]), tuple(_integer(row[0]) for row in results[1].rows)
 
     async def step_aside(self, epoch: int) -> None:
-        """Says that whoever ran under our id in that epoch serves nobody any more.
-
-        If it is just being taken over. Raises DatabaseError.
+        """Say that whoever ran under our id in that epoch serves nobody any more, if it is just
+        being taken over. Raises DatabaseError.
         """
         await self._transact(
             [

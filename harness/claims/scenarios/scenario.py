@@ -160,6 +160,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """The same with the properties of ``--set``. Raises UsageError."""
         return msgspec.structs.replace(self, spec=specs.with_settings(self.spec, settings))
 
+    def of_system(self, system: str) -> Scenario:
+        """The same with other brokers."""
+        return msgspec.structs.replace(self, spec=msgspec.structs.replace(self.spec, system=system))
+
     def judge(self, seen: Seen) -> Judgement:
         """What was not as expected of a run."""
         if seen.valid is None:

@@ -22,7 +22,7 @@ from broker.storage.database.sqlite import SqliteDatabase
 from environments.simulation.database import NODE, PORT, DatabaseServer
 from environments.simulation.world import World
 from harness.interface import Address
-from harness.systems.database import WorldDatabase
+from harness.systems.own.database import WorldDatabase
 
 PASSWORD = "a-password-that-must-never-be-seen"
 

@@ -19,7 +19,7 @@ from broker.admin_client import NobodyAnswersError, Target, status
 from broker.masking import mask
 from environments.link_proxy import reserve_port
 from harness.interface import Address
-from harness.systems.own import OwnDialect
+from harness.systems.own.system import OwnDialect
 from workloads.connection import ConnectError, connect
 
 ROOT = Path(__file__).parents[3]

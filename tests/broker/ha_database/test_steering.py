@@ -16,7 +16,7 @@ from broker.storage.database.sqlite import SqliteDatabase
 from broker.storage.memory import MemoryVolume
 from environments.link_proxy import reserve_port
 from harness.interface import Address
-from harness.systems.own import OwnDialect
+from harness.systems.own.system import OwnDialect
 from workloads.connection import ConnectError, connect
 
 BOUND_S = 60.0

@@ -16,7 +16,7 @@ from environments.simulation.kernel import Kernel
 from harness.claims.scenarios import named
 from harness.interface import Fault, Schedule
 from harness.run.simulate import simulate
-from harness.systems.own import OwnSystem
+from harness.systems.own.system import OwnSystem
 
 SPEC = named("MI2").spec
 

@@ -20,7 +20,7 @@ from environments.simulation.logs import NodeLogs
 from environments.simulation.process import Process
 from environments.simulation.world import World
 from harness.interface import Link, Outside
-from harness.systems.own import OwnSystem
+from harness.systems.own.system import OwnSystem
 
 PORTS = {"stomp": 61613, "cluster": 61616, "admin": 8161}
 

@@ -7,8 +7,8 @@ import contextlib
 
 from harness.history import spec as specs
 from harness.interface import Schedule
-from harness.systems.file_server import with_server
-from harness.systems.own import OwnSystem
+from harness.systems.equipment import equip
+from harness.systems.own.system import OwnSystem
 
 BOUND_S = 120.0
 """For whatever takes seconds on an idle machine."""
@@ -26,7 +26,7 @@ class Pair:
     async def begin(self, directory):
         """Deploy, and start both; a1 is live then."""
         spec = specs.build({"policy": "shared-store", "pairs": 1, "properties": {"store": {"type": "nfs"}}})
-        nodes = with_server(spec, self.system.plan(spec), Schedule())
+        nodes = equip(spec, self.system.plan(spec), Schedule())
         await self.environment.deploy(self.system, spec, nodes, directory)
         for node in nodes:
             await self.environment.start(node.name)

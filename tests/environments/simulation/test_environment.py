@@ -13,7 +13,7 @@ from environments.simulation.clock import EPOCH_S
 from environments.simulation.environment import SimulationEnvironment
 from environments.simulation.faults import PRIMITIVES
 from harness.interface import InfrastructureError, Link, TestSpec, UsageError
-from harness.systems.own import OwnDialect, OwnSystem
+from harness.systems.own.system import OwnDialect, OwnSystem
 from nemesis import registry
 
 LINK = Link("a1", "b1")

@@ -6,22 +6,17 @@ properties are given, stored and replayed with theirs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
-
-import nemesis.registry
-from harness.interface import DATABASE, Address, DatabasePlan, NodePlan, Schedule, TestSpec, UsageError
+from harness.interface import DATABASE, Address, DatabasePlan, TestSpec, UsageError
 from harness.interface.errors import near
-from nemesis.database import DatabaseKind
 
 NAME: Final = "database"
 
 TYPE: Final = "type"
-SERVER: Final = "server"
-TYPES: Final = ("postgresql", SERVER, "sqlite")
+TYPES: Final = ("postgresql", "server", "sqlite")
 """What a person may ask for; without a word the place chooses.
 
 "server" is no file, whatever the place has: the simulated world's own, else PostgreSQL.
@@ -57,19 +52,6 @@ def plan(spec: TestSpec) -> DatabasePlan:
             f"--set {NAME}:{TYPE}={chosen}: this test has a {URL} of its own; leave one of them out"
         )
     return DatabasePlan(type="sqlite" if all(url.startswith("sqlite:") for url in urls) else "given")
-
-
-def with_server(nodes: Sequence[NodePlan], schedule: Schedule) -> tuple[NodePlan, ...]:
-    """The nodes with a server for a database where one is asked for, or where a fault of the
-    schedule is to hit it and the person left its type open: a file cannot be stopped.
-    """
-    hit = any(isinstance(nemesis.registry.get(fault.kind), DatabaseKind) for fault in schedule.faults)
-    return tuple(
-        msgspec.structs.replace(node, database=DatabasePlan(type="postgresql"))
-        if node.database is not None and (node.database.type == SERVER or (hit and not node.database.type))
-        else node
-        for node in nodes
-    )
 
 
 def defaults(hosts: Mapping[str, Address]) -> dict[str, str]:

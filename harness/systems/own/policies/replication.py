@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from harness.interface import Address, NodePlan, TestSpec, UsageError
 from harness.interface.errors import near
-from harness.systems.policies.policy import Policy
+from harness.systems.own.policies.policy import Policy
 
 _GROUP: Final = "group"
 _BACKUPS: Final = "backups"

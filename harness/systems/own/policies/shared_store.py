@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from harness.interface import Address, NodePlan, TestSpec
-from harness.systems import database_plan, store
-from harness.systems.policies.policy import Policy
+from harness.systems import store
+from harness.systems.own import database_plan
+from harness.systems.own.policies.policy import Policy
 
 _SECTION: Final = "ha-policy.shared-store"
 
@@ -66,6 +67,7 @@ class SharedStore(Policy):
     by_role = True
     on_store = True
     machines = (store.NAME,)
+    variants = ({store.NAME: {store.TYPE: "database"}},)
 
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
         """The master first."""

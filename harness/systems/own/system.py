@@ -1,23 +1,10 @@
-"""Our broker as a system under test: its configuration, its dialect, and how it is asked.
-
-Test defaults. The documents' default times are made for machines in production: a connection is
-dead after a minute, a vote takes another. A test of 40 seconds would see nothing but waiting, so
-the plug-in configures short times (``TEST_DEFAULTS``), with the proportions that the documents ask
-for: a live notices that its backup is gone before the backup can have won a vote, and a client
-gives up before the broker gives its messages to others. All brokers of a test share the disk of
-this machine, which may be fuller than one of a broker's own. Every one of them gives way to ``--set
-NODE:property=value``, where NODE is a node's name or "*".
-
-A property of a policy may be written without the role, ``ha-policy.replication.vote-retries``: it
-then holds for whichever of master and slave the node is. With "*" a property of one role is given
-to the nodes of that role only.
-"""
+"""Our broker as a system under test: its configuration, its dialect, and how it is asked."""
 
 from __future__ import annotations
 
 import string
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -27,13 +14,13 @@ from broker.seams import Seams
 from broker.storage.volume import Volume
 from checkers.verdict import Promises
 from harness.interface import (
-    DATABASE,
     Address,
     Dialect,
     Disk,
     Layout,
     NodePlan,
     Outside,
+    PolicySummary,
     Status,
     StoredMessage,
     Takeover,
@@ -41,36 +28,21 @@ from harness.interface import (
     UsageError,
 )
 from harness.interface.errors import near
-from harness.systems import database_plan, store
-from harness.systems.admin import AdminClients
-from harness.systems.credentials import Credentials
-from harness.systems.database import WorldDatabase
-from harness.systems.disk import OwnDisk
-from harness.systems.events import EVENTS
-from harness.systems.policies import shared_store, standalone
-from harness.systems.policies.registry import POLICIES
+from harness.systems import store
+from harness.systems.own import database_plan
+from harness.systems.own.admin import AdminClients
+from harness.systems.own.configuration import LOGIN, PASSCODE, table
+from harness.systems.own.credentials import Credentials
+from harness.systems.own.database import WorldDatabase
+from harness.systems.own.disk import OwnDisk
+from harness.systems.own.events import EVENTS
+from harness.systems.own.policies import standalone
+from harness.systems.own.policies.registry import POLICIES
 
 if TYPE_CHECKING:
     from broker.policies.policy import Policy, Succeeding
 
 PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 61612}
-
-LOGIN: Final = "tester"
-PASSCODE: Final = "tester-secret"  # known to everybody: it keeps nothing but strays out of a test
-_CLUSTER_USER: Final = "cluster"
-
-TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "acceptor.connection-ttl": 2000,
-        "broker.max-disk-usage": 98,
-        "cluster.check-period": 500,
-        "cluster.connection-ttl": 2000,
-        "cluster.call-timeout": 1000,
-        "cluster.retry-interval": 100,
-        "cluster.max-retry-interval": 500,
-    }
-)
-"""Short times for tests (milliseconds), by dotted name, for every node."""
 
 _DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
@@ -81,8 +53,6 @@ _DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
         "journal.compact-min-files": (2, 4),
     }
 )
-_HA: Final = "ha-policy."
-_ROLES: Final = ("master", "slave")
 
 
 class OwnDialect:
@@ -116,7 +86,11 @@ class OwnSystem:
     """``harness.interface.System`` for the brokers of ``broker/``."""
 
     name = "own"
-    policies: Mapping[str, str] = {name: policy.description for name, policy in POLICIES.items()}
+    summary = "the broker of this project, written from the source documents"
+    policies: Mapping[str, PolicySummary] = {
+        name: PolicySummary(description=policy.description, variants=policy.variants)
+        for name, policy in POLICIES.items()
+    }
     events = EVENTS
 
     def __init__(self) -> None:
@@ -145,8 +119,6 @@ class OwnSystem:
 
         Raises UsageError, wrong properties included.
         """
-        if spec.policy not in self.policies:
-            raise UsageError(f'unknown policy "{spec.policy}": {near(spec.policy, self.policies)}')
         policy = POLICIES[spec.policy]
         in_database = policy.in_database(spec)
         database = database_plan.plan(spec) if in_database else None
@@ -172,7 +144,7 @@ class OwnSystem:
             if name not in known:
                 raise UsageError(f'--set: no node "{name}" in this test: {near(name, known)}')
         for node in nodes:
-            _table(
+            table(
                 spec,
                 node,
                 nodes,
@@ -203,8 +175,8 @@ class OwnSystem:
         """One file, ``broker.toml``."""
         if spec.environment == "simulation":
             self._admin.credentials = Credentials(spec.seed)
-        table = _table(spec, node, nodes, layout, listen, hosts, self._admin.credentials)
-        return {"broker.toml": config.dumps(table).encode()}
+        written = table(spec, node, nodes, layout, listen, hosts, self._admin.credentials)
+        return {"broker.toml": config.dumps(written).encode()}
 
     def command(self, layout: Layout) -> list[str]:
         """``python -m broker.daemon --config etc/broker.toml``."""
@@ -276,80 +248,3 @@ def _status_of(name: str, policy: Policy, succeeding: Succeeding | None) -> Stat
         life=life,
         takeovers=tuple(Takeover(node_id=node_id, life=number) for node_id, number in takeovers),
     )
-
-
-def _table(
-    spec: TestSpec,
-    node: NodePlan,
-    nodes: Sequence[NodePlan],
-    layout: Layout,
-    listen: Mapping[str, Address],
-    hosts: Mapping[str, Address],
-    credentials: Credentials,
-) -> dict[str, Any]:
-    """The configuration of one node as a plain table, the spec's properties applied.
-
-    Raises UsageError naming the property.
-    """
-    table: dict[str, Any] = {
-        "broker": {"name": node.name, "data-directory": layout.data},
-        "acceptor": {"users": {LOGIN: PASSCODE}, **_listen(listen, "stomp")},
-        "admin": {**_listen(listen, "admin"), "secret": credentials.admin},
-        "cluster": {
-            "name": "test-cluster",
-            **_listen(listen, "cluster"),
-            "connector": _announced(node, "cluster"),
-            "stomp-connector": _announced(node, "stomp"),
-            "static-connectors": [_announced(other, "cluster") for other in nodes if other.name != node.name],
-            "cluster-user": _CLUSTER_USER,
-            "cluster-password": credentials.cluster,
-        },
-        "hosts": {name: str(address) for name, address in hosts.items() if name != DATABASE},
-    }
-    defaults = {**TEST_DEFAULTS, **POLICIES[spec.policy].defaults(node, hosts)}
-    table = config.apply(table, defaults)
-    everywhere, own = (
-        dict(_properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"))
-        for chosen in ("*", node.name)
-    )
-    try:
-        return config.apply(table, {**everywhere, **own}, f"--set {node.name if own else '*'}")
-    except config.ConfigurationError as error:
-        problem = str(error)
-    try:
-        config.apply(table, everywhere, "--set *")
-    except config.ConfigurationError as error:
-        problem = str(error)  # it was wrong before the node's own were added
-    raise UsageError(problem)
-
-
-def _properties(given: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -> Iterator[tuple[str, Any]]:
-    """The properties that concern ``node``, with the role written out."""
-    for name, value in given.items():
-        policy, dot, rest = name.removeprefix(_HA).partition(".")
-        if not (name.startswith(_HA) and dot and policy in POLICIES and POLICIES[policy].by_role):
-            yield name, value
-            continue
-        if name == shared_store.STORE:
-            raise UsageError(
-                f"--set {name}: where the store is, says --set {store.NAME}:{store.TYPE}=database"
-            )
-        role, dot, _ = rest.partition(".")
-        if not dot and node.configured in _ROLES:
-            yield f"{_HA}{policy}.{node.configured}.{role}", value
-        elif role in _ROLES and role != node.configured:
-            if not everywhere:
-                raise UsageError(
-                    f"--set {node.name}: {name} is for a {role}, and {node.name} is a {node.configured}"
-                )
-        else:
-            yield name, value
-
-
-def _announced(node: NodePlan, port: str) -> str:
-    return f"{node.name}:{node.ports[port]}"
-
-
-def _listen(listen: Mapping[str, Address], port: str) -> dict[str, Any]:
-    address = listen.get(port)
-    return {} if address is None else {"host": address.host, "port": address.port}

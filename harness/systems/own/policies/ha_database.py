@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from harness.interface import Address, NodePlan, TestSpec
-from harness.systems import database_plan
-from harness.systems.policies.policy import Policy
+from harness.systems.own import database_plan
+from harness.systems.own.policies.policy import Policy
 
 _TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {

@@ -21,6 +21,9 @@ class Policy(ABC):
     machines: ClassVar[tuple[str, ...]] = ()
     """What ``--set`` takes properties of besides nodes."""
 
+    variants: ClassVar[tuple[dict[str, dict[str, Any]], ...]] = ()
+    """See ``harness.interface.PolicySummary``."""
+
     @abstractmethod
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
         """As what each broker of a pair is configured, in order.

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from harness.interface import Address, NodePlan, TestSpec
 from harness.systems import store
-from harness.systems.policies.policy import Policy
+from harness.systems.own.policies.policy import Policy
 
 _TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
     {"permit-standby": True, "lock-renew-period": 250, "lock-expiration": 4000, "lock-poll-period": 100}

@@ -16,7 +16,7 @@ import msgspec
 
 from broker.admin_client import NobodyAnswersError, RefusedError, Target, log_in
 from harness.interface import Address, Status, StoredMessage, Takeover
-from harness.systems.credentials import Credentials
+from harness.systems.own.credentials import Credentials
 
 LINE_LIMIT: Final = 64 * 1024 * 1024
 """Bytes of one answer; a browse answers one line a message."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from harness.interface import TestSpec
-from harness.systems.policies.policy import Policy
+from harness.systems.own.policies.policy import Policy
 
 CONFIGURED: Final = "standalone"
 

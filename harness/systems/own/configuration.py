@@ -1,0 +1,124 @@
+"""How one of our brokers is configured for a test.
+
+Test defaults. The documents' default times are made for machines in production: a connection is
+dead after a minute, a vote takes another. A test of 40 seconds would see nothing but waiting, so
+the plug-in configures short times (``TEST_DEFAULTS``), with the proportions that the documents ask
+for: a live notices that its backup is gone before the backup can have won a vote, and a client
+gives up before the broker gives its messages to others. All brokers of a test share the disk of
+this machine, which may be fuller than one of a broker's own. Every one of them gives way to ``--set
+NODE:property=value``, where NODE is a node's name or "*".
+
+A property of a policy may be written without the role, ``ha-policy.replication.vote-retries``: it
+then holds for whichever of master and slave the node is. With "*" a property of one role is given
+to the nodes of that role only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from broker import config
+from harness.interface import DATABASE, Address, Layout, NodePlan, TestSpec, UsageError
+from harness.systems import store
+from harness.systems.own.credentials import Credentials
+from harness.systems.own.policies import shared_store
+from harness.systems.own.policies.registry import POLICIES
+
+LOGIN: Final = "tester"
+PASSCODE: Final = "tester-secret"  # known to everybody: it keeps nothing but strays out of a test
+_CLUSTER_USER: Final = "cluster"
+
+TEST_DEFAULTS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "acceptor.connection-ttl": 2000,
+        "broker.max-disk-usage": 98,
+        "cluster.check-period": 500,
+        "cluster.connection-ttl": 2000,
+        "cluster.call-timeout": 1000,
+        "cluster.retry-interval": 100,
+        "cluster.max-retry-interval": 500,
+    }
+)
+"""Short times for tests (milliseconds), by dotted name, for every node."""
+
+_HA: Final = "ha-policy."
+_ROLES: Final = ("master", "slave")
+
+
+def table(
+    spec: TestSpec,
+    node: NodePlan,
+    nodes: Sequence[NodePlan],
+    layout: Layout,
+    listen: Mapping[str, Address],
+    hosts: Mapping[str, Address],
+    credentials: Credentials,
+) -> dict[str, Any]:
+    """The configuration of one node as a plain table, the spec's properties applied.
+
+    Raises UsageError naming the property.
+    """
+    made: dict[str, Any] = {
+        "broker": {"name": node.name, "data-directory": layout.data},
+        "acceptor": {"users": {LOGIN: PASSCODE}, **_listen(listen, "stomp")},
+        "admin": {**_listen(listen, "admin"), "secret": credentials.admin},
+        "cluster": {
+            "name": "test-cluster",
+            **_listen(listen, "cluster"),
+            "connector": _announced(node, "cluster"),
+            "stomp-connector": _announced(node, "stomp"),
+            "static-connectors": [_announced(other, "cluster") for other in nodes if other.name != node.name],
+            "cluster-user": _CLUSTER_USER,
+            "cluster-password": credentials.cluster,
+        },
+        "hosts": {name: str(address) for name, address in hosts.items() if name != DATABASE},
+    }
+    defaults = {**TEST_DEFAULTS, **POLICIES[spec.policy].defaults(node, hosts)}
+    made = config.apply(made, defaults)
+    everywhere, own = (
+        dict(_properties(spec.properties.get(chosen, {}), node, everywhere=chosen == "*"))
+        for chosen in ("*", node.name)
+    )
+    try:
+        return config.apply(made, {**everywhere, **own}, f"--set {node.name if own else '*'}")
+    except config.ConfigurationError as error:
+        problem = str(error)
+    try:
+        config.apply(made, everywhere, "--set *")
+    except config.ConfigurationError as error:
+        problem = str(error)  # it was wrong before the node's own were added
+    raise UsageError(problem)
+
+
+def _properties(given: Mapping[str, Any], node: NodePlan, *, everywhere: bool) -> Iterator[tuple[str, Any]]:
+    """The properties that concern ``node``, with the role written out."""
+    for name, value in given.items():
+        policy, dot, rest = name.removeprefix(_HA).partition(".")
+        if not (name.startswith(_HA) and dot and policy in POLICIES and POLICIES[policy].by_role):
+            yield name, value
+            continue
+        if name == shared_store.STORE:
+            raise UsageError(
+                f"--set {name}: where the store is, says --set {store.NAME}:{store.TYPE}=database"
+            )
+        role, dot, _ = rest.partition(".")
+        if not dot and node.configured in _ROLES:
+            yield f"{_HA}{policy}.{node.configured}.{role}", value
+        elif role in _ROLES and role != node.configured:
+            if not everywhere:
+                raise UsageError(
+                    f"--set {node.name}: {name} is for a {role}, and {node.name} is a {node.configured}"
+                )
+        else:
+            yield name, value
+
+
+def _announced(node: NodePlan, port: str) -> str:
+    return f"{node.name}:{node.ports[port]}"
+
+
+def _listen(listen: Mapping[str, Address], port: str) -> dict[str, Any]:
+    address = listen.get(port)
+    return {} if address is None else {"host": address.host, "port": address.port}
