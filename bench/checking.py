@@ -1,5 +1,6 @@
-"""How fast the safety rules judge a history, beside plain Spark on the same rows in the same
-minutes.
+"""How fast the safety rules judge a history.
+
+Beside plain Spark on the same rows in the same minutes.
 
     python bench/checking.py --events 50000000
 
@@ -153,8 +154,9 @@ def _table(columns: dict[str, np.ndarray]) -> pa.Table:
 
 
 def _control(parts: int, groups: int, end: int, reigns: np.ndarray) -> pa.Table:
-    """Phases, the end of every session that left messages behind, and the reigns of the first
-    pair.
+    """The control rows of a history.
+
+    Phases, the end of every session that left messages behind, and the reigns of the first pair.
     """
     rows: list[dict[str, object]] = [
         {"index": end + i, "process": -3, "type": "info", "f": "phase", "value": value}
@@ -187,8 +189,9 @@ def _control(parts: int, groups: int, end: int, reigns: np.ndarray) -> pa.Table:
 
 
 def history(events: int, changes: int = 50) -> Path:
-    """A directory of Parquet files with about ``events`` rows and so many changes of role, made
-    if it is not there yet.
+    """A directory of Parquet files with about ``events`` rows and so many changes of role.
+
+    Made if it is not there yet.
     """
     messages = events // EVENTS_PER_MESSAGE
     parts = 1
@@ -230,8 +233,9 @@ def _keep(table: pa.Table, file: Path) -> np.ndarray:
 
 @contextlib.contextmanager
 def peak_memory() -> Iterator[dict[str, float]]:
-    """Highest memory in GB of the JVM, Spark's Python workers and this process together while
-    the block runs.
+    """The highest memory in GB while the block runs.
+
+    Of the JVM, Spark's Python workers and this process together.
     """
     processes = [psutil.Process()]  # the JVM is its child, the workers are those of the JVM
     peak = {"gb": 0.0}
@@ -251,8 +255,9 @@ def peak_memory() -> Iterator[dict[str, float]]:
 
 
 def _resident(process: psutil.Process) -> int:
-    """Of a process and its children, what several share (the workers are forks) counted in
-    parts.
+    """The resident bytes of a process and its children.
+
+    What several share (the workers are forks) is counted in parts.
     """
     total = 0
     for one in (process, *process.children(recursive=True)):

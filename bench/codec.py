@@ -1,5 +1,6 @@
-"""Frames a second through the STOMP codec on one core, beside what finding their ends alone costs
-in the same minutes.
+"""Frames a second through the STOMP codec on one core.
+
+Beside what finding their ends alone costs in the same minutes.
 
 The baseline splits the same bytes at NUL and does nothing else. Frames are what a loaded broker and
 its clients exchange.
@@ -13,7 +14,7 @@ import argparse
 import time
 from collections.abc import Callable
 
-from broker.stomp.codec import Parser, encode
+from stomp_protocol.codec import Parser, encode
 
 BAR = 150_000
 FRAMES = 500

@@ -1,5 +1,6 @@
-"""Durable messages a second through one broker, beside what this machine can do at all in the same
-minutes.
+"""Durable messages a second through one broker.
+
+Beside what this machine can do at all in the same minutes.
 
 Why a baseline: a figure without one says more about the machine and its neighbours than about the
 broker. The baseline is a bare asyncio server that only splits frames at NUL, appends them to a

@@ -31,8 +31,10 @@ VERDICT_BAR_S = 2.0
 def once(
     spark: api.Starting, policy: str, kill: Fault, store: Path, seconds: float, number: int
 ) -> tuple[float, float, Path]:
-    """(longest pause of sends around the kill, last operation to verdict, the run's directory),
-    seconds.
+    """One run with one kill: (pause, time to verdict, directory).
+
+    The longest pause of sends around the kill, from the last operation to the verdict, both in
+    seconds, and the run's directory.
     """
     spec = TestSpec(
         name=f"failover-{policy}",

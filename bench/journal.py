@@ -1,5 +1,6 @@
-"""How many durable appends a second the journal takes, beside a plain file on the same disk in the
-same minutes.
+"""How many durable appends a second the journal takes.
+
+Beside a plain file on the same disk in the same minutes.
 
 Why: ten thousand durable messages a second through a broker (DESIGN.md) leave the journal a small
 part of 100 microseconds each. Usage: ``python -m bench.journal [--seconds 5] [--directory DIR]``;
@@ -42,8 +43,9 @@ async def append_cost_us(count: int = 50_000) -> float:
 async def durable(
     directory: Path, seconds: float, window: int, loading: str
 ) -> tuple[float, float, int, int]:
-    """(appends a second, median milliseconds to durable, bytes, syncs) with ``window`` appends
-    outstanding.
+    """Measures durable appends with ``window`` of them outstanding.
+
+    Returns (appends a second, median milliseconds to durable, bytes, syncs).
 
     ``loading`` "add" only adds; "queue" deletes each record a thousand later, as consumers do, so
     that segments are reclaimed.

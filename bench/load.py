@@ -1,5 +1,6 @@
-"""Operations a second that the clients drive and record, beside what this machine can do at all in
-the same minutes.
+"""Operations a second that the clients drive and record.
+
+Beside what this machine can do at all in the same minutes.
 
 Why a baseline: the same frames, sent and answered by bare asyncio with nothing parsed, recorded or
 stored, on the same loopback: what is between the two is our work. An operation is a send or an ack
@@ -28,9 +29,9 @@ from pathlib import Path
 import uvloop
 
 import workloads.registry
-from broker.stomp.codec import encode
 from harness.history.recorder import StreamRecorder
 from harness.interface import Address, NodePlan, TestSpec, WorkloadContext
+from stomp_protocol.codec import encode
 
 BAR = 20_000
 WARM_S = 1.0
@@ -57,8 +58,9 @@ class Dialect:
 
 
 async def drive(ports: dict[str, int], options: argparse.Namespace, directory: Path) -> tuple[float, float]:
-    """(operations a second, share of one core that this process used), after a second of warming
-    up; every send is drained.
+    """Drives the clients: (operations a second, share of one core that this process used).
+
+    After a second of warming up; every send is drained.
     """
     spec = TestSpec(
         name="bench",

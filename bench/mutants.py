@@ -1,5 +1,7 @@
-"""How many schedules the search needs to find each known bug, how few faults show it, and whether
-the file of it does in a fresh clone.
+"""How well the search finds each known bug.
+
+How many schedules it needs, how few faults show the bug, and whether the file of it does in a fresh
+clone.
 
 Every mutant of tests/mutants is hunted with several seeds. The baseline, in the same minutes: the
 sound broker on every schedule that found a bug, which must be clean; where it is accused the hunt

@@ -64,8 +64,10 @@ class Tally:
 
 
 def specification(case: Case, environment: str, seed: int) -> tuple[TestSpec, Schedule]:
-    """One run: the fault begins within the fourth second and lasts within a tenth of its length,
-    as the seed has it.
+    """The specification and schedule of one run.
+
+    The fault begins within the fourth second and lasts within a tenth of its length, as the seed
+    has it.
     """
     chance = random.Random(f"{case}:{seed}")
     fault = Fault(

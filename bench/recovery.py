@@ -74,8 +74,9 @@ def messages(count: int) -> Iterator[Message]:
 
 
 async def fill(root: Path, path: str, count: int) -> None:
-    """A journal with so many messages in one queue, as a broker without pages would have written
-    it.
+    """Writes a journal with so many messages in one queue.
+
+    As a broker without pages would have written it.
     """
     volume = DirectoryVolume(root)
     await volume.mkdir(path)
@@ -115,8 +116,9 @@ async def fill_paged(root: Path, path: str, count: int) -> None:
 
 
 def read_all(root: Path) -> tuple[float, float, int]:
-    """The baseline: (seconds, CPU seconds, bytes) of reading every file and computing its
-    checksum.
+    """The baseline: reading every file and computing its checksum.
+
+    Returns (seconds, CPU seconds, bytes).
     """
     begin, begin_cpu = time.perf_counter(), time.process_time()
     size = 0

@@ -121,8 +121,9 @@ def load(kept: Path, environment: str) -> Measured | None:
 
 
 def render(scenarios: tuple[Scenario, ...], measured: list[Measured | None]) -> list[str]:
-    """The table of what was measured, its dates and commands, and every run that was not as
-    expected.
+    """The page of what was measured.
+
+    The table, its dates and commands, and every run that was not as expected.
     """
     there = [each for each in measured if each is not None]
     lines = [

@@ -91,8 +91,9 @@ def noise(count: int) -> tuple[Fault, ...]:
 
 
 def hidden(scenario: str, count: int, *causes: Fault, **changes: Any) -> Failing:
-    """A scenario whose verdict is known, its faults (or ``causes``) among ``count`` faults and
-    three properties that do not matter.
+    """A scenario whose verdict is known, hidden among what does not matter.
+
+    Its faults (or ``causes``) are among ``count`` faults and three properties that do not matter.
     """
     known = named(scenario)
     faults = sorted((*noise(count), *(causes or known.schedule.faults)), key=lambda fault: fault.start_s)

@@ -1,5 +1,6 @@
-"""What a round trip over the simulated network costs, beside the same ping-pong on a stock event
-loop over loopback sockets.
+"""What a round trip over the simulated network costs.
+
+Beside the same ping-pong on a stock event loop over loopback sockets.
 
 Two nodes of a `World` send a line to and fro: once with bare protocols, once with asyncio's
 streams. The baseline does the same with a stock selector loop in this process, in turns with ours,

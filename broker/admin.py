@@ -176,8 +176,10 @@ class AdminServer:
     # ------------------------------------------------------------------------------------- commands
 
     async def _status(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Of many queues: each as it was at some moment since it was asked for, all else as it
-        is when the answer is complete.
+        """The status of the broker.
+
+        Of many queues: each as it was at some moment since it was asked for, all else as it is when
+        the answer is complete.
         """
         engine = self._policy.engine
         told: list[bytes] = []

@@ -249,8 +249,9 @@ class ClusterSection(TlsSection, frozen=True, kw_only=True):
 
 
 class JournalSection(Section, frozen=True, kw_only=True):
-    """The journal (Artemis: journal-file-size, journal-compact-min-files,
-    journal-compact-percentage).
+    """The journal: sizes of its files, and when it is compacted.
+
+    Artemis: journal-file-size, journal-compact-min-files, journal-compact-percentage.
     """
 
     segment_size: Annotated[int, Meta(ge=4096)] = 10 * 1024 * 1024
@@ -493,8 +494,9 @@ def _near(name: str, known: Mapping[str, Any], prefix: str) -> str:
 
 
 def _in_words(message: str, table: Mapping[str, Any]) -> str:
-    """Turn msgspec's "Expected `int` >= 0 - at `$.broker.port`" with the property first, and the
-    value that is wrong.
+    """What msgspec said, in our words.
+
+    "Expected `int` >= 0 - at `$.broker.port`" with the property first, and the value that is wrong.
     """
     text, separator, at = message.partition(" - at `$")
     name = at.rstrip("`").lstrip(".").replace("[...]", "")

@@ -191,8 +191,9 @@ async def _serve_as_process(config: BrokerConfig) -> int:
 
 
 async def _lease_problem(config: BrokerConfig, volume: SharedDirectoryVolume) -> str:
-    """What is wrong between ``lock-expiration`` and the file server's lease, "" if nothing, or
-    nothing known.
+    """What is wrong between ``lock-expiration`` and the file server's lease.
+
+    "" if nothing, or nothing known.
     """
     section = config.shared_store or config.ha_policy.multi_instance
     assert section is not None, "a shared directory without a policy"

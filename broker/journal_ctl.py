@@ -51,8 +51,7 @@ def check(obj: tuple[Target, bool], directory: Path) -> int:
 @click.argument("output", type=_DIRECTORY)
 @click.pass_obj
 def salvage_(obj: tuple[Target, bool], directory: Path, output: Path) -> int:
-    """Copy what can be read of the journal in DIRECTORY into a new one in OUTPUT, and say what is
-    lost.
+    """Copy what can be read of DIRECTORY's journal into a new one in OUTPUT, and say what is lost.
 
     Put OUTPUT in the place of DIRECTORY, beside the same large-messages and paging, and start the
     broker. What was sent in the lost entries is gone; what was acknowledged in them comes again.

@@ -17,8 +17,9 @@ ports; at most half of all.
 
 
 def for_clients() -> int:
-    """Ask the system for as many as it allows, and say how many connections clients may have
-    together.
+    """Raises the limit of open files; returns how many connections clients may have together.
+
+    The limit becomes the highest that the system allows.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

@@ -246,8 +246,9 @@ class TlsProtocol(asyncio.Protocol):
             self._transport.close()
 
     def _broken(self, error: ssl.SSLError) -> None:
-        """After the handshake: with TLS 1.3 it is only then that who connected hears that its
-        certificate was refused.
+        """Takes in an error after the handshake.
+
+        With TLS 1.3 it is only then that who connected hears that its certificate was refused.
         """
         self._error = TlsError(reason_of(error))
         self._flush()

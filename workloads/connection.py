@@ -28,11 +28,11 @@ import struct
 from collections.abc import Callable
 from typing import Final, Protocol, cast
 
-from broker.stomp.codec import Parser, encode
-from broker.stomp.errors import RemoteProtocolError
-from broker.stomp.frames import Frame
-from broker.stomp.limits import Limits
 from harness.interface import Address, Dialect
+from stomp_protocol.codec import Parser, encode
+from stomp_protocol.errors import RemoteProtocolError
+from stomp_protocol.frames import Frame
+from stomp_protocol.limits import Limits
 
 HEART_BEAT_S: Final = 0.5
 SILENT_BEATS: Final = 2.5

@@ -17,9 +17,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from broker.stomp.codec import head
-from broker.stomp.frames import Frame
 from harness.interface import WorkloadContext
+from stomp_protocol.codec import head
+from stomp_protocol.frames import Frame
 from workloads.connection import Connection
 from workloads.failover import FailoverClient
 from workloads.operations import Ack, SessionOperation, Subscribe, Unsubscribe

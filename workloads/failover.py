@@ -19,9 +19,9 @@ from typing import Final
 
 import msgspec
 
-from broker.stomp.codec import head
-from broker.stomp.frames import Frame
 from harness.interface import WorkloadContext
+from stomp_protocol.codec import head
+from stomp_protocol.frames import Frame
 from workloads.connection import ConnectError, Connection, connect
 from workloads.processes import Processes
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING
 
-from broker.stomp.codec import head
+from stomp_protocol.codec import head
 from workloads.connection import Connection
 from workloads.payload import Payload
 from workloads.sessions import Session

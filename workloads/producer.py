@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from broker.stomp.codec import head
 from harness.interface import WorkloadContext
+from stomp_protocol.codec import head
 from workloads.failover import FailoverClient
 from workloads.payload import PRODUCER_MAX, PRODUCER_SHIFT, Writer, digest
 

@@ -1,5 +1,6 @@
-"""A bridge: takes messages from the store-and-forward queue of one remote node and brings them
-there, each exactly once.
+"""A bridge: brings messages to one remote node, each exactly once.
+
+It takes them from the store-and-forward queue of that node.
 
 Why exactly once although it repeats itself: a message leaves our journal only when the other broker
 says that it is durable there; whatever happened to an answer, the message is sent again, and the

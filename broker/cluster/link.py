@@ -1,5 +1,6 @@
-"""A link: one authenticated TCP connection between two brokers, with frames, heart-beats, and
-requests that end.
+"""A link: one authenticated TCP connection between two brokers.
+
+With frames, heart-beats, and requests that end.
 
 Why our own heart-beats: TCP tells of a lost peer after minutes, a partition tells nothing at all. A
 link is dead when no byte came for ``ttl`` seconds (``connection-ttl``, AMQ Appendix C).

@@ -1,5 +1,6 @@
-"""Who belongs to the cluster, learnt from anybody who does (static discovery, AMQ 17.2.1), and who
-of them is live.
+"""Who belongs to the cluster, and who of them is live.
+
+Learnt from anybody who belongs to it (static discovery, AMQ 17.2.1).
 
 Why direct links decide: a broker counts as live here only while we have a link to it on which it
 said so. What others tell of third brokers is where to find them, never that they live: a vote must
@@ -169,8 +170,9 @@ class Membership:
     # ---------------------------------------------------------------------------------- what we say
 
     def announce(self, **changes: Any) -> None:
-        """Change what we say of ourselves (role, node_id, activation, live, heir) and tell every
-        link.
+        """Changes what we say of ourselves, and tells every link.
+
+        That is role, node_id, activation, live and heir.
 
         ``live`` follows from the role, where it is not said: only a live that votes has to say it.
         ``heir`` ends with the role it was said with.
@@ -219,8 +221,9 @@ class Membership:
         return found
 
     def live_with(self, node_id: str) -> m.Member | None:
-        """Another broker that is live with that node ID, or about to be, as it or those linked
-        with it said; the highest activation.
+        """Another broker that is live with that node ID, or about to be.
+
+        As it or those linked with it said; that of the highest activation.
         """
         claims = [
             member

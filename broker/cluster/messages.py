@@ -218,8 +218,10 @@ class VoteWithdrawal(Message, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class StartRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
-    """The sender is about to be live again as ``node_id``, with that activation, unless another
-    was voted into its place.
+    """The question whether another was voted into the sender's place.
+
+    The sender is about to be live again as ``node_id``, with that activation, unless another was
+    voted into its place.
     """
 
     node_id: str

@@ -1,5 +1,6 @@
-"""Quorum votes: who of a pair may be live when their replication connection is interrupted (AMQ
-17.3.3.1).
+"""Quorum votes: who of a pair may be live.
+
+When their replication connection is interrupted (AMQ 17.3.3.1).
 
 Why grants: the documents let the backup start when it reaches a majority of the live brokers
 (17.3.1.3), and the live stay when it reaches one. Both can be true at once. A voter therefore
@@ -104,8 +105,9 @@ class Grants:
         return grant
 
     def holder(self, node_id: str, activation: int, besides: str) -> str | None:
-        """Who, ``besides`` the one that asks, holds a vote about that life of a node ID or a
-        later one.
+        """Who, ``besides`` the one that asks, holds a vote about a node ID.
+
+        About that life of it or a later one.
         """
         return next(
             (

@@ -17,8 +17,9 @@ from broker.cluster.membership import Membership
 
 
 async def voted_in(membership: Membership, node_id: str, activation: int) -> str | None:
-    """Who holds a vote to be live as ``node_id`` after the life before ``activation``, as any other
-    live broker says; None if nobody does.
+    """Who holds a vote to be live as ``node_id``; None if nobody does.
+
+    After the life before ``activation``, as any other live broker says.
 
     Who does not answer within ``call-timeout`` knows nothing.
     """

@@ -1,5 +1,6 @@
-"""What clients are told of the cluster, so that they know where to go when their broker fails (AMQ
-17.3.6, 17.6).
+"""What clients are told of the cluster (AMQ 17.3.6, 17.6).
+
+So that they know where to go when their broker fails.
 
 A feed of JSON under ``$SYS.cluster.topology``, a new value after each change::
 

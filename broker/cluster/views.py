@@ -1,5 +1,6 @@
-"""What this broker takes for true of the cluster, where brokers that can talk to each other must
-agree.
+"""What this broker takes for true of the cluster.
+
+Brokers that can talk to each other must agree about it.
 
 Why apart from the topology that clients are told: it is to be compared, so every kind is plain key
 and value, and what may differ without harm (who is whose backup, what is known by hearsay only) is

@@ -1,11 +1,13 @@
-"""When a message is given up, and what becomes of it (``max-delivery-attempts``,
-``dead-letter-address``).
+"""Dead letters: when a message is given up, and what becomes of it.
+
+``max-delivery-attempts``, ``dead-letter-address``.
 """
 
 from __future__ import annotations
 
 from broker.core.addresses import AddressSettings
-from broker.core.message import Message, header_line
+from broker.core.message import Message
+from stomp_protocol.versions import header_line
 
 
 def is_dead(message: Message, queue: str, settings: AddressSettings) -> bool:
@@ -17,8 +19,9 @@ def is_dead(message: Message, queue: str, settings: AddressSettings) -> bool:
 
 
 def dead_letter(message: Message, address: str) -> Message:
-    """The message as a dead letter, with its body, headers and deliveries, and the queue it was
-    for in ``_AMQ_ORIG_QUEUE``.
+    """The message as a dead letter.
+
+    With its body, headers and deliveries, and the queue it was for in ``_AMQ_ORIG_QUEUE``.
     """
     dead = message.copy(address, header_line("_AMQ_ORIG_QUEUE", message.target))
     dead.deliveries = message.deliveries

@@ -1,5 +1,6 @@
-"""Deleting queues: because an administrator says so, or because nobody needs them any more
-(``auto-delete-queues``).
+"""Deleting queues, because an administrator says so or because nobody needs them any more.
+
+The second is ``auto-delete-queues``.
 
 A queue ends by one entry of the journal that deletes its records, and only when nothing is left of
 it: no message in memory, on a page, on its way to the disk or held by a transaction, and no
@@ -76,8 +77,9 @@ async def delete(
 
 
 class Reaper:
-    """Deletes queues that had consumers and need no more, where their settings say so, some time
-    after their last use.
+    """Deletes queues that had consumers and are not needed any more.
+
+    Some time after their last use, where their settings say so.
 
     Why only when nobody consumes: then nobody owns a group, no delivery is under way, and what
     somebody sends next begins a queue anew.

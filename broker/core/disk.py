@@ -20,8 +20,9 @@ _log = logging.getLogger(__name__)
 
 
 class DiskWatch:
-    """Blocks the producers of an engine from ``start`` to ``stop`` whenever more than
-    ``max_usage`` percent of the disk are used.
+    """Blocks the producers of an engine while the disk is too full.
+
+    From ``start`` to ``stop`` whenever more than ``max_usage`` percent of the disk are used.
     """
 
     def __init__(

@@ -28,8 +28,9 @@ class DuplicateId(NamedTuple):
 
 
 class Duplicates:
-    """The ids remembered, by origin, with the journal sequence of the entry that accepted each
-    (0: recovered).
+    """The ids remembered, by origin.
+
+    With the journal sequence of the entry that accepted each (0: recovered).
     """
 
     def __init__(self, size: int = RING_SIZE) -> None:
@@ -46,8 +47,9 @@ class Duplicates:
         self._sequences[duplicate] = sequence
 
     def remember(self, duplicate: DuplicateId, record_id: int, sequence: int) -> int | None:
-        """Remember, and return the record id that must be deleted for it, if the ring of its
-        origin is full.
+        """Remembers an id; returns the record id that must be deleted for it, or None.
+
+        One must be if the ring of its origin is full.
         """
         ring = self._rings.get(duplicate.origin)
         if ring is None:

@@ -1,5 +1,6 @@
-"""The engine: queues, messages, acknowledgements and transactions of a live broker, over one
-journal.
+"""The engine: all that a live broker does with messages, over one journal.
+
+Queues, messages, acknowledgements and transactions.
 
 Why it exists only while the broker is live: what a backup has is a journal, and the policy builds
 an engine from it the moment it may serve; when the broker is demoted, ``abandon`` ends it without a
@@ -352,8 +353,9 @@ class Engine:
         self._wake()
 
     async def stop(self) -> None:
-        """End cleanly: everything held goes back, delivery counts are recorded, and all of it is
-        durable on return.
+        """Ends cleanly.
+
+        Everything held goes back, delivery counts are recorded, and all of it is durable on return.
 
         Stop the server first. Waits as long as the gate is held: bound it.
         """

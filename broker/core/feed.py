@@ -1,5 +1,6 @@
-"""A feed: a value that clients may watch, such as the cluster's topology, under a destination of
-its own.
+"""A feed: a value that clients may watch, under a destination of its own.
+
+Such as the cluster's topology.
 
 Why no queue: only the latest value counts, everybody gets it, and nothing is kept when a broker
 ends.

@@ -1,5 +1,6 @@
-"""How much of the memory is taken, and who waits for room (``address-full-policy`` BLOCK, or PAGE
-where the disk is slower than the producers).
+"""How much of the memory is taken, and who waits for room.
+
+``address-full-policy`` BLOCK, or PAGE where the disk is slower than the producers.
 
 Why waiting and not refusing: a producer that is faster than its consumers is slowed down, and
 nothing is lost. Two bounds: one per queue (``max-size-bytes``), one for all (``global-max-size``),
@@ -22,8 +23,9 @@ ANY_QUEUE: Final = ""
 
 
 class Memory:
-    """Counts the bytes of messages and calls back those who wait, in the order in which they
-    began.
+    """Counts the bytes of messages, and calls back those who wait for room.
+
+    In the order in which they began to wait.
     """
 
     __slots__ = ("_bound", "_queues", "_scheduled", "_waiting", "disk_full", "size")

@@ -190,20 +190,3 @@ def decode_counts(data: bytes) -> tuple[int, int]:
     """(deliveries, refusals) of a DELIVERIES update."""
     deliveries, refusals = _COUNTS.unpack(data)
     return deliveries, refusals
-
-
-def header_line(name: str, value: str) -> bytes:
-    """One header as it travels, with the escapes of STOMP 1.2 ("Value Encoding")."""
-    return f"{_escaped(name)}:{_escaped(value)}\n".encode()
-
-
-def _escaped(text: str) -> str:
-    if "\\" in text:
-        text = text.replace("\\", "\\\\")
-    if ":" in text:
-        text = text.replace(":", "\\c")
-    if "\n" in text:
-        text = text.replace("\n", "\\n")
-    if "\r" in text:
-        text = text.replace("\r", "\\r")
-    return text

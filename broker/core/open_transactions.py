@@ -29,8 +29,10 @@ _log = logging.getLogger(__name__)
 
 
 class TransactionBounds(NamedTuple):
-    """How old a transaction may become, how often that is looked at, how many may be open, and
-    what they may hold together.
+    """The bounds of open transactions.
+
+    How old one may become, how often that is looked at, how many may be open, and what they may
+    hold together.
     """
 
     timeout_s: float = 300.0

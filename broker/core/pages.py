@@ -1,5 +1,6 @@
-"""Pages: runs of a queue's messages that wait on the disk and take no memory
-(``address-full-policy`` PAGE; ``paging`` in AMQ 17.3.2).
+"""Pages: runs of a queue's messages that wait on the disk and take no memory.
+
+``address-full-policy`` PAGE; ``paging`` in AMQ 17.3.2.
 
 Why a message moves there from the journal and not at once: its receipt waits for one sync as ever,
 whether or not the queue is full; a page is written when there is enough for one, off the way of any
@@ -70,8 +71,9 @@ class Page:
             self.least_deliveries = max(self.least_deliveries, deliveries)
 
     def messages(self, data: bytes) -> Iterator[Message]:
-        """Those that are not consumed, oldest first, from the blob's bytes, which its checksum
-        has vouched for.
+        """The page's messages that are not consumed, oldest first.
+
+        From the blob's bytes, which its checksum has vouched for.
         """
         position = 0
         while position < len(data):

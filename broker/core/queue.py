@@ -178,8 +178,9 @@ class Queue:
         return True
 
     def _look_further(self) -> bool:
-        """Take the next messages out of the backlog, if there are any that need not be read
-        first and there is room for them.
+        """Takes the next messages out of the backlog, as far as there is room for them.
+
+        Only those that need not be read first.
         """
         backlog = self.backlog
         if backlog is None:
@@ -293,8 +294,9 @@ class Queue:
 
     @property
     def idle(self) -> bool:
-        """Has it no consumer and no message, not even one on its way to the disk or in a
-        transaction?
+        """Whether it has no consumer and no message.
+
+        Not even one on its way to the disk or in a transaction.
         """
         return not (self.consumers or self.size or len(self))
 
@@ -428,9 +430,7 @@ class Queue:
             self.handed_over(delivery)
 
     def _list(self, lane: Lane) -> None:
-        """Make a group's lane findable by its present oldest message, if anybody may take from
-        it.
-        """
+        """Makes a group's lane findable by its oldest message, if anybody may take from it."""
         head = lane.head()
         if not head or lane.delayed:
             return

@@ -1,5 +1,6 @@
-"""From the records of a journal to queues and what is stored in them, when a broker becomes
-live.
+"""Recovery: from the records of a journal to queues and what is stored in them.
+
+When a broker becomes live.
 """
 
 from __future__ import annotations

@@ -105,8 +105,9 @@ class BrowsedMessage:
 
 
 class Browsing:
-    """Every message that was stored when it was made, whoever holds it, oldest first within each
-    queue: ``async for``, then ``close`` in any case.
+    """A reading of every message that was stored when it was made, whoever holds it.
+
+    Oldest first within each queue: ``async for``, then ``close`` in any case.
 
     Those on a page are read in their turn, one page in memory at a time; what has been consumed by
     then is left out. Raises OSError, JournalDamagedError.

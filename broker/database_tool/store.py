@@ -186,8 +186,10 @@ class Store:
             raise
 
     def _locked(self) -> list[Statement]:
-        """Lock the brokers' rows and the cluster's, in the order in which a broker that
-        registers does: who comes second waits, and nobody waits for each other.
+        """Statements that lock the brokers' rows and the cluster's.
+
+        In the order in which a broker that registers does: who comes second waits, and nobody waits
+        for each other.
         """
         brokers = Statement(
             "UPDATE store_broker SET heartbeat = heartbeat WHERE cluster_id = ?", (self.cluster_id,)

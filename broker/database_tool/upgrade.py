@@ -42,8 +42,9 @@ class Imported(NamedTuple):
 
 
 async def upgrade(store: Store, data: Path, broker_id: str, address: str) -> Imported:
-    """Import the journal of the standalone broker whose data directory this is, as what
-    ``broker_id`` owns.
+    """Imports a standalone broker's journal, as what ``broker_id`` owns.
+
+    ``data`` is that broker's data directory.
 
     Raises ToolRefusedError for a journal that is not there, in use, damaged or holds what cannot be
     taken along, and while that broker runs; DatabaseError, OSError.
@@ -193,8 +194,9 @@ async def _send_ahead(store: Store, kind: str, large: Blobs, bodies: dict[Blob, 
 def converted(
     records: list[Record], cluster_id: str, session: int
 ) -> tuple[tuple[Row, ...], tuple[Row, ...], dict[Blob, int]]:
-    """Rows of records and of updates, with ids of the session in the journal's order, and the
-    numbers within the session of the bodies that they name.
+    """Rows of records and of updates, and the numbers of the bodies that they name.
+
+    Ids are of the session in the journal's order; bodies are numbered within the session.
 
     Raises ToolRefusedError for a kind that only its own policy understands, and for pages.
     """

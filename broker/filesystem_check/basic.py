@@ -23,8 +23,9 @@ _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_TRUNC
 
 
 class BasicCheck:
-    """The tests in order; one that fails does not keep the others from being made, unless there is
-    no directory or no lock at all.
+    """The tests of one host in order; one that fails does not keep the others from being made.
+
+    Unless there is no directory or no lock at all.
 
     ``mounts`` and ``variables`` are the text of /proc/self/mountinfo and the environment.
     """

@@ -137,8 +137,9 @@ class Meeting:
         return msgspec.json.decode(self._calls.read(path), type=Message)
 
     def owner_seen(self) -> tuple[int, int]:
-        """(user, group) that the file of the last message received belongs to, as this host sees
-        it.
+        """(user, group) of the file of the last message received.
+
+        As this host sees it.
         """
         assert self._seen_of is not None
         found = self._calls.stat(self._seen_of)

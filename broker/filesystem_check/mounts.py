@@ -1,5 +1,6 @@
-"""What this machine knows about the file system under a directory, where a test cannot find it
-out without pulling the plug.
+"""What this machine knows about the file system under a directory.
+
+It is asked where a test cannot find it out without pulling the plug.
 """
 
 from __future__ import annotations

@@ -44,8 +44,9 @@ class Takeover(NamedTuple):
 
 
 class Succession(NamedTuple):
-    """Under which number a live serves its node's data, and what it has taken over since it
-    became live. A takeover fences all lives with lower numbers.
+    """A live's number for its node's data, and what it has taken over since it became live.
+
+    A takeover fences all lives with lower numbers.
     """
 
     life: int | None = None

@@ -1,1 +1,1 @@
-"""STOMP 1.2: the codec without I/O, and the sessions of a server."""
+"""The STOMP server: acceptor, connections and sessions."""

@@ -28,17 +28,17 @@ from typing import TYPE_CHECKING, Final, cast
 
 from broker.core.engine import DemotedError
 from broker.stomp import websocket
-from broker.stomp.codec import Parser
-from broker.stomp.errors import RemoteProtocolError
-from broker.stomp.frames import Frame
 from broker.stomp.headers import RefusedError
 from broker.stomp.keepalive import keep_alive
 from broker.stomp.large import Streamed, Uploads
-from broker.stomp.limits import STRANGER_LIMITS
 from broker.stomp.session import Session
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
 from broker.strangers import address_of
+from stomp_protocol.codec import Parser
+from stomp_protocol.errors import RemoteProtocolError
+from stomp_protocol.frames import Frame
+from stomp_protocol.limits import Limits
 
 if TYPE_CHECKING:
     from broker.stomp.server import StompServer
@@ -53,6 +53,12 @@ What rounding leaves of a time to live may be too small for any clock to pass.
 """
 LINGER_S: Final = 5.0
 """How long a closed connection may take to hand over its last bytes."""
+STRANGER_LIMITS: Final = Limits(
+    max_headers=32, max_header_line_bytes=8 * 1024, max_header_bytes=16 * 1024, max_body_bytes=1024
+)
+"""Before CONNECTED: who has not logged in needs no more than a CONNECT, and may make us remember
+no more.
+"""
 
 _log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.core.message import header_line
 from broker.core.views import INTERNAL_PREFIX, SYSTEM_PREFIX
+from stomp_protocol.versions import header_line
 
 QUEUE_PREFIX: Final = "/queue/"
 NAME_BYTES_MAX: Final = 255

@@ -16,9 +16,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker.core.memory import Memory
-from broker.stomp.frames import Frame, LargeHead, LargePart, LargeSend
 from broker.storage.blobs import Blob, Blobs, BlobWriter
 from broker.storage.errors import JournalError
+from stomp_protocol.frames import Frame, LargeHead, LargePart
 
 if TYPE_CHECKING:
     from broker.stomp.connection import Connection
@@ -34,6 +34,12 @@ class Streamed(NamedTuple):
 
     head: bytes
     body: Blob
+
+
+class LargeSend(Frame):
+    """A SEND whose body has gone to a file, all of it; ``body`` is its beginning."""
+
+    large: Blob | None = None
 
 
 class Uploads:

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 from broker.config import AcceptorSection
 from broker.stomp.headers import RefusedError, heart_beats
-from broker.stomp.versions import Version
+from stomp_protocol.versions import Version
 
 TTL_MIN_MS: Final = 1000
 

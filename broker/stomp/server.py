@@ -9,11 +9,11 @@ import logging
 from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.stomp.connection import Connection
-from broker.stomp.limits import Limits
 from broker.stomp.login import Homes
 from broker.stomp.rights import Rights
 from broker.strangers import StrangerLog
 from broker.tls import Layer
+from stomp_protocol.limits import Limits
 
 CLOSE_PATIENCE_S = 1.0
 

@@ -31,14 +31,15 @@ from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
 from broker.core.transactions import Transaction
 from broker.core.views import SYSTEM_PREFIX
-from broker.stomp.frames import Frame, LargeHead, LargePart, LargeSend
 from broker.stomp.headers import QUEUE_PREFIX, RefusedError, kept_headers, number, queue_name
 from broker.stomp.intake import PARKED_BYTES_MAX, Intake
+from broker.stomp.large import LargeSend
 from broker.stomp.login import log_in
 from broker.stomp.subscription import UNNAMED, Browser, EarlierSubscription, Subscription, Watch
 from broker.stomp.transactions import ClientTransactions
 from broker.stomp.unsupported import refuse_in_send, refuse_in_subscribe, refuse_in_unsubscribe
-from broker.stomp.versions import SPOKEN, V1_2, VERSIONS, VersionRefusedError, negotiate
+from stomp_protocol.frames import Frame, LargeHead, LargePart
+from stomp_protocol.versions import SPOKEN, V1_2, VERSIONS, VersionRefusedError, negotiate
 
 if TYPE_CHECKING:
     from broker.stomp.connection import Connection

@@ -1,5 +1,6 @@
-"""Blobs: bytes kept beside the journal, written and read in chunks (``large-messages`` and
-``paging``, AMQ 17.3.2).
+"""Blobs: bytes kept beside the journal, written and read in chunks.
+
+``large-messages`` and ``paging``, AMQ 17.3.2.
 
 Why apart from the journal: a body that is streamed from the producer to the disk and from the disk
 to the consumer needs no memory of its size, however many of them are under way; a page of messages
@@ -179,8 +180,9 @@ class Blobs:
         self._references[blob] = self._references.get(blob, 0) + 1
 
     def release(self, blob: Blob) -> None:
-        """One fewer; the last one's end is the blob's. A message's only once its deletion is
-        durable.
+        """Gives up one use of a blob; the last one's end is the blob's.
+
+        A message's only once its deletion is durable.
         """
         count = self._references[blob] - 1
         if count:

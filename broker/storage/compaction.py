@@ -232,8 +232,9 @@ class Compactor:
             raise _StoppedError
 
     async def _switch(self, sealed: list[Segment], rewrite: _Rewrite) -> None:
-        """Account for the records in their new place, a slice at a time, then forget the old
-        places.
+        """Accounts for the records in their new place, then forgets the old places.
+
+        A slice at a time.
         """
         log, liveness = self._journal, self._liveness
         last = sealed[-1]

@@ -202,8 +202,9 @@ def decode_frames(
 
 
 def find_mark(data: bytes, offset: int, first: int) -> int | None:
-    """Where, at or after ``offset`` (where ``data`` begins in its file), the first valid mark
-    stands; None if none does.
+    """Where, at or after ``offset``, the first valid mark stands; None if none does.
+
+    ``offset`` is where ``data`` begins in its file.
     """
     position = data.find(_MARK_START, FRAME_SIZE)
     while position >= 0:

@@ -72,8 +72,9 @@ class MemoryVolume:
         return {path: bytes(content.data) for path, content in sorted(self._files.items())}
 
     def crash(self, chance: random.Random | None = None) -> None:
-        """The machine stops: open files and locks are gone, unsynced bytes are lost, or torn if
-        ``chance`` says how.
+        """The machine stops: open files and locks are gone, and unsynced bytes are lost or torn.
+
+        They are torn if ``chance`` says how.
         """
         self._open_again()
         self.fail_after = None

@@ -50,8 +50,9 @@ class Content:
         self.dropped = [(start, min(end, size)) for start, end in self.dropped if start < size]
 
     def process_ended(self, chance: random.Random) -> None:
-        """Of what was not synced, nothing, everything or any prefix had been handed over when
-        the process died; it is as unsynced as before.
+        """Decides how much of what was not synced had been handed over when the process died.
+
+        Nothing, everything or any prefix; it is as unsynced as before.
         """
         floor, end = max(self.synced, self.handed), len(self.data)
         if end > floor:

@@ -1,5 +1,6 @@
-"""How long a file server keeps the locks of a machine that it does not hear of, where this
-machine's kernel knows it.
+"""How long a file server keeps the locks of a machine that it does not hear of.
+
+It is told where this machine's kernel knows it.
 
 Why it matters: a live believes in its lock for ``lock-expiration`` after the store's last word. If
 the server forgets sooner, another broker is given the lock while the old live still believes in it.

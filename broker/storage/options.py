@@ -1,5 +1,6 @@
-"""A journal's settings, under the names that Apache ActiveMQ Artemis gives them in
-``broker.xml``.
+"""A journal's settings.
+
+Under the names that Apache ActiveMQ Artemis gives them in ``broker.xml``.
 """
 
 from __future__ import annotations

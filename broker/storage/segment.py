@@ -30,8 +30,9 @@ _NAME: Final = re.compile(r"journal-([0-9]{16,20})\.seg\Z")
 
 
 def segment_name(first: int) -> str:
-    """A segment is named by the sequence of the first entry in it, so that names sort as
-    sequences do.
+    """The file name of a segment: the sequence of the first entry in it.
+
+    So names sort as sequences do.
     """
     return f"journal-{first:016d}.seg"
 

@@ -29,6 +29,9 @@ from environments.docker.base_image import PYTHON_LABEL, REPOSITORY, Tell, base_
 from environments.docker.engine import IMAGE_LABEL
 from harness.interface import InfrastructureError
 
+BROKER_PACKAGES: Final = ("broker", "stomp_protocol")
+"""The broker, and what of our own it imports."""
+
 BROKER_REQUIREMENTS: Final = (
     "click",
     "google-crc32c",
@@ -40,7 +43,7 @@ BROKER_REQUIREMENTS: Final = (
     "uvloop",
     "wsproto",
 )
-"""What ``broker/`` imports besides the standard library, and what that imports in turn.
+"""What these import besides the standard library, and what that imports in turn.
 
 A test compares this with its import statements.
 """
@@ -80,7 +83,10 @@ def node_image(client: Any, tell: Tell) -> str:
 def sources(root: Path) -> dict[str, bytes]:
     """What is copied into the image: the broker and the agent, path -> content."""
     paths = sorted(
-        path for path in (root / "broker").rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        path
+        for package in BROKER_PACKAGES
+        for path in (root / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     )
     found = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths if path.suffix != ".pyc"}
     found.update({name: (root / name).read_bytes() for name in AGENT_MODULES})

@@ -145,13 +145,15 @@ def test_a_kernel_that_tells_is_believed_before_there_are_containers(tmp_path, c
 def test_the_requirements_are_what_the_broker_imports():
     names = {"google_crc32c": "google-crc32c"}
     found = set()
-    for path in (ROOT / "broker").rglob("*.py"):
+    for path in (path for package in image.BROKER_PACKAGES for path in (ROOT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 found.add(node.module.partition(".")[0])
-    foreign = {names.get(name, name) for name in found - set(sys.stdlib_module_names) - {"broker"}}
+    foreign = {
+        names.get(name, name) for name in found - set(sys.stdlib_module_names) - {*image.BROKER_PACKAGES}
+    }
     assert foreign <= set(image.BROKER_REQUIREMENTS), "add to BROKER_REQUIREMENTS what the broker needs"
 
 

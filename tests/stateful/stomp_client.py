@@ -3,8 +3,8 @@
 Valid frames in every spelling that STOMP 1.2 allows, and frames that it forbids.
 """
 
-from broker.stomp.codec import Parser
-from broker.stomp.frames import UNESCAPED
+from stomp_protocol.codec import Parser
+from stomp_protocol.frames import UNESCAPED
 
 
 class Transport:

@@ -7,8 +7,8 @@ import asyncio
 import contextlib
 import random
 
-from broker.stomp.codec import Parser, encode
 from harness.interface import Address, NodePlan, TestSpec, WorkloadContext
+from stomp_protocol.codec import Parser, encode
 
 
 class PlainDialect:

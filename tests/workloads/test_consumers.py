@@ -4,9 +4,9 @@ import asyncio
 
 from stomp_doubles import Server, in_loop, make_context, running, until, well_formed
 
-from broker.stomp.codec import encode
-from broker.stomp.frames import Frame
 from checkers.reference import find
+from stomp_protocol.codec import encode
+from stomp_protocol.frames import Frame
 from workloads.consumer import Consumer
 from workloads.payload import Payload, digest
 from workloads.payload import encode as body_of

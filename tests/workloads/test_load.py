@@ -11,8 +11,8 @@ import pytest
 from stomp_doubles import BOUND_S, Server, in_loop, make_context, until, well_formed
 
 import workloads.registry
-from broker.stomp.frames import Frame
 from harness.interface import InfrastructureError, UsageError
+from stomp_protocol.frames import Frame
 from workloads import load
 from workloads.layout import pairs_of, staffed
 from workloads.payload import PRODUCER_SHIFT, Payload, encode

@@ -1,5 +1,6 @@
-"""The locks of a queue manager on the shared file system, and what each instance says of itself
-under its own.
+"""The locks of a queue manager on the shared file system.
+
+And what each instance says of itself under its own.
 
 Data and logs have locks of their own, as a queue manager's have (crtmqm -md, -ld)::
 

@@ -165,8 +165,9 @@ class BackupRole:
         return await self._win(live, ending.session)
 
     async def _win(self, live: m.Member, session: str) -> bool:
-        """The backup vote: ``vote-retries`` more rounds after the first, ``vote-retry-wait``
-        apart.
+        """The backup vote: whether we may take over.
+
+        ``vote-retries`` more rounds after the first, ``vote-retry-wait`` apart.
         """
         self._become("voting")
         section, membership = self.section, self._membership

@@ -307,8 +307,9 @@ class LiveRole:
             self._ended.set_result(end)
 
     async def _stop_cleanly(self) -> None:
-        """Answer what is under way, then tell the backup whether it shall take over
-        (``failover-on-shutdown``).
+        """Ends cleanly: answers what is under way, then tells the backup whether to take over.
+
+        It shall if ``failover-on-shutdown`` says so.
         """
         await self._quiesce()
         feed = self.feed

@@ -154,8 +154,9 @@ class DatabaseJournal:
         return self._last_id
 
     def adopt(self, session: int, records: Sequence[Record]) -> None:
-        """Records of a broker that was taken over live here too from now on, by the ids that they
-        have in the store: pages name their messages by them.
+        """Takes in records of a broker that was taken over: they live here too from now on.
+
+        By the ids that they have in the store: pages name their messages by them.
 
         ``session`` is our new one: what is added from now on is younger than all of these.
         """

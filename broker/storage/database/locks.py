@@ -254,8 +254,9 @@ class Locks:
         return found.rows[0]
 
     async def hold(self, holding: Holding, statements: Sequence[Statement] = ()) -> list[Result]:
-        """A transaction behind the proof that the place is ours, or only the proof, tried again for
-        as long as the database cannot be reached.
+        """A transaction behind the proof that the place is ours, or only the proof.
+
+        Tried again for as long as the database cannot be reached.
 
         Whoever calls it sets the deadline. Raises LockGoneError when it is not ours any more,
         OSError for what trying again cannot mend.

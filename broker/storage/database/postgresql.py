@@ -92,8 +92,10 @@ class PostgresqlDatabase:
     async def _in_time(
         self, course: _Course, statements: Sequence[Statement], deadline: float, timeout_s: float
     ) -> list[Result]:
-        """Why a task: a cancelled query of psycopg first asks the server to cancel it and waits
-        for the answer, which a server that stands still never gives.
+        """Runs statements in a task, and waits for it until the deadline.
+
+        Why a task: a cancelled query of psycopg first asks the server to cancel it and waits for
+        the answer, which a server that stands still never gives.
         """
         loop = asyncio.get_running_loop()
         work = loop.create_task(self._transact(course, statements), name="database transaction")
@@ -203,8 +205,9 @@ async def _execute(cursor: psycopg.AsyncCursor[Any], index: int, statement: Stat
 
 
 def _translated(error: Exception, *, committing: bool) -> DatabaseError:
-    """The driver's error as the seam's. The server's own words name tables and columns, never
-    values: details are left out.
+    """The driver's error as the seam's.
+
+    The server's own words name tables and columns, never values: details are left out.
     """
     if isinstance(error, DatabaseError):
         return error

@@ -378,8 +378,9 @@ class Registry:
         return _integer(results[3].rows[0][0]), tuple(_integer(row[0]) for row in results[1].rows)
 
     async def step_aside(self, epoch: int) -> None:
-        """Say that whoever ran under our id in that epoch serves nobody any more, if it is just
-        being taken over. Raises DatabaseError.
+        """Says that whoever ran under our id in that epoch serves nobody any more.
+
+        If it is just being taken over. Raises DatabaseError.
         """
         await self._transact(
             [

@@ -1,5 +1,6 @@
-"""The tables of a shared store, and the statements by which a broker proves that it has not been
-replaced.
+"""The tables of a shared store.
+
+And the statements by which a broker proves that it has not been replaced.
 
 Every broker of a cluster has one row. Its ``epoch`` grows whenever somebody begins to own it: the
 broker itself at each start, a taker when it takes over. Whatever a broker writes begins with an
@@ -241,8 +242,9 @@ def blob_part(cluster_id: str, kind: str, id_: int, offset: int) -> Statement:
 
 
 def blob_sizes(cluster_id: str, kind: str, ours: tuple[str, Row], after: int, most: int) -> Statement:
-    """Rows (id, bytes) of the ``most`` oldest blobs younger than ``after`` for which the
-    condition ``ours`` holds.
+    """Selects (id, bytes) of the ``most`` oldest blobs younger than ``after``.
+
+    Those for which the condition ``ours`` holds.
     """
     condition, parameters = ours
     return Statement(

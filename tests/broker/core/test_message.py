@@ -2,9 +2,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.core.duplicates import DuplicateId, decode_duplicate, encode_duplicate
-from broker.core.message import Message, decode, encode, header_line
-from broker.stomp.codec import Parser
+from broker.core.message import Message, decode, encode
 from broker.stomp.headers import kept_headers
+from stomp_protocol.codec import Parser
+from stomp_protocol.versions import header_line
 
 text = st.text(max_size=20)
 

@@ -19,11 +19,11 @@ from broker import config
 from broker.core.engine import Engine
 from broker.core.views import EngineSettings
 from broker.seams import Seams
-from broker.stomp.codec import Parser, encode
 from broker.stomp.server import StompServer
 from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Journal
 from broker.storage.memory import MemoryVolume
+from stomp_protocol.codec import Parser, encode
 
 LARGE = b"x" * (200 * 1024)
 RESET = struct.pack("ii", 1, 0)

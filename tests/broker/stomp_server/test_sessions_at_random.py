@@ -17,11 +17,11 @@ from broker.core.engine import Engine
 from broker.core.message import Message
 from broker.core.views import EngineSettings
 from broker.seams import Seams
-from broker.stomp.codec import Parser, encode
 from broker.stomp.server import StompServer
 from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Journal
 from broker.storage.memory import MemoryVolume
+from stomp_protocol.codec import Parser, encode
 
 
 class Transport:

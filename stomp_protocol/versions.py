@@ -3,7 +3,7 @@ r"""STOMP 1.0, 1.1 and 1.2.
 What differs between them, in one table, and which of them two peers speak.
 
 Why a table: a session asks it once, at CONNECT, and no code elsewhere compares versions. What a
-queue keeps is written in the escapes of 1.2 (``core.message``), which can say everything; a
+queue keeps is written in the escapes of 1.2 (``header_line``), which can say everything; a
 consumer of an earlier version gets it rewritten if an escape is in it.
 
                        1.0                      1.1                      1.2
@@ -31,16 +31,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.core.message import header_line
-from broker.stomp.frames import CLIENT_COMMANDS
-from broker.stomp.headers import RefusedError
+from stomp_protocol.frames import CLIENT_COMMANDS
 
 _ESCAPED: Final = re.compile(r"\\(?:.|\Z)", re.DOTALL)
 UNESCAPE: Final = {"\\\\": "\\", "\\n": "\n", "\\c": ":", "\\r": "\r"}
 """All that an escape can mean, in STOMP 1.2."""
 
 
-class VersionRefusedError(RefusedError):
+class VersionRefusedError(Exception):
     """The client speaks none of our versions; the ERROR frame names them."""
 
 
@@ -76,6 +74,24 @@ class Version:
         if not self.escapes:
             return text
         return _ESCAPED.sub(lambda found: self.escapes[found[0]], text)
+
+
+def header_line(name: str, value: str) -> bytes:
+    """One header as it travels, with the escapes of STOMP 1.2 ("Value Encoding")."""
+    return f"{escaped(name)}:{escaped(value)}\n".encode()
+
+
+def escaped(text: str) -> str:
+    """A header's name or value with the escapes of STOMP 1.2."""
+    if "\\" in text:
+        text = text.replace("\\", "\\\\")
+    if ":" in text:
+        text = text.replace(":", "\\c")
+    if "\n" in text:
+        text = text.replace("\n", "\\n")
+    if "\r" in text:
+        text = text.replace("\r", "\\r")
+    return text
 
 
 def _line_1_1(name: str, value: str) -> bytes:

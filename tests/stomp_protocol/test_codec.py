@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.stomp.codec import Parser, encode, head
-from broker.stomp.errors import LocalProtocolError, RemoteProtocolError
-from broker.stomp.frames import COMMANDS, UNESCAPED, WITH_BODY, Frame
-from broker.stomp.limits import Limits
+from stomp_protocol.codec import Parser, encode, head
+from stomp_protocol.errors import LocalProtocolError, RemoteProtocolError
+from stomp_protocol.frames import COMMANDS, UNESCAPED, WITH_BODY, Frame
+from stomp_protocol.limits import Limits
 
 SMALL = Limits(max_headers=4, max_header_line_bytes=24, max_header_bytes=64, max_body_bytes=32)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from broker.stomp.frames import Frame
+    from stomp_protocol.frames import Frame
 
 
 class ProtocolError(Exception):

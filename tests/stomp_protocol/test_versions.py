@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.core.message import header_line
-from broker.stomp.codec import Parser
-from broker.stomp.errors import RemoteProtocolError
-from broker.stomp.versions import V1_0, V1_1, V1_2, VERSIONS, VersionRefusedError, negotiate
+from stomp_protocol.codec import Parser
+from stomp_protocol.errors import RemoteProtocolError
+from stomp_protocol.versions import V1_0, V1_1, V1_2, VERSIONS, VersionRefusedError, header_line, negotiate
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.stomp.codec import Parser, encode
-from broker.stomp.errors import RemoteProtocolError
-from broker.stomp.frames import Frame, LargeHead, LargePart
-from broker.stomp.limits import Limits
+from stomp_protocol.codec import Parser, encode
+from stomp_protocol.errors import RemoteProtocolError
+from stomp_protocol.frames import Frame, LargeHead, LargePart
+from stomp_protocol.limits import Limits
 
 CUT = 300
 LIMITS = Limits(large_from=100, max_body_bytes=1000, max_header_bytes=64)

@@ -21,10 +21,10 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from broker.stomp.errors import LocalProtocolError, RemoteProtocolError
-from broker.stomp.frames import COMMANDS, NO_HEADERS, UNESCAPED, WITH_BODY, Frame, LargeHead, LargePart
-from broker.stomp.limits import DEFAULT_LIMITS, Limits
-from broker.stomp.versions import V1_2, Version
+from stomp_protocol.errors import LocalProtocolError, RemoteProtocolError
+from stomp_protocol.frames import COMMANDS, NO_HEADERS, UNESCAPED, WITH_BODY, Frame, LargeHead, LargePart
+from stomp_protocol.limits import DEFAULT_LIMITS, Limits
+from stomp_protocol.versions import V1_2, Version, escaped
 
 _HEADERS_END: Final = re.compile(rb"\n\r?\n")
 _NOT_A_LINE_END: Final = re.compile(rb"[^\r\n]|\r(?!\n)")
@@ -34,8 +34,6 @@ _LENGTH_DIGITS: Final = 18
 
 NOT_LARGE: Final = -1
 UNTIL_NUL: Final = -2
-
-_ESCAPE: Final = str.maketrans({"\\": "\\\\", "\r": "\\r", "\n": "\\n", ":": "\\c"})
 
 
 class Parser:
@@ -339,7 +337,7 @@ def _line(command: str, name: str, value: str) -> str:
     if not name:
         raise LocalProtocolError(f"{command} with a header without a name (value {value[:40]!r})")
     if command not in UNESCAPED:
-        return f"{name.translate(_ESCAPE)}:{value.translate(_ESCAPE)}"
+        return f"{escaped(name)}:{escaped(value)}"
     if ":" in name or any(end in text for end in "\r\n" for text in (name, value)):
         raise LocalProtocolError(
             f"the header {name[:40]!r} of {command} needs an escape, and {command} has none"

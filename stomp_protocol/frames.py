@@ -9,8 +9,6 @@ from typing import Final
 
 import msgspec
 
-from broker.storage.blobs import Blob
-
 CLIENT_COMMANDS: Final = (
     "CONNECT",
     "STOMP",
@@ -64,12 +62,6 @@ class LargePart(Frame):
     """The next bytes of a large body; ``last``: and there are no more."""
 
     last: bool = False
-
-
-class LargeSend(Frame):
-    """A SEND whose body has gone to a file, all of it; ``body`` is its beginning."""
-
-    large: Blob | None = None
 
 
 NO_HEADERS: Final[dict[str, str]] = {}

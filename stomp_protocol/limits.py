@@ -32,10 +32,3 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
-
-STRANGER_LIMITS = Limits(
-    max_headers=32, max_header_line_bytes=8 * 1024, max_header_bytes=16 * 1024, max_body_bytes=1024
-)
-"""Before CONNECTED: who has not logged in needs no more than a CONNECT, and may make us remember
-no more.
-"""
