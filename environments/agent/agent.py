@@ -146,11 +146,9 @@ class Agent:
         """Whether the agent is up, and what this kernel cannot do."""
         return {"missing": self._missing}
 
-    async def do_start(
-        self, command: list[str], environment: dict[str, str], directory: str
-    ) -> dict[str, Any]:
+    async def do_start(self, command: list[str], environment: dict[str, str]) -> dict[str, Any]:
         """Start the broker; it never starts paused, whatever happened to the one before it."""
-        pid = self._child.start(command, environment, directory)
+        pid = self._child.start(command, environment)
         say(f"broker started as pid {pid}")
         return {"pid": pid}
 
@@ -163,6 +161,11 @@ class Agent:
         """Answer when no broker runs (any more)."""
         await self._child.exited.wait()
         return {"status": self._child.status}
+
+    async def do_kill(self) -> dict[str, Any]:
+        """SIGKILL to the broker's process group; answered when it is gone."""
+        self._child.signal(signal.SIGKILL)
+        return await self.do_wait()
 
     async def do_destroy_data(self) -> dict[str, Any]:
         """Remove what the stopped broker has on disk."""

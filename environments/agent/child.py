@@ -31,7 +31,7 @@ class Child:
     def __init__(self, log: Path) -> None:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
-        self._last: tuple[list[str], dict[str, str], str] | None = None
+        self._last: tuple[list[str], dict[str, str]] | None = None
         self.began_s = 0.0
         self.exited = asyncio.Event()
         self.exited.set()
@@ -49,7 +49,7 @@ class Child:
         """
         return self._process.returncode if self._process is not None and self.exited.is_set() else None
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str], directory: str) -> int:
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Start it in a process group of its own and return its pid.
 
         What it prints goes to the log.
@@ -58,7 +58,7 @@ class Child:
         """
         if not self.exited.is_set():
             raise RuntimeError(f"{self._log.stem} runs already, as pid {self.pid}")
-        self._last = (list(command), dict(environment), directory)
+        self._last = (list(command), dict(environment))
         argv = [sys.executable if i == 0 and word == "python" else word for i, word in enumerate(command)]
         with self._log.open("ab", buffering=0) as log:
             self._process = subprocess.Popen(
@@ -66,7 +66,6 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=directory,
                 env={**os.environ, **environment},
                 start_new_session=True,
             )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import Any, Final
 
 CONTROL_PORT: Final = 61990
@@ -23,17 +24,18 @@ PROBE_PORT: Final = 61991
 Unlike the control port it obeys the same rules as the broker's own traffic.
 """
 
-ETC: Final = "/jepsen-run/etc"
-DATA: Final = "/jepsen-run/data"
-LOGS: Final = "/jepsen-run/logs"
-STORE: Final = "/jepsen-run/store"
-"""Where a shared directory is mounted, in the containers of brokers that have one."""
+ROOT_VARIABLE: Final = "JEPSEN_RUN_ROOT"
+ROOT: Final = os.environ.get(ROOT_VARIABLE, "/jepsen-run")
+"""The directory of all that a node has; in its agent's process the environment says which."""
 
-DISK: Final = "/jepsen-run/disk"
+ETC: Final = f"{ROOT}/etc"
+DATA: Final = f"{ROOT}/data"
+LOGS: Final = f"{ROOT}/logs"
+STORE: Final = f"{ROOT}/store"
+"""Where a shared directory is mounted, on the machines of brokers that have one."""
+
+DISK: Final = f"{ROOT}/disk"
 """Where a disk that can break is mounted, in front of DATA."""
-
-APP: Final = "/opt/jepsen-run/app"
-SITE: Final = "/opt/jepsen-run/site"
 
 TOKEN_VARIABLE: Final = "JEPSEN_RUN_TOKEN"  # noqa: S105 - the variable's name, not a token
 LINE_BYTES_MAX: Final = 1 << 20

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from environments.agent.control import APP, DATA, DISK
+from environments.agent.control import DATA, DISK
 from filesystems.disk.condition import together
 from filesystems.disk.conversation import Conversation
 
@@ -83,7 +83,6 @@ class NodeDisk:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                cwd=APP,
                 start_new_session=True,
             )
         loop = asyncio.get_running_loop()

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from environments.agent.child import Child
-from environments.agent.control import APP
 from filesystems.fuse import device as fuse_device
 
 _AGAIN_S: Final = 1.0
@@ -48,7 +47,7 @@ class StoreClient:
     async def _keep(self, command: list[str], directory: Path) -> None:
         while True:
             fuse_device.unmount(directory)  # of a client that was killed; nothing else is ever mounted there
-            self.child.start(command, {}, APP)
+            self.child.start(command, {})
             await self.child.exited.wait()
             self._say(f"the NFS client ended with status {self.child.status}, it is started again")
             await asyncio.sleep(_AGAIN_S)

@@ -21,17 +21,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from environments.agent import AGENT_MODULES
-from environments.agent.control import APP, DATA, ETC
+from environments.agent.control import DATA, ETC
 from environments.agent.database_agent import INSIDE, PORT
-from environments.docker import probes
 from environments.docker.base_image import REPOSITORY, Tell, build, exists, with_packages
-from environments.docker.deployment import Deployment, Service
-from environments.docker.faults import link_faults
-from environments.docker.image import ROOT, content_hash, forget_old
-from environments.docker.node import Node
+from environments.docker.deployment import Service
+from environments.docker.image import APP, ROOT, content_hash, forget_old
 from environments.link_condition import link_name
+from environments.machines import probes
+from environments.machines.deployment import Deployment
+from environments.machines.faults import link_faults
+from environments.machines.furniture import Furniture
+from environments.machines.node import Node
 from environments.postgresql import program, question
-from environments.postgresql.fault import DISCONNECT, STALL, phrase, severance_of
+from environments.postgresql.fault import DISCONNECT, PRIMITIVES, STALL, phrase, severance_of
 from harness.interface import DATABASE, Address, InfrastructureError, Link, NodePlan, UsageError
 
 NODE: Final = "database"
@@ -83,14 +85,14 @@ def server_image(client: Any, tell: Tell) -> str:
     return tag
 
 
-class DatabaseContainer:
-    """Without nodes that have a database there is none.
+class DatabaseContainer(Furniture):
+    """Without nodes that have a database there is none."""
 
-    ``variables`` are what the environment of a broker with one must have.
-    """
+    part = "database"
+    primitives = PRIMITIVES
 
     def __init__(self, deployment: Deployment) -> None:
-        self.variables: dict[str, str] = {}
+        self._variables: dict[str, str] = {}
         self._deployment = deployment
         self._nodes: tuple[str, ...] = ()
 
@@ -108,6 +110,10 @@ class DatabaseContainer:
         """Where a node reaches it."""
         return {DATABASE: Address(self._server.address, PORT)} if node in self._nodes else {}
 
+    def variables(self) -> dict[str, str]:
+        """How a broker logs in."""
+        return self._variables
+
     def furnishings(self) -> dict[str, str]:
         """What it is, for the report."""
         return {NODE: "PostgreSQL in a container"} if self._nodes else {}
@@ -118,10 +124,10 @@ class DatabaseContainer:
             return
         password = program.new_password()
         server = self._server
-        await self._deployment.create(server, ETC, {_SECRET: f"{password}\n".encode()})
+        await self._deployment.in_thread(server.create, {_SECRET: f"{password}\n".encode()})
         await server.boot()
         command = ["python", "-m", "environments.postgresql.run", _DIRECTORY, str(INSIDE), f"{ETC}/{_SECRET}"]
-        await server.ask("start", command=command, environment={}, directory=APP)
+        await server.ask("start", command=command, environment={})
         deadline = time.monotonic() + _START_S
         while (await server.ask("look"))["answer"] != question.SERVING:
             found = await server.ask("state")
@@ -135,10 +141,10 @@ class DatabaseContainer:
                 )
             await asyncio.sleep(_AGAIN_S)
         await server.ask("relay")
-        self.variables = {"PGUSER": program.USER, "PGPASSWORD": password}
+        self._variables = {"PGUSER": program.USER, "PGPASSWORD": password}
 
     def faults(
-        self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any] | None
+        self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
         """What each agent has to do.
 
@@ -152,7 +158,7 @@ class DatabaseContainer:
                 raise UsageError(f"{primitive}: takes no options, not {', '.join(options)}")
             return {NODE: {"pause": True} if primitive == STALL else {"down": True}}
         try:
-            severance = severance_of(options or {})
+            severance = severance_of(options)
         except ValueError as error:
             raise UsageError(str(error)) from None
         machines = self._deployment.machines

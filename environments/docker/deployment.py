@@ -1,9 +1,4 @@
-"""The containers of one run: made all at once, and removed whatever state they are in.
-
-Everything here blocks, and runs in the deployment's own threads: a harness that is interrupted
-while containers are being made must wait for those threads before it removes, or one more container
-would appear afterwards.
-"""
+"""The containers of one run, with their image, network and volumes."""
 
 from __future__ import annotations
 
@@ -13,27 +8,23 @@ import functools
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from environments.agent.control import CONTROL_PORT, DATA, TOKEN_VARIABLE
 from environments.docker.base_image import Tell
 from environments.docker.clean import remove_run
+from environments.docker.container import Container
 from environments.docker.engine import connect, labels
 from environments.docker.image import node_image
 from environments.docker.network import create_network, host_address
-from environments.docker.node import Node
 from environments.link_proxy import reserve_port
+from environments.machines.deployment import Deployment
+from environments.machines.node import Node
 from harness.interface import InfrastructureError, NodePlan
 
-TEARDOWN_PATIENCE_S: Final = 60.0
-
-_AT_ONCE: Final = 8
 _LOG_BYTES_MAX: Final = "20m"
 _LOCAL: Final = ("http+unix://", "http+docker://", "http://127.0.0.1", "http://localhost")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,25 +42,12 @@ class Service:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Deployment:
-    """The engine's part of one run.
-
-    ``nodes`` by name, in the order of their plans, ``services`` likewise. ``machines`` are both.
-    """
+class Containers(Deployment):
+    """The engine's part of one run."""
 
     def __init__(self, run: str) -> None:
-        self.run = run
-        self.nodes: dict[str, Node] = {}
-        self.services: dict[str, Node] = {}
-        self.machines: dict[str, Node] = {}
+        super().__init__(run)
         self._client: Any = None
-        self._threads = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix=run)
-
-    async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Run something that blocks; `remove` waits for it."""
-        return await asyncio.get_running_loop().run_in_executor(
-            self._threads, functools.partial(function, *arguments)
-        )
 
     async def prepare(
         self,
@@ -98,30 +76,11 @@ class Deployment:
             options or {},
         )
 
-    async def create(self, node: Node, directory: str, files: dict[str, bytes]) -> None:
-        """Make a node's container, which does not run yet, with these files in ``directory``."""
-        await self.in_thread(node.create)
-        await self.in_thread(node.put, directory, files)
-
-    async def remove(self) -> None:
-        """Remove everything.
-
-        Safe to repeat. Raises InfrastructureError naming what the engine did not remove in time.
-        """
-        for node in self.machines.values():
-            node.abandon()
-        try:
-            async with asyncio.timeout(TEARDOWN_PATIENCE_S):
-                await asyncio.to_thread(functools.partial(self._threads.shutdown, cancel_futures=True))
-                client, self._client = self._client, None
-                if client is not None:
-                    await asyncio.to_thread(remove_run, client, self.run)
-                    await asyncio.to_thread(client.close)
-        except TimeoutError:
-            raise InfrastructureError(
-                f"the engine did not remove {self.run} within {TEARDOWN_PATIENCE_S:.0f} s; `jepsen-run "
-                "clean` tries again"
-            ) from None
+    def _remove(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            remove_run(client, self.run)
+            client.close()
 
     def _prepare(
         self,
@@ -161,7 +120,7 @@ class Deployment:
                 special,
             )
             among = self.nodes if name not in images else self.services
-            among[name] = self.machines[name] = Node(plan, make, address, token, published)
+            among[name] = self.machines[name] = Node(plan, Container(name, make, address, published), token)
 
 
 def _make_container(

@@ -1,87 +1,42 @@
-"""Brokers as containers of one bridge network, broken by the packet filter of their own network
-namespaces.
-
-Which mechanism stands behind which fault:
-
-- links between brokers: rules in the target's namespace (see `environments.agent.firewall`):
-  packets are really lost;
-- links of client zones: the userspace proxy (see `environments.docker.zone_links`), because all
-  clients share one host;
-- "pause": SIGSTOP to the broker's process group, not ``docker pause``, which would freeze the agent
-  and its lease as well;
-- "kill": SIGKILL to the whole container, as if the machine had lost power except that its disk
-  keeps what was written; the container then starts again under the same address, with the same
-  volume.
-
-Everything that blocks in the engine's SDK runs in threads.
-"""
+"""Brokers as containers of one bridge network, each a machine of its own."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-import msgspec
-
-from environments import log_file
-from environments.agent.control import APP, CONTROL_PORT, DATA, ETC, LOGS, PROBE_PORT
-from environments.disk_condition import DISK_MOMENTS
-from environments.docker import database_server, disks, file_store, kernel, probes
+from environments.docker import database_server, file_store, kernel
 from environments.docker.database_server import DatabaseContainer
-from environments.docker.deployment import Deployment
-from environments.docker.disks import Disks
-from environments.docker.faults import Faults, at_once, link_faults
+from environments.docker.deployment import Containers
 from environments.docker.file_store import FileStores
-from environments.docker.node import Node, NodeDownError
-from environments.docker.zone_links import ZoneLinks
+from environments.docker.nfs_server import CLIENT_CAPABILITIES, CLIENT_DEVICES
 from environments.labels import new_run_id
 from environments.lease import DEFAULT_LEASE_S
-from environments.link_condition import LINK_PRIMITIVES, link_name
+from environments.machines import disks
+from environments.machines.disks import Disks
+from environments.machines.environment import MachinesEnvironment
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
-from environments.unsupported import SIMULATED_ONLY
-from harness.interface import (
-    Address,
-    Effect,
-    InfrastructureError,
-    Layout,
-    Link,
-    NodePlan,
-    System,
-    T,
-    TestSpec,
-    UsageError,
-)
+from harness.interface import NodePlan
 
-NODE_PRIMITIVES: Final = ("pause", "kill", "stop", "destroy-data")
-DIRECT_PORTS: Final = ("admin",)
-LOG_POLL_S: Final = 0.2
-"""Ports that the harness reaches outside every partition, and nobody else needs."""
-
-LAYOUT: Final = Layout(etc=ETC, data=DATA, logs=LOGS)
+_MOUNTS: Final = {
+    "cap_add": list(CLIENT_CAPABILITIES),
+    "devices": list(CLIENT_DEVICES),
+    "security_opt": ["apparmor:unconfined"],
+}
+"""What a container needs to mount something through FUSE."""
 
 _log = logging.getLogger(__name__)
 
 
-class DockerEnvironment:
-    """The environment "docker"; one instance is one deployment.
+class DockerEnvironment(MachinesEnvironment):
+    """The environment "docker".
 
-    ``lease_s`` is how long a fault lasts without `renew`. ``tell`` gets a line before anything that
-    takes long (building an image); it may be set until `deploy`, and is called on the loop.
     ``publish`` reaches containers through ports of 127.0.0.1 instead of their own addresses; None
     finds out whether that is needed.
     """
 
     name = "docker"
-    virtual = False
-    zones: tuple[str, ...] = (
-        "zone1",
-        "zone2",
-    )  # never the name of a node: those are a pair and a number, "c1"
 
     def __init__(
         self,
@@ -92,27 +47,11 @@ class DockerEnvironment:
     ) -> None:
         self.run = f"jepsen-run-{new_run_id()}"
         self._publish = publish
-        self.tell = tell
-        self._deployment = Deployment(self.run)
-        self._system: System
-        self._deployed: tuple[TestSpec, Sequence[NodePlan]]
-        self._links: ZoneLinks | None = None
-        self._stores = FileStores(self._deployment)
-        self._database = DatabaseContainer(self._deployment)
-        self._disks = Disks(self._deployment)
-        self._faults = Faults(self._deployment.machines, lease_s)
-        self._missing: dict[str, str] | None = None
-
-    # ---- life of a deployment
-
-    async def execute(self, main: Callable[[], Coroutine[Any, Any, T]], *, seed: int) -> T:
-        """On the running loop; the chance of a real machine takes no seed."""
-        del seed
-        return await main()
-
-    def clock_ns(self) -> int:
-        """The machine's monotonic clock."""
-        return time.monotonic_ns()
+        self._containers = Containers(self.run)
+        self._stores = FileStores(self._containers)
+        self._database = DatabaseContainer(self._containers)
+        self._disks = Disks(self._containers)
+        super().__init__(self._containers, (self._stores, self._database, self._disks), lease_s, tell)
 
     def supports(self) -> Mapping[str, str]:
         """What this kernel can do.
@@ -120,322 +59,28 @@ class DockerEnvironment:
         Tried out in the containers, before `deploy` what the host's kernel says of itself.
         """
         missing = kernel.missing() if self._missing is None else self._missing
-        answers = {**dict.fromkeys((*LINK_PRIMITIVES, *NODE_PRIMITIVES), ""), **SIMULATED_ONLY}
-        for primitive in ("cut", "reset", "stall"):
-            answers[primitive] = missing.get("cut", "")
+        answers = self._supports(missing)
         answers |= dict.fromkeys(file_store.PRIMITIVES, file_store.missing())
-        answers |= disks.supports()
+        answers |= dict.fromkeys(disks.PRIMITIVES, file_store.missing("put the brokers' disks behind it"))
         answers["nfs-disconnect"] = answers["nfs-disconnect"] or missing.get("cut", "")
         answers |= dict.fromkeys(DATABASE_PRIMITIVES, "")
         answers["database-disconnect"] = missing.get("cut", "")
-        if missing.get("slow"):
-            answers["slow"] = (
-                f"{missing['slow']}: links between brokers cannot be slowed, only those of client zones"
-            )
         return answers
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why this cluster cannot be deployed here, with where it can be; "" if it can."""
         return file_store.refuses(nodes) or database_server.refuses(nodes)
 
-    async def deploy(
-        self, system: System, spec: TestSpec, nodes: Sequence[NodePlan], directory: Path
-    ) -> None:
-        """Make image, network, volumes and containers, all nodes at once, and start the agents.
-
-        Starts no broker.
-        """
-        del directory  # nothing is kept on this host
-        assert not self._deployment.nodes, "an environment is one deployment"
-        refusal = self.refuses(nodes)
-        if refusal:
-            raise UsageError(refusal)
-        taken = [port for node in nodes for port in node.ports.values() if port in (CONTROL_PORT, PROBE_PORT)]
-        if taken:
-            raise UsageError(
-                f"port {taken[0]} is the agent's own in every container: give the broker another"
-            )
-        both = [node.name for node in nodes if node.name in self.zones]
-        if both:
-            raise UsageError(
-                f"node {both[0]} has the name of a client zone: {', '.join(self.zones)} are taken"
-            )
-        self._system = system
-        self._deployed = spec, nodes
-        try:
-            self._stores.plan(nodes)
-            self._database.plan(nodes)
-            self._disks.plan(nodes)
-            await self._deployment.prepare(
-                nodes,
-                self._publish,
-                self.tell,
-                services=[*self._stores.services(), *self._database.services()],
-                options=self._stores.options() | self._disks.options(),
-            )
-            await at_once((self._stores.serve(), self._database.serve()))
-            await at_once(self._deploy_node(spec, node, nodes) for node in nodes)
-            self._missing = (await self._deployment.nodes[nodes[0].name].ask("hello"))["missing"]
-            self._links = self._faults.links = await ZoneLinks.open(
-                self.zones,
-                {
-                    name: {
-                        port: node.reach(number)
-                        for port, number in node.plan.ports.items()
-                        if port not in DIRECT_PORTS
-                    }
-                    for name, node in self._deployment.nodes.items()
-                },
-            )
-        except BaseException:
-            with contextlib.suppress(InfrastructureError):  # the first error is the one to tell
-                await self.teardown()
-            raise
-
-    def resolve(self, source: str, node: str, port: str) -> Address:
-        """Zones are given the proxy, the harness itself ("admin") the container, other nodes the
-        container's own address.
-        """
-        target = self._node(node)
-        if port not in target.plan.ports:
-            raise UsageError(f"no port {port!r} of node {node!r}; there are {', '.join(target.plan.ports)}")
-        number = target.plan.ports[port]
-        if source == "admin" or (source in self.zones and port in DIRECT_PORTS):
-            return target.reach(number)
-        if source in self.zones:
-            assert self._links is not None
-            return self._links.routes[source][node][port]
-        self._node(source)
-        return Address(target.address, number)
-
-    def furnishings(self) -> dict[str, str]:
-        """Each store and the database: what it is, and how it is mounted."""
-        return {**self._stores.furnishings(), **self._database.furnishings()}
-
-    async def reconfigure(self, node: str, configured: str) -> None:
-        """As Environment's."""
-        spec, nodes = self._deployed
-        changed = [
-            msgspec.structs.replace(each, configured=configured) if each.name == node else each
-            for each in nodes
-        ]
-        self._deployed = spec, changed
-        plan = next(each for each in changed if each.name == node)
-        await asyncio.to_thread(self._node(node).put, ETC, self._files_of(spec, plan, changed))
-
-    async def log_lines(self, node: str, position: int | None) -> tuple[Sequence[str], int]:
-        """As soon as a look into the container shows them. A position is a number of bytes."""
-        return await log_file.follow(self._node(node).log, position, LOG_POLL_S)
-
-    async def collect(self, destination: Path) -> None:
-        """Copy every node's logs to ``destination/<node>/``, the agent's beside the broker's.
-
-        Dead nodes' as well.
-        """
-        await at_once(node.collect(destination / name) for name, node in self._deployment.machines.items())
-
-    async def teardown(self) -> None:
-        """Remove containers, then network and volumes, whatever state they are in.
-
-        Safe to repeat; bounded.
-        """
-        links, self._links = self._links, None
-        self._faults.forget()
-        try:
-            if links is not None:
-                await links.close()
-        finally:
-            await self._deployment.remove()
-
-    # ---- nodes
-
-    async def start(self, node: str) -> None:
-        """Run the node's broker, its container first if that was killed.
-
-        It is not ready yet when this returns.
-        """
-        target = self._node(node)
-        async with target.lock:
-            await self._faults.boot(target)
-            command = self._stores.command(node, self._system.command(self._layout(node)))
-            try:
-                await self._stores.mount(target)
-                await self._disks.begin(target)
-                await target.ask(
-                    "start", command=command, environment=self._database.variables, directory=APP
-                )
-            except NodeDownError as error:
-                raise InfrastructureError(
-                    f"{node}: its container went away while the broker was started"
-                ) from error
-
-    async def wait_exit(self, node: str) -> int | None:
-        """The exit status once the broker has ended, negative for a signal's number.
-
-        None if it never ran.
-        """
-        return await self._node(node).wait_exit()
-
-    async def running(self, node: str) -> bool:
-        """Whether the broker's process exists, stopped or not."""
-        return await self._state(node) != "gone"
-
-    async def kill(self, node: str) -> None:
-        """SIGKILL the whole container: broker, agent and network end at once.
-
-        Nothing to do if it does not run.
-        """
-        target = self._node(node)
-        async with target.lock:
-            await target.kill()
-
-    async def destroy_data(self, node: str) -> None:
-        """Empty the node's volume. UsageError while its broker runs: that would be another fault.
-
-        A killed container is started for it; only its agent runs then. What a shared directory
-        holds is not the node's own.
-        """
-        target = self._node(node)
-        async with target.lock:
-            await self._faults.boot(target)
-            await target.ask("destroy_data")
-
-    # ---- faults
-
-    async def inject(
-        self,
-        primitive: str,
-        *,
-        links: Sequence[Link] = (),
-        nodes: Sequence[str] = (),
-        options: Mapping[str, Any] | None = None,
-    ) -> str:
-        """Begin "cut", "reset", "slow", "stall" on links, "pause" or a fault of their shared
-        directory on nodes; the lease to `renew` and `heal`.
-
-        UsageError for what makes no sense, InfrastructureError for what this kernel cannot do;
-        nothing is in force then.
-        """
-        between, of_zones = self._split(primitive, links, nodes)
-        if primitive == "pause":
-            at_nodes: dict[str, dict[str, Any]] = {node: {"pause": True} for node in nodes}
-        elif primitive in file_store.PRIMITIVES:
-            at_nodes = self._stores.faults(primitive, nodes, options)
-            options = {}
-        elif primitive in disks.PRIMITIVES:
-            at_nodes = self._disks.faults(primitive, nodes, options)
-            if primitive in DISK_MOMENTS:
-                await self._disks.strike(primitive, nodes, options, self._faults.boot)
-            options = {}
-        elif primitive in DATABASE_PRIMITIVES:
-            at_nodes = self._database.faults(primitive, nodes, options)
-            options = {}
-        else:
-            if between and self.supports()[primitive]:
-                raise InfrastructureError(f"{primitive}: {self.supports()[primitive]}")
-            at_nodes = link_faults(primitive, options, between, self._deployment.nodes)
-        return await self._faults.inject(primitive, at_nodes, of_zones, options or {})
-
-    async def renew(self, lease: str) -> None:
-        """Let a fault go on.
-
-        InfrastructureError if it was not renewed in time and is healed already.
-        """
-        await self._faults.renew(lease)
-
-    async def heal(self, lease: str) -> None:
-        """End a fault; nothing to do if it has healed itself."""
-        await self._faults.heal(lease)
-
-    async def heal_all(self) -> None:
-        """End all faults."""
-        await self._faults.heal_all()
-
-    async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
-        """Try the links with traffic of the probes' own, ask the kernels for the processes.
-
-        Keys are "a1->a2" and "a1".
-        """
-        between, of_zones = self._split("probe", links, ())
-        observed: dict[str, str] = {}
-
-        async def probe_zones() -> None:
-            assert self._links is not None
-            observed.update(await self._links.probe(of_zones))
-
-        async def probe_between() -> None:
-            observed.update(await probes.probe(self._deployment.nodes, between))
-
-        async def probe_node(name: str) -> None:
-            node, _, part = name.partition("/")
-            looks = {"store": self._stores.look, "database": self._database.look, "disk": self._disks.look}
-            observed[name] = await looks.get(part, self._state)(node)
-
-        tasks = [probe_node(name) for name in nodes]
-        if of_zones:
-            tasks.append(probe_zones())
-        if between:
-            tasks.append(probe_between())
-        await at_once(tasks)
-        order = [*map(link_name, links), *nodes]
-        return Effect(bit=False, observed={name: observed[name] for name in dict.fromkeys(order)})
-
-    # ---- inside
-
-    async def _deploy_node(self, spec: TestSpec, plan: NodePlan, nodes: Sequence[NodePlan]) -> None:
-        node = self._deployment.nodes[plan.name]
-        await self._deployment.create(node, ETC, self._files_of(spec, plan, nodes))
-        await node.boot()
-
-    def _files_of(self, spec: TestSpec, plan: NodePlan, nodes: Sequence[NodePlan]) -> dict[str, bytes]:
-        listen = {port: Address("0.0.0.0", number) for port, number in plan.ports.items()}
-        hosts = {
-            f"{other.name}:{number}": Address(self._deployment.nodes[other.name].address, number)
-            for other in nodes
-            if other.name != plan.name
-            for port, number in other.ports.items()
-            if port not in DIRECT_PORTS
-        } | self._database.hosts(plan.name)
-        return self._system.files(spec, plan, nodes, self._layout(plan.name), listen, hosts)
-
-    def _layout(self, node: str) -> Layout:
-        return self._stores.layout(node) or self._disks.layout(node) or LAYOUT
-
-    def _node(self, name: str) -> Node:
-        if name not in self._deployment.nodes:
-            raise UsageError(f"no node {name!r}; there are {', '.join(self._deployment.nodes) or 'none yet'}")
-        return self._deployment.nodes[name]
-
-    async def _state(self, node: str) -> str:
-        try:
-            state: str = (await self._node(node).ask("state"))["state"]
-        except NodeDownError:
-            return "gone"
-        return state
-
-    def _split(self, what: str, links: Sequence[Link], nodes: Sequence[str]) -> tuple[list[Link], list[Link]]:
-        """The links between nodes and those of zones.
-
-        UsageError for ends that do not exist and for faults of the wrong kind.
-        """
-        if what in ("pause", *file_store.PRIMITIVES, *DATABASE_PRIMITIVES, *disks.PRIMITIVES):
-            if links or not nodes:
-                raise UsageError(f"{what}: takes nodes, no links")
-        elif what in LINK_PRIMITIVES:
-            if nodes or not links:
-                raise UsageError(f"{what}: takes links, no nodes")
-        elif what != "probe":
-            raise UsageError(f"no fault {what!r} to inject; there are {', '.join(LINK_PRIMITIVES)} and pause")
-        for node in nodes:
-            self._node(node)
-        between: list[Link] = []
-        of_zones: list[Link] = []
-        for link in links:
-            zones = [end for end in (link.source, link.target) if end in self.zones]
-            for end in (link.source, link.target):
-                if end not in self.zones:
-                    self._node(end)
-            if link.source == link.target or len(zones) > 1:
-                raise UsageError(f"{what}: no link {link_name(link)} in this deployment")
-            (of_zones if zones else between).append(link)
-        return between, of_zones
+    async def _prepare(self, nodes: Sequence[NodePlan]) -> None:
+        """Image, network and volumes."""
+        await self._containers.prepare(
+            nodes,
+            self._publish,
+            self.tell,
+            services=[*self._stores.services(), *self._database.services()],
+            options={
+                node.name: _MOUNTS
+                for node in nodes
+                if node.name in self._stores or node.name in self._disks.of
+            },
+        )

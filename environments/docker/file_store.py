@@ -21,27 +21,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from environments.agent.control import DATA, ETC, LOGS, STORE
-from environments.docker.deployment import Deployment, Service
-from environments.docker.faults import at_once
+from environments.docker.deployment import Service
 from environments.docker.nfs_server import (
     CAPABILITIES,
-    CLIENT_CAPABILITIES,
-    CLIENT_DEVICES,
     PORT,
     SECURITY,
     server_image,
 )
-from environments.docker.node import Node, NodeDownError
 from environments.ganesha import PROGRAM, ServerOptions, configuration, times_s
+from environments.machines.deployment import Deployment
+from environments.machines.faults import at_once
+from environments.machines.furniture import Furniture
+from environments.machines.node import Node, NodeDownError
 from environments.nfs_mounting import FUSE
 from filesystems.fuse import device as fuse_device
 from filesystems.nfs import asking
 from harness.interface import InfrastructureError, Layout, NodePlan, StorePlan, UsageError
 
 PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
-
-LAYOUT: Final = Layout(etc=ETC, data=f"{STORE}/data", logs=LOGS)
 
 _EXPORT: Final = "/store"
 _EXPORTED: Final = Path(DATA) / "store"
@@ -96,8 +96,11 @@ def server_options(plan: StorePlan) -> ServerOptions:
     )
 
 
-class FileStores:
+class FileStores(Furniture):
     """Empty where no node shares a directory."""
+
+    part = "store"
+    primitives = PRIMITIVES
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -121,20 +124,12 @@ class FileStores:
         }
         return [Service(name=name, image=server_image, options=options) for name in self._plans]
 
-    def options(self) -> dict[str, dict[str, Any]]:
-        """What the containers of brokers need to mount."""
-        return {
-            name: {
-                "cap_add": list(CLIENT_CAPABILITIES),
-                "devices": list(CLIENT_DEVICES),
-                "security_opt": ["apparmor:unconfined"],
-            }
-            for name in self._of
-        }
+    def __contains__(self, node: str) -> bool:
+        return node in self._of
 
-    def layout(self, node: str) -> Layout | None:
-        """Where its broker has its directories; None for one whose data is its own."""
-        return LAYOUT if node in self._of else None
+    def layout(self, node: Node) -> Layout | None:
+        """Its broker's data lie in it; None for one whose data is its own."""
+        return msgspec.structs.replace(node.layout, data=f"{STORE}/data") if node.plan.name in self else None
 
     def command(self, node: str, command: list[str]) -> list[str]:
         """What starts its broker: not before the directory is mounted."""
@@ -157,7 +152,7 @@ class FileStores:
         """Start all servers; they answer when this returns."""
         await at_once(self._serve(name) for name in self._plans)
 
-    async def mount(self, node: Node) -> None:
+    async def begin(self, node: Node) -> None:
         """Let a container mount its directory, however long that takes, unless it has it."""
         name = self._of.get(node.plan.name)
         if name is not None:
@@ -165,7 +160,7 @@ class FileStores:
             await node.ask("mount", source=source, directory=STORE, options=self._plans[name].mount_options)
 
     def faults(
-        self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any] | None
+        self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
         """What each agent has to do.
 
@@ -205,11 +200,12 @@ class FileStores:
     async def _serve(self, name: str) -> None:
         options = server_options(self._plans[name])
         server = self._deployment.services[name]
-        await self._deployment.create(server, ETC, {_CONFIGURATION: configuration(options).encode()})
+        files = {_CONFIGURATION: configuration(options).encode()}
+        await self._deployment.in_thread(server.create, files)
         await server.boot()
         program = f"{PROGRAM} -F -f {ETC}/{_CONFIGURATION} -L {LOGS}/ganesha.log -p /run/ganesha.pid"
         command = ["sh", "-c", f"mkdir -p {options.directory}/data {options.state} && exec {program}"]
-        await server.ask("start", command=command, environment={}, directory="/")
+        await server.ask("start", command=command, environment={})
         await _until_it_answers(server)
 
 

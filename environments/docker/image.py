@@ -24,7 +24,6 @@ from typing import Any, Final
 
 from environments import scratch
 from environments.agent import AGENT_MODULES
-from environments.agent.control import APP, SITE
 from environments.docker.base_image import PYTHON_LABEL, REPOSITORY, Tell, base_image, build
 from environments.docker.engine import IMAGE_LABEL
 from harness.interface import InfrastructureError
@@ -47,6 +46,9 @@ BROKER_REQUIREMENTS: Final = (
 
 A test compares this with its import statements.
 """
+
+APP: Final = "/opt/jepsen-run/app"
+SITE: Final = "/opt/jepsen-run/site"
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 _MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}

@@ -36,7 +36,7 @@ def run_with_child(tmp_path, test):
 
 def test_a_childs_exit_status_and_output_are_kept(tmp_path):
     async def test(child):
-        child.start(["python", "-c", "print('said', flush=True); raise SystemExit(3)"], {}, str(tmp_path))
+        child.start(["python", "-c", "print('said', flush=True); raise SystemExit(3)"], {})
         await asyncio.wait_for(child.exited.wait(), BOUND_S)
         assert (child.state(), child.status) == ("gone", 3)
         assert (tmp_path / "broker.log").read_text() == "said\n"
@@ -46,9 +46,9 @@ def test_a_childs_exit_status_and_output_are_kept(tmp_path):
 
 def test_a_stopped_child_is_paused_and_a_killed_one_has_its_signals_number(tmp_path):
     async def test(child):
-        child.start(["sleep", "60"], {}, str(tmp_path))
+        child.start(["sleep", "60"], {})
         with pytest.raises(RuntimeError, match="runs already"):
-            child.start(["sleep", "60"], {}, str(tmp_path))
+            child.start(["sleep", "60"], {})
         child.signal(signal.SIGSTOP)
         await until(lambda: child.state() == "paused")
         child.signal(signal.SIGCONT)
@@ -63,7 +63,7 @@ def test_a_stopped_child_is_paused_and_a_killed_one_has_its_signals_number(tmp_p
 def test_a_program_that_does_not_exist_leaves_no_child(tmp_path):
     async def test(child):
         with pytest.raises(FileNotFoundError):
-            child.start(["/nonexistent/broker"], {}, str(tmp_path))
+            child.start(["/nonexistent/broker"], {})
         assert child.pid is None
 
     run_with_child(tmp_path, test)

@@ -15,10 +15,11 @@ import pytest
 
 from environments.agent import AGENT_MODULES, firewall
 from environments.agent.firewall import NodeFault, Slow, disciplines, ruleset
-from environments.docker import engine, image, kernel, probes
+from environments.docker import engine, image, kernel
 from environments.docker.deployment import _must_publish
 from environments.docker.network import host_address
 from environments.labels import judge
+from environments.machines import probes
 from harness.interface import InfrastructureError
 
 ROOT = Path(__file__).parents[2]

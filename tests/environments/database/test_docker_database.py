@@ -41,7 +41,7 @@ def run(test, lease_s=600.0):
 
 def test_a_server_in_a_container_breaks_and_heals_as_it_should_and_is_removed_with_the_run(tmp_path):
     async def test(environment, system):
-        variables = environment._database.variables
+        variables = environment._database.variables()
         machines = environment._deployment.machines
         # The client of this test is this host: for as long as it speaks as a1, the relay must know
         # a1 by the host's address, and nobody asks a1's own agent.

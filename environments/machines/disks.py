@@ -1,6 +1,6 @@
-"""The disks of containers that can break.
+"""The disks of machines that can break.
 
-For nodes of tests that break them, a file system in front of each one's volume.
+For nodes of tests that break them, a file system in front of each one's data.
 
 A killed container takes the memory of its disk along: what had been written stays, synced or not,
 as `kill` promises. "power-loss" lets the disk forget first.
@@ -14,68 +14,50 @@ from typing import Any, Final
 
 import msgspec
 
-from environments.agent.control import DISK, ETC, LOGS
 from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, condition_of, damage_of
-from environments.docker.deployment import Deployment
-from environments.docker.faults import at_once
-from environments.docker.file_store import missing
-from environments.docker.nfs_server import CLIENT_CAPABILITIES, CLIENT_DEVICES
-from environments.docker.node import Node, NodeDownError
+from environments.machines.deployment import Deployment
+from environments.machines.faults import at_once
+from environments.machines.furniture import Furniture
+from environments.machines.node import Node, NodeDownError
 from harness.interface import InfrastructureError, Layout, NodePlan, UsageError
 
 PRIMITIVES: Final = (*DISK_LEASES, *DISK_MOMENTS)
 
-LAYOUT: Final = Layout(etc=ETC, data=DISK, logs=LOGS)
 
-
-def supports() -> dict[str, str]:
-    """Disk fault -> why it cannot be had; "" if it can.
-
-    Disks are FUSE mounts, as shared directories are.
-    """
-    return dict.fromkeys(PRIMITIVES, missing("put the brokers' disks behind it"))
-
-
-class Disks:
+class Disks(Furniture):
     """Empty where no node is to have one."""
+
+    part = "disk"
+    primitives = PRIMITIVES
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
-        self._of: set[str] = set()
+        self.of: frozenset[str] = frozenset()
 
     def plan(self, nodes: Sequence[NodePlan]) -> None:
         """Take note of who has one."""
-        self._of = {node.name for node in nodes if node.disk}
+        self.of = frozenset(node.name for node in nodes if node.disk)
 
-    def options(self) -> dict[str, dict[str, Any]]:
-        """What the containers need to mount."""
-        return {
-            name: {
-                "cap_add": list(CLIENT_CAPABILITIES),
-                "devices": list(CLIENT_DEVICES),
-                "security_opt": ["apparmor:unconfined"],
-            }
-            for name in sorted(self._of)
-        }
-
-    def layout(self, node: str) -> Layout | None:
-        """Where its broker has its directories; None for one whose disk is its volume."""
-        return LAYOUT if node in self._of else None
+    def layout(self, node: Node) -> Layout | None:
+        """Its broker's data lie behind it; None for one whose disk is its machine's."""
+        if node.plan.name not in self.of:
+            return None
+        return msgspec.structs.replace(node.layout, data=f"{node.machine.root}/disk")
 
     async def begin(self, node: Node) -> None:
         """Put the disk of a container that runs in its place, unless it is there."""
-        if node.plan.name in self._of:
+        if node.plan.name in self.of:
             await node.ask("disk")
 
     def faults(
-        self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any] | None
+        self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]
     ) -> dict[str, dict[str, Any]]:
         """What each agent has to do.
 
         Raises UsageError for a node without such a disk, and for options.
         """
         self._require(primitive, nodes)
-        given = dict(options or {})
+        given = dict(options)
         condition: dict[str, Any] = {}
         if primitive == "disk-corrupt":
             damage_of(given)
@@ -90,18 +72,19 @@ class Disks:
         self,
         primitive: str,
         nodes: Sequence[str],
-        options: Mapping[str, Any] | None,
+        options: Mapping[str, Any],
         boot: Callable[[Node], Awaitable[None]],
     ) -> None:
         """Do what happens at once: all machines lose their power, or each disk is damaged.
 
         ``boot`` starts a container's agent.
         """
-        self._require(primitive, nodes)
+        if primitive not in DISK_MOMENTS:
+            return
         strike = (
             self._power_lost
             if primitive == "power-loss"
-            else functools.partial(self._corrupt, boot, dict(options or {}))
+            else functools.partial(self._corrupt, boot, dict(options))
         )
         await at_once(strike(self._deployment.nodes[name]) for name in nodes)
 
@@ -133,7 +116,5 @@ class Disks:
 
     def _require(self, what: str, nodes: Sequence[str]) -> None:
         for node in nodes:
-            if node not in self._of:
-                raise UsageError(
-                    f"{what}: the disk of {node} is its container's volume, which no fault reaches"
-                )
+            if node not in self.of:
+                raise UsageError(f"{what}: the disk of {node} is its machine's own, which no fault reaches")

@@ -5,7 +5,7 @@ The userspace proxy, as a child process of the harness.
 Why a proxy and not the firewall: clients of all zones live in the harness' one process, so to a
 container they all have one address. Why a process: forwarding every message twice would take the
 harness' only core away from the clients. It ends by itself when the harness does, however that
-ends, because then nobody is left to use the links. ``python -m environments.docker.zone_links FD``
+ends, because then nobody is left to use the links. ``python -m environments.machines.zone_links FD``
 is that process.
 """
 
@@ -61,7 +61,7 @@ class ZoneLinks:
         search = [str(_ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         with theirs:
             process = subprocess.Popen(  # noqa: ASYNC220 - a fork, not a wait
-                [sys.executable, "-m", "environments.docker.zone_links", str(theirs.fileno())],
+                [sys.executable, "-m", "environments.machines.zone_links", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(search))},

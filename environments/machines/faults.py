@@ -13,9 +13,9 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from environments.docker.node import LeaseEndedError, Node, NodeDownError
-from environments.docker.zone_links import ZoneLinks
 from environments.link_condition import condition_of
+from environments.machines.node import LeaseEndedError, Node, NodeDownError
+from environments.machines.zone_links import ZoneLinks
 from harness.interface import InfrastructureError, Link, UsageError
 
 
@@ -50,7 +50,7 @@ class Faults:
         If it fails at one, it is in force at none.
         """
         held = _Held(at_nodes)
-        lease = f"docker-{self._next}"
+        lease = f"fault-{self._next}"
         self._next += 1
         self._held[lease] = held  # first, so that a node that comes back meanwhile obeys as well
         tasks = [self._inject_at(held, self._nodes[name]) for name in at_nodes]
@@ -101,7 +101,7 @@ class Faults:
         self.links = None
 
     async def boot(self, node: Node) -> None:
-        """Start a node's container if it does not run, and repeat there what is in force.
+        """Start a node's machine if it does not run, and repeat there what is in force.
 
         Its lock is held.
         """

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from environments.docker.node import Node, NodeDownError
 from environments.link_condition import link_name
+from environments.machines.node import Node, NodeDownError
 from harness.interface import Link
 
 SLOW_MS: Final = 10.0

@@ -1,0 +1,1 @@
+"""Nodes on machines of their own, containers or hosts over ssh, each with an agent."""

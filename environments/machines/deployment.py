@@ -1,0 +1,60 @@
+"""The machines of one run: made all at once, and removed whatever state they are in.
+
+What blocks runs in the deployment's own threads: a harness that is interrupted while machines are
+being made must wait for those threads before it removes, or one more would appear afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from environments.machines.node import Node
+from harness.interface import InfrastructureError
+
+TEARDOWN_PATIENCE_S: Final = 60.0
+_AT_ONCE: Final = 8
+
+T = TypeVar("T")
+
+
+class Deployment:
+    """``nodes`` by name, in the order of their plans, ``services`` likewise: machines that are no
+    brokers. ``machines`` are both.
+    """
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self.nodes: dict[str, Node] = {}
+        self.services: dict[str, Node] = {}
+        self.machines: dict[str, Node] = {}
+        self._threads = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix=run)
+
+    async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
+        """Run something that blocks; `remove` waits for it."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, functools.partial(function, *arguments)
+        )
+
+    async def remove(self) -> None:
+        """Remove everything.
+
+        Safe to repeat. Raises InfrastructureError naming what was not removed in time.
+        """
+        for node in self.machines.values():
+            node.abandon()
+        try:
+            async with asyncio.timeout(TEARDOWN_PATIENCE_S):
+                await asyncio.to_thread(functools.partial(self._threads.shutdown, cancel_futures=True))
+                await asyncio.to_thread(self._remove)
+        except TimeoutError:
+            raise InfrastructureError(
+                f"{self.run} was not removed within {TEARDOWN_PATIENCE_S:.0f} s; `jepsen-run clean` tries again"
+            ) from None
+
+    def _remove(self) -> None:
+        """Remove all of it, made or half made. Blocks."""
+        raise NotImplementedError

@@ -1,0 +1,226 @@
+"""One node: a machine, and the conversation with the agent on it.
+
+The machine outlives its broker, and a killed container keeps its name, address and volume, so that
+starting it again is what turning a machine on again is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import tarfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from environments.agent.control import CONTROL_PORT, ENDED, REFUSED, AgentError, call
+from environments.host import Host
+from harness.interface import InfrastructureError, Layout, NodePlan, UsageError
+
+START_TIMEOUT_S: Final = 30.0
+CALL_TIMEOUT_S: Final = 10.0
+_RETRY_S: Final = 0.02
+
+
+class NodeDownError(Exception):
+    """The node's machine does not run: a fact of the test, not a failure of the environment."""
+
+
+class LeaseEndedError(Exception):
+    """The agent has healed this fault already."""
+
+
+class Machine(Host, Protocol):
+    """A host with an agent of ours on it. What it has of the node lies below ``root``."""
+
+    root: str
+    mortal: bool
+    """Whether the machine itself is killed with its broker, agent and network at once.
+
+    A container is; on a machine that is not ours to end, the agent ends the broker alone.
+    """
+
+    def create(self) -> None:
+        """Make it, where it is ours to make; it does not run yet."""
+        ...
+
+    def begin(self) -> None:
+        """Start its agent, and the machine before, where that is ours to start."""
+        ...
+
+    def runs(self) -> bool:
+        """Whether agent and machine run."""
+        ...
+
+    def halt(self) -> None:
+        """End a mortal one; returns when nothing of it runs any more."""
+        ...
+
+    def words(self) -> bytes:
+        """What the agent said."""
+        ...
+
+
+class Node:
+    """A deployed node."""
+
+    def __init__(self, plan: NodePlan, machine: Machine, token: str) -> None:
+        self.plan = plan
+        self.machine = machine
+        self.address = machine.address
+        self.reach = machine.reach
+        self.layout = Layout(**{name: f"{machine.root}/{name}" for name in ("etc", "data", "logs")})
+        self.lock = asyncio.Lock()  # starting and breaking a node must not overtake each other
+        self.up = False
+        self.made = False
+        self.status: int | None = None  # of the last broker that went with its machine
+        self._down = asyncio.Event()  # set when this run of the machine ends at our hands
+        self._token = token
+
+    def create(self, files: Mapping[str, bytes]) -> None:
+        """Make the machine, which does not run yet, with these configuration files. Blocks."""
+        self.machine.create()
+        self.made = True
+        self.configure(files)
+
+    def configure(self, files: Mapping[str, bytes]) -> None:
+        """Replace configuration files; the machine need not run. Blocks."""
+        self.machine.put(self.layout.etc, files)
+
+    async def ask(self, operation: str, *, timeout_s: float | None = CALL_TIMEOUT_S, **arguments: Any) -> Any:
+        """One request to the agent.
+
+        Raises NodeDownError if the machine does not run, LeaseEndedError, UsageError for what
+        cannot be asked in this state, InfrastructureError for everything else that goes wrong.
+        """
+        if not self.up:
+            raise NodeDownError(self.plan.name)
+        host = self.reach(CONTROL_PORT)
+        try:
+            return await call(host.host, host.port, self._token, operation, timeout_s=timeout_s, **arguments)
+        except AgentError as error:
+            if error.kind == ENDED:
+                raise LeaseEndedError(f"{self.plan.name}: {error}") from error
+            if error.kind == REFUSED:
+                raise UsageError(f"{self.plan.name}: {error}") from error
+            raise InfrastructureError(
+                f"{self.plan.name}: {operation} failed on {self.machine.name}: {error}"
+            ) from error
+        except OSError as error:  # TimeoutError included
+            if not self.up or not await asyncio.to_thread(self.machine.runs):
+                self.up = False
+                raise NodeDownError(self.plan.name) from error
+            raise InfrastructureError(
+                f"{self.plan.name}: {self.machine.name} runs, but the agent on it does not answer "
+                f"{operation!r} at {host} ({type(error).__name__}: {error})"
+            ) from error
+
+    async def boot(self) -> bool:
+        """Start the machine's agent if it does not run, and wait for it.
+
+        Whether it had to be started.
+
+        Raises InfrastructureError with its last words if it ends at once, or if this host cannot
+        reach it.
+        """
+        if self.up:
+            return False
+        await asyncio.to_thread(self.machine.begin)
+        host = self.reach(CONTROL_PORT)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        looked = time.monotonic()
+        while True:
+            try:
+                await call(host.host, host.port, self._token, "hello", timeout_s=2.0)
+                break
+            except AgentError as error:
+                raise InfrastructureError(f"{self.plan.name}: {error}") from error
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise InfrastructureError(
+                        f"{self.plan.name}: {self.machine.name} runs, but this host cannot reach its agent "
+                        f"at {host} ({error}); is a firewall between them, or is it on another machine?"
+                    ) from error
+            if time.monotonic() > looked + 0.5:
+                looked = time.monotonic()
+                if not await asyncio.to_thread(self.machine.runs):
+                    words = await asyncio.to_thread(self.machine.words)
+                    lines = words.decode(errors="replace").strip().split("\n")[-5:]
+                    text = " / ".join(filter(None, lines))
+                    raise InfrastructureError(
+                        f"{self.plan.name}: {self.machine.name} ended at once: {text or 'without a word'}"
+                    )
+            await asyncio.sleep(_RETRY_S)
+        self.up = True
+        self._down = asyncio.Event()
+        return True
+
+    async def wait_exit(self) -> int | None:
+        """The exit status of the broker once it has ended, or once its machine was killed.
+
+        None if it never ran.
+        """
+        asking = asyncio.ensure_future(self.ask("wait", timeout_s=None))
+        # A killed container's network may vanish before it has said goodbye, so its silence is not
+        # waited for.
+        falling = asyncio.ensure_future(self._down.wait())
+        try:
+            await asyncio.wait((asking, falling), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                return self.status
+            status: int | None = asking.result()["status"]
+        except NodeDownError:
+            return self.status
+        else:
+            return status
+        finally:
+            asking.cancel()
+            falling.cancel()
+
+    def abandon(self) -> None:
+        """Take the machine for gone: it is about to be removed."""
+        self.up = False
+        self._down.set()
+
+    async def kill(self) -> None:
+        """SIGKILL every process of the machine, or its broker where the machine is not ours to
+        end; returns when that does not run any more.
+        """
+        if not self.up:
+            return
+        if self.machine.mortal:
+            self.status = -9
+            self.abandon()
+            await asyncio.to_thread(self.machine.halt)
+        else:
+            await self.ask("kill")
+
+    async def collect(self, destination: Path) -> None:
+        """Copy the logs, and what the agent said as ``agent.log``.
+
+        Works for a machine that does not run, too. Nothing where none was made.
+        """
+        if self.made:
+            await asyncio.to_thread(self._collect, destination)
+
+    async def log(self, position: int) -> bytes:
+        """What the broker has logged behind ``position`` (bytes); nothing while there is no log."""
+        return (await asyncio.to_thread(self._log))[position:]
+
+    def _collect(self, destination: Path) -> None:
+        destination.mkdir(parents=True, exist_ok=True)
+        with tarfile.open(fileobj=io.BytesIO(self.machine.fetch(self.layout.logs))) as tar:
+            tar.extractall(destination, filter="data")
+        (destination / "agent.log").write_bytes(self.machine.words())
+
+    def _log(self) -> bytes:
+        path = f"{self.layout.logs}/broker.log"
+        archive = self.machine.fetch(path)
+        if not archive:
+            return b""
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            (entry,) = tar.getmembers()
+            file = tar.extractfile(entry)
+            assert file is not None, f"{path} is no file"
+            return file.read()
