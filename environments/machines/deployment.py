@@ -52,7 +52,8 @@ class Deployment:
                 await asyncio.to_thread(self._remove)
         except TimeoutError:
             raise InfrastructureError(
-                f"{self.run} was not removed within {TEARDOWN_PATIENCE_S:.0f} s; `jepsen-run clean` tries again"
+                f"{self.run} was not removed within {TEARDOWN_PATIENCE_S:.0f} s; "
+                "`jepsen-run clean` tries again"
             ) from None
 
     def _remove(self) -> None:

@@ -5,8 +5,8 @@ The userspace proxy, as a child process of the harness.
 Why a proxy and not the firewall: clients of all zones live in the harness' one process, so to a
 container they all have one address. Why a process: forwarding every message twice would take the
 harness' only core away from the clients. It ends by itself when the harness does, however that
-ends, because then nobody is left to use the links. ``python -m environments.machines.zone_links FD``
-is that process.
+ends, because then nobody is left to use the links.
+``python -m environments.machines.zone_links FD`` is that process.
 """
 
 from __future__ import annotations
