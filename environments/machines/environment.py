@@ -266,8 +266,8 @@ class MachinesEnvironment:
     async def destroy_data(self, node: str) -> None:
         """Empty the node's data directory.
 
-        UsageError while its broker runs: that would be another fault. A killed machine is started for it; only its agent runs then. What a shared directory
-        holds is not the node's own.
+        UsageError while its broker runs: that would be another fault. A killed machine is started
+        for it; only its agent runs then. What a shared directory holds is not the node's own.
         """
         target = self._node(node)
         async with target.lock:
