@@ -15,8 +15,9 @@ from filesystems.fuse.node_table import ROOT, NodeTable
 
 @dataclass(eq=False, slots=True)
 class Inode:
-    """A file or directory: where it was last found, what is open of it, what the disk does not
-    have yet.
+    """A file or directory of a mount.
+
+    Where it was last found, what is open of it, what the disk does not have yet.
     """
 
     number: int

@@ -1,5 +1,6 @@
-"""The file system: each FUSE request done to the files of the directory behind, unless the disk is
-to do otherwise.
+"""The file system that passes requests through to a directory.
+
+Each FUSE request is done to the files of the directory behind, unless the disk is to do otherwise.
 
 Names, sizes and directories are durable at once, as on a file system that journals them; bytes of
 files are durable when they were synced. Locks are the kernel's own: this disk belongs to one

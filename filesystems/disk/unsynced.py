@@ -18,8 +18,10 @@ SECTOR_BYTES: Final = 512
 
 @dataclass(slots=True)
 class Unsynced:
-    """Of one file: ``size`` bytes are on the disk but for what was ``overwritten`` since the
-    last sync (offset, what the disk has there) and ``dropped`` ranges.
+    """What the disk does not have yet of one file.
+
+    ``size`` bytes are on the disk but for what was ``overwritten`` since the last sync (offset,
+    what the disk has there) and ``dropped`` ranges.
     """
 
     size: int
@@ -40,8 +42,9 @@ class Unsynced:
         self.dropped = [(start, min(end, size)) for start, end in self.dropped if start < size]
 
     def kept(self, size: int, overwritten: int) -> None:
-        """A sync has ended well that began when the file had ``size`` bytes and so many parts of
-        it were ``overwritten``.
+        """A sync has ended well.
+
+        It began when the file had ``size`` bytes and so many parts of it were ``overwritten``.
         """
         self.size = max(self.size, size)
         del self.overwritten[:overwritten]
@@ -76,8 +79,9 @@ class Unsynced:
         return lost
 
     def _tear(self, descriptor: int, end: int, chance: random.Random) -> int:
-        """Decide for what was added since the last sync, sector by sector, what of it had
-        reached the disk.
+        """Decides how much of what was added since the last sync had reached the disk.
+
+        Sector by sector.
         """
         if end <= self.size:
             return 0

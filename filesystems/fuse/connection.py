@@ -40,8 +40,9 @@ Answer = bytes | list[bytes] | None
 
 
 class FuseConnection:
-    """Reads requests from an open /dev/fuse and answers each in a task of its own, in whatever
-    order they end.
+    """Reads requests from an open /dev/fuse and answers each in a task of its own.
+
+    They end in any order.
 
     ``interruptible``: a signal to the waiting process ends its request with EINTR (the mount option
     intr); without it only SIGKILL does, because a program that was not written for it would take

@@ -1,5 +1,6 @@
-"""Reading directories: what is in one is looked up when reading begins, and handed out piece by
-piece.
+"""Reading directories.
+
+What is in one is looked up when reading begins, and handed out piece by piece.
 
 Why kept in between: the kernel goes on by a position, and a position in what changes meanwhile
 would give names twice or never.

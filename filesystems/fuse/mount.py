@@ -26,8 +26,9 @@ async def mounted(
     read_only: bool = False,
     interruptible: bool = False,
 ) -> AsyncIterator[FuseConnection]:
-    """Mount a file system of this ``kind`` ("fuse.NAME"), and answer its requests until it is
-    unmounted, or SIGTERM or SIGINT comes; then unmount it.
+    """Mounts a file system of this ``kind`` ("fuse.NAME"), and answers its requests.
+
+    Until it is unmounted, or SIGTERM or SIGINT comes; then it is unmounted here.
 
     What the block does comes first; its end waits for the end of the mount. Raises MountError.
     """

@@ -59,8 +59,9 @@ class NodeTable(Generic[K]):
         return self._by_key.get(key)
 
     def counted(self, key: Hashable, make: Callable[[int], K]) -> K:
-        """The node of a key, made with a new number if there is none, and counted as one more
-        thing the kernel knows.
+        """The node of a key, counted as one more thing the kernel knows.
+
+        It is made with a new number if there is none.
         """
         node = self._by_key.get(key)
         if node is None:

@@ -23,8 +23,9 @@ _LOOK_MS: Final = 1000
 
 
 def mounted(directory: str, mounts: str) -> bool:
-    """Whether NFS, the kernel's or through FUSE, is what is mounted on a directory by this text
-    of ``mountinfo``.
+    """Whether NFS is what is mounted on a directory by this text of ``mountinfo``.
+
+    The kernel's or through FUSE.
     """
     kind = ""
     for line in mounts.splitlines():

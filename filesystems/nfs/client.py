@@ -147,8 +147,9 @@ class NfsClient:
         await asyncio.sleep(_LATER_S[min(attempt, len(_LATER_S) - 1)])
 
     async def patiently(self, work: asyncio.Task[T]) -> T:
-        """The result of work that goes on whatever becomes of its caller, who waits only as long as
-        the mount's options say.
+        """The result of work that goes on whatever becomes of its caller.
+
+        The caller waits only as long as the mount's options say.
 
         On a soft mount raises rpc.UnreachableError when the server has said nothing at all for the
         mount's patience.
@@ -165,8 +166,10 @@ class NfsClient:
         return work.result()
 
     async def recover(self, life: int, status: int, *, hard: bool) -> None:
-        """Be known to the server again after it answered one of STATE_GONE to what was built in
-        ``life``; once for all who ask at the same time.
+        """Makes us known to the server again.
+
+        After it answered one of STATE_GONE to what was built in ``life``; once for all who ask at
+        the same time.
 
         ``self.life`` stays the same when the server knows us after all: then only that one file is
         lost.
@@ -240,8 +243,9 @@ class NfsClient:
         )
 
     async def _renew(self) -> None:
-        """Renew the lease for as long as this process is alive and the server can be reached,
-        whether or not anybody uses the mount.
+        """Renews the lease for as long as this process is alive and the server can be reached.
+
+        Whether or not anybody uses the mount.
         """
         while True:
             await asyncio.sleep(self.lease_s / _RENEWALS_PER_LEASE)

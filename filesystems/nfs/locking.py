@@ -1,5 +1,6 @@
-"""fcntl and flock: byte-range locks of processes and whole-file locks of openings, all of them
-locks at the server.
+"""fcntl and flock locks, all of them locks at the server.
+
+Byte-range locks of processes and whole-file locks of openings.
 
 As in the kernel's client, flock becomes a lock of the whole file, so that it holds between hosts;
 and to wait is to ask again and again, because NFSv4.0 has no call that waits.

@@ -188,8 +188,10 @@ class Namespace:
         return b""
 
     async def _hide_open(self, request: Request, directory: Node, name: bytes) -> None:
-        """Remove a name; a file that is open here is renamed instead until it is closed, for the
-        server would end it under its users.
+        """Removes the name of a file that may be open here.
+
+        One that is open is renamed instead until it is closed, for the server would end it under
+        its users.
         """
         node = self._nodes.named(directory, name)
         if node is None or node.state is None or node.hidden:

@@ -264,8 +264,9 @@ class OpenFiles:
             self._tell(f"given up: {error.strerror}") if error.errno == errno.EIO else None
 
     async def _answered(self, task: asyncio.Task[T], undo: Callable[[T], Awaitable[None]] | None) -> T:
-        """The task's result; if the caller goes away before it is there (interrupted, or out of
-        patience), it is undone.
+        """The task's result; it is undone if the caller goes away before it is there.
+
+        The caller was interrupted, or out of patience.
         """
         try:
             return await self._client.patiently(task)

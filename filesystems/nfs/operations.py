@@ -1,5 +1,6 @@
-"""The operations of an NFSv4.0 COMPOUND (RFC 7530, 16) as bytes, and its answer taken apart one
-operation after the other.
+"""The operations of an NFSv4.0 COMPOUND (RFC 7530, 16) as bytes.
+
+And its answer taken apart one operation after the other.
 
 A request is a list of the functions' results; ``Reply.take`` must be called once for each in the
 same order.
@@ -169,8 +170,9 @@ def open_file(
 
 
 def reclaim_open(seqid: int, access: int, client: int, owner: bytes) -> bytes:
-    """Have again, during the server's grace, what was open before its restart (CLAIM_PREVIOUS,
-    without delegation).
+    """Has again, during the server's grace, what was open before its restart.
+
+    CLAIM_PREVIOUS, without delegation.
     """
     return _op(
         Operation.OPEN, xdr.u32(seqid), xdr.u32(access), xdr.u32(0), xdr.u64(client), xdr.opaque(owner),
@@ -245,8 +247,9 @@ def write(stateid: bytes, offset: int, data: bytes | memoryview, stable: int) ->
 
 
 def written(reader: xdr.Reader) -> tuple[int, int, bytes]:
-    """WRITE's result: (bytes taken, how stable they are, the verifier of this life of the
-    server).
+    """WRITE's result: (bytes taken, how stable they are, the verifier).
+
+    The verifier is that of this life of the server.
     """
     return reader.u32(), reader.u32(), bytes(reader.fixed(8))
 

@@ -1,5 +1,6 @@
-"""Mount options by the names that nfs(5) and the AMQ manual (17.3.2.1) use, and what they mean in
-seconds.
+"""Mount options of NFS, and what they mean in seconds.
+
+By the names that nfs(5) and the AMQ manual (17.3.2.1) use.
 
 Why parsed here and not passed on: both clients (the kernel's and ours) must be given the same
 meaning, and a misspelt option must be refused before a test trusts it. Only what changes behaviour
@@ -68,8 +69,9 @@ class MountOptions:
 
     @property
     def patience_s(self) -> float:
-        """Seconds without an answer after which a soft mount reports an error, and a hard one
-        only says so in its log.
+        """Seconds without an answer after which a mount speaks of it.
+
+        A soft mount reports an error, and a hard one only says so in its log.
         """
         return self.try_s * self.retrans
 
@@ -80,8 +82,9 @@ class MountOptions:
 
     @property
     def lookup_cache_s(self) -> float:
-        """Seconds for which a name that was found is believed to be there still (nfs(5):
-        acdirmin).
+        """Seconds for which a name that was found is believed to be there still.
+
+        nfs(5): acdirmin.
         """
         return 0.0 if self.lookup_cache == "none" else 30.0
 

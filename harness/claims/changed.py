@@ -25,8 +25,9 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """``old``, which stands in the file at ``path`` (from where the packages lie) exactly once,
-    becomes ``new``.
+    """A change of a source file: ``old`` becomes ``new``.
+
+    ``old`` stands in the file at ``path`` (from where the packages lie) exactly once.
     """
 
     path: str
@@ -83,8 +84,9 @@ def grow(directory: Path, replacements: Iterable[Replacement], root: Path = ROOT
 
 
 def variables(*places: Path) -> dict[str, str]:
-    """The environment of a process that imports from these first, and whose own processes do so
-    too. Start Python with ``-P``: then nothing else decides.
+    """The environment of a process that imports from these places first.
+
+    So do its own processes. Start Python with ``-P``: then nothing else decides.
     """
     return {**os.environ, "PYTHONPATH": os.pathsep.join(str(place) for place in places)}
 

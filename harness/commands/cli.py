@@ -78,8 +78,7 @@ def version() -> str:
     help="Show the version and exit.",
 )
 def cli() -> None:
-    """Break a message broker's cluster on purpose and decide whether a message was lost, duplicated
-    or reordered.
+    """Break a broker's cluster on purpose; decide if a message was lost, duplicated or reordered.
 
     Without a command a test is run: "jepsen-run --nemesis partition --policy replication".
     """

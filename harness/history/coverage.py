@@ -1,5 +1,6 @@
-"""What happened in a test, by names fixed in one place, so that what never happened in a campaign
-can be named.
+"""Coverage: what happened in a test, by names fixed in one place.
+
+So that what never happened in a campaign can be named.
 
 Why from rows and log lines: they are there anyway, the same for every environment, and a broker
 needs no counters for tests. A thing that never happened in thousands of schedules was never tested,

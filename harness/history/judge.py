@@ -55,8 +55,9 @@ def judge(
     wanted: bool = False,
     tell: Callable[[str], None] | None = None,
 ) -> Verdict:
-    """Judge a stored run and write ``findings.json``, unless it is judged by another spec than its
-    own.
+    """Judges a stored run and writes ``findings.json``.
+
+    Unless it is judged by another spec than its own.
 
     Args:
         store: its directory; a history that was cut off is recovered first.

@@ -25,8 +25,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """All instances, the names of those that are grave, and why a history without grave ones
-    would still be unknown.
+    """The verdict of the plain judge.
+
+    All instances, the names of those that are grave, and why a history without grave ones would
+    still be unknown.
     """
 
     findings: tuple[Instance, ...]

@@ -215,8 +215,9 @@ def read_stream(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Tell apart a stream with other columns (another version's) and a file that is no stream at
-    all.
+    """Raises UsageError for a stream that is not ours.
+
+    Tells apart one with other columns (another version's) and a file that is no stream at all.
     """
     try:
         schema = pa.ipc.open_stream(pa.memory_map(str(path))).schema

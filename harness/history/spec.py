@@ -63,8 +63,9 @@ _AT_MOST: Final[Mapping[str, float]] = {
 
 
 def build(given: Mapping[str, Any], base: TestSpec | None = None) -> TestSpec:
-    """A spec from what was given (field name -> value; None is "not given") over ``base`` over the
-    defaults.
+    """Builds a spec from what was given, over ``base``, over the defaults.
+
+    What was given is field name -> value; None is "not given".
 
     The name says what is tested, unless it was given. Raises UsageError for what is impossible in
     itself; what depends on registries and the policy is refused by whoever knows them.
@@ -140,8 +141,9 @@ def load(path: Path) -> TestSpec:
 
 
 def parse_property(text: str) -> tuple[str, str, Any]:
-    """``NODE:property=value`` -> (node or "*", dotted name, value as JSON where it is JSON, else
-    text).
+    """Parses ``NODE:property=value`` into (node or "*", dotted name, value).
+
+    The value is JSON where it is JSON, else text.
     """
     node, colon, rest = text.partition(":")
     name, equals, value = rest.partition("=")
@@ -179,8 +181,9 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _in_words(error: msgspec.ValidationError) -> str:
-    """Turn msgspec's "Expected `int`, got `str` - at `$.pairs`" into a phrase with the field
-    first.
+    """What msgspec said, in our words.
+
+    "Expected `int`, got `str` - at `$.pairs`" becomes a phrase with the field first.
     """
     text, separator, place = str(error).replace("`", "").partition(" - at $")
     field = place.lstrip(".")

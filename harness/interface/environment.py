@@ -77,8 +77,9 @@ class Environment(Protocol):
         ...
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """Where ``source`` (node, zone, or "admin" for the harness itself, outside every
-        partition) reaches a node's logical port.
+        """Where ``source`` reaches a node's logical port.
+
+        ``source`` is a node, a zone, or "admin" for the harness itself, outside every partition.
         """
         ...
 
@@ -173,8 +174,9 @@ class Selective(Protocol):
 
 @runtime_checkable
 class Furnished(Protocol):
-    """An environment that has more than brokers and links, and says what that is once it is
-    deployed.
+    """An environment that has more than brokers and links.
+
+    It says what that is once it is deployed.
     """
 
     def furnishings(self) -> dict[str, str]:
@@ -187,8 +189,9 @@ class Furnished(Protocol):
 
 @runtime_checkable
 class Observer(Protocol):
-    """An environment whose brokers live in this very process, so that their roles can be seen
-    without asking over a network.
+    """An environment whose brokers live in this very process.
+
+    So their roles can be seen without asking over a network.
     """
 
     def look(self, node: str) -> Status:

@@ -71,8 +71,9 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
 class TestSpec(
     msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=False, forbid_unknown_fields=True
 ):
-    """Everything that decides a test, as it is stored in ``spec.json`` and given back by
-    ``--spec``.
+    """Everything that decides a test.
+
+    As it is stored in ``spec.json`` and given back by ``--spec``.
     """
 
     __test__ = False  # not a pytest class

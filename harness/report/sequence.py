@@ -43,8 +43,10 @@ _NO_ROLE: Final = "#eaeef2"
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """``svg`` of a step; ``pause`` is the break that is drawn before it, in words, and
-    ``pause_svg`` its lanes; empty if there is none.
+    """A step of a sequence diagram, drawn.
+
+    ``svg`` of the step; ``pause`` is the break that is drawn before it, in words, and ``pause_svg``
+    its lanes; empty if there is none.
     """
 
     svg: str

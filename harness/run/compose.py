@@ -69,8 +69,9 @@ class Composition:
 
 
 def randomness(spec: TestSpec, purpose: str) -> random.Random:
-    """A generator of its own for each purpose, so that one part drawing more does not change
-    another's choices.
+    """A generator of random numbers for one purpose.
+
+    Each has its own, so that one part drawing more does not change another's choices.
     """
     return random.Random(f"{spec.seed}:{purpose}")
 

@@ -240,8 +240,9 @@ def _found(store: Path) -> tuple[str, ...]:
 
 
 def _witness(name: str, findings: Sequence[Instance], rows: Sequence[Mapping[str, Any]]) -> Witness:
-    """The earliest instance, with what happened to its message (or only the row that completes
-    it).
+    """The earliest instance, with what happened to its message.
+
+    Or only with the row that completes it.
     """
     found = min((one for one in findings if one.name == name), key=lambda one: one.index)
     about = [found.index]

@@ -305,8 +305,9 @@ class Run:
                 raise RuntimeError(f"the workload did not stop within {patience_s:g} s of being told to")
 
     async def _break(self, recorder: HistoryRecorder, monitor: Monitor) -> None:
-        """Let the nemesis work for the time of the test, then let it heal what is still in
-        force.
+        """Lets the nemesis work for the time of the test, then heals.
+
+        What is still in force is healed.
         """
         spec = self.test.spec
         steering = Steering(self.test.system, self.test.environment)
@@ -356,8 +357,9 @@ class Run:
                 await supervising
 
     async def _supervise(self, recorder: HistoryRecorder) -> None:
-        """Start again what ended by itself, as a service manager would, once no fault has been in
-        force for a moment.
+        """Starts again what ended by itself, as a service manager would.
+
+        Once no fault has been in force for a moment.
 
         Why not at once: a live that lost its vote must stay away while the cause lasts. Why at all:
         with brokers missing for the rest of the load, every later fault would meet a cluster that

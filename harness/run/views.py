@@ -32,8 +32,9 @@ Thing = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A value that a broker gave, first in an answer that arrived at ``low`` and last to a
-    question sent at ``high`` (ns).
+    """A value that a broker gave, and when it held (ns).
+
+    First in an answer that arrived at ``low`` and last to a question sent at ``high``.
     """
 
     value: str | None
@@ -53,8 +54,9 @@ def hopeless(statuses: Iterable[Status]) -> bool:
 async def look(
     test: Composition, roles: Callable[[], Mapping[str, str]], recorder: Recorder, patience_s: float
 ) -> None:
-    """Ask until all live brokers agree, at most ``patience_s`` from now on, and at least twice
-    where they do not; record what they said last.
+    """Asks until all live brokers agree; records what they said last.
+
+    At most ``patience_s`` from now on, and at least twice where they do not agree.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s

@@ -127,8 +127,10 @@ class Bench:
         return int(self._reserved[-1].getsockname()[1])
 
     async def command(self, *words: str, typed: str = "", variables: Mapping[str, str] | None = None) -> Said:
-        """Run a command of this project ("brokerctl", "brokerd", "jepsen-run") or of the machine
-        to its end. Raises InfrastructureError, TimeoutError.
+        """Runs a command of this project or of the machine to its end.
+
+        This project's are "brokerctl", "brokerd" and "jepsen-run". Raises InfrastructureError,
+        TimeoutError.
         """
         popen = await _spawn(words, variables, asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT)
         try:

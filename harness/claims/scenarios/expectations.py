@@ -199,8 +199,10 @@ class Moved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resumed(msgspec.Struct, frozen=True, kw_only=True):
-    """Producers that began at a broker have at least so many sends taken by others before the
-    healing: whoever has its messages serves its clients, too.
+    """Producers of a broker go on at others before the healing.
+
+    Those that began at it have at least so many sends taken by others: whoever has its messages
+    serves its clients, too.
     """
 
     of: str
@@ -221,8 +223,9 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Says(msgspec.Struct, frozen=True):
-    """A line in the log of a broker (of any, if None) that matches, at least once or exactly
-    ``times``.
+    """A line in the log of a broker (of any, if None) that matches.
+
+    At least once or exactly ``times``.
     """
 
     broker: str | None
@@ -356,8 +359,9 @@ class Happens(msgspec.Struct, frozen=True):
 
 
 class Refuses(msgspec.Struct, frozen=True, kw_only=True):
-    """Whoever tries to connect to a broker from the first to the second moment of ``window`` is
-    refused for a reason that matches, and somebody tries.
+    """Whoever tries to connect to a broker within ``window`` is refused, and somebody tries.
+
+    From the first to the second moment of it, and for a reason that matches.
     """
 
     broker: str
@@ -385,8 +389,10 @@ class Refuses(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a broker (all together, if None) delivers, or answers a send or an
-    acknowledgement, within ``window``, from ``after_s`` seconds behind its first moment on.
+    """How often a broker (all together, if None) delivers or answers within ``window``.
+
+    It answers a send or an acknowledgement; counted from ``after_s`` seconds behind the window's
+    first moment on.
     """
 
     window: tuple[str, str]
@@ -446,8 +452,10 @@ class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AtStake(msgspec.Struct, frozen=True, kw_only=True):
-    """A guard: when the fault came, at least so many messages that the broker had taken waited
-    for a consumer. With nothing to lose nothing is shown, and the run is unknown.
+    """A guard: when the fault came, enough messages waited that could be lost.
+
+    At least so many that the broker had taken waited for a consumer. With nothing to lose nothing
+    is shown, and the run is unknown.
     """
 
     least: int

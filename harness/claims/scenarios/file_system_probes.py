@@ -1,5 +1,6 @@
-"""What the document on multi-instance queue managers asks of the file system, and of the ids on
-both hosts: rows MI3 and MI6.
+"""What multi-instance queue managers ask of the file system: rows MI3 and MI6.
+
+And of the ids on both hosts, as the document on them says.
 
 A mount without locks is made at the seam of system calls, so that it can be had on every machine;
 the tests of ``filesystems.nfs`` check real NFS mounts. Two hosts whose ids differ are two nodes of

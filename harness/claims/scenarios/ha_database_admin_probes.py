@@ -1,5 +1,6 @@
-"""What chapter 8 of Sun 4.1 says of administering a high-availability cluster, shown on real
-processes that share an SQLite file: rows HA6, HA7, HA9 and HA10.
+"""Administering a high-availability cluster: rows HA6, HA7, HA9 and HA10.
+
+What chapter 8 of Sun 4.1 says of it, shown on real processes that share an SQLite file.
 """
 
 from __future__ import annotations

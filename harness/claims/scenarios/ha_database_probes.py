@@ -1,5 +1,6 @@
-"""What chapter 8 of Sun 4.1 says of a high-availability cluster, shown on real processes that
-share an SQLite file: rows HA3 and HA8.
+"""A high-availability cluster: rows HA3 and HA8.
+
+What chapter 8 of Sun 4.1 says of it, shown on real processes that share an SQLite file.
 """
 
 from __future__ import annotations

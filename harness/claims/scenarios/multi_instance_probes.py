@@ -1,5 +1,6 @@
-"""What the document on multi-instance queue managers says of starting, showing and ending
-instances, shown on real processes: rows MI1, MI4 and MI5.
+"""Starting, showing and ending instances of a queue manager: rows MI1, MI4 and MI5.
+
+What the document on multi-instance queue managers says of it, shown on real processes.
 
 The probes of MI3 and MI6 are in ``file_system_probes``: they are about the file system.
 """

@@ -1,5 +1,6 @@
-"""What a refuter is: the smallest change of the broker under which a row must not come out as
-expected.
+"""A refuter: the smallest change of the broker under which a row must fail.
+
+That is, must not come out as expected.
 
 Why: a row is "as expected" also when what it is about was never needed. A row whose feature can be
 taken out unnoticed shows nothing; one that fails with its refuter, and for the reason that it is

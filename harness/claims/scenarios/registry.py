@@ -89,8 +89,10 @@ def chosen(words: Sequence[str]) -> tuple[Scenario | Probe, ...]:
 
 
 def missing() -> dict[str, str]:
-    """The rows without a scenario or probe, by family, so that nobody takes "all" for more than
-    it is: "SS8", or the family where none of its rows has one.
+    """The rows without a scenario or probe, by family.
+
+    So that nobody takes "all" for more than it is: "SS8", or the family where none of its rows has
+    one.
     """
     there = {scenario.row for scenario in SCENARIOS} | {probe.row for probe in PROBES}
     found = {}

@@ -67,8 +67,9 @@ class Roles(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _seen(control: Iterable[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
-    """Who became live, and who stopped though no fault had ended it, between the first fault and
-    the end of the load.
+    """Who became live, and who stopped though no fault had ended it.
+
+    Between the first fault and the end of the load.
     """
     live: set[str] = set()
     ended: set[str] = set()

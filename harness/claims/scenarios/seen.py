@@ -124,8 +124,9 @@ class Seen:
         return lines
 
     def said(self, broker: str | None, pattern: str) -> str:
-        """When a broker (any, if None) first said what matches, by its own clock, as its log has
-        it (a time that sorts as text); "" if never.
+        """When a broker (any, if None) first said what matches; "" if never.
+
+        By its own clock, as its log has it (a time that sorts as text).
         """
         sought = re.compile(pattern)
         logs = self.logs.values() if broker is None else (self.logs.get(broker, ()),)
@@ -223,8 +224,9 @@ class Seen:
         }
 
     def stored_at(self, broker: str | None, moment_ns: int) -> int:
-        """How many messages that this broker (any, if None) had taken by then were not
-        acknowledged by a consumer yet.
+        """How many messages that a broker had taken by then no consumer had acknowledged yet.
+
+        That broker, or any if None.
         """
         taken = {
             message

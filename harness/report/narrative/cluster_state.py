@@ -104,8 +104,9 @@ class Standing:
         return sorted(mine | shared)
 
     def replaced(self, broker: str, at: int) -> Row | None:
-        """The row from which on another broker was certainly live under its node ID, after it
-        had begun to be live itself.
+        """Since which row another broker was certainly live in a broker's place.
+
+        Under its node ID, after it had begun to be live itself.
         """
         own = [row for row in self.roles.get(broker, ()) if row.get("role") == "live" and moment(row) <= at]
         if not own:

@@ -114,8 +114,9 @@ class Reader:
         return found
 
     def _beside(self, finding: Finding, rows: Sequence[Row]) -> list[Row]:
-        """What its producer sent right before and right after a message that went missing, in
-        the same group.
+        """What the producer of a missing message sent right before and right after it.
+
+        In the same group.
         """
         if finding.name not in AT_END:
             return []

@@ -51,8 +51,9 @@ class Clauses:
 
     @property
     def message(self) -> int | None:
-        """Of the example; None where the anomaly belongs to a group, a broker or the whole
-        history.
+        """The example's message, None if it has none.
+
+        It has none where the anomaly belongs to a group, a broker or the whole history.
         """
         found: int | None = self.example.get("message")
         return found

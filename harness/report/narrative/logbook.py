@@ -74,8 +74,9 @@ class Book:
 
 
 def zero_of(record: store.RunRecord) -> tuple[float | None, str]:
-    """The wall clock (seconds since the epoch) of the history's time 0, and what is to be said
-    about its being right.
+    """The wall clock of the history's time 0 (seconds since the epoch).
+
+    And what is to be said about its being right.
     """
     if record.zero:
         return datetime.fromisoformat(record.zero).timestamp(), ""

@@ -36,8 +36,9 @@ _ROLES: Final = {
 
 
 def phrase(rows: Sequence[Row], names: Names, standing: Standing) -> tuple[str, str]:
-    """(label, sentence) of one row, or of a question with its answer, or of a fault from asking
-    to being seen.
+    """(label, sentence) of one row, or of several that belong together.
+
+    Of a question with its answer, or of a fault from asking to being seen.
     """
     first = rows[0]
     if first["process"] == MONITOR:

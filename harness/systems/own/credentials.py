@@ -18,8 +18,10 @@ _instances = itertools.count()
 
 
 class Credentials:
-    """``cluster`` and ``admin`` are passwords, of one length in every run, so that what is sent
-    is as long, too. ``seed`` None: nobody can foresee them.
+    """The passwords and nonces of one run.
+
+    ``cluster`` and ``admin`` are passwords, of one length in every run, so that what is sent is as
+    long, too. ``seed`` None: nobody can foresee them.
     """
 
     def __init__(self, seed: int | None = None) -> None:
@@ -29,8 +31,9 @@ class Credentials:
         self.admin = self._derived("admin").hex()
 
     def nonce(self) -> bytes:
-        """For one handshake: never the same twice, which is all that keeps what was overheard
-        from being repeated.
+        """A nonce for one handshake: never the same twice.
+
+        That is all that keeps what was overheard from being repeated.
         """
         return self._derived(f"nonce {next(self._handshakes)}")
 
