@@ -130,8 +130,9 @@ LOG {{ Default_Log_Level = EVENT; }}
 
 
 def command(state: Path) -> list[str]:
-    """How the server is started in the foreground, with its configuration, log and process
-    number in ``state``.
+    """The command line that starts the server in the foreground.
+
+    With its configuration, log and process number in ``state``.
     """
     return [
         PROGRAM,

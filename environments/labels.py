@@ -162,8 +162,9 @@ def _call(function: Callable[..., Any], *, force: bool) -> list[str]:
 
 
 def _started(pid: int) -> str | None:
-    """The process' start in kernel ticks since the boot, None if it does not run (a zombie does
-    not).
+    """When a process started, in kernel ticks since the boot; None if it does not run.
+
+    A zombie does not.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()

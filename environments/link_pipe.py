@@ -38,8 +38,9 @@ _LINGER_RST: Final = struct.pack("ii", 1, 0)
 
 
 def set_reset_on_close(sock: socket.socket) -> None:
-    """Make closing the socket send a RST at once instead of a FIN after what is still to be
-    sent.
+    """Makes closing the socket send a RST at once.
+
+    Instead of a FIN after what is still to be sent.
     """
     with contextlib.suppress(OSError):  # not connected any more: nothing to reset
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RST)

@@ -1,5 +1,6 @@
-"""A userspace proxy that stands for the network between brokers and clients, so that breaking it
-needs no root.
+"""A userspace proxy that stands for the network between brokers and clients.
+
+So breaking the network needs no root.
 
 Each (source, target, port) triple has a listener of its own, so the proxy knows by the port it was
 reached on who speaks to whom. Bytes from source to target obey the directed link
@@ -206,8 +207,9 @@ class LinkProxy:
                     self._begin(route, sock)
 
     def _silence(self, route: _Route) -> None:
-        """Stop listening: the kernel refuses whoever connects, while the holder keeps the port
-        ours.
+        """Stops listening: the kernel refuses whoever connects.
+
+        The holder keeps the port ours meanwhile.
         """
         if route.listener is not None:
             self.loop.remove_reader(route.listener)

@@ -1,5 +1,6 @@
-"""Directories for what is only needed while something runs, recognised and removed when their owner
-was killed.
+"""Directories for what is only needed while something runs.
+
+They are recognised and removed when their owner was killed.
 
 Why a lock and no process id in the name: the kernel lets go of it when the owner ends, however it
 ends, and for owners in other containers that share the directory of temporary files just the same;

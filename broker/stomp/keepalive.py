@@ -1,5 +1,6 @@
-"""TCP keepalive: how a connection whose client is gone without a word ends, where no heart-beats
-were agreed.
+"""TCP keepalive: how a connection ends whose client is gone without a word.
+
+Where no heart-beats were agreed.
 
 Why not a time to live for such clients, as Artemis has it (a minute of silence): a consumer that
 waits for its next message has nothing to say, and would be cut once a minute. The kernel asks the

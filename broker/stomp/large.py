@@ -75,8 +75,9 @@ class Uploads:
         )
 
     def take(self, frames: list[Frame]) -> None:
-        """Parts of the body, and frames behind it, which come back to the connection when it is
-        stored.
+        """Takes in parts of the body, and frames behind it.
+
+        The latter come back to the connection when the body is stored.
         """
         for place, frame in enumerate(frames):
             if self._complete or not isinstance(frame, LargePart):

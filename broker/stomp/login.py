@@ -33,8 +33,9 @@ class Homes(Protocol):
         ...
 
     def objection(self, named: str | None) -> tuple[str, str]:
-        """Why a client that names this store session is not taken in, and the address where it
-        belongs; "" and "" where it is.
+        """Why a client that names this store session is not taken in, and where it belongs.
+
+        Where it belongs is an address; "" and "" where it is.
         """
         ...
 

@@ -24,8 +24,10 @@ _PROTOCOL: Final = 3 << 16
 
 
 async def ask(host: str, port: int, patience_s: float = PATIENCE_S) -> str:
-    """One of `SERVING` (it wants a password), `STARTING` (it takes in nobody yet), `SILENT`,
-    `REFUSED` (nobody listens, or hangs up at once).
+    """The state of a server, by how it answers.
+
+    One of `SERVING` (it wants a password), `STARTING` (it takes in nobody yet), `SILENT`, `REFUSED`
+    (nobody listens, or hangs up at once).
     """
     try:
         async with asyncio.timeout(patience_s):

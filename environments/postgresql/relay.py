@@ -1,5 +1,6 @@
-"""What stands between brokers and their PostgreSQL server, so that a connection can be lost at the
-one moment that matters: during a commit.
+"""What stands between brokers and their PostgreSQL server, to lose connections.
+
+At the one moment that matters: during a commit.
 
 Why a relay and no packet filter: a filter cannot tell a commit from a question, and whether the
 server did what was asked would be left to luck. The relay knows just enough of the protocol
@@ -37,8 +38,10 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 @dataclass(frozen=True, slots=True)
 class Severance:
-    """Of a client's commits, ``chance`` lose their connection, and ``committed`` is the share of
-    these that happen all the same.
+    """How commits of a client lose their connection.
+
+    ``chance`` is the share of them that do, and ``committed`` the share of these that happen all
+    the same.
     """
 
     chance: float

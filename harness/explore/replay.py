@@ -216,8 +216,9 @@ def _once(kept: Reproduction, request: Request, talk: _Talk, spark: Any) -> Atte
 
 
 def _also_simulated(kept: Reproduction, times: int, root: Path, talk: _Talk) -> str:
-    """The same faults in the simulation, which gives something exact where it gives the finding
-    at all; the line about it.
+    """The line about the same faults in the simulation.
+
+    It gives something exact where it gives the finding at all.
     """
     try:
         for run in _runs(kept, times):

@@ -209,8 +209,9 @@ def _properties(
 
 
 def _apart(faults: Sequence[Fault]) -> Iterator[Fault]:
-    """Those faults that leave a pair the time to recover from the one before, if that ended a
-    broker.
+    """Those faults that leave a pair the time to recover from the one before.
+
+    If that one ended a broker.
     """
     free_s = 0.0
     slowed = any(kinds.get(fault.kind).slows for fault in faults)
@@ -225,8 +226,9 @@ def _apart(faults: Sequence[Fault]) -> Iterator[Fault]:
 
 
 def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
-    """Half of the time a kind that is rather a condition than an event, a slow disk or a fast
-    clock, lasts from its beginning to the end.
+    """Makes conditions last from their beginning to the end, half of the time.
+
+    A condition is a kind that is rather one than an event: a slow disk or a fast clock.
 
     Everything else then meets it. Faults that take turns do not meet: where the peace between them
     is longer than they are, no two ever do.

@@ -1,5 +1,6 @@
-"""What the nodes of a test on real machines are given for its faults: a disk that can break, a file
-server, a database server.
+"""What the nodes of a test on real machines are given for its faults.
+
+A disk that can break, a file server, a database server.
 
 Why not always: such a disk costs time for every write; without a file server brokers of one machine
 share a plain directory, which needs no root and no FUSE, and whose locks never expire; and a file

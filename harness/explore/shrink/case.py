@@ -72,8 +72,9 @@ class Shrunk(Generic[T]):
 
 
 class Attempts(Generic[T]):
-    """What was tried: ``best`` is the smallest case that failed, ``evidence`` what running it
-    gave.
+    """What shrinking has tried.
+
+    ``best`` is the smallest case that failed, ``evidence`` what running it gave.
     """
 
     def __init__(

@@ -61,8 +61,9 @@ def enough(once: Callable[[], bool], need: int, times: int) -> bool:
 
 
 def run(request: Request) -> int:
-    """Shrink and keep; 1 with something kept, 0 if the finding did not come at all, so that
-    there was nothing to shrink.
+    """Shrinks and keeps: 1 with something kept, 0 if the finding did not come at all.
+
+    In the second case there was nothing to shrink.
     """
     kept = reproduction.load(request.path)
     if not kept.findings:

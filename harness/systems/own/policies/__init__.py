@@ -1,3 +1,4 @@
-"""How tests of our brokers' high-availability policies are planned and configured, a module for
-each policy.
+"""How tests of our brokers' policies of high availability are planned and configured.
+
+A module for each policy.
 """
