@@ -25,11 +25,12 @@ import msgspec
 
 from broker.admin_connection import PROOF_S_MAX, Connection, Reply
 from broker.cluster.views import views
-from broker.config import AdminSection
 from broker.core.deletion import QueueInUseError, delete
 from broker.core.engine import DemotedError, Engine
 from broker.core.views import BrowsedMessage
-from broker.policies.policy import Policy, RequestRefusedError, StartError, Steered, Succeeding, Succession
+from broker.policies.policy import Policy, RequestRefusedError, Steered, Succeeding, Succession
+from broker.sections import AdminSection
+from broker.start_error import StartError
 from broker.stomp.headers import RefusedError, queue_name
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError

@@ -12,10 +12,9 @@ import ipaddress
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from broker.config import BrokerConfig
+from broker.sections import BrokerConfig
 
 MAKE_SECRET: Final = "openssl rand -hex 24"  # noqa: S105 - a command
 KNOWN_PASSWORD: Final = "CHANGE ME!!"  # noqa: S105 - that of the documents' own configurations

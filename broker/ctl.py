@@ -20,7 +20,7 @@ import msgspec
 from broker import admin_client, queue_manager_ctl
 from broker.admin_client import Target
 from broker.admin_secret import read_secret, secret_of
-from broker.config import EXIT_USAGE, AdminSection, BrokerConfig, ConfigurationError, load
+from broker.config import EXIT_USAGE, BrokerConfig, ConfigurationError, load
 from broker.database_tool.command import database
 from broker.filesystem_check.basic import BasicCheck
 from broker.filesystem_check.calls import Calls
@@ -30,6 +30,7 @@ from broker.filesystem_check.mounts import MOUNTS
 from broker.journal_ctl import journal
 from broker.masking import mask
 from broker.question import confirmed
+from broker.sections import AdminSection
 
 EXIT_REFUSED: Final = 1
 EXIT_NOBODY: Final = 2

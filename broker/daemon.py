@@ -26,8 +26,9 @@ from broker.admin import AdminServer
 from broker.admin_secret import exposed, secret_of
 from broker.config import BrokerConfig
 from broker.masking import MaskError
-from broker.policies.policy import Policy, StartError
+from broker.policies.policy import Policy
 from broker.seams import Seams, real_seams
+from broker.start_error import StartError
 from broker.storage import mount_lease
 from broker.storage.database.opening import Database, open_database
 from broker.storage.directory import DirectoryVolume

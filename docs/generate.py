@@ -19,6 +19,7 @@ import msgspec
 
 import broker.config
 import broker.ha_policy
+import broker.sections
 import checkers.schema
 import harness.commands.cli
 import harness.interface
@@ -114,21 +115,21 @@ def broker_properties() -> str:
     """Every property of broker.toml."""
     parts = ["# broker.toml\n", inspect.cleandoc(broker.config.__doc__ or "") + "\n"]
     sections = {
-        "broker": broker.config.BrokerSection,
-        "acceptor": broker.config.AcceptorSection,
-        "admin": broker.config.AdminSection,
-        "cluster": broker.config.ClusterSection,
-        "journal": broker.config.JournalSection,
-        "ha-policy.replication.master": broker.config.MasterSection,
-        "ha-policy.replication.slave": broker.config.SlaveSection,
+        "broker": broker.sections.BrokerSection,
+        "acceptor": broker.sections.AcceptorSection,
+        "admin": broker.sections.AdminSection,
+        "cluster": broker.sections.ClusterSection,
+        "journal": broker.sections.JournalSection,
+        "ha-policy.replication.master": broker.ha_policy.MasterSection,
+        "ha-policy.replication.slave": broker.ha_policy.SlaveSection,
         "ha-policy.shared-store": broker.ha_policy.SharedStoreSection,
-        "ha-policy.shared-store.master": broker.config.SharedStoreMaster,
-        "ha-policy.shared-store.slave": broker.config.SharedStoreSlave,
+        "ha-policy.shared-store.master": broker.ha_policy.SharedStoreMaster,
+        "ha-policy.shared-store.slave": broker.ha_policy.SharedStoreSlave,
         "ha-policy.ha-database": broker.ha_policy.HaDatabaseSection,
         "ha-policy.multi-instance": broker.ha_policy.MultiInstanceSection,
         "database-store": broker.ha_policy.DatabaseStoreSection,
-        "address-settings.MATCH": broker.config.AddressSettings,
-        "security-settings.MATCH": broker.config.SecuritySettings,
+        "address-settings.MATCH": broker.sections.AddressSettings,
+        "security-settings.MATCH": broker.sections.SecuritySettings,
     }
     for name, struct in sections.items():
         parts += [f"## {name}\n", document(struct) + "\n", fields_table(struct, f"{name}.")]

@@ -25,9 +25,10 @@ from broker.cluster import messages as m
 from broker.cluster.incarnation import next_incarnation
 from broker.cluster.link import Link, LinkError, Terms
 from broker.cluster.peer import Peer
-from broker.config import BrokerConfig, ClusterSection
-from broker.policies.policy import StartError
+from broker.config import BrokerConfig
 from broker.seams import Seams
+from broker.sections import ClusterSection
+from broker.start_error import StartError
 from broker.storage.volume import Volume
 from broker.tls import Layer
 

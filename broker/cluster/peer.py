@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable
 
 from broker.cluster.link import Link, LinkError, RefusedError, Terms, connect
-from broker.config import ClusterSection
 from broker.seams import Seams
+from broker.sections import ClusterSection
 
 _log = logging.getLogger(__name__)
 

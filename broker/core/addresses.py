@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Generic, Protocol, TypeVar
 
-from broker.config import AddressSettings
+from broker.sections import AddressSettings
 
 __all__ = ["DEFAULTS", "AddressBook", "AddressSettings", "Matches", "matches"]
 

@@ -14,8 +14,8 @@ from broker.config import BrokerConfig
 from broker.core.disk import DiskWatch
 from broker.core.engine import Engine
 from broker.core.views import EngineSettings, Router
-from broker.policies.policy import StartError
 from broker.seams import Seams
+from broker.start_error import StartError
 from broker.stomp.server import StompServer
 from broker.storage.entries import Entries
 from broker.storage.errors import JournalError, JournalFailedError

@@ -18,16 +18,6 @@ if TYPE_CHECKING:
     from broker.cluster.membership import Membership
 
 
-class StartError(Exception):
-    """The broker cannot start or go on.
-
-    One line for the log, saying what is wrong, where, and what would be right. ``status`` is the
-    process's exit status.
-    """
-
-    status = 1
-
-
 class RequestRefusedError(Exception):
     """What an administrator asked for is not done; the text says why."""
 

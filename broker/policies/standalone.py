@@ -15,8 +15,8 @@ from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.policies.identity import own_node_id
 from broker.policies.live import Live
-from broker.policies.policy import StartError
 from broker.seams import Seams
+from broker.start_error import StartError
 from broker.storage.errors import JournalError, JournalFailedError
 from broker.storage.journal import Journal
 from broker.storage.options import JournalOptions

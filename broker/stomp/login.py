@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from hmac import compare_digest
 from typing import Final, NamedTuple, Protocol
 
-from broker.config import AcceptorSection
+from broker.sections import AcceptorSection
 from broker.stomp.headers import RefusedError, heart_beats
 from stomp_protocol.versions import Version
 

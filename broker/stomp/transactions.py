@@ -9,7 +9,7 @@ from broker.core.transactions import Transaction
 from broker.stomp.headers import RefusedError
 
 if TYPE_CHECKING:
-    from broker.config import AcceptorSection
+    from broker.sections import AcceptorSection
     from broker.stomp.session import Session
 
 NAME_MAX: Final = 255

@@ -2,7 +2,7 @@
 
 import pytest
 
-from broker import config
+from broker import config, ha_policy, sections
 
 BASE = {"broker": {"name": "a1"}}
 CLUSTER = {"cluster": {"cluster-password": "p", "connector": "a1:61616", "stomp-connector": "a1:61613"}}
@@ -12,7 +12,7 @@ def test_defaults_are_those_of_the_documents():
     made = config.apply({**BASE, **CLUSTER}, {"ha-policy.replication.slave.group-name": "g"})
     parsed = config.validate(made)
     slave = parsed.replication
-    assert isinstance(slave, config.SlaveSection)
+    assert isinstance(slave, ha_policy.SlaveSection)
     assert (slave.vote_retries, slave.vote_retry_wait, slave.initial_replication_sync_timeout) == (
         12,
         5000,
@@ -120,7 +120,7 @@ def test_every_property_has_a_dotted_name():
             struct = config._struct_of(inner)
             if struct is None:
                 yield f"{prefix}{name}", inner
-            elif struct is config.AddressSettings:
+            elif struct is sections.AddressSettings:
                 yield from walk(struct, f"{prefix}{name}.#.")
             else:
                 yield from walk(struct, f"{prefix}{name}.")

@@ -6,7 +6,7 @@ What it writes is what the broker reads, and wrong properties are named before a
 import msgspec
 import pytest
 
-from broker import config
+from broker import config, ha_policy
 from checkers.verdict import Promises
 from harness.history import spec as specs
 from harness.interface import Address, Layout, TestSpec, UsageError
@@ -45,8 +45,8 @@ def test_a_master_and_its_slave_are_configured_for_each_other(tmp_path):
     system = OwnSystem()
     master = load(tmp_path / "1", "b1", system, pairs=2)
     slave = load(tmp_path / "2", "b2", system, pairs=2)
-    assert isinstance(master.replication, config.MasterSection)
-    assert isinstance(slave.replication, config.SlaveSection)
+    assert isinstance(master.replication, ha_policy.MasterSection)
+    assert isinstance(slave.replication, ha_policy.SlaveSection)
     assert master.replication.group_name == slave.replication.group_name == "b"
     assert master.cluster.cluster_password == slave.cluster.cluster_password
     assert set(slave.cluster.static_connectors) == {"a1:61616", "a2:61616", "b1:61616"}
@@ -106,7 +106,7 @@ def test_properties_reach_the_nodes_they_name(tmp_path):
     slave = load(tmp_path / "2", "a2", properties=properties)
     assert (master.acceptor.connection_ttl, slave.acceptor.connection_ttl) == (1500, 700)
     assert slave.replication.vote_retries == 9
-    assert isinstance(master.replication, config.MasterSection)
+    assert isinstance(master.replication, ha_policy.MasterSection)
 
 
 def test_properties_that_need_each_other_may_come_in_any_order(tmp_path):

@@ -7,7 +7,7 @@ import tomllib
 
 import pytest
 
-from broker import config
+from broker import config, ha_policy
 from environments import registry as environments
 from environments.docker import file_store
 from environments.docker.environment import DockerEnvironment
@@ -76,7 +76,7 @@ def test_a_property_of_the_policy_may_be_set_for_both_roles_at_once():
     }
     master = configured("a1", pairs=1, properties=properties).shared_store
     slave = configured("a2", pairs=1, properties=properties).shared_store
-    assert isinstance(master, config.SharedStoreMaster)
+    assert isinstance(master, ha_policy.SharedStoreMaster)
     assert (master.lock_poll_period, slave.lock_poll_period, slave.allow_failback) == (50, 50, False)
 
 

@@ -75,6 +75,7 @@ def test_layers_point_one_way():
     [
         ("broker/config.py", "harness.interface"),
         ("stomp_protocol/frames.py", "broker.storage.blobs"),
+        ("broker/cluster/membership.py", "broker.policies.policy"),
         ("checkers/rows.py", "nemesis.kind"),
         ("nemesis/kind.py", "workloads.registry"),
         ("workloads/registry.py", "harness.history.store"),

@@ -22,8 +22,9 @@ from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.policies.ha_database.life import RETRY_S, Life, LifeEnd
 from broker.policies.ha_database.steering import Steering
-from broker.policies.policy import StartError, Succession, Takeover
+from broker.policies.policy import Succession, Takeover
 from broker.seams import Seams
+from broker.start_error import StartError
 from broker.storage.database import Database, DatabaseError
 from broker.storage.database.registry import RefusedError, Registered, Registry, ReplacedError
 from broker.storage.database.schema import TAKEOVER_STARTED

@@ -22,10 +22,10 @@ from typing import Final
 
 from broker.ha_policy import MultiInstanceSection
 from broker.policies.multi_instance.places import ActiveLocks, Places, Said, say
-from broker.policies.policy import StartError
 from broker.policies.shared_store.candidate import Granted
 from broker.policies.shared_store.lease import confirmed
 from broker.policies.shared_store.owed import Owed
+from broker.start_error import StartError
 from broker.storage.shared import SharedLock
 
 _log = logging.getLogger(__name__)

@@ -20,15 +20,16 @@ from broker.cluster import messages as m
 from broker.cluster.link import Link, LinkError, connect
 from broker.cluster.membership import Membership
 from broker.cluster.quorum import vote, votes_needed, withdraw
-from broker.config import BrokerConfig, MasterSection
+from broker.config import BrokerConfig
+from broker.ha_policy import MasterSection
 from broker.policies.identity import write_node_id
-from broker.policies.policy import StartError
 from broker.policies.replication.blobs import begin_copy
 from broker.policies.replication.follower import Ending, Follower
 from broker.policies.replication.probe import probe
 from broker.policies.replication.state import State, write_state
 from broker.policies.standalone import journal_options
 from broker.seams import Seams
+from broker.start_error import StartError
 from broker.storage.copy import JournalCopy
 from broker.storage.errors import JournalError
 from broker.storage.volume import Volume

@@ -12,7 +12,7 @@ from typing import Final
 
 from broker.cluster.membership import Membership
 from broker.cluster.quorum import vote, votes_needed, withdraw
-from broker.config import ReplicationRole
+from broker.ha_policy import ReplicationRole
 from broker.policies.replication.feed import ReplicaFeed
 from broker.policies.replication.probe import probe
 from broker.seams import Seams

@@ -22,7 +22,8 @@ from broker.cluster.balancing import Balancing
 from broker.cluster.link import Link, LinkError
 from broker.cluster.membership import Membership
 from broker.cluster.quorum import session_name
-from broker.config import BrokerConfig, SlaveSection
+from broker.config import BrokerConfig
+from broker.ha_policy import SlaveSection
 from broker.policies.live import Live
 from broker.policies.replication.ballots import Ballots
 from broker.policies.replication.decision import LiveVote, partner_took_over

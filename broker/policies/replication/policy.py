@@ -17,15 +17,17 @@ from typing import Any, Final
 from broker.cluster.membership import Membership
 from broker.cluster.messages import Member
 from broker.cluster.start import voted_in
-from broker.config import BrokerConfig, MasterSection, SlaveSection
+from broker.config import BrokerConfig
 from broker.core.engine import Engine
+from broker.ha_policy import MasterSection, SlaveSection
 from broker.policies.identity import own_node_id, read_node_id
-from broker.policies.policy import StartError, Succession, Takeover
+from broker.policies.policy import Succession, Takeover
 from broker.policies.replication.backup import BackupRole
 from broker.policies.replication.live import LiveEnd, LiveRole
 from broker.policies.replication.state import State, read_state, write_state
 from broker.policies.standalone import open_journal
 from broker.seams import Seams
+from broker.start_error import StartError
 from broker.storage.errors import JournalDamagedError
 from broker.storage.manifest import read_manifest
 from broker.storage.volume import Volume

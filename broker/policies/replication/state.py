@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from broker.policies.policy import StartError
+from broker.start_error import StartError
 from broker.storage.volume import Volume
 
 FILE: Final = "replication.json"

@@ -13,12 +13,12 @@ from typing import cast
 from broker.config import BrokerConfig
 from broker.ha_policy import SharedStoreRole
 from broker.policies.identity import new_node_id
-from broker.policies.policy import StartError
 from broker.policies.shared_store import lives
 from broker.policies.shared_store.lockfile import LockFile
 from broker.policies.shared_store.store import HeldLock, Inherited
 from broker.policies.standalone import journal_options
 from broker.seams import Seams
+from broker.start_error import StartError
 from broker.storage.errors import JournalError
 from broker.storage.journal import Journal
 from broker.storage.shared import SharedDirectory, SharedLock

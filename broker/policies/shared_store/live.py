@@ -19,12 +19,13 @@ from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.ha_policy import SharedStoreRole
 from broker.policies.live import Live
-from broker.policies.policy import StartError, Succession, Takeover
+from broker.policies.policy import Succession, Takeover
 from broker.policies.shared_store.candidate import Granted
 from broker.policies.shared_store.lease import Lease, LockLostError
 from broker.policies.shared_store.store import FAILING_BACK, LIVE, PAUSED, Data, HeldLock
 from broker.policies.standalone import STOP_PATIENCE_S
 from broker.seams import Seams
+from broker.start_error import StartError
 from broker.storage.entries import Entries
 from broker.storage.errors import JournalFailedError
 from broker.storage.gate import DurabilityGate

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from broker import config
 from broker.seams import Seams
+from broker.sections import AddressSettings
 from broker.storage.volume import Volume
 from checkers.verdict import Promises
 from harness.interface import (
@@ -104,7 +105,7 @@ class OwnSystem:
         """
         # Of several settings the one under which a message dies first: nobody is accused of what
         # another would allow.
-        attempts = [config.AddressSettings().max_delivery_attempts]
+        attempts = [AddressSettings().max_delivery_attempts]
         keeps = True
         for properties in spec.properties.values():
             for name, value in properties.items():

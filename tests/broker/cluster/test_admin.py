@@ -10,12 +10,12 @@ from broker import ctl
 from broker.admin import STRANGERS_MAX, AdminServer
 from broker.admin_client import RefusedError, Target, ask, log_in
 from broker.admin_connection import PROOF_MAX, REQUEST_MAX
-from broker.config import AdminSection
 from broker.core.backlog import CHUNK
 from broker.core.engine import Engine
 from broker.core.message import Message
 from broker.core.views import EngineSettings
 from broker.seams import real_seams
+from broker.sections import AdminSection
 from broker.storage import DurabilityGate, Journal, MemoryVolume
 
 

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 from queue_managers import LEASE_S, in_world, outcome
 
-from broker.policies.policy import StartError
+from broker.start_error import StartError
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 from shared import in_world
 
-from broker.config import SharedStoreMaster, SharedStoreSlave
+from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
 from broker.policies.shared_store import lockfile
 from broker.policies.shared_store.candidate import Candidate
 from broker.policies.shared_store.lockfile import LockFile, Mark

@@ -1,0 +1,379 @@
+"""The sections of ``broker.toml``: their properties, with defaults and ranges.
+
+Those below [ha-policy] are in ``ha_policy``; what two properties may not say together, in
+``contradictions``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from broker.ha_policy import (
+    DatabaseStoreSection,
+    HaPolicySection,
+    MasterSection,
+    Milliseconds,
+    Positive,
+    Section,
+    SharedStoreMaster,
+    SharedStoreSlave,
+    SlaveSection,
+    TlsSection,
+    Unlimited,
+)
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+
+
+class ConfigurationError(Exception):
+    """The configuration is wrong; the text is one line with property, file and remedy.
+
+    The file must be mended.
+    """
+
+
+def host_port(name: str, address: str, path: str) -> tuple[str, int]:
+    """The address that a property is, "host:port". Raises ConfigurationError."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigurationError(
+            f"{path or 'broker.toml'}: property {name!r}: expected host:port, got {address!r}"
+        )
+    return host, int(port)
+
+
+class BrokerSection(Section, frozen=True, kw_only=True):
+    """Who the broker is and where its data lives.
+
+    A relative directory is relative to the configuration file.
+    """
+
+    name: Annotated[str, Meta(pattern=r"^[\w.-]+\Z", max_length=64)]
+    data_directory: str = "data"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    security_enabled: bool = True
+    """False: ``acceptor.host`` may be an address that others reach although there are no users,
+    and everybody may do everything (AMQ security-enabled).
+    """
+    global_max_size: Positive = 256 * 1024 * 1024
+    """Bytes of messages in memory, all addresses together.
+
+    Above it every queue is full (Artemis: global-max-size).
+    """
+    max_disk_usage: Annotated[int, Meta(ge=-1, le=100)] = 90
+    """Percent of the disk with the data directory beyond which producers wait, and get no receipts.
+
+    Consumers go on. -1: never, and a full disk ends the broker.
+    """
+    disk_scan_period: Positive = 5000
+    """How often that is looked at."""
+    transaction_timeout: Positive = 300_000
+    """A transaction that has been open for so long is undone.
+
+    What it would send is dropped, what it acknowledged goes back. The next frame that names it gets
+    an ERROR.
+    """
+    transaction_timeout_scan_period: Positive = 1000
+    """How often that is looked at."""
+    max_transactions: Positive = 10_000
+    """Transactions that all clients together may have open."""
+    max_transactions_percent: Annotated[int, Meta(ge=1, le=100)] = 50
+    """The share of global-max-size that open transactions may hold.
+
+    The rest is for those who send without one.
+    """
+
+
+class AcceptorSection(TlsSection, frozen=True, kw_only=True):
+    """Where STOMP clients connect, who may, and what they may send.
+
+    Port 0 lets the system choose.
+    """
+
+    host: str = ""
+    """Empty: every interface where there are users.
+
+    Only this machine's (127.0.0.1) where there are none, since then everybody may do everything.
+    Another without users wants ``need-client-auth``, or ``broker.security-enabled = false``.
+    """
+    port: Port = 61613
+    users: dict[str, str] = msgspec.field(default_factory=dict)
+    """login -> passcode. None at all: everybody who can connect may come in."""
+    roles: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """role -> logins; what a role may do is said by [[security-settings]]."""
+    heart_beat_send: Milliseconds = 100
+    """The fastest the broker sends heart-beats.
+
+    0: never (first number of its heart-beat header).
+    """
+    heart_beat_receive: Milliseconds = 100
+    """The fastest the broker wants to receive them; 0: not at all (the second number)."""
+    connection_ttl: Annotated[int, Meta(ge=-1)] | None = None
+    """Silence after which a connection is closed and its messages go to others; -1: never.
+
+    Without this property: twice the agreed heart-beat (at least 1000), and where no heart-beats
+    were agreed ``keep-alive`` alone. Must exceed the time-out after which clients themselves close,
+    or two clients believe to hold one message.
+    """
+    keep_alive: Milliseconds = 60_000
+    """How long the system of a client may be unreachable before its connection is closed and its
+    messages go to others (TCP keepalive). A client that is there and says nothing stays; in
+    Artemis it is cut after a minute (connection-ttl). 0: as this system is set, on Linux after
+    two hours.
+    """
+    need_client_auth: bool = False
+    """With ssl-enabled: clients must show a certificate of trust-store-path."""
+    connect_timeout: Positive = 10_000
+    """How long a connection may take to log in."""
+    max_connecting: Positive = 1000
+    """Connections that have not logged in yet; one more, and the oldest of them is cut."""
+    max_headers: Positive = 128
+    max_header_bytes: Positive = 64 * 1024
+    """Command and header lines of one frame together."""
+    max_body_bytes: Positive = 16 * 1024 * 1024
+    min_large_message_size: Annotated[int, Meta(ge=-1)] = 100 * 1024
+    """Bodies of so many bytes are streamed to a file in ``large-messages``, or to rows of the
+    database, and from there to consumers; -1: none.
+    """
+    max_transaction_bytes: Positive = 64 * 1024 * 1024
+    """Sends buffered by the open transactions of one connection."""
+    max_transactions: Positive = 1000
+    """Transactions that one connection may have open."""
+    max_subscriptions: Positive = 1000
+    """Of one connection."""
+    websocket_allowed_origins: tuple[str, ...] | None = None
+    """Web sites whose pages may connect by WebSocket (``ws://HOST:PORT/stomp``), as
+    "https://shop.example"; "*": all. Without this property: all where ``users`` must log in, and
+    none where everybody may connect: any page that somebody on this machine looks at could.
+    """
+
+    @property
+    def listens_on(self) -> str:
+        """``host``, or what its default means here."""
+        return self.host or ("0.0.0.0" if self.users else "127.0.0.1")
+
+    @property
+    def open_to_all(self) -> bool:
+        """May anybody on the network come in?"""
+        host = self.listens_on
+        return not self.users and host not in ("localhost", "::1") and not host.startswith("127.")
+
+    @property
+    def wants_certificates(self) -> bool:
+        """``need-client-auth``."""
+        return self.need_client_auth
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """``websocket-allowed-origins``, or what holds without it."""
+        if self.websocket_allowed_origins is not None:
+            return self.websocket_allowed_origins
+        return ("*",) if self.users else ()
+
+    @property
+    def large_from(self) -> int | None:
+        """``min-large-message-size`` as a limit of the codec.
+
+        No body of fewer than one byte is large.
+        """
+        return None if self.min_large_message_size < 0 else max(1, self.min_large_message_size)
+
+
+class AdminSection(Section, frozen=True, kw_only=True):
+    """Where ``brokerctl`` and the harness ask (JSON lines).
+
+    Who asks proves a secret: that of ``secret-file``, else ``secret``, else
+    ``cluster.cluster-password``. Without any the port is open, and must be on a loopback address.
+    """
+
+    host: str = "127.0.0.1"
+    port: Port = 61612
+    secret: str = ""
+    secret_file: str = ""
+    """A file that only its owner may read.
+
+    What is in it, without white space around, is the secret. Relative to the configuration file.
+    """
+
+
+class ClusterSection(TlsSection, frozen=True, kw_only=True):
+    """The cluster connection (AMQ 17.2, Appendix C). Absent: the broker stands alone."""
+
+    name: str = "my-cluster"
+    host: str = "0.0.0.0"
+    port: Port = 61616
+    connector: Annotated[str, Meta(pattern=r".+:\d+$")]
+    """Announced to other brokers: "a1:61616"."""
+    stomp_connector: Annotated[str, Meta(pattern=r".+:\d+$")]
+    """Announced to clients: "a1:61613"."""
+    static_connectors: tuple[str, ...] = ()
+    """Brokers of whom to learn the others (static discovery, 17.2.1)."""
+    cluster_user: str = "ACTIVEMQ.CLUSTER.ADMIN.USER"
+    cluster_password: str = ""
+    """Required, the same for all brokers of the cluster: whoever has it may copy every message.
+
+    Never sent: each side proves that it knows it.
+    """
+    message_load_balancing: Literal["OFF", "STRICT", "ON_DEMAND"] = "ON_DEMAND"
+    check_period: Positive = 30_000
+    """The longest a cluster connection goes unchecked for life.
+
+    A short connection-ttl is checked more often by itself.
+    """
+    connection_ttl: Positive = 60_000
+    """Silence after which a cluster connection is dead."""
+    call_timeout: Positive = 30_000
+    retry_interval: Positive = 500
+    retry_interval_multiplier: Annotated[float, Meta(ge=1.0)] = 1.0
+    max_retry_interval: Positive = 2000
+    initial_connect_attempts: Unlimited = -1
+    reconnect_attempts: Unlimited = -1
+
+
+class JournalSection(Section, frozen=True, kw_only=True):
+    """The journal: sizes of its files, and when it is compacted.
+
+    Artemis: journal-file-size, journal-compact-min-files, journal-compact-percentage.
+    """
+
+    segment_size: Annotated[int, Meta(ge=4096)] = 10 * 1024 * 1024
+    compact_min_files: Annotated[int, Meta(ge=0)] = 10
+    """Segments before compaction is considered; 0: never."""
+    compact_percentage: Annotated[int, Meta(ge=0, le=100)] = 30
+    """Compaction begins when less than this share of the bytes is still needed."""
+
+
+class AddressSettings(Section, frozen=True, kw_only=True):
+    """What holds for the queues whose names match (AMQ address-setting).
+
+    ``*`` stands for one word between dots, ``#`` for any number.
+    """
+
+    match: Annotated[str, Meta(min_length=1)] = "#"
+    max_delivery_attempts: Annotated[int, Meta(ge=-1)] = 10
+    """Refusals (NACK, or an ACK in an aborted transaction) after which a message is a dead letter.
+
+    -1: never.
+    """
+    dead_letter_address: str = "DLQ"
+    """Empty: messages that cannot be delivered are dropped."""
+    redelivery_delay: Milliseconds = 0
+    max_size_bytes: Unlimited = 32 * 1024 * 1024
+    """Bytes of messages of one queue in memory; above it ``address-full-policy`` holds.
+
+    -1: only broker.global-max-size counts.
+    """
+    address_full_policy: Literal["PAGE", "BLOCK"] = "PAGE"
+    """PAGE: what comes goes to the disk, and back when its turn comes. BLOCK: producers wait."""
+    page_size_bytes: Annotated[int, Meta(ge=1024)] = 1024 * 1024
+    """Bytes of messages that one page holds, and that are read at a time.
+
+    At most half of max-size-bytes.
+    """
+    auto_create_queues: bool = True
+    """Whether a send or a subscription makes a queue that is not there.
+
+    Where not, it is refused, and ``brokerctl create`` makes it.
+    """
+    auto_delete_queues: bool = False
+    """Whether a queue is deleted when it is empty and its last consumer has gone; in Artemis it is.
+
+    What is sent later makes it anew.
+    """
+    auto_delete_queues_delay: Milliseconds = 0
+    """How long it must have been so."""
+    default_consumer_window: Positive = 1000
+    """Prefetch: messages a consumer may hold unacknowledged, where its subscription says
+    nothing.
+    """
+
+    @property
+    def page_bytes(self) -> int:
+        """The size of a page that fits twice into what the queue may have."""
+        return (
+            self.page_size_bytes
+            if self.max_size_bytes < 0
+            else max(1, min(self.page_size_bytes, self.max_size_bytes // 2))
+        )
+
+
+class SecuritySettings(Section, frozen=True, kw_only=True):
+    """Who may do what with the queues whose names match (AMQ security-setting): roles or logins.
+
+    Of several matches the most specific holds, alone.
+
+    A right that it does not give is nobody's. Queues that no match is for are everybody's.
+    """
+
+    match: Annotated[str, Meta(min_length=1)] = "#"
+    send: tuple[str, ...] = ()
+    consume: tuple[str, ...] = ()
+    browse: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All roles and logins that it speaks of."""
+        return (*self.send, *self.consume, *self.browse)
+
+
+class BrokerConfig(Section, frozen=True, kw_only=True):
+    """A whole ``broker.toml``, validated. ``path`` is where it came from, for messages."""
+
+    broker: BrokerSection
+    acceptor: AcceptorSection = AcceptorSection()
+    admin: AdminSection = AdminSection()
+    cluster: ClusterSection | None = None
+    hosts: dict[str, str] = msgspec.field(default_factory=dict)
+    """Announced address -> where this node reaches it; what is not here stands for itself."""
+    ha_policy: HaPolicySection = HaPolicySection()
+    database_store: DatabaseStoreSection | None = None
+    journal: JournalSection = JournalSection()
+    address_settings: tuple[AddressSettings, ...] = ()
+    security_settings: tuple[SecuritySettings, ...] = ()
+    path: str = ""
+
+    @property
+    def data_path(self) -> Path:
+        """The data directory, absolute."""
+        return (
+            (Path(self.path).resolve().parent / self.broker.data_directory)
+            if self.path
+            else Path(self.broker.data_directory)
+        )
+
+    @property
+    def replication(self) -> MasterSection | SlaveSection | None:
+        """The configured role of a replicated broker, None for one that stands alone."""
+        section = self.ha_policy.replication
+        return None if section is None else section.master or section.slave
+
+    @property
+    def shared_store(self) -> SharedStoreMaster | SharedStoreSlave | None:
+        """The configured role of a broker on a shared store, None for any other.
+
+        Its times are those of the store in use.
+        """
+        section = self.ha_policy.shared_store
+        role = None if section is None else section.master or section.slave
+        database = self.database_store
+        if section is None or role is None or section.store == "directory" or database is None:
+            return role
+        return msgspec.structs.replace(
+            role, lock_renew_period=database.lock_renew_period, lock_expiration=database.lock_expiration
+        )
+
+    @property
+    def shares_directory(self) -> bool:
+        """Whether ``broker.data-directory`` is shared with other brokers."""
+        section = self.ha_policy.shared_store
+        return self.ha_policy.multi_instance is not None or (
+            section is not None and section.store == "directory"
+        )
+
+    def resolved_hosts(self) -> dict[str, tuple[str, int]]:
+        """The hosts table as ``Seams`` wants it."""
+        return {name: host_port(f"hosts.{name}", address, self.path) for name, address in self.hosts.items()}
