@@ -11,7 +11,7 @@ import itertools
 
 from hypothesis import HealthCheck, settings
 from mutants import third
-from needs import need
+from needs import need, ssh_missing
 
 from environments import ganesha
 from environments.docker.engine import engine_answers
@@ -61,3 +61,5 @@ def pytest_runtest_setup(item):
         need("NFS", fuse_device.missing())  # the machines that have file servers have FUSE
     if item.get_closest_marker("nfs") is not None:
         need("NFS", ganesha.missing() or fuse_device.missing())
+    if item.get_closest_marker("ssh") is not None:
+        need("SSH", ssh_missing())

@@ -22,6 +22,7 @@ GROUPS = (
     ("spark", ("spark",), ("spark",)),
     ("postgresql", (), ("postgresql_server", "place")),
     ("simulated", (), ("elsewhere",)),
+    ("ssh", ("ssh",), ()),
 )
 """(name, markers that put a test into it, fixtures that do); the first that fits counts."""
 

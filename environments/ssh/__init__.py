@@ -1,0 +1,1 @@
+"""Machines that are reached over ssh: which they are, and each of them as a host."""

@@ -1,0 +1,74 @@
+"""A port of another machine, on 127.0.0.1 of this one, through the ssh connection to it."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+import paramiko
+
+from harness.interface import Address, InfrastructureError
+
+_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: to close is to reset
+
+
+class Forward:
+    """Takes connections, and carries each through a channel of its own that ``tunnel`` opens.
+
+    One for which it cannot be opened is reset, as on a port where nobody listens.
+    """
+
+    def __init__(self, tunnel: Callable[[], Any]) -> None:
+        self._tunnel = tunnel
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._clients: set[socket.socket] = set()
+        self._threads: set[threading.Thread] = set()
+        self.address = Address(*self._listener.getsockname())
+        self._start(self._accept)
+
+    def close(self) -> None:
+        """End all of it. The channels are ended by whoever ends their connection."""
+        for end in (self._listener, *self._clients):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(5)
+        self._listener.close()
+
+    def _start(self, do: Callable[..., None], *arguments: Any) -> threading.Thread:
+        thread = threading.Thread(target=do, args=arguments, daemon=True)
+        self._threads = {one for one in self._threads if one.is_alive()} | {thread}
+        thread.start()
+        return thread
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
+            while True:
+                client, _ = self._listener.accept()
+                self._clients.add(client)
+                self._start(self._carry, client)
+
+    def _carry(self, client: socket.socket) -> None:
+        try:
+            channel = self._tunnel()
+        except (paramiko.SSHException, InfrastructureError):
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        else:
+            back = self._start(_pump, channel.recv, client.sendall, lambda: client.shutdown(socket.SHUT_WR))
+            _pump(client.recv, channel.sendall, channel.shutdown_write)
+            back.join()
+            channel.close()
+        self._clients.discard(client)
+        client.close()
+
+
+def _pump(receive: Callable[[int], bytes], send: Callable[[bytes], None], end: Callable[[], None]) -> None:
+    with contextlib.suppress(OSError, EOFError):
+        while data := receive(1 << 15):
+            send(data)
+    with contextlib.suppress(OSError, EOFError):
+        end()

@@ -1,0 +1,169 @@
+"""Which machines a test may use: ``hosts.toml``, or ``user@address:port`` as ``--host`` takes it.
+
+    known-hosts = "known_hosts"     # of ssh; relative to this file; default ~/.ssh/known_hosts
+
+    [[host]]                        # one for each machine
+    address = "192.0.2.11"          # as ssh takes it; all below may be left out
+    port = 22
+    user = "root"                   # default: who runs this; any other than root needs sudo there
+    key = "~/.ssh/id_lab"           # default: the keys of ssh-agent and ~/.ssh/id_*
+    inner = "10.0.0.11"             # where the other hosts reach it; default: what address resolves to
+    python = "python3"              # at least 3.11
+    directory = "/var/tmp/jepsen-run"   # everything of ours on the machine is in it
+    clock = false                   # whether its clock may be set
+
+There is no place for a password, and none for the pass phrase of a key: that is what ssh-agent is
+for.
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Final
+
+import msgspec
+import paramiko
+from cryptography.exceptions import UnsupportedAlgorithm
+
+from harness.interface import UsageError
+from harness.interface.errors import near
+
+KNOWN_HOSTS: Final = "~/.ssh/known_hosts"
+_TEXT: Final = re.compile(
+    r"(?:(?P<user>[^@\s]+)@)?(?:\[(?P<six>[^\]]+)\]|(?P<address>[^:\s]+))(?::(?P<port>\d+))?"
+)
+
+
+class HostConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """One machine: how it is reached, and what it allows (see the top of this module)."""
+
+    address: str
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)] = 22
+    user: str = msgspec.field(default_factory=getpass.getuser)
+    key: str = ""
+    inner: str = ""
+    python: str = "python3"
+    directory: str = "/var/tmp/jepsen-run"  # noqa: S108 - who owns it is looked at before it is used
+    clock: bool = False
+
+    @property
+    def name(self) -> str:
+        """What it is called in what people read."""
+        address = f"[{self.address}]" if ":" in self.address else self.address
+        return address if self.port == 22 else f"{address}:{self.port}"
+
+
+class Inventory(msgspec.Struct, frozen=True):
+    """The machines, and the file that says by which keys they are known."""
+
+    known_hosts: Path
+    hosts: tuple[HostConfig, ...]
+
+
+def load(path: Path) -> Inventory:
+    """The machines of a ``hosts.toml``. Raises UsageError, one line."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    _refuse_unknown(str(path), table, ("known-hosts", "host"))
+    rows, known_hosts = table.get("host"), table.get("known-hosts", KNOWN_HOSTS)
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise UsageError(f"{path}: no [[host]]: each machine has one, with its address")
+    if not isinstance(known_hosts, str):
+        raise UsageError(f'{path}: "known-hosts": expected the path of a file')
+    hosts = []
+    for number, row in enumerate(rows, 1):
+        where = f"{path}: [[host]] {number}"
+        _refuse_unknown(where, row, [field.encode_name for field in msgspec.structs.fields(HostConfig)])
+        try:
+            host = msgspec.convert(row, HostConfig)
+        except msgspec.ValidationError as error:
+            text, _, place = str(error).replace("`", "").partition(" - at $.")
+            named = f'"{place}": ' if place else ""
+            raise UsageError(f"{where}: {named}{text[0].lower()}{text[1:]}") from None
+        if host.key:
+            host = msgspec.structs.replace(host, key=str(path.parent / Path(host.key).expanduser()))
+        hosts.append(_checked(where, host))
+    _refuse_twice(str(path), hosts)
+    return Inventory(path.parent / Path(known_hosts).expanduser(), tuple(hosts))
+
+
+def listed(texts: Sequence[str]) -> Inventory:
+    """The machines of ``--host user@address:port``, an IPv6 address in brackets.
+
+    Raises UsageError.
+    """
+    hosts = []
+    for text in texts:
+        found = _TEXT.fullmatch(text)
+        if found is None or ":" in (found["user"] or ""):  # not repeated here: it may hold a password
+            raise UsageError(
+                "--host is user@address or user@address:port (an IPv6 address in brackets) and never "
+                "holds a password; for example --host root@192.0.2.11 or --host root@[2001:db8::11]:2222"
+            )
+        given = {"address": found["six"] or found["address"], "user": found["user"]}
+        try:
+            host = msgspec.convert(
+                {name: value for name, value in given.items() if value} | {"port": int(found["port"] or 22)},
+                HostConfig,
+            )
+        except msgspec.ValidationError:
+            raise UsageError(f"--host {text}: a port is a number from 1 to 65535") from None
+        hosts.append(_checked(f"--host {text}", host))
+    _refuse_twice("--host", hosts)
+    return Inventory(Path(KNOWN_HOSTS).expanduser(), tuple(hosts))
+
+
+def load_key(path: Path) -> Any:
+    """A private key, as paramiko has it. Raises UsageError where it cannot be used."""
+    try:
+        return paramiko.PKey.from_path(path)
+    except OSError as error:
+        raise UsageError(f"the key {path} cannot be read: {error.strerror or error}") from None
+    except (TypeError, paramiko.PasswordRequiredException):
+        raise UsageError(
+            f"the key {path} has a pass phrase: give it to ssh-agent (ssh-add {path}) and leave the key out"
+        ) from None
+    except (ValueError, paramiko.SSHException, paramiko.UnknownKeyType, UnsupportedAlgorithm):
+        raise UsageError(f"the key {path} is no private key of ssh (RSA, ECDSA or Ed25519)") from None
+
+
+def _checked(where: str, host: HostConfig) -> HostConfig:
+    for field, pattern, wanted in (
+        ("address", r"[\w:][\w.:%-]*", "a name or an IP address (the port stands by itself)"),
+        ("inner", r"([\w:][\w.:%-]*)?", "a name or an IP address"),
+        ("user", r"[^\s:@-][^\s:@]*", "the name of a user"),
+    ):
+        if not re.fullmatch(pattern, value := getattr(host, field)):
+            raise UsageError(f'{where}: "{field}" is "{value}": expected {wanted}')
+    directory = PurePosixPath(host.directory)
+    if not directory.is_absolute() or ".." in directory.parts or len(directory.parts) < 3:
+        raise UsageError(f'{where}: "directory" is "{directory}": expected one like /var/tmp/jepsen-run')
+    if host.key:
+        try:
+            load_key(Path(host.key))
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+    return host
+
+
+def _refuse_twice(where: str, hosts: Iterable[HostConfig]) -> None:
+    seen: set[str] = set()
+    for host in hosts:
+        for name in {host.name, host.inner or host.name}:
+            if name in seen:
+                raise UsageError(f"{where}: {name} stands there twice: each machine runs one node")
+        seen |= {host.name, host.inner or host.name}
+
+
+def _refuse_unknown(where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
+    for key in table:
+        if key not in known:
+            raise UsageError(f'{where}: unknown key "{key}": {near(key, known)}')
