@@ -57,7 +57,7 @@ trap 'exit 1' HUP INT TERM PIPE
 tar -x -f - -C "$new_files" && cd "$new_files" && rm .complete || exit 1
 find . -type d -exec mkdir -p "$1/{}" ';' && find . -type f -exec mv -fT {} "$1/{}" ';' && kept=1
 """
-"""Receives an archive, of which ``.complete`` is the last file, for directory $1, in or equal to $2."""
+"""Takes an archive, of which ``.complete`` is the last file, for directory $1, in or equal to $2."""
 
 _FETCH: Final = """
 if [ -d "$1" ]; then exec tar -c -f - -C "$1" .; fi
@@ -122,7 +122,7 @@ class SshHost:
             raise self._error(f"{directory} cannot be written: {why}")
 
     def run(self, argv: Sequence[str], *, text: bytes = b"", timeout_s: float = 30.0) -> bytes:
-        """Run a program to its end, with ``text`` as its input; what it wrote. Raises CommandError."""
+        """Run a program to its end with ``text`` as its input; what it wrote. Raises CommandError."""
         status, out, said = self._execute(argv, text, timeout_s)
         if status:
             raise CommandError(f"{self.name}: {argv[0]}: {_last(said, status)}", status)
@@ -205,7 +205,7 @@ class SshHost:
             except paramiko.ChannelException as error:
                 if error.code == paramiko.common.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED and ends:
                     raise self._error(
-                        "its sshd forwards no ports: set AllowTcpForwarding to yes in /etc/ssh/sshd_config there"
+                        "its sshd forwards no ports: it needs AllowTcpForwarding yes in /etc/ssh/sshd_config"
                     ) from None
                 if ends:
                     raise

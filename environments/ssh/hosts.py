@@ -7,7 +7,7 @@
     port = 22
     user = "root"                   # default: who runs this; any other than root needs sudo there
     key = "~/.ssh/id_lab"           # default: the keys of ssh-agent and ~/.ssh/id_*
-    inner = "10.0.0.11"             # where the other hosts reach it; default: what address resolves to
+    inner = "10.0.0.11"             # where other hosts reach it; default: what address resolves to
     python = "python3"              # at least 3.11
     directory = "/var/tmp/jepsen-run"   # everything of ours on the machine is in it
     clock = false                   # whether its clock may be set

@@ -1,4 +1,4 @@
-"""The keys by which ssh knows machines: the file ``known_hosts`` in the format of OpenSSH (sshd(8)).
+"""The keys by which ssh knows machines: the file ``known_hosts`` of OpenSSH (its format: sshd(8)).
 
 Read here because paramiko's own reader knows neither patterns nor ``@revoked``, and cannot say in
 which line a key stands.
@@ -55,7 +55,7 @@ def find(path: Path, address: str, port: int) -> list[Known]:
 
 
 def objection(path: Path, address: str, port: int, known: list[Known], key: Any) -> str:
-    """Why the key that a machine showed does not prove that it is the one we know; "" if it does."""
+    """Why a key that a machine showed does not prove that it is the one we know; "" if it does."""
     shown = f"its {key.get_name()} key {fingerprint(key.asbytes())}"
     same = [one for one in known if one.key == key.asbytes()]
     if revoked := next((one for one in same if one.revoked), None):
@@ -71,8 +71,9 @@ def objection(path: Path, address: str, port: int, known: list[Known], key: Any)
         )
     kind = key.get_name().removeprefix("ssh-").split("-")[0]
     return (
-        f"{shown} is not known: compare the fingerprint (there: ssh-keygen -lf "
-        f"/etc/ssh/ssh_host_{kind}_key.pub) and accept it: ssh-keyscan -p {port} {shlex.quote(address)} >> {shlex.quote(str(path))}"
+        f"{shown} is not known: compare the fingerprint (there: "
+        f"ssh-keygen -lf /etc/ssh/ssh_host_{kind}_key.pub) and accept it: "
+        f"ssh-keyscan -p {port} {shlex.quote(address)} >> {shlex.quote(str(path))}"
     )
 
 

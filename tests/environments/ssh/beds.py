@@ -1,6 +1,7 @@
 """Test beds: machines with OpenSSH servers of their own, for what is done over ssh.
 
-Addresses outside this machine are never used. A bed's directory holds ``hosts.toml``, ``known_hosts`` and the private key ``key`` that every machine accepts for root.
+Addresses outside this machine are never used. A bed's directory holds ``hosts.toml``,
+``known_hosts`` and the private key ``key`` that every machine accepts for root.
 """
 
 import contextlib
@@ -22,18 +23,23 @@ PasswordAuthentication no
 PermitRootLogin prohibit-password
 """
 _MACHINE = """
-ip link set lo up && hostname "$1" && mount -t tmpfs -o size="$2" tmpfs /var/tmp && mount -t tmpfs -o mode=755 tmpfs /run/sshd || exit 1
+ip link set lo up && hostname "$1" && mount -t tmpfs -o size="$2" tmpfs /var/tmp || exit 1
+mount -t tmpfs -o mode=755 tmpfs /run/sshd || exit 1
 exec 3<&0
 /usr/sbin/sshd -f "$3/sshd_config" -E "$3/sshd.log" </dev/null
 echo up
 cat <&3 >/dev/null
 """
-"""What the first process of a machine runs. It ends, and with it everything on the machine, when its input does, which is when the test process ends, however."""
+"""What the first process of a machine runs.
+
+It ends, and with it everything on the machine, when its input does, which is when the test process
+ends, however it ends.
+"""
 
 
 @dataclass
 class Machine:
-    """One machine of a bed: its ssh address, and how to do something to it that does not go through ssh."""
+    """One machine of a bed: its ssh address, and how to do something to it without ssh."""
 
     address: str
     port: int
@@ -100,7 +106,7 @@ class Bed:
         self.hosts.write_text(
             'known-hosts = "known_hosts"\n'
             + "".join(
-                f'\n[[host]]\naddress = "{one.address}"\nport = {one.port}\nuser = "root"\nkey = "key"\ndirectory = "{DIRECTORY}"\n'
+                f'\n[[host]]\naddress = "{one.address}"\nport = {one.port}\nuser = "root"\nkey = "key"\n'
                 for one in self.machines
             )
         )
@@ -119,7 +125,10 @@ def make_key(path, *options):
 
 
 def _prepare(directory, count, port, files):
-    """A directory for each machine with what its server needs; ``files`` is where the machine sees it."""
+    """A directory for each machine with what its server needs.
+
+    ``files`` is where the machine sees it.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     make_key(directory / "key")
     prepared = []
@@ -135,10 +144,11 @@ def _prepare(directory, count, port, files):
 
 @contextlib.contextmanager
 def namespaces(count, directory, *, port=22, size="512m"):
-    """``count`` machines as namespaces of this one (network, processes, mounts, host name), on a network of their own that ends in this machine's.
+    """``count`` machines as namespaces of this one: network, processes, mounts, host name.
 
-    They share its file system except for /var/tmp, a memory disk of ``size`` of each one's own. All of it is processes of ours and ends with this one, so that there
-    is nothing to remove if it is killed.
+    Their network ends in this machine's. They share its file system except for /var/tmp, a memory
+    disk of ``size`` of each one's own. All of it is processes of ours and ends with this one, so
+    that there is nothing to remove if it is killed.
     """
     with contextlib.ExitStack() as stack:
         Path("/run/sshd").mkdir(exist_ok=True)
@@ -178,7 +188,10 @@ def _namespace(script, *arguments):
 
 
 def _join(hub):
-    """Give the hub its bridge and a link to this machine's network; the first three numbers of its addresses."""
+    """Give the hub its bridge and a link to this machine's network.
+
+    Returns the first three numbers of the addresses.
+    """
     _ip("link set lo up", hub)
     _ip("link add bridge type bridge", hub)
     _ip("link set bridge up", hub)

@@ -14,6 +14,11 @@ from harness.interface import InfrastructureError
 pytestmark = pytest.mark.ssh
 
 TOP = beds.DIRECTORY
+STARTING = """
+setsid -f python3 -c "$1" "$2" </dev/null >/run/sshd/port 2>&1
+while [ ! -s /run/sshd/port ]; do sleep 0.05; done
+cat /run/sshd/port
+"""
 
 
 def contents(archive):

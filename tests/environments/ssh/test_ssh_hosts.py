@@ -33,7 +33,8 @@ def test_what_is_left_out_is_as_ssh_has_it(tmp_path):
 
 def test_paths_are_relative_to_the_file(tmp_path):
     beds.make_key(tmp_path / "mine")
-    text = 'known-hosts = "known"\n[[host]]\naddress = "a"\nport = 2222\nkey = "mine"\nclock = true\ninner = "10.0.0.1"\n'
+    text = 'known-hosts = "known"\n[[host]]\naddress = "a"\nport = 2222\nkey = "mine"\nclock = true\n'
+    text += 'inner = "10.0.0.1"\n'
     inventory = load(written(tmp_path, text))
     assert inventory.known_hosts == tmp_path / "known"
     assert inventory.hosts[0].key == str(tmp_path / "mine")
@@ -72,7 +73,8 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ),
         (
             '[[host]]\naddress = "root@a"',
-            'hosts.toml: [[host]] 1: "address" is "root@a": expected a name or an IP address (the port stands by itself)',
+            'hosts.toml: [[host]] 1: "address" is "root@a": expected a name or an IP address '
+            "(the port stands by itself)",
         ),
         (
             '[[host]]\naddress = "a"\nuser = "-x"',
