@@ -57,7 +57,7 @@ trap 'exit 1' HUP INT TERM PIPE
 tar -x -f - -C "$new_files" && cd "$new_files" && rm .complete || exit 1
 find . -type d -exec mkdir -p "$1/{}" ';' && find . -type f -exec mv -fT {} "$1/{}" ';' && kept=1
 """
-"""Takes an archive, of which ``.complete`` is the last file, for directory $1, in or equal to $2."""
+"""Takes an archive whose last file is ``.complete`` for directory $1, in or equal to $2."""
 
 _FETCH: Final = """
 if [ -d "$1" ]; then exec tar -c -f - -C "$1" .; fi
@@ -122,7 +122,7 @@ class SshHost:
             raise self._error(f"{directory} cannot be written: {why}")
 
     def run(self, argv: Sequence[str], *, text: bytes = b"", timeout_s: float = 30.0) -> bytes:
-        """Run a program to its end with ``text`` as its input; what it wrote. Raises CommandError."""
+        """Run a program with ``text`` as its input to its end; what it wrote. CommandError."""
         status, out, said = self._execute(argv, text, timeout_s)
         if status:
             raise CommandError(f"{self.name}: {argv[0]}: {_last(said, status)}", status)

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.ssh
 
 TOP = beds.DIRECTORY
 STARTING = """
+rm -f /run/sshd/port
 setsid -f python3 -c "$1" "$2" </dev/null >/run/sshd/port 2>&1
 while [ ! -s /run/sshd/port ]; do sleep 0.05; done
 cat /run/sshd/port
@@ -96,8 +97,7 @@ def test_a_port_is_reached(ssh_bed, host):
         "while 1:\n c,_=s.accept()\n while d:=c.recv(65536): c.sendall(d)\n c.close()"
     )
     for bound in ("127.0.0.1", host.address):
-        starting = f'setsid -f python3 -c "$1" {bound} </dev/null >/run/sshd/port 2>&1; while [ ! -s /run/sshd/port ]; do sleep 0.05; done; cat /run/sshd/port'
-        port = int(host.run(["sh", "-c", starting, "sh", echo]))
+        port = int(host.run(["sh", "-c", STARTING, "sh", echo, bound]))
         address = host.reach(port)
         assert address.host == "127.0.0.1"
         assert host.reach(port) == address
