@@ -137,7 +137,7 @@ def load_key(path: Path) -> Any:
 
 def _checked(where: str, host: HostConfig) -> HostConfig:
     for field, pattern, wanted in (
-        ("address", r"[\w:][\w.:%-]*", "a name or an IP address (the port stands by itself)"),
+        ("address", r"[\w:][\w.:%-]*", "a name or an IP address"),
         ("inner", r"([\w:][\w.:%-]*)?", "a name or an IP address"),
         ("user", r"[^\s:@-][^\s:@]*", "the name of a user"),
     ):

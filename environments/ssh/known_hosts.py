@@ -66,8 +66,8 @@ def objection(path: Path, address: str, port: int, known: list[Known], key: Any)
     other = next((one for one in valid if one.kind == key.get_name()), valid[0] if valid else None)
     if other is not None:
         return (
-            f"{shown} is not the one that is known, {fingerprint(other.key)} in {path}:{other.line}: "
-            "somebody may be in between; if the machine was installed anew, remove that line and accept the new key"
+            f"{shown} is not the known one, {fingerprint(other.key)} in {path}:{other.line}: somebody may be "
+            "in between; if the machine was installed anew, remove that line and accept the new key"
         )
     kind = key.get_name().removeprefix("ssh-").split("-")[0]
     return (

@@ -73,8 +73,7 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ),
         (
             '[[host]]\naddress = "root@a"',
-            'hosts.toml: [[host]] 1: "address" is "root@a": '
-            + "expected a name or an IP address (the port stands by itself)",
+            'hosts.toml: [[host]] 1: "address" is "root@a": expected a name or an IP address',
         ),
         (
             '[[host]]\naddress = "a"\nuser = "-x"',
