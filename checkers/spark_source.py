@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,7 +22,17 @@ _ROWS_A_BUCKET: Final = 500_000
 _RESULT: Final = "part int, result binary"
 _WITH_MESSAGES: Final = f"f in {WITH_MESSAGES} and queue is not null"
 
-SomePart = TypeVar("SomePart", bound=Part)
+
+class Numbered(Protocol):
+    """Something to work on, told from others by its number."""
+
+    @property
+    def number(self) -> int:
+        """Its own."""
+        ...
+
+
+SomePart = TypeVar("SomePart", bound=Numbered)
 
 
 def _plain() -> pa.Schema:

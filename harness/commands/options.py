@@ -6,14 +6,14 @@ The same name means the same everywhere, so it is said once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from harness.history import store as stores
-from harness.interface import OWN
+from harness.interface import OWN, UsageError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -39,11 +39,11 @@ def _master(_: click.Context, __: click.Parameter, value: str | None) -> str | N
     return value
 
 
-def spark_master(does: str = "checks") -> Callable[[Command], Command]:
+def spark_master(
+    does: str = "checks", otherwise: str = "all cores of this machine"
+) -> Callable[[Command], Command]:
     """``--spark-master``; ``does`` is what the cluster is for."""
-    return click.option(
-        "--spark-master", callback=_master, help=f"Spark cluster that {does} [all cores of this machine]."
-    )
+    return click.option("--spark-master", callback=_master, help=f"Spark cluster that {does} [{otherwise}].")
 
 
 def store(keeps: str = "results are kept") -> Callable[[Command], Command]:
@@ -86,4 +86,45 @@ def ordered(
     return click.option("--ordered/--unordered", "ordered", default=None, help=text)
 
 
-__all__ = ["CONTEXT", "as_json", "names", "ordered", "settings", "spark_master", "store", "system"]
+def resume(noun: str, more: str) -> Callable[[Command], Command]:
+    """``--resume``, as ``store``; ``more`` are the options that may still be given."""
+    return click.option(
+        "--resume",
+        "store",
+        type=click.Path(path_type=Path),
+        help=f"Go on with the {noun} in this directory; {more}.",
+    )
+
+
+def resumed(store: Path, given: Mapping[str, Any]) -> Path:
+    """The directory of ``--resume``; raises UsageError if anything else is ``given``."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        if parameter.name in given:
+            raise UsageError(
+                f"{parameter.opts[0]} cannot be changed with --resume: the runs that are there were drawn "
+                f"without it; begin a new {context.command.name}"
+            )
+    return store.resolve() if store.is_symlink() else store  # "latest" may point elsewhere tomorrow
+
+
+def jobs() -> Callable[[Command], Command]:
+    """``--jobs``; None where it was not given."""
+    return click.option(
+        "--jobs", type=click.IntRange(min=1), help="Processes that simulate [one for each processor]."
+    )
+
+
+__all__ = [
+    "CONTEXT",
+    "as_json",
+    "jobs",
+    "names",
+    "ordered",
+    "resume",
+    "resumed",
+    "settings",
+    "spark_master",
+    "store",
+    "system",
+]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harness.commands import options
 from harness.history import spec as specs
 from harness.interface import TestSpec
+
+if TYPE_CHECKING:
+    from harness.explore.plans import SearchPlan
 
 
 @click.command("search", context_settings=options.CONTEXT)
@@ -24,32 +26,28 @@ from harness.interface import TestSpec
 )
 @click.option("--workload", help="What the clients do [groups].")
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
-@click.option("--length", "time_limit_s", type=float, help="Virtual seconds of load and faults in a run [8].")
+@click.option("--length", "length_s", type=float, help="Virtual seconds of load and faults in a run [8].")
 @click.option("--rate", type=float, help="Sends a second, all producers together [40].")
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
 @options.ordered()
 @click.option(
     "--bounded/--unbounded",
-    default=True,
-    show_default=True,
-    help="Keep to what the documents promise to survive, or mix everything.",
+    default=None,
+    help="Keep to what the documents promise to survive, or mix everything [bounded].",
 )
 @click.option("--runs", type=click.IntRange(min=1), help="End after so many runs.")
 @click.option(
     "--time-limit",
-    "limit_s",
+    "time_limit_s",
     type=click.FloatRange(min=0, min_open=True),
     help="Begin no run after so many seconds [600 if there is no --runs].",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Processes [one for each processor].")
-@click.option("--keep-going", is_flag=True, help="Go on after a finding.")
+@click.option("--keep-going", is_flag=True, default=None, help="Go on after a finding.")
 @click.option(
     "--shrink",
     "shrink_limit_s",
     type=click.FloatRange(min=0),
-    default=180.0,
-    show_default=True,
-    help="Seconds for making a finding smaller; 0 leaves it as found.",
+    help="Seconds for making a finding smaller; 0 leaves it as found [180].",
 )
 @click.option("--seed", type=int, help="Repeats an earlier search [drawn and printed].")
 @click.option(
@@ -59,40 +57,68 @@ from harness.interface import TestSpec
     help="A test from a file; what it says is not drawn, but for faults and seed. Other options change it.",
 )
 @options.settings()
+@options.resume("search", "--runs, --time-limit, --keep-going and --shrink may be given anew")
+@options.jobs()
+@options.spark_master("simulates", "processes of this machine")
 @options.store()
 @options.as_json()
 def search_command(
-    bounded: bool,
     runs: int | None,
-    limit_s: float | None,
+    time_limit_s: float | None,
+    keep_going: bool | None,
+    shrink_limit_s: float | None,
+    store: Path | None,
     jobs: int | None,
-    keep_going: bool,
-    shrink_limit_s: float,
-    seed: int | None,
-    spec_file: Path | None,
-    settings: tuple[str, ...],
+    spark_master: str | None,
     root: Path,
     as_json: bool,
     **given: Any,
 ) -> int:
     """Draw simulated runs until one breaks the guarantee; name what never happened."""
-    from harness.explore import search, swarm  # noqa: PLC0415 - errors of usage need none of it
+    from harness.explore import plans, search, workers  # noqa: PLC0415 - imports every part
 
-    base = specs.load(spec_file) if spec_file is not None else None
-    fields = {name: value for name, value in given.items() if value is not None}
-    fixed = frozenset(fields) | (frozenset(TestSpec.__struct_fields__) if base is not None else frozenset())
-    values = fields if base is not None else {**swarm.DEFAULTS, **fields}
-    spec = specs.with_settings(specs.build({**values, "environment": "simulation"}, base), settings)
+    limits = {
+        "runs": runs,
+        "time_limit_s": time_limit_s,
+        "keep_going": keep_going,
+        "shrink_limit_s": shrink_limit_s,
+    }
+    fields = {name: value for name, value in given.items() if value not in (None, ())}
+    if store is not None:
+        store = options.resumed(store, fields)
+        plan = plans.SearchPlan.load(store, **limits)
+    else:
+        if runs is None and time_limit_s is None:
+            limits["time_limit_s"] = 600.0
+        plan = _new_plan(limits, **fields)
     return search.run(
         search.Request(
-            swarm=swarm.swarm(spec, bounded=bounded, fixed=fixed),
-            seed=random.SystemRandom().randrange(2**31) if seed is None else seed,
-            runs=runs,
-            time_limit_s=600.0 if runs is None and limit_s is None else limit_s,
-            jobs=jobs or search.cores(),
-            keep_going=keep_going,
-            shrink_limit_s=shrink_limit_s,
+            plan=plan,
+            store=store,
             root=root,
+            jobs=jobs or workers.cores(),
+            spark_master=spark_master,
             as_json=as_json,
         )
     )
+
+
+def _new_plan(
+    limits: dict[str, Any],
+    *,
+    seed: int | None = None,
+    bounded: bool = True,
+    spec_file: Path | None = None,
+    settings: tuple[str, ...] = (),
+    length_s: float | None = None,
+    **fields: Any,
+) -> SearchPlan:
+    from harness.explore import plans, swarm  # noqa: PLC0415 - imports every part
+
+    if length_s is not None:
+        fields["time_limit_s"] = length_s
+    base = specs.load(spec_file) if spec_file is not None else None
+    fixed = set(fields) | (set(TestSpec.__struct_fields__) if base is not None else set())
+    values = fields if base is not None else {**swarm.DEFAULTS, **fields}
+    spec = specs.with_settings(specs.build({**values, "environment": "simulation"}, base), settings)
+    return plans.search_plan({**limits, "seed": seed}, spec, fixed=fixed, bounded=bounded)

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from harness.commands import options
-from harness.interface import UsageError
 
 
 @click.command("sweep", context_settings=options.CONTEXT)
@@ -28,40 +27,38 @@ from harness.interface import UsageError
 )
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
 @click.option("--seed", type=int, help="Repeats an earlier sweep [drawn and printed].")
-@click.option(
-    "--resume",
-    "store",
-    type=click.Path(path_type=Path),
-    help="Go on with the sweep in this directory; --runs may ask for more.",
-)
+@options.resume("sweep", "--runs may ask for more")
+@options.jobs()
 @options.spark_master("simulates and checks")
 @options.store()
 @options.as_json()
 def sweep_command(
     runs: int | None,
     store: Path | None,
+    jobs: int | None,
     spark_master: str | None,
     root: Path,
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Simulate many runs as tasks of Spark, and say how often each nemesis breaks each policy."""
-    from harness.explore import sweep, sweep_runs  # noqa: PLC0415 - Spark; most commands do without
+    """Simulate many runs, judge them as one job of Spark, and say how often each nemesis breaks
+    each policy.
+    """
+    from harness.explore import plans, sweep, workers  # noqa: PLC0415 - Spark; most commands do without
 
     fields = {name: value for name, value in given.items() if value is not None}
     if store is not None:
-        if fields:
-            option = {"policies": "policy", "nemeses": "nemesis", "time_limit_s": "time-limit"}
-            name = next(iter(fields))
-            raise UsageError(
-                f"--{option.get(name, name)} cannot be changed with --resume: the runs that are there "
-                "were drawn without it; "
-                "begin a new sweep"
-            )
-        store = store.resolve() if store.is_symlink() else store  # "latest" may point elsewhere tomorrow
-        plan = sweep.resumed(store, runs)
+        store = options.resumed(store, fields)
+        plan = plans.SweepPlan.load(store, runs=runs)
     else:
-        plan = sweep_runs.new_plan(fields, runs or 100)
+        plan = plans.sweep_plan(fields, runs or 100)
     return sweep.run(
-        sweep.Request(plan=plan, store=store, root=root, spark_master=spark_master, as_json=as_json)
+        sweep.Request(
+            plan=plan,
+            store=store,
+            root=root,
+            jobs=jobs or workers.cores(),
+            spark_master=spark_master,
+            as_json=as_json,
+        )
     )

@@ -10,14 +10,14 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from harness.explore.shrink import shrink as shrinking
-from harness.explore.swarm import Swarm
+from harness.explore.plans import SearchPlan, run_seed
+from harness.explore.runs import Record
+from harness.explore.shrink.case import Case, describe
 from harness.history import coverage
 from harness.history import judge as judging
 from harness.history import store as stores
@@ -27,29 +27,6 @@ from harness.run.simulate import Simulated
 from harness.systems import registry as systems
 
 FILE: Final = "campaign.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """How one run ended; small enough to come from another process.
-
-    ``bug`` is the traceback of an error of ours.
-    """
-
-    number: int
-    spec: TestSpec
-    schedule: Schedule
-    valid: bool | None = None
-    grave: frozenset[str] = frozenset()
-    trouble: str | None = None
-    virtual_s: float = 0.0
-    coverage: Mapping[str, int] = field(default_factory=dict)
-    bug: str = ""
-
-    @property
-    def word(self) -> str:
-        """ "valid", "invalid", "unknown" or "failed"."""
-        return "failed" if self.bug else {True: "valid", False: "invalid", None: "unknown"}[self.valid]
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -95,10 +72,10 @@ class Tally:
     def __init__(self) -> None:
         self.ended: Counter[str] = Counter()
         self.coverage: Counter[str] = Counter()
-        self.kept: list[Tried] = []
+        self.kept: list[Record] = []
         self.virtual_s = 0.0
 
-    def add(self, one: Tried) -> None:
+    def add(self, one: Record) -> None:
         """Count one more."""
         self.ended[one.word] += 1
         self.coverage.update(one.coverage)
@@ -111,7 +88,7 @@ class Tally:
         """How many have ended."""
         return self.ended.total()
 
-    def first(self, word: str) -> Tried | None:
+    def first(self, word: str) -> Record | None:
         """The one with the lowest number that ended so."""
         return min((one for one in self.kept if one.word == word), key=lambda one: one.number, default=None)
 
@@ -125,15 +102,9 @@ class Tally:
         return judging.VALID if self.ended["valid"] else judging.UNKNOWN
 
 
-def run_seed(seed: int, number: int) -> str:
-    """What decides one run of a search."""
-    return f"{seed}/{number}"
-
-
-def campaign(
-    tally: Tally, swarm: Swarm, seed: int, *, real_s: float, stopped: str, kept: Path | None
-) -> Campaign:
+def campaign(tally: Tally, plan: SearchPlan, *, real_s: float, stopped: str, kept: Path | None) -> Campaign:
     """What is kept of a search that has ended."""
+    swarm, seed = plan.swarm(), plan.seed
     events = systems.of(swarm.base).events
     possible = coverage.possible(swarm.nodes, swarm.kinds, swarm.base.workload, events)
     never = coverage.never([tally.coverage], possible)
@@ -152,7 +123,7 @@ def campaign(
                 number=one.number,
                 seed=run_seed(seed, one.number),
                 ended=one.word,
-                findings=reproduction.ordered(one.grave),
+                findings=one.grave,
                 trouble=one.bug or one.trouble,
                 spec=one.spec,
                 schedule=one.schedule,
@@ -171,12 +142,11 @@ def _meaning(name: str, events: Mapping[str, Event]) -> str:
     return coverage.meanings(events).get(name, f"a {kind} took effect")
 
 
-def how(one: Tried) -> str:
+def how(one: Record) -> str:
     """How a run that was not valid ended, in words."""
     if one.bug:
         return f"failed\n{one.bug.rstrip()}"
-    found = ", ".join(reproduction.ordered(one.grave))
-    return f"INVALID: {found}" if found else f"unknown: {one.trouble}"
+    return f"INVALID: {', '.join(one.grave)}" if one.grave else f"unknown: {one.trouble}"
 
 
 def counts(tally: Tally, real_s: float) -> str:
@@ -191,11 +161,9 @@ def closing(tally: Tally, ended: Campaign, store: Path, smallest: Simulated | No
     """
     found = tally.first("invalid")
     if found is not None:
-        yield (
-            f"FOUND  {', '.join(reproduction.ordered(found.grave))}: run {found.number} of seed {ended.seed}"
-        )
+        yield f"FOUND  {', '.join(found.grave)}: run {found.number} of seed {ended.seed}"
         if smallest is not None:
-            yield f"Shrunk   {shrinking.describe(shrinking.Case(smallest.spec, smallest.schedule))}"
+            yield f"Shrunk   {describe(Case(smallest.spec, smallest.schedule))}"
             yield f"Now      {', '.join(reproduction.ordered(smallest.grave))}"
             for fault in smallest.schedule.faults:
                 yield f"Fault    {msgspec.json.encode(fault).decode()}"
@@ -227,4 +195,4 @@ def closing(tally: Tally, ended: Campaign, store: Path, smallest: Simulated | No
         yield f"Again    {reproduction.line(Path(ended.reproduction))}"
 
 
-__all__ = ["FILE", "Campaign", "Kept", "Tally", "Tried", "campaign", "closing", "counts", "how", "run_seed"]
+__all__ = ["FILE", "Campaign", "Kept", "Tally", "campaign", "closing", "counts", "how"]

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from checkers.anomaly import AT_END
-from harness.explore.sweep_runs import Cell, Plan, Record
+from harness.explore.plans import Cell, SweepPlan
+from harness.explore.runs import Record
 from harness.run.reproduction import ordered
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def rate_of(seen: int, of: int, *, grave: bool = False) -> Rate:
     )
 
 
-def run_of(plan: Plan, record: Record, judged: Judged | None, damage: str | None) -> Run:
+def run_of(plan: SweepPlan, record: Record, judged: Judged | None, damage: str | None) -> Run:
     """One run, from what its file says and how its history was judged (None: it could not be)."""
     ended, trouble = "unknown", damage or record.trouble
     if record.bug:

@@ -18,7 +18,7 @@ import pytest
 
 from checkers.verdict import Verdict
 from harness.commands import cli
-from harness.explore import search, swarm
+from harness.explore import plans, runs, search, swarm, workers
 from harness.history import judge as judging
 from harness.interface import Schedule, TestSpec, UsageError
 from harness.run import reproduction
@@ -40,10 +40,11 @@ def draws(drawn_from, count=DRAWS):
     return [swarm.draw(drawn_from, f"1/{number}") for number in range(count)]
 
 
-def request(tmp_path, base, **fields):
-    return search.Request(
-        **{"swarm": swarm.swarm(base), "seed": 3, "runs": 10, "shrink_limit_s": 0, "root": tmp_path, **fields}
+def request(tmp_path, base, *, jobs=1, store=None, spark_master=None, **fields):
+    plan = plans.search_plan(
+        {"seed": 3, "runs": 10, "shrink_limit_s": 0.0, **fields}, base, fixed=(), bounded=True
     )
+    return search.Request(plan=plan, root=tmp_path, jobs=jobs, store=store, spark_master=spark_master)
 
 
 def campaign(tmp_path):
@@ -261,10 +262,10 @@ def test_a_time_limit_that_is_over_begins_no_run_and_leaves_the_verdict_open(tmp
 
 
 def test_a_bug_of_ours_names_its_run_and_is_no_finding(tmp_path, capsys, monkeypatch):
-    def broken(spec, schedule):
+    def broken(spec, schedule, *, judge):
         raise RuntimeError("a bug for the test")
 
-    monkeypatch.setattr(search, "simulate", broken)
+    monkeypatch.setattr(runs, "simulate", broken)
     assert search.run(request(tmp_path, PEACEFUL)) == judging.INTERNAL
     done = campaign(tmp_path)
     assert (done["ended"], done["stopped"]) == ({"failed": 1}, "a bug of jepsen-run")
@@ -293,17 +294,17 @@ def test_an_interrupt_waits_for_no_run_that_is_under_way(tmp_path, monkeypatch):
         processes.extend(multiprocessing.active_children())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(search, "wait", interrupted)
+    monkeypatch.setattr(workers, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        next(search.tried(endless(tmp_path, jobs=2)))
+        next(search.tried(endless(tmp_path, jobs=2), (), 0.0))
     assert [process.exitcode for process in processes] == [-signal.SIGKILL] * 2
 
 
 def test_an_interrupt_of_the_drawing_keeps_what_was_found_until_then(tmp_path, monkeypatch, capsys):
-    drawing = search.attempt
+    drawing = search.judged
 
-    def attempt(drawn_from, seed, number):
-        one = drawing(drawn_from, seed, number)
+    def judged(plan, number):
+        one = drawing(plan, number)
         if one.grave:
             asked.append(one)
         elif asked:
@@ -311,7 +312,7 @@ def test_an_interrupt_of_the_drawing_keeps_what_was_found_until_then(tmp_path, m
         return one
 
     asked = []
-    monkeypatch.setattr(search, "attempt", attempt)
+    monkeypatch.setattr(search, "judged", judged)
     assert search.run(request(tmp_path, ONE_PAIR, keep_going=True, runs=1000)) == judging.INTERRUPTED
     said = capsys.readouterr().out
     kept = campaign(tmp_path)
@@ -319,7 +320,7 @@ def test_an_interrupt_of_the_drawing_keeps_what_was_found_until_then(tmp_path, m
     assert kept["ended"]["invalid"] == len(asked)
     assert "Judge" not in said  # there is no history to judge
     again = reproduction.load(Path(kept["reproduction"]))
-    assert simulate(again.spec, again.schedule).grave == frozenset(again.findings) == asked[0].grave
+    assert simulate(again.spec, again.schedule).grave == frozenset(again.findings) == set(asked[0].grave)
 
 
 def test_an_interrupt_of_the_shrinking_keeps_the_finding_as_it_was_found(tmp_path, monkeypatch, capsys):

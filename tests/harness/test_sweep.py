@@ -4,6 +4,7 @@ names what it could not read.
 
 import json
 import re
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -15,8 +16,8 @@ from checkers.runs import RunsSource, judge_runs
 from checkers.schema import SCHEMA
 from checkers.verdict import CheckOptions
 from harness.commands import cli
-from harness.explore import sweep, sweep_runs, sweep_table
-from harness.explore.sweep_runs import Cell
+from harness.explore import histories, plans, runs, sweep, sweep_table, workers
+from harness.explore.plans import Cell, SweepPlan
 from harness.history import judge as judging
 from harness.history import plain_judge
 from harness.interface import InfrastructureError, Schedule
@@ -43,7 +44,7 @@ def plan_of(**fields):
         "shapes": ("pair-link",),
         **fields,
     }
-    return sweep_runs.new_plan(given, RUNS)
+    return plans.sweep_plan(given, RUNS)
 
 
 @pytest.fixture(scope="session")
@@ -59,8 +60,8 @@ def copy(swept, tmp_path):
     """The same sweep, to be damaged and gone on with."""
     _, store = swept
     there = tmp_path / "sweep"
-    (there / sweep_runs.HISTORIES).mkdir(parents=True)
-    for path in (store / sweep_runs.PLAN, *(store / sweep_runs.HISTORIES).glob("*.parquet")):
+    (there / histories.DIRECTORY).mkdir(parents=True)
+    for path in (store / SweepPlan.file(), *(store / histories.DIRECTORY).glob("*.parquet")):
         (there / path.relative_to(store)).write_bytes(path.read_bytes())
     return there
 
@@ -70,22 +71,22 @@ def table_of(store):
 
 
 def resume(store, runs=None):
-    return sweep.run(sweep.Request(plan=sweep.resumed(store, runs), store=store))
+    return sweep.run(sweep.Request(plan=SweepPlan.load(store, runs=runs), store=store))
 
 
 def file_of(store, number):
-    return store / sweep_runs.HISTORIES / sweep_runs.name(number)
+    return store / histories.DIRECTORY / histories.name(number)
 
 
 def stamps(store):
-    return {path.name: path.stat().st_mtime_ns for path in (store / sweep_runs.HISTORIES).iterdir()}
+    return {path.name: path.stat().st_mtime_ns for path in (store / histories.DIRECTORY).iterdir()}
 
 
 def test_every_run_is_judged_as_it_is_alone(spark, swept):
     _, store = swept
-    there = list(sweep_runs.read(store / sweep_runs.HISTORIES))
-    plan = sweep_runs.load_plan(store)
-    source = RunsSource(spark, sweep_runs.files(there))
+    there = list(histories.read(store / histories.DIRECTORY, RUNS))
+    plan = SweepPlan.load(store)
+    source = RunsSource(spark, histories.files(there))
     options = msgspec.structs.replace(plain_judge.options_of(plan.base, Schedule()), examples=10**9)
     judged = judge_runs(source, options, {r.number for _, r in there if r.schedule.faults})
     assert sorted(judged) == list(range(RUNS))
@@ -111,9 +112,9 @@ def test_every_run_is_judged_as_it_is_alone(spark, swept):
 @pytest.mark.parametrize("guarantee", ["at-most-once", "exactly-once"])
 def test_another_guarantee_is_judged_alike_together_and_alone(spark, swept, guarantee):
     _, store = swept
-    there = list(sweep_runs.read(store / sweep_runs.HISTORIES))
+    there = list(histories.read(store / histories.DIRECTORY, RUNS))
     options = CheckOptions(guarantee=guarantee, expect_faults=True)
-    judged = judge_runs(RunsSource(spark, sweep_runs.files(there)), options, range(RUNS))
+    judged = judge_runs(RunsSource(spark, histories.files(there)), options, range(RUNS))
     redelivered = 0
     for path, record in there:
         rows = pq.read_table(path, columns=SCHEMA.names).to_pylist()
@@ -131,7 +132,7 @@ def test_a_sweep_is_decided_by_its_seed_and_each_run_is_of_its_cell(swept):
         Cell(policy="replication", nemesis="partition"),
         Cell(policy="replication", nemesis="kill"),
     )
-    for number, (_, record) in enumerate(sweep_runs.read(store / sweep_runs.HISTORIES)):
+    for number, (_, record) in enumerate(histories.read(store / histories.DIRECTORY, RUNS)):
         assert record.number == number
         assert record.spec.nemeses == (BREAKING[number % 2],)
         assert {fault.kind for fault in record.schedule.faults} <= {BREAKING[number % 2]}
@@ -174,12 +175,12 @@ def test_resuming_runs_only_what_is_missing_and_gives_what_it_gave(swept, copy):
     _, store = swept
     file_of(copy, 1).unlink()
     file_of(copy, 4).unlink()
-    (copy / sweep_runs.HISTORIES / ".run-000001.parquet.99").write_bytes(b"half of")
+    (copy / histories.DIRECTORY / ".run-000001.parquet.99").write_bytes(b"half of")
     before = stamps(copy)
     assert resume(copy) == judging.INVALID
     after = stamps(copy)
-    assert after.keys() == {sweep_runs.name(number) for number in range(RUNS)}
-    untouched = after.keys() - {sweep_runs.name(1), sweep_runs.name(4)}
+    assert after.keys() == {histories.name(number) for number in range(RUNS)}
+    untouched = after.keys() - {histories.name(1), histories.name(4)}
     assert {name: after[name] for name in untouched} == {name: before[name] for name in untouched}
     whole, again = table_of(store), table_of(copy)
     assert again["runs"] == whole["runs"]
@@ -290,12 +291,12 @@ def test_a_run_that_crashes_is_kept_as_its_own_trouble_and_run_again_on_resuming
     def crash(spec, schedule, *, judge):
         raise RuntimeError("a bug of ours")
 
-    plan = sweep_runs.load_plan(copy)
+    plan = SweepPlan.load(copy)
     before = stamps(copy)
     number = next(run["number"] for run in table_of(swept[1])["runs"] if run["ended"] == "valid")
     with monkeypatch.context() as patched:
-        patched.setattr(sweep_runs, "simulate", crash)
-        record = sweep_runs.attempt(plan, number, copy / sweep_runs.HISTORIES)
+        patched.setattr(runs, "simulate", crash)
+        record = histories.recorded(plan, copy / histories.DIRECTORY, number)
     assert "RuntimeError: a bug of ours" in record.bug
     # As it is judged beside the others, before it is tried again.
     with monkeypatch.context() as patched:
@@ -309,9 +310,7 @@ def test_a_run_that_crashes_is_kept_as_its_own_trouble_and_run_again_on_resuming
     assert sum(row["crashed"] for row in table_of(copy)["table"]) == 1
     assert resume(copy) == judging.INVALID
     assert table_of(copy)["runs"] == others
-    assert {name for name, stamp in stamps(copy).items() if stamp != before[name]} == {
-        sweep_runs.name(number)
-    }
+    assert {name for name, stamp in stamps(copy).items() if stamp != before[name]} == {histories.name(number)}
 
 
 def test_an_interrupt_keeps_what_ended_and_says_how_to_go_on(copy, capsys, monkeypatch):
@@ -322,7 +321,9 @@ def test_an_interrupt_keeps_what_ended_and_says_how_to_go_on(copy, capsys, monke
 
     before = stamps(copy)
     monkeypatch.setattr(sweep, "_simulate", interrupted)
-    monkeypatch.setattr(sweep, "_stop_spark", lambda: stopped.append(True))  # the session is the other tests'
+    monkeypatch.setattr(
+        workers, "stop_spark", lambda: stopped.append(True)
+    )  # the session is the other tests'
     assert resume(copy) == judging.INTERRUPTED
     assert stopped
     assert stamps(copy) == before
@@ -331,17 +332,20 @@ def test_an_interrupt_keeps_what_ended_and_says_how_to_go_on(copy, capsys, monke
     )
 
 
+@pytest.mark.parametrize("master", [None, "local[2]"])
 def test_a_history_that_cannot_be_written_is_trouble_with_the_machine_and_leaves_nothing_half_done(
-    spark, copy
+    spark, copy, master
 ):
     file_of(copy, 2).unlink()
     file_of(copy, 2).mkdir()  # nothing can take its place
-    plan, histories = sweep_runs.load_plan(copy), copy / sweep_runs.HISTORIES
-    with pytest.raises(
-        InfrastructureError, match=re.escape(f"run 2: {file_of(copy, 2)} cannot be written: ")
+    directory = copy / histories.DIRECTORY
+    work = partial(histories.recorded, SweepPlan.load(copy), directory)
+    with (
+        workers.workers(work, 1, master) as some,
+        pytest.raises(InfrastructureError, match=re.escape(f"run 2: {file_of(copy, 2)} cannot be written: ")),
     ):
-        sweep_runs.simulate_all(spark, plan, [2], histories, 1)
-    assert not list(histories.glob(".run-*"))
+        list(some.each(iter([2]), last=lambda _: False))
+    assert not list(directory.glob(".run-*"))
 
 
 def test_an_error_of_spark_is_told_by_its_last_cause_in_one_line():
@@ -355,7 +359,7 @@ def test_an_error_of_spark_is_told_by_its_last_cause_in_one_line():
         pytest.raises(
             InfrastructureError, match=r"^Spark could not end its job: .*exited unexpectedly \(crashed\)$"
         ),
-        sweep.clusters_fault(),
+        workers.clusters_fault(),
     ):
         raise error
 
@@ -376,9 +380,9 @@ def test_the_exit_status_is_of_the_gravest_end():
 
 
 def test_a_sweep_of_another_version_is_not_mixed(copy, capsys):
-    plan = sweep_runs.load_plan(copy)
+    plan = SweepPlan.load(copy)
     other = msgspec.structs.replace(plan, versions={**plan.versions, "jepsen-run": "0.0.0"})
-    (copy / sweep_runs.PLAN).write_bytes(msgspec.json.encode(other))
+    (copy / SweepPlan.file()).write_bytes(msgspec.json.encode(other))
     assert cli.run(["sweep", "--resume", str(copy)]) == judging.USAGE
     assert "was begun with jepsen-run 0.0.0" in capsys.readouterr().err
 
@@ -406,7 +410,7 @@ def test_wrong_usage_is_one_line(tmp_path, capsys, arguments, said):
 
 
 def test_without_nemeses_each_policy_has_all_that_it_is_promised_to_survive():
-    plan = sweep_runs.new_plan({"policies": ("replication", "standalone"), "pairs": 3}, 1)
+    plan = plans.sweep_plan({"policies": ("replication", "standalone"), "pairs": 3}, 1)
     of = {
         policy: {c.nemesis for c in plan.cells if c.policy == policy}
         for policy in ("replication", "standalone")

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from harness.explore import sweep_table
-from harness.explore.sweep_runs import Cell
+from harness.explore.plans import Cell
 
 
 @pytest.mark.parametrize(

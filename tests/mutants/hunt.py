@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from harness.explore import swarm
-from harness.explore.campaign import run_seed
+from harness.explore.plans import run_seed
 from harness.interface import Schedule, TestSpec
 from mutants.mutant import Arena
 

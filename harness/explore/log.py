@@ -1,0 +1,84 @@
+"""The log of a search: how each run that ended went, a line of JSON for each.
+
+Why a log: a search has tens of thousands of runs, of which most are worth a few numbers. Whoever
+begins them writes it, as they end, so a search that was killed goes on where it was: a last line
+that was not finished is a run that did not end.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from harness.explore.plans import Plan
+from harness.explore.runs import Record
+from harness.interface import InfrastructureError, UsageError
+
+FILE: Final = "runs.jsonl"
+
+
+class Log:
+    """An open log, of one search by one process."""
+
+    def __init__(self, store: Path, plan: Plan) -> None:
+        """Open it, or begin one.
+
+        Raises UsageError if it is not of this search, or if another process writes it.
+        """
+        self.path = store / FILE
+        try:
+            self._file = self.path.open("a+b")
+        except OSError as error:
+            raise InfrastructureError(f"cannot write {self.path}: {error}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"{store}: this search is still going on; wait for its end or stop it") from None
+        self._plan = plan
+
+    def read(self) -> Iterator[Record]:
+        """What is there; what a killed process left of a line is cut off.
+
+        Raises UsageError, naming the line, for what is no run of this search.
+        """
+        self._file.seek(0)
+        whole = 0
+        for number, line in enumerate(self._file, 1):
+            if not line.endswith(b"\n"):
+                break
+            whole += len(line)
+            yield self._record(line, number)
+        self._file.truncate(whole)
+
+    def _record(self, line: bytes, number: int) -> Record:
+        mend = "remove that line, and the run is drawn again with --resume"
+        try:
+            record = msgspec.json.decode(line, type=Record)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise UsageError(
+                f"{self.path}: line {number} is not a run of a search ({error}): {mend}"
+            ) from None
+        if number == 1 and self._plan.draw(record.number) != (record.spec, record.schedule):
+            raise UsageError(f"{self.path} is of another search than {self._plan.file()} beside it")
+        return record
+
+    def add(self, record: Record) -> None:
+        """One more has ended; raises InfrastructureError."""
+        try:
+            self._file.write(msgspec.json.encode(record) + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise InfrastructureError(f"cannot write {self.path}: {error}") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+__all__ = ["FILE", "Log"]

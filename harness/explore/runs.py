@@ -1,0 +1,77 @@
+"""One run of a search or of a sweep: drawn, simulated, and what is kept of it."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+
+import msgspec
+
+from harness.explore.plans import Plan
+from harness.interface import InfrastructureError, Schedule, TestSpec
+from harness.run import reproduction
+from harness.run.simulate import Simulated, simulate
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """How a run went, apart from its history.
+
+    ``valid`` and ``grave`` (causes first) are None and empty where it is judged later; ``bug`` is
+    the traceback of an error of ours: there is no history then. ``coverage`` counts what happened
+    in it. ``at_s`` is when it ended, in seconds of the search.
+    """
+
+    number: int
+    spec: TestSpec
+    schedule: Schedule
+    rows: int = 0
+    valid: bool | None = None
+    grave: tuple[str, ...] = ()
+    trouble: str | None = None
+    digest: str = ""
+    virtual_s: float = 0.0
+    coverage: Mapping[str, int] = {}
+    bug: str = ""
+    at_s: float = 0.0
+
+    @property
+    def word(self) -> str:
+        """ "valid", "invalid", "unknown" or "failed"."""
+        return "failed" if self.bug else {True: "valid", False: "invalid", None: "unknown"}[self.valid]
+
+
+def made(plan: Plan, number: int, *, judge: bool) -> tuple[Record, Simulated | None]:
+    """Draw and simulate one run; what is kept of it, and all of it while it is there.
+
+    An error of ours is an answer too: it concerns that run alone, and is told with its seed.
+
+    Raises InfrastructureError if the machine has no room for it.
+    """
+    spec, schedule = plan.draw(number)
+    try:
+        run = simulate(spec, schedule, judge=judge)
+    except OSError as error:
+        raise InfrastructureError(f"run {number} could not be simulated: {error}") from error
+    except Exception:  # noqa: BLE001 - told with its number, and unknown for itself
+        return Record(number=number, spec=spec, schedule=schedule, bug=traceback.format_exc()), None
+    record = Record(
+        number=number,
+        spec=run.spec,
+        schedule=run.schedule,
+        rows=len(run.recorded),
+        valid=run.valid,
+        grave=reproduction.ordered(run.grave),
+        trouble=run.trouble,
+        digest=run.digest,
+        virtual_s=run.virtual_s,
+        coverage=run.coverage,
+    )
+    return record, run
+
+
+def judged(plan: Plan, number: int) -> Record:
+    """Draw and simulate one run, and judge it."""
+    return made(plan, number, judge=True)[0]
+
+
+__all__ = ["Record", "judged", "made"]

@@ -1,0 +1,53 @@
+"""What a command says while it explores: lines for a person, or one document for a program.
+
+With ``--json`` standard output has the document alone, and the lines are on standard error.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+EVERY_S: Final = 10.0
+"""From one word about how far it got to the next."""
+
+
+@dataclass(slots=True)
+class Talk:
+    """Says lines; ``as_json`` says that the document is wanted."""
+
+    as_json: bool = False
+    _told: float = field(default_factory=time.monotonic)
+
+    def __call__(self, text: str) -> None:
+        """Say it now."""
+        print(text, file=sys.stderr if self.as_json else sys.stdout, flush=True)
+
+    def now_and_then(self, text: str) -> None:
+        """A line that is worth saying only if none of its kind was said for a while."""
+        if time.monotonic() - self._told >= EVERY_S:
+            self._told = time.monotonic()
+            self(f"  {text}")
+
+    def document(self, value: Any) -> None:
+        """The result, if a program is to read it."""
+        if self.as_json:
+            print(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
+
+
+def counted(number: int, thing: str) -> str:
+    """ "1 fault", "2 properties"."""
+    if number == 1:
+        return f"1 {thing}"
+    return (
+        f"{number} {thing[:-1]}ies"
+        if thing.endswith("y")
+        else f"{number} {thing}{'es' * thing.endswith('s') or 's'}"
+    )
+
+
+__all__ = ["Talk", "counted"]

@@ -1,0 +1,215 @@
+"""Who makes the runs: this process, processes of this machine, or tasks of Spark.
+
+Runs are begun in order and those that were begun are ended, so that with a number of runs as the
+only limit the first finding is the same whoever makes them. An interrupt waits for no run: each
+takes as long as it takes, and can be drawn again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from checkers.cause import in_a_line
+from environments import scratch
+from harness.explore.runs import Record
+from harness.interface import InfrastructureError
+
+Result = TypeVar("Result")
+Work = Callable[[int], Record]
+"""Makes the run of a number; picklable."""
+
+_FORKLESS: Final = "spawn"  # a fork would take half-built state of whoever begins along
+_JOBS_AHEAD: Final = 3
+"""Jobs of Spark at a time: while one waits for its last run the cores have those of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Whoever makes runs: how many at once, and how many such lots are begun at a time."""
+
+    submit: Callable[[Sequence[int]], Future[Sequence[Record]]]
+    lot: int = 1
+    ahead: int = 1
+
+    def each(self, numbers: Iterator[int], last: Callable[[Record], bool]) -> Iterator[Record]:
+        """The runs as they end, until there are no more numbers, or after a last one."""
+        under_way: set[Future[Sequence[Record]]] = set()
+        over = False
+        while True:
+            while not over and len(under_way) < self.ahead and (some := list(islice(numbers, self.lot))):
+                under_way.add(self.submit(some))
+            if not under_way:
+                return
+            done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+            for record in (record for future in done for record in future.result()):
+                over = over or last(record)
+                yield record
+
+
+@contextlib.contextmanager
+def workers(work: Work, jobs: int, spark_master: str | None) -> Iterator[Workers]:
+    """Tasks of Spark if a master is named, else so many processes; one is this one."""
+    with (
+        on_spark(work, spark_master)
+        if spark_master is not None
+        else processes(work, jobs)
+        if jobs > 1
+        else contextlib.nullcontext(Workers(partial(_here, work)))
+    ) as some:
+        yield some
+
+
+def _here(work: Work, numbers: Sequence[int]) -> Future[Sequence[Record]]:
+    future: Future[Sequence[Record]] = Future()
+    future.set_result(_all(work, numbers))
+    return future
+
+
+def _all(work: Work, numbers: Sequence[int]) -> Sequence[Record]:
+    return [work(number) for number in numbers]
+
+
+@contextlib.contextmanager
+def processes(work: Work, jobs: int) -> Iterator[Workers]:
+    """Processes of this machine, killed by whatever ends this one early."""
+    with scratch.directory("explore") as place:
+        pool = ProcessPoolExecutor(
+            jobs,
+            mp_context=multiprocessing.get_context(_FORKLESS),
+            initializer=_begin,
+            initargs=(str(place),),
+        )
+        try:
+            yield Workers(lambda numbers: pool.submit(_all, work, numbers), ahead=jobs)
+        except (KeyboardInterrupt, GeneratorExit):
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
+        except BrokenProcessPool:
+            raise InfrastructureError(
+                "a process of the search was killed, perhaps for lack of memory: try fewer --jobs"
+            ) from None
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _begin(place: str) -> None:
+    """The first thing that a process does.
+
+    Ctrl-C goes to the whole group; who began it alone decides what it means, and nobody outlives
+    him. What a run needs on the disk lies where he removes it, as a process that is killed cannot.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.tempdir = place
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+@contextlib.contextmanager
+def on_spark(work: Work, master: str | None) -> Iterator[Workers]:
+    """Tasks of Spark, one for each run, in jobs of as many as there are cores."""
+    spark = beside(partial(start_spark, master)).result()
+    cores = spark.sparkContext.defaultParallelism
+    yield Workers(lambda numbers: beside(partial(_job, spark, work, numbers)), cores, _JOBS_AHEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    number: int
+
+
+def _job(spark: Any, work: Work, numbers: Sequence[int]) -> Sequence[Record]:
+    """Raises InfrastructureError, of a run or of the cluster."""
+    from checkers.spark_source import on_tasks  # noqa: PLC0415 - Spark, which most do without
+
+    def task(one: _Task) -> Record | str:
+        try:
+            return work(one.number)
+        except InfrastructureError as error:
+            return str(error)
+
+    with clusters_fault():
+        made = on_tasks(spark, [_Task(number) for number in numbers], task)
+    for record in made.values():
+        if isinstance(record, str):
+            raise InfrastructureError(record)
+    return [record for record in made.values() if isinstance(record, Record)]
+
+
+def beside(work: Callable[[], Result]) -> Future[Result]:
+    """Do what waits for Spark in a thread.
+
+    Its client takes an interrupt for a broken connection and writes pages about it.
+    """
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - of the work, raised where it is waited for
+            future.set_exception(error)
+
+    threading.Thread(target=run, name="explore-spark", daemon=True).start()
+    return future
+
+
+@contextlib.contextmanager
+def clusters_fault() -> Iterator[None]:
+    """A job that ended because a process or a machine went away is trouble.
+
+    An error within a task is a bug of ours and passes.
+    """
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - Spark's, which the command line does without
+    from pyspark.errors import PySparkException, PythonException  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except PythonException:
+        raise
+    except (Py4JError, PySparkException, ConnectionError) as error:
+        raise InfrastructureError(f"Spark could not end its job: {in_a_line(error)}") from error
+
+
+def start_spark(master: str | None) -> Any:
+    """The session; raises InfrastructureError."""
+    from checkers import api  # noqa: PLC0415 - as above
+    from checkers.java import GatewayError, NoJavaError  # noqa: PLC0415 - as above
+
+    try:
+        return api.start(master)
+    except (NoJavaError, GatewayError) as error:
+        raise InfrastructureError(str(error)) from error
+
+
+def stop_spark() -> None:
+    """At once, whatever it does; nothing where it was never started."""
+    from checkers import api  # noqa: PLC0415 - as above
+
+    with contextlib.suppress(Exception):
+        api.stop(at_once=True)
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+__all__ = ["Workers", "beside", "clusters_fault", "cores", "start_spark", "stop_spark", "workers"]
