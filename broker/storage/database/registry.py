@@ -349,8 +349,8 @@ class Registry:
         """
         finish = Statement(
             "UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ?"
-            " AND epoch = ? AND state = ? AND taker = ? AND taker_epoch = ? AND (entry = ? OR heartbeat "
-            "< clock_ms() - ?)",
+            " AND epoch = ? AND state = ? AND taker = ? AND taker_epoch = ?"
+            " AND (entry = ? OR heartbeat < clock_ms() - ?)",
             (
                 s.TAKEOVER_COMPLETE,
                 self.cluster_id,
