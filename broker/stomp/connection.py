@@ -24,24 +24,24 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
-from broker.core.engine import DemotedError
+from broker.core.engine import DemotedError, Engine
+from broker.sections import AcceptorSection
 from broker.stomp import websocket
 from broker.stomp.headers import RefusedError
 from broker.stomp.keepalive import keep_alive
 from broker.stomp.large import Streamed, Uploads
-from broker.stomp.session import Session
+from broker.stomp.login import Admission
+from broker.stomp.rights import Rights
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
-from broker.strangers import address_of
+from broker.strangers import StrangerLog, address_of
 from stomp_protocol.codec import Parser
 from stomp_protocol.errors import RemoteProtocolError
 from stomp_protocol.frames import Frame
 from stomp_protocol.limits import Limits
-
-if TYPE_CHECKING:
-    from broker.stomp.server import StompServer
+from stomp_protocol.versions import Version
 
 HIGH_WATER: Final = 256 * 1024
 UNREAD_MAX: Final = 4 * 1024 * 1024
@@ -63,6 +63,63 @@ no more.
 _log = logging.getLogger(__name__)
 
 
+class Server(Protocol):
+    """What serves all connections, as one of them sees it: see ``server``."""
+
+    name: str
+    acceptor: AcceptorSection
+    engine: Engine
+    limits: Limits
+    rights: Rights
+    admission: Admission | None
+    warnings: StrangerLog
+    strangers: dict[Connection, None]
+
+    def met(self, connection: Connection) -> None:
+        """A client has connected."""
+        ...
+
+    def recognise(self, connection: Connection, login: str, client_id: str) -> None:
+        """A client that names itself has logged in."""
+        ...
+
+    def lost(self, connection: Connection) -> None:
+        """A connection is no more."""
+        ...
+
+
+class Session(Protocol):
+    """What the frames of a connection mean, as the connection sees it: see ``session``."""
+
+    name: str
+    version: Version
+
+    @property
+    def logged_in(self) -> bool:
+        """Has its CONNECT been accepted?"""
+        ...
+
+    def handle(self, frame: Frame) -> None:
+        """Do what a frame says. Raises RefusedError for what cannot be done."""
+        ...
+
+    def pause(self) -> None:
+        """The connection takes no more for now: dispatch nothing."""
+        ...
+
+    def resume(self) -> None:
+        """It does again."""
+        ...
+
+    def quiesce(self) -> None:
+        """The broker is stopping cleanly: take no more frames, give back what is held."""
+        ...
+
+    def end(self) -> None:
+        """The connection is gone."""
+        ...
+
+
 class Connection(asyncio.Protocol):
     """From accept to loss. ``number`` is unique within the engine's incarnation."""
 
@@ -73,7 +130,7 @@ class Connection(asyncio.Protocol):
         "client", "closing", "host", "number", "session", "uploads",
     )  # fmt: skip
 
-    def __init__(self, server: StompServer, number: int) -> None:
+    def __init__(self, server: Server, number: int, session: Callable[[Connection], Session]) -> None:
         self._server = server
         self.number = number
         self.host = self.address = "?"
@@ -103,8 +160,14 @@ class Connection(asyncio.Protocol):
         self._linger: asyncio.TimerHandle | None = None
         self._beat_s = 0.0
         self._beat_timer: asyncio.TimerHandle | None = None
-        self.uploads = Uploads(self, server.engine.large.store, server.engine.memory)
-        self.session = Session(self, server)
+        self.uploads = Uploads(
+            server.engine.large.store,
+            server.engine.memory,
+            go_on=self.go_on,
+            refuse=self.error,
+            block_reading=self.block_reading,
+        )
+        self.session = session(self)
 
     # -------------------------------------------------------------------------------- from the loop
 
@@ -250,7 +313,7 @@ class Connection(asyncio.Protocol):
         self._wanted = reading
         self._balance_reading()
 
-    def block_reading(self, *, blocked: bool) -> None:
+    def block_reading(self, blocked: bool) -> None:
         """The same for a large body that waits for the disk, whatever else holds."""
         self._blocked = blocked
         self._balance_reading()

@@ -13,15 +13,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from broker.core.memory import Memory
 from broker.storage.blobs import Blob, Blobs, BlobWriter
 from broker.storage.errors import JournalError
 from stomp_protocol.frames import Frame, LargeHead, LargePart
-
-if TYPE_CHECKING:
-    from broker.stomp.connection import Connection
 
 HELD_BYTES: Final = 256 * 1024
 """Bytes of a body that wait for the disk before the connection is not read any more."""
@@ -48,10 +46,20 @@ class Uploads:
     Owns each body until ``taken``: by the engine or by a transaction.
     """
 
-    def __init__(self, connection: Connection, store: Blobs | None, memory: Memory) -> None:
-        self._connection = connection
+    def __init__(
+        self,
+        store: Blobs | None,
+        memory: Memory,
+        *,
+        go_on: Callable[[list[Frame]], None],
+        refuse: Callable[[str, str | None], None],
+        block_reading: Callable[[bool], None],
+    ) -> None:
         self._store = store
         self._memory = memory
+        self._go_on = go_on
+        self._refuse = refuse
+        self._block_reading = block_reading
         self._task: asyncio.Task[None] | None = None
         self._parts: deque[bytes] = deque()
         self._waiting_bytes = 0
@@ -88,7 +96,7 @@ class Uploads:
             self._complete = frame.last
         self._wake.set()
         if self._complete or self._waiting_bytes > HELD_BYTES:
-            self._connection.block_reading(blocked=True)
+            self._block_reading(True)
 
     def taken(self, body: Blob) -> None:
         """A message or a transaction owns it now."""
@@ -118,7 +126,7 @@ class Uploads:
         except (OSError, JournalError) as error:
             _log.error("a large message could not be stored: %s", error)
             self._discarded(writer)
-            self._connection.error(f"the message could not be stored: {error}", head.headers.get("receipt"))
+            self._refuse(f"the message could not be stored: {error}", head.headers.get("receipt"))
         except BaseException:
             self._discarded(writer)
             raise
@@ -126,8 +134,8 @@ class Uploads:
             self._untaken[body] = None
             later, self._later = self._later, []
             self._task = None
-            self._connection.block_reading(blocked=False)
-            self._connection.go_on([LargeSend(head.command, head.headers, writer.start, body), *later])
+            self._block_reading(False)
+            self._go_on([LargeSend(head.command, head.headers, writer.start, body), *later])
 
     async def _write(self, writer: BlobWriter) -> None:
         """Hand over what waits, and let the connection be read again."""
@@ -138,7 +146,7 @@ class Uploads:
             if writer.due:
                 await writer.flush()
         if not self._complete:
-            self._connection.block_reading(blocked=False)
+            self._block_reading(False)
 
     def _discarded(self, writer: BlobWriter | None) -> None:
         self._task = None

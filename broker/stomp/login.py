@@ -21,21 +21,18 @@ from stomp_protocol.versions import Version
 TTL_MIN_MS: Final = 1000
 
 
-class Homes(Protocol):
-    """Which clients are taken in, where brokers take over from each other.
-
-    Those whose messages are here.
-    """
+class Admission(Protocol):
+    """Which clients are taken in, where brokers take over from each other: the policy's."""
 
     @property
-    def current(self) -> int:
-        """The store session that a client taken in now shall name when it comes again."""
+    def told(self) -> str:
+        """Header lines of CONNECTED: what a client that is taken in now shall say again."""
         ...
 
-    def objection(self, named: str | None) -> tuple[str, str]:
-        """Why a client that names this store session is not taken in, and where it belongs.
+    def redirect_for(self, headers: Mapping[str, str]) -> tuple[str, str]:
+        """Why a client with this CONNECT is not taken in, and the address where it belongs.
 
-        Where it belongs is an address; "" and "" where it is.
+        Both "" where it is taken in, the second where nobody knows.
         """
         ...
 

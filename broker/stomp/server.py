@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from functools import partial
 
 from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.stomp.connection import Connection
-from broker.stomp.login import Homes
+from broker.stomp.login import Admission
 from broker.stomp.rights import Rights
+from broker.stomp.session import Session
 from broker.strangers import StrangerLog
 from broker.tls import Layer
 from stomp_protocol.limits import Limits
@@ -40,7 +42,7 @@ class StompServer:
             large_from=None if engine.large.store is None else config.acceptor.large_from,
         )
         self.rights = Rights(config)
-        self.homes: Homes | None = None
+        self.admission: Admission | None = None
         """Asked at every CONNECT, where there are several brokers to which a client may belong."""
         self.connections: dict[Connection, None] = {}
         self.strangers: dict[Connection, None] = {}
@@ -154,4 +156,4 @@ class StompServer:
         return self._tls.accepting(self._accept(), self.warnings, "acceptor")
 
     def _accept(self) -> Connection:
-        return Connection(self, next(self._numbers))
+        return Connection(self, next(self._numbers), partial(Session, self))

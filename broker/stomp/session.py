@@ -24,13 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from broker.core.consumer import Delivery
 from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
 from broker.core.transactions import Transaction
 from broker.core.views import SYSTEM_PREFIX
+from broker.stomp.connection import Connection, Server
 from broker.stomp.headers import QUEUE_PREFIX, RefusedError, kept_headers, number, queue_name
 from broker.stomp.intake import PARKED_BYTES_MAX, Intake
 from broker.stomp.large import LargeSend
@@ -40,10 +41,6 @@ from broker.stomp.transactions import ClientTransactions
 from broker.stomp.unsupported import refuse_in_send, refuse_in_subscribe, refuse_in_unsubscribe
 from stomp_protocol.frames import Frame, LargeHead, LargePart
 from stomp_protocol.versions import SPOKEN, V1_2, VERSIONS, VersionRefusedError, negotiate
-
-if TYPE_CHECKING:
-    from broker.stomp.connection import Connection
-    from broker.stomp.server import StompServer
 
 PRODUCT: Final = "brokerd/0.1.0"
 PREFETCH: Final = ("prefetch-count", "consumer-window", "activemq.prefetchSize")
@@ -62,7 +59,7 @@ class Session:
         "engine", "name", "node_id", "user", "version",
     )  # fmt: skip
 
-    def __init__(self, connection: Connection, server: StompServer) -> None:
+    def __init__(self, server: Server, connection: Connection) -> None:
         self.connection = connection
         self.engine = server.engine
         self.name = f"{self.engine.incarnation}-{connection.number}"
@@ -74,7 +71,7 @@ class Session:
         self._handlers: dict[str, Handler] = UNKNOWN
         self._subscriptions: dict[str, AnySubscription] = {}
         self._numbers: dict[int, Subscription] = {}
-        self._transactions = ClientTransactions(self, server.acceptor)
+        self._transactions = ClientTransactions(self, self.engine, server.acceptor)
         self._destinations: dict[str, str] = {}
         self._intake = Intake(self.engine.memory, self._balance_reading, connection.was_reset)
         self._count = 0
@@ -156,14 +153,14 @@ class Session:
             self.connection.error(str(error), None, ("version", SPOKEN))
             return
         agreement = log_in(frame.headers, acceptor, version)
-        homes = self._server.homes
-        store = ""
-        if homes is not None:
-            reason, address = homes.objection(frame.headers.get("store-session"))
+        admission = self._server.admission
+        told = ""
+        if admission is not None:
+            reason, address = admission.redirect_for(frame.headers)
             if reason:
                 self.connection.error(reason, None, *((("redirect", address),) if address else ()))
                 return
-            store = f"store-session:{homes.current}\n"
+            told = admission.told
         self.user = frame.headers.get("login", "")
         client_id = frame.headers.get("client-id")
         if client_id:
@@ -178,7 +175,7 @@ class Session:
         # escape.
         self.connection.write(
             f"CONNECTED\nversion:{version.name}\n{beats}server:{PRODUCT}\nsession:{self.name}\n"
-            f"broker:{self._server.name}\nnode-id:{self.node_id}\n{store}\n\0".encode()
+            f"broker:{self._server.name}\nnode-id:{self.node_id}\n{told}\n\0".encode()
         )
         self._handlers = HANDLERS[version.name]
 

@@ -10,22 +10,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from broker.core.consumer import Consumer, Delivery
+from broker.core.engine import Engine
 from broker.core.feed import Feed
 from broker.core.message import Message
 from broker.core.views import Browsing
+from broker.stomp.connection import Connection
 from broker.storage.errors import JournalError
-
-if TYPE_CHECKING:
-    from broker.stomp.session import Session
+from stomp_protocol.versions import Version
 
 UNNAMED: Final = "\n"
 """How the name of a subscription without an id begins.
 
 No id of STOMP 1.0, which alone allows that, has a line feed.
 """
+
+
+class Subscriber(Protocol):
+    """Whose a subscription is: a session."""
+
+    name: str
+    node_id: str
+    ack_prefix: str
+    connection: Connection
+    engine: Engine
+    version: Version
 
 
 class Subscription:
@@ -36,7 +47,7 @@ class Subscription:
 
     __slots__ = ("_ack_prefix", "_head", "_rewritten", "_session", "consumer", "cumulative", "number")
 
-    def __init__(self, session: Session, subscription_id: str, number: int, mode: str) -> None:
+    def __init__(self, session: Subscriber, subscription_id: str, number: int, mode: str) -> None:
         self._session = session
         self.number = number
         self.cumulative = mode == "client"
@@ -89,7 +100,7 @@ class EarlierSubscription(Subscription):
 
     __slots__ = ("_tags",)
 
-    def __init__(self, session: Session, subscription_id: str, number: int, mode: str) -> None:
+    def __init__(self, session: Subscriber, subscription_id: str, number: int, mode: str) -> None:
         super().__init__(session, subscription_id, number, mode)
         self._tags: dict[int, int] | None = None if mode == "auto" else {}
         self._ack_prefix = ""
@@ -113,7 +124,7 @@ class EarlierSubscription(Subscription):
         return held
 
 
-def _named(session: Session, subscription_id: str) -> bytes:
+def _named(session: Subscriber, subscription_id: str) -> bytes:
     """The header line that says whose MESSAGE it is; none for a subscription without an id."""
     version = session.version
     if version.subscribes_by_destination and subscription_id.startswith(UNNAMED):
@@ -129,7 +140,7 @@ class Browser:
 
     __slots__ = ("_browsing", "_ended", "_room", "_session", "_subscription", "_task")
 
-    def __init__(self, session: Session, subscription_id: str, browsing: Browsing) -> None:
+    def __init__(self, session: Subscriber, subscription_id: str, browsing: Browsing) -> None:
         self._session = session
         self._subscription = _named(session, subscription_id)
         self._browsing = browsing
@@ -196,7 +207,7 @@ class Watch:
 
     __slots__ = ("_count", "_feed", "_head", "_latest", "_number", "_paused", "_session")
 
-    def __init__(self, session: Session, subscription_id: str, destination: str, feed: Feed) -> None:
+    def __init__(self, session: Subscriber, subscription_id: str, destination: str, feed: Feed) -> None:
         self._session = session
         self._feed = feed
         self._head = b"".join(

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from broker.core.engine import Engine
 from broker.core.message import OVERHEAD, Message
 from broker.core.transactions import Transaction
+from broker.sections import AcceptorSection
 from broker.stomp.headers import RefusedError
-
-if TYPE_CHECKING:
-    from broker.sections import AcceptorSection
-    from broker.stomp.session import Session
 
 NAME_MAX: Final = 255
 """Characters of a transaction's name: names are remembered, so they are no place for a message."""
@@ -23,10 +21,10 @@ class ClientTransactions:
     told so. Methods raise RefusedError.
     """
 
-    def __init__(self, session: Session, acceptor: AcceptorSection) -> None:
+    def __init__(self, session: object, engine: Engine, acceptor: AcceptorSection) -> None:
         self._session = session
         self._acceptor = acceptor
-        self._engine = session.engine
+        self._engine = engine
         self._named: dict[str, Transaction | None] = {}
         self._size = 0
         self.committing: list[Transaction] = []

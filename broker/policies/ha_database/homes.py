@@ -10,11 +10,14 @@ ERROR frame). A client that names none is taken in by everybody.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+HEADER: Final = "store-session"
 
 
 class Homes:
-    """The store sessions whose messages are served here. ``current`` goes to clients."""
+    """The store sessions whose messages are served here. A ``login.Admission``."""
 
     def __init__(self, current: int, sessions: Iterable[int]) -> None:
         self.current = current
@@ -37,10 +40,14 @@ class Homes:
         """Session -> address for clients, as the store says."""
         self._owners = owners
 
-    def objection(self, named: str | None) -> tuple[str, str]:
-        """Why a client that names this session (None: none) is not taken in, and where it should
-        go; both "" where it is.
-        """
+    @property
+    def told(self) -> str:
+        """See ``login.Admission``: the store session that a client shall name."""
+        return f"{HEADER}:{self.current}\n"
+
+    def redirect_for(self, headers: Mapping[str, str]) -> tuple[str, str]:
+        """See ``login.Admission``."""
+        named = headers.get(HEADER)
         if self.closed:
             return self.closed, ""
         if named is None:

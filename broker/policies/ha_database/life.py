@@ -113,7 +113,7 @@ class Life:
         self.live = Live(
             config, seams, self._journal, Recovered(records), node_id, self.gate, self._balancing
         )
-        self.live.server.homes = self.homes
+        self.live.server.admission = self.homes
         self._ended: asyncio.Future[LifeEnd] = asyncio.get_running_loop().create_future()
         self._stopping = False
 
