@@ -43,7 +43,7 @@ class AdminKind(NodeKind):
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:
         """Brokers that know the command."""
-        if any(node.configured == "member" for node in nodes):
+        if any(self.name in node.commands for node in nodes):
             return ""
         return "only brokers of a high-availability cluster know this command: use --policy ha-database"
 

@@ -33,7 +33,7 @@ class SwitchOver(Stop):
 
     def lacks(self, nodes: Sequence[NodePlan]) -> str:
         """Instances of a queue manager."""
-        if any(node.configured == "instance" for node in nodes):
+        if any(COMMAND in node.commands for node in nodes):
             return ""
         return "only an instance of a queue manager can be told to switch over: use --policy multi-instance"
 

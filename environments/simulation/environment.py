@@ -38,6 +38,7 @@ from harness.interface import (
     Disk,
     Effect,
     InfrastructureError,
+    InProcess,
     Layout,
     Link,
     NodePlan,
@@ -74,6 +75,7 @@ class SimulationEnvironment:
         self._record = record
         self._lease_s = lease_s
         self._system: System
+        self._in_process: InProcess
         self._spec: TestSpec
         self._nodes: dict[str, NodePlan] = {}
         self._files: dict[str, Mapping[str, bytes]] = {}
@@ -154,7 +156,8 @@ class SimulationEnvironment:
         both = [node.name for node in nodes if node.name in (*self.zones, "harness")]
         if both:
             raise UsageError(f"a node cannot be named {both[0]}: that is what the clients' side is called")
-        self._system = system
+        assert isinstance(system, InProcess), "brokers that are programs of their own"
+        self._system = self._in_process = system
         self._table = LeaseTable(lambda: world.now_ns / 1e9)
         self._prober = Prober(world)
         self._nodes = {node.name: node for node in nodes}
@@ -164,7 +167,7 @@ class SimulationEnvironment:
         self._spec = spec
         for node in nodes:
             self._write(node)
-            disk = self._disks[node.name] = self._stores.mount(world, node) or system.disk()
+            disk = self._disks[node.name] = self._stores.mount(world, node) or self._in_process.disk()
             disk.seed(world.random(f"disk:{node.name}"))
             self._chances[node.name] = world.random(f"damage:{node.name}")
 
@@ -227,7 +230,7 @@ class SimulationEnvironment:
             database=database.ADDRESS if self._nodes[node].database else None,
             store=self._stores.of(node),
         )
-        return await self._system.serve(self._files[node], outside)
+        return await self._in_process.serve(self._files[node], outside)
 
     def look(self, node: str) -> Status:
         """What the broker's admin port would answer now.

@@ -11,18 +11,29 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 
 from harness.interface.environment import Effect, Environment, Furnished, Observer, Selective, T
 from harness.interface.errors import InfrastructureError, UsageError
-from harness.interface.in_process import Damage, Disk, DiskCondition, Outside
+from harness.interface.in_process import Damage, Disk, DiskCondition, InProcess, Outside
 from harness.interface.nemesis import Events, NemesisContext
 from harness.interface.network import Address, Link
 from harness.interface.plan import DATABASE, OWN, DatabasePlan, NodePlan, StorePlan, TestSpec
 from harness.interface.recorder import Recorder
 from harness.interface.schedule import Fault, Schedule
-from harness.interface.status import Status, Takeover
-from harness.interface.system import Event, Layout, PolicySummary, StoredMessage, System
+from harness.interface.status import BACKUP, LIVE, Server, Status, Takeover
+from harness.interface.system import (
+    Event,
+    Layout,
+    Patience,
+    PolicySummary,
+    Steered,
+    StoredMessage,
+    System,
+    Viewed,
+)
 from harness.interface.workload import Dialect, Workload, WorkloadContext
 
 __all__ = [
+    "BACKUP",
     "DATABASE",
+    "LIVE",
     "OWN",
     "Address",
     "Damage",
@@ -36,6 +47,7 @@ __all__ = [
     "Events",
     "Fault",
     "Furnished",
+    "InProcess",
     "InfrastructureError",
     "Layout",
     "Link",
@@ -43,11 +55,14 @@ __all__ = [
     "NodePlan",
     "Observer",
     "Outside",
+    "Patience",
     "PolicySummary",
     "Recorder",
     "Schedule",
     "Selective",
+    "Server",
     "Status",
+    "Steered",
     "StorePlan",
     "StoredMessage",
     "System",
@@ -55,6 +70,7 @@ __all__ = [
     "Takeover",
     "TestSpec",
     "UsageError",
+    "Viewed",
     "Workload",
     "WorkloadContext",
 ]

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -87,6 +87,22 @@ class Disk(Protocol):
         """How it is now, tried on the disk itself.
 
         "sound", "slow 20 ms", "stalled", "full", "failing write", "damaged <where>".
+        """
+        ...
+
+
+@runtime_checkable
+class InProcess(Protocol):
+    """A system whose brokers can run in the harness' own process."""
+
+    def disk(self) -> Disk:
+        """An empty disk of our making for one broker."""
+        ...
+
+    async def serve(self, files: Mapping[str, bytes], outside: Outside) -> int:
+        """Run a broker on the running loop until its end; its exit status.
+
+        ``files`` are those of ``System.files``.
         """
         ...
 

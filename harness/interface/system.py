@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from checkers.verdict import Promises
-from harness.interface.in_process import Disk, Outside
 from harness.interface.network import Address
 from harness.interface.plan import NodePlan, TestSpec
 from harness.interface.status import Status
@@ -63,15 +62,33 @@ class PolicySummary(msgspec.Struct, frozen=True, kw_only=True):
     variants: tuple[dict[str, dict[str, Any]], ...] = ()
 
 
-class System(Protocol):
-    """A broker that can be tested.
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the harness waits for the brokers of a system, in seconds.
 
-    Ours is the first; nothing outside its folder and ``broker/`` may assume it is the only one.
+    ``start_s`` until the planned cluster is there; ``settle_s`` until a recovered one is as planned
+    again, before it is drained (no verdict depends on it); ``silence_s`` for a role, before nothing
+    is claimed of it; ``browse_s`` until one broker has shown its stores; ``vacancy_s`` for a pair
+    that has nobody live when it is to be browsed, since a failback may be under way.
+    """
+
+    start_s: float = 60.0
+    settle_s: float = 15.0
+    silence_s: float = 0.5
+    browse_s: float = 60.0
+    vacancy_s: float = 10.0
+
+
+class System(Protocol):
+    """A broker that can be tested: what every one must have.
+
+    What only some have is a protocol of its own: ``InProcess``, ``Steered``, ``Viewed``. Ours is
+    the first system; nothing outside its folder and ``broker/`` may assume it is the only one.
     """
 
     name: str
     summary: str
     dialect: Dialect
+    patience: Patience
     policies: Mapping[str, PolicySummary]
     events: Mapping[
         str, Event
@@ -82,9 +99,16 @@ class System(Protocol):
         ...
 
     def plan(self, spec: TestSpec) -> tuple[NodePlan, ...]:
-        """The nodes of the cluster that the spec asks for.
+        """The nodes of the cluster that the spec asks for; needs nothing installed.
 
         Raises UsageError for what the policy cannot be.
+        """
+        ...
+
+    def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
+        """What is missing, in words, until these nodes are the cluster that was planned.
+
+        By the node whose log may say why. ``statuses`` are the latest answers, by node.
         """
         ...
 
@@ -111,21 +135,8 @@ class System(Protocol):
     def command(self, layout: Layout) -> list[str]:
         """The argument vector that runs the broker in the foreground.
 
-        ``python`` as first word is the node's interpreter.
-        """
-        ...
-
-    def disk(self) -> Disk:
-        """An empty disk of our making for one broker.
-
-        Raises InfrastructureError for a system that cannot run in this process.
-        """
-        ...
-
-    async def serve(self, files: Mapping[str, bytes], outside: Outside) -> int:
-        """Run the broker in this process, on the running loop, until its end; its exit status.
-
-        ``files`` are those of ``files``.
+        ``python`` as first word is the node's interpreter. What nodes have different stands in
+        their files.
         """
         ...
 
@@ -140,13 +151,32 @@ class System(Protocol):
         """All messages in all stores of a live broker."""
         ...
 
-    async def views(self, admin: Address) -> Mapping[str, Mapping[str, str]]:
-        """What a live broker takes for true of the cluster: kind -> key -> value.
+    async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
+        """Ask for a clean stop; returns when the broker has accepted it."""
+        ...
 
-        Without the kinds of which brokers need not agree or that it cannot tell.
+
+@runtime_checkable
+class Steered(Protocol):
+    """A system whose brokers take more commands than stop: those of ``NodePlan.commands``."""
+
+    async def administer(
+        self, admin: Address, command: str, arguments: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """The answer to a command.
+
+        Raises OSError when nothing answers or the broker refuses, with its reason.
         """
         ...
 
-    async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
-        """Ask for a clean stop; returns when the broker has accepted it."""
+
+@runtime_checkable
+class Viewed(Protocol):
+    """A system whose brokers tell what they take for true of the cluster."""
+
+    async def views(self, admin: Address) -> Mapping[str, Mapping[str, str]]:
+        """What a live broker takes for true: kind -> key -> value.
+
+        Without the kinds of which brokers need not agree or that it cannot tell.
+        """
         ...

@@ -15,15 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from checkers.schema import HARNESS
-from harness.interface import Recorder, StoredMessage
+from harness.interface import LIVE, Recorder, StoredMessage
 from harness.run.compose import Composition
 from workloads import payload
-
-BROWSE_S: Final = 60.0
-"""How long one broker may take to show its stores."""
-
-PATIENCE_S: Final = 10.0
-"""How long is tried again: a failback may be under way, and a pair has nobody live for a moment."""
 
 _RETRY_S: Final = 0.2
 
@@ -75,9 +69,9 @@ async def _browse_pair(
     Then record what was read and what was not. Gives what was.
     """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + PATIENCE_S
+    deadline = loop.time() + test.system.patience.vacancy_s
     while True:
-        live = [name for name in nodes if roles().get(name) == "live"]
+        live = [name for name in nodes if roles().get(name) == LIVE]
         found = {name: await _read(test, name) for name in live}
         complete = bool(live) and not any(isinstance(stored, str) for stored in found.values())
         if complete or loop.time() >= deadline:
@@ -97,11 +91,12 @@ async def _browse_pair(
 
 async def _read(test: Composition, node: str) -> list[StoredMessage] | str:
     """What a broker has stored, or why it could not be read."""
+    patience_s = test.system.patience.browse_s
     try:
-        async with asyncio.timeout(BROWSE_S):
+        async with asyncio.timeout(patience_s):
             return await test.system.browse(test.environment.resolve("admin", node, "admin"))
     except TimeoutError:
-        return f"no answer within {BROWSE_S:g} s"
+        return f"no answer within {patience_s:g} s"
     except OSError as error:
         return str(error) or type(error).__name__
 

@@ -20,6 +20,7 @@ import nemesis.schedule
 import workloads.registry
 from harness.interface import (
     Environment,
+    InProcess,
     NodePlan,
     Schedule,
     Selective,
@@ -92,6 +93,11 @@ def compose(
         nemesis.registry.get(name)
     nodes = system.plan(spec)
     environment, reason = environments.registry.choose(spec.environment)
+    if environment.virtual and not isinstance(system, InProcess):
+        raise UsageError(
+            f"--environment {spec.environment}: brokers of system {system.name} are programs of their own, "
+            "which have no virtual time; use local or docker"
+        )
     refusal = environment.refuses(nodes) if isinstance(environment, Selective) else ""
     if refusal and spec.environment == "auto":
         environment, reason = environments.registry.create("local"), f"environment local: {refusal}"

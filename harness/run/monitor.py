@@ -25,9 +25,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from checkers.schema import MONITOR
-from harness.interface import InfrastructureError, Recorder, Status, Takeover
+from harness.interface import LIVE, InfrastructureError, Recorder, Server, Status, Takeover
 
-LIVE: Final = "live"
 UNREACHABLE: Final = "unreachable"
 STOPPED: Final = "stopped"
 
@@ -54,13 +53,13 @@ class Watched:
 
 @dataclass(slots=True)
 class _Track:
-    """What is known of one node.
+    """What is known of one server.
 
-    The last row's status, and when the last request that confirmed it was sent.
+    What the last row says of it, and when the last request that confirmed it was sent.
     """
 
     low: int
-    status: Status | None = None
+    known: Server | None = None
 
 
 class Monitor:
@@ -126,7 +125,7 @@ class Monitor:
 
         Question and answer are of one instant.
         """
-        tracks = {node.name: _Track(low=self._recorder.now_ns()) for node in near}
+        tracks = {node.name: {node.name: _Track(low=self._recorder.now_ns())} for node in near}
         while True:
             now = self._recorder.now_ns()
             for node in near:
@@ -139,12 +138,12 @@ class Monitor:
             await asyncio.sleep(self._interval_s)
 
     async def _watch(self, node: Watched) -> None:
-        track = _Track(low=self._recorder.now_ns())
+        tracks = {node.name: _Track(low=self._recorder.now_ns())}
         while True:
             sent = self._recorder.now_ns()
             observed = await self._observe(node)
             high = self._recorder.now_ns()
-            self._update(node.name, track, observed, sent, high)
+            self._update(node.name, tracks, observed, sent, high)
             await asyncio.sleep(self._interval_s)
 
     async def _observe(self, node: Watched) -> Status:
@@ -162,31 +161,39 @@ class Monitor:
             gone = not await node.running()
         except (OSError, InfrastructureError):
             gone = False
-        return Status(name=node.name, node_id=None, role=STOPPED if gone else UNREACHABLE, epoch=-1)
+        return _our_own(node.name, STOPPED if gone else UNREACHABLE)
 
-    def _update(self, name: str, track: _Track, new: Status, sent: int, arrived: int) -> None:
-        old = track.status
+    def _update(self, node: str, tracks: dict[str, _Track], new: Status, sent: int, arrived: int) -> None:
+        """Take an answer of a node, or one of our own, as one of each server that it has had.
+
+        A server that an answer leaves out has been stopped.
+        """
+        answers = {node: new, **{server.name: server for server in new.others}}
+        absent = new if new.role in {UNREACHABLE, STOPPED} else _our_own(node, STOPPED)
+        low = tracks[node].low
+        for name in dict.fromkeys((*tracks, *answers)):
+            track = tracks.setdefault(name, _Track(low=low))
+            self._follow(name, track, answers.get(name, absent), sent, arrived)
+        known = tracks[node].known
+        told = known is not None and known.role not in {UNREACHABLE, STOPPED}
+        role = STOPPED if known is None else LIVE if told and new.serves else known.role
+        self._notice(node, role, new if told else None)
+
+    def _follow(self, name: str, track: _Track, new: Server, sent: int, arrived: int) -> None:
+        """Record what has become of one server."""
+        old = track.known
         if new.role == UNREACHABLE:
-            if old is not None and old.role in {UNREACHABLE, STOPPED}:
-                # A stopped broker that refuses is still nobody's live; it stays "stopped" until it
-                # says what it is.
-                self._notice(name, old.role, None)
-                return
-            if old is None:
-                self._notice(name, STOPPED, None)
-                return
-            # ``low`` stays that of the last answer: nothing is known from there on.
-            self._record(name, new, track.low, arrived)
-            track.status = new
-            self._notice(name, UNREACHABLE, None)
+            # A stopped broker that refuses is still nobody's live; it stays "stopped" until it says
+            # what it is. ``low`` stays that of the last answer: nothing is known from there on.
+            if old is not None and old.role not in {UNREACHABLE, STOPPED}:
+                self._record(name, new, track.low, arrived)
+                track.known = new
             return
         same = old is not None and _identity(old) == _identity(new)
         taken_before = () if old is None else old.takeovers
         if not same and not (old is None and new.role == STOPPED):
             if old is not None and old.role == new.role and new.role != STOPPED:
-                self._record(
-                    name, Status(name=name, node_id=None, role=UNREACHABLE, epoch=-1), track.low, arrived
-                )
+                self._record(name, _our_own(name, UNREACHABLE), track.low, arrived)
             self._record(name, new, track.low, arrived)
         for taken in new.takeovers:
             if taken not in taken_before:
@@ -194,11 +201,10 @@ class Monitor:
         was = None if old is None or old.role != LIVE else old.replicating
         if new.role == LIVE and new.replicating is not was:
             self._record_replication(name, new, track.low, arrived)
-        track.status = new
+        track.known = new
         track.low = sent
-        self._notice(name, new.role, None if new.role == STOPPED else new)
 
-    def _record(self, name: str, status: Status, low: int, high: int) -> None:
+    def _record(self, name: str, status: Server, low: int, high: int) -> None:
         self._recorder.event(
             MONITOR,
             "info",
@@ -227,7 +233,7 @@ class Monitor:
             value=str(taken.life),
         )
 
-    def _record_replication(self, name: str, status: Status, low: int, high: int) -> None:
+    def _record_replication(self, name: str, status: Server, low: int, high: int) -> None:
         """While a live has no up-to-date backup, what it acknowledges is nowhere else.
 
         A loss is explained by that.
@@ -258,5 +264,10 @@ class Monitor:
             self._on_change(name, role)
 
 
-def _identity(status: Status) -> tuple[str, int, str | None]:
-    return status.role, status.epoch, status.node_id
+def _our_own(name: str, role: str) -> Status:
+    """What is said of a broker that does not answer."""
+    return Status(name=name, node_id=None, role=role, epoch=-1)
+
+
+def _identity(server: Server) -> tuple[str, int, str | None]:
+    return server.role, server.epoch, server.node_id

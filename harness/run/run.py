@@ -40,15 +40,6 @@ from harness.run.compose import Composition, randomness
 from harness.run.monitor import Monitor, Watched
 from harness.run.steering import Steering
 
-START_S: Final = 60.0
-"""How long the brokers may take until every pair has a live and an up-to-date backup."""
-
-SETTLE_S: Final = 15.0
-"""How long a recovered cluster is given to synchronise its backups before it is drained.
-
-No verdict depends on it.
-"""
-
 STOP_S: Final = 30.0
 """How long a workload may take to return once it was told to stop, beyond its own operation
 time-out.
@@ -146,7 +137,11 @@ class Run:
         lost = asyncio.get_running_loop().create_future()
         recorder.on_failure = lost.set_exception
         environment = self.test.environment
-        monitor = Monitor([self._watched(node.name) for node in self.test.nodes], recorder)
+        monitor = Monitor(
+            [self._watched(node.name) for node in self.test.nodes],
+            recorder,
+            silence_s=self.test.system.patience.silence_s,
+        )
         self._roles = monitor.roles
         try:
             self._enter(recorder, "deploy")
@@ -198,7 +193,7 @@ class Run:
                 recovered = await self._recovery(monitor)
             self._enter(recorder, "recovered" if recovered else "not-recovered")
         if recovered:
-            await monitor.until(self._settled, SETTLE_S)
+            await monitor.until(self._settled, self.test.system.patience.settle_s)
         self._enter(recorder, "drain")
         await self._drain(workload)
         self.ended_s = asyncio.get_running_loop().time() - spec.quiet_period_s
@@ -216,17 +211,19 @@ class Run:
         self._show()
 
     async def _start_nodes(self, monitor: Monitor) -> None:
-        """Start what the schedule does not hold back and wait until every pair is as planned."""
+        """Start what the schedule does not hold back and wait until the cluster is as planned."""
+        patience_s = self.test.system.patience.start_s
         held = nemesis.held_back(self.test.schedule)
-        starting = [node.name for node in self.test.nodes if node.name not in held]
+        nodes = [node for node in self.test.nodes if node.name not in held]
+        starting = [node.name for node in nodes]
         async with asyncio.TaskGroup() as group:
             for name in starting:
                 group.create_task(self._start(name, starting, monitor))
 
         def planned(statuses: Mapping[str, Status]) -> bool:
-            return not self._lacking(statuses, set(starting))
+            return not self.test.system.lacking(nodes, statuses)
 
-        ready = asyncio.ensure_future(monitor.until(planned, START_S))
+        ready = asyncio.ensure_future(monitor.until(planned, patience_s))
         ends = {asyncio.ensure_future(self.test.environment.wait_exit(name)): name for name in starting}
         try:
             await asyncio.wait([ready, *ends], return_when=asyncio.FIRST_COMPLETED)
@@ -238,10 +235,10 @@ class Run:
                     + await self._last_words(name)
                 )
             if not await ready:
-                lacking = self._lacking(monitor.statuses(), set(starting))
+                lacking = self.test.system.lacking(nodes, monitor.statuses())
                 name, what = next(iter(lacking.items()))
                 raise InfrastructureError(
-                    f"after {START_S:g} s {what}; roles: "
+                    f"after {patience_s:g} s {what}; roles: "
                     + ", ".join(f"{node} {role}" for node, role in monitor.roles().items())
                     + await self._last_words(name)
                 )
@@ -258,33 +255,19 @@ class Run:
             assert before is not None
 
             def live(statuses: Mapping[str, Status]) -> bool:
-                return before in statuses and statuses[before].role == "live"
+                return before in statuses and statuses[before].serves
 
-            await monitor.until(live, START_S)
+            await monitor.until(live, self.test.system.patience.start_s)
         await environment.start(name)
-
-    def _lacking(self, statuses: Mapping[str, Status], started: set[str]) -> dict[str, str]:
-        """What is missing of the planned cluster, by the node whose log may say why."""
-        lacking = {}
-        for pair, nodes in self.test.pairs.items():
-            here = [node for node in nodes if node.name in started]
-            present = [statuses[node.name] for node in here if node.name in statuses]
-            if here and not any(status.role == "live" for status in present):
-                lacking[here[0].name] = f"pair {pair} has no live broker"
-            elif len(here) > 1 and not any(
-                status.role == "backup" and status.replicating for status in present
-            ):
-                lacking[here[-1].name] = f"pair {pair} has no up-to-date backup"
-        return lacking
 
     def _settled(self, statuses: Mapping[str, Status]) -> bool:
         """Every pair is as planned, or has nobody who could still become a backup.
 
         Two lives stay two lives.
         """
-        lacking = self._lacking(statuses, {node.name for node in self.test.nodes})
+        lacking = self.test.system.lacking(self.test.nodes, statuses)
         return all(
-            all(node.name in statuses and statuses[node.name].role == "live" for node in nodes)
+            all(node.name in statuses and statuses[node.name].serves for node in nodes)
             for nodes in self.test.pairs.values()
             if any(node.name in lacking for node in nodes)
         )
@@ -412,7 +395,7 @@ class Run:
 
         def served(statuses: Mapping[str, Status]) -> bool:
             return all(
-                any(statuses[node.name].role == "live" for node in nodes if node.name in statuses)
+                any(statuses[node.name].serves for node in nodes if node.name in statuses)
                 for nodes in self.test.pairs.values()
             )
 

@@ -9,23 +9,9 @@ understands. That is the system's.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
-from harness.interface import Address, Environment, InfrastructureError, System
-
-
-@runtime_checkable
-class Steered(Protocol):
-    """A system whose brokers take more commands than stop."""
-
-    async def administer(
-        self, admin: Address, command: str, arguments: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """The answer to a command.
-
-        Raises OSError when nothing answers or the broker refuses, with its reason.
-        """
-        ...
+from harness.interface import Address, Environment, InfrastructureError, Steered, System
 
 
 class Steering:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from checkers.schema import HARNESS
-from harness.interface import Recorder, Status
+from harness.interface import LIVE, Environment, Recorder, Status, Viewed
 from harness.run.compose import Composition
 
 ANSWER_S: Final = 5.0
@@ -47,7 +47,8 @@ def hopeless(statuses: Iterable[Status]) -> bool:
 
     They will not agree on who it is, and waiting for it would only keep the verdict back.
     """
-    lives = [status.node_id for status in statuses if status.role == "live" and status.node_id is not None]
+    servers = [server for status in statuses for server in status.servers]
+    lives = [server.node_id for server in servers if server.role == LIVE and server.node_id is not None]
     return len(lives) > len(set(lives))
 
 
@@ -57,14 +58,17 @@ async def look(
     """Asks until all live brokers agree; records what they said last.
 
     At most ``patience_s`` from now on, and at least twice where they do not agree.
+    Nothing where no broker can tell.
     """
+    if not isinstance(test.system, Viewed):
+        return
     loop = asyncio.get_running_loop()
     deadline = loop.time() + patience_s
     held: dict[str, dict[Thing, _Held]] = {}
     rounds = 0
     while True:
-        names = [node.name for node in test.nodes if roles().get(node.name) == "live"]
-        held, silent = await _ask(test, names, recorder, held)
+        names = [node.name for node in test.nodes if roles().get(node.name) == LIVE]
+        held, silent = await _ask(test.system, test.environment, names, recorder, held)
         rounds += 1
         if _agreed(held) or (loop.time() >= deadline and rounds > 1):
             break
@@ -78,7 +82,11 @@ async def look(
 
 
 async def _ask(
-    test: Composition, names: list[str], recorder: Recorder, before: Mapping[str, Mapping[Thing, _Held]]
+    system: Viewed,
+    environment: Environment,
+    names: list[str],
+    recorder: Recorder,
+    before: Mapping[str, Mapping[Thing, _Held]],
 ) -> tuple[dict[str, dict[Thing, _Held]], dict[str, str]]:
     """One round: what each broker holds now, with the spans of what it held before and still does.
 
@@ -92,7 +100,7 @@ async def _ask(
         sent[name] = recorder.now_ns()
         try:
             async with asyncio.timeout(ANSWER_S):
-                told[name] = await test.system.views(test.environment.resolve("admin", name, "admin"))
+                told[name] = await system.views(environment.resolve("admin", name, "admin"))
         except TimeoutError:
             silent[name] = f"no answer within {ANSWER_S:g} s"
         except OSError as error:

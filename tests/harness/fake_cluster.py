@@ -11,11 +11,14 @@ from harness.interface import (
     Effect,
     InfrastructureError,
     NodePlan,
+    Patience,
+    PolicySummary,
     Schedule,
     Status,
     TestSpec,
 )
 from harness.run.compose import Composition
+from harness.systems import readiness
 
 
 class FakeDialect:
@@ -26,7 +29,9 @@ class FakeDialect:
 class FakeSystem:
     name = "fake"
     dialect = FakeDialect()
-    policies = {"replication": "two brokers"}
+    policies = {"replication": PolicySummary(description="two brokers")}
+    patience = Patience()
+    lacking = staticmethod(readiness.lacking)
 
     def __init__(self, environment, stored=()):
         self.environment = environment

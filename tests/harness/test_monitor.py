@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from harness.interface import Status
+from harness.interface import Server, Status
 from harness.run.monitor import Monitor, Watched
 
 
@@ -247,3 +247,57 @@ def test_the_window_without_an_up_to_date_backup_is_recorded():
     assert [value for value, _, _ in told] == ["replicated", "unreplicated", "replicated"]
     for moment, (_, low, high) in zip((2, 4), told[1:], strict=True):
         assert low <= moment <= high
+
+
+class Colocated:
+    """A broker beside whose own server a backup of "b" runs, which takes over and goes away."""
+
+    def backup(self, moment):
+        if moment < 2.0:
+            return (Server(name="a1/b", node_id="b", role="backup", epoch=1, replicating=True),)
+        return (Server(name="a1/b", node_id="b", role="live", epoch=2),) if moment < 4.0 else ()
+
+    async def ask(self):
+        now = asyncio.get_running_loop().time()
+        if now >= 6.0:
+            raise ConnectionRefusedError
+        own = "backup" if now >= 1.0 else "live"
+        return Status(name="a1", node_id="a", role=own, epoch=int(now >= 1.0), others=self.backup(now))
+
+    async def running(self):
+        return True
+
+
+def test_each_server_of_a_node_has_rows_of_its_own_and_the_node_serves_if_one_of_them_does():
+    roles = []
+    rows = Rows()
+    loop = VirtualLoop()
+    monitor = Monitor(
+        [Watched("a1", (broker := Colocated()).ask, broker.running)],
+        rows,
+        on_change=lambda node, role: roles.append((node, role)),
+    )
+
+    async def watch():
+        task = asyncio.ensure_future(monitor.run())
+        await asyncio.sleep(8.0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    loop.run_until_complete(watch())
+    loop.close()
+    assert [(row["broker"], row["node_id"], row["role"]) for row in rows.rows] == [
+        ("a1", "a", "live"),
+        ("a1/b", "b", "backup"),
+        ("a1", "a", "backup"),
+        ("a1/b", "b", "live"),
+        ("a1/b", None, "stopped"),
+        ("a1", None, "unreachable"),
+    ]
+    assert roles == [
+        ("a1", "live"),
+        ("a1", "backup"),
+        ("a1", "live"),
+        ("a1", "backup"),
+        ("a1", "unreachable"),
+    ]

@@ -14,8 +14,7 @@ from fake_cluster import FakeEnvironment, FakeWorkload, SilentProgress, composit
 from harness.history import parquet
 from harness.history import store as stores
 from harness.history.recorder import StreamRecorder, recover
-from harness.interface import InfrastructureError, StoredMessage
-from harness.run import browse as browsing
+from harness.interface import InfrastructureError, Patience, StoredMessage
 from harness.run import run as running
 from harness.run.run import Run, gravest
 from workloads.payload import Payload, decode, digest, encode
@@ -122,9 +121,9 @@ def test_a_failback_that_is_under_way_is_waited_for(tmp_path):
     assert [(row["type"], row["broker"]) for row in history if row["f"] == "browse"] == [("ok", "a2")]
 
 
-def test_a_store_that_stays_closed_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(browsing, "PATIENCE_S", 0.3)
+def test_a_store_that_stays_closed_is_told(tmp_path):
     test = composition()
+    test.system.patience = Patience(vacancy_s=0.3)
 
     async def refuse(admin):
         raise OSError("the disk is gone")
@@ -136,8 +135,7 @@ def test_a_store_that_stays_closed_is_told(tmp_path, monkeypatch):
     ]
 
 
-def test_without_a_live_broker_the_end_says_not_recovered_and_that_stores_are_unread(tmp_path, monkeypatch):
-    monkeypatch.setattr(browsing, "PATIENCE_S", 0.3)
+def test_without_a_live_broker_the_end_says_not_recovered_and_that_stores_are_unread(tmp_path):
     environment = FakeEnvironment()
 
     async def demote(context):
@@ -145,6 +143,7 @@ def test_without_a_live_broker_the_end_says_not_recovered_and_that_stores_are_un
         environment.epochs["a1"] = 2
 
     test = composition(environment, FakeWorkload(demote), recovery_bound_s=0.3)
+    test.system.patience = Patience(vacancy_s=0.3)
     _, history = conduct(tmp_path, test)
     assert "not-recovered" in phases(history)
     unread = [row for row in history if row["f"] == "browse"]
@@ -182,13 +181,14 @@ def test_a_broker_that_ends_while_starting_is_named_with_its_last_words(tmp_path
     assert "the port is in use" in str(ended.value)
 
 
-def test_a_pair_that_never_gets_its_backup_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(running, "START_S", 2.0)
-    environment = FakeEnvironment(roles={"a1": "live", "a2": "synchronizing"})
+def test_a_pair_that_never_gets_its_backup_is_named(tmp_path):
+    test = composition(FakeEnvironment(roles={"a1": "live", "a2": "synchronizing"}))
+    test.system.patience = Patience(start_s=2.0)
     with pytest.raises(
-        InfrastructureError, match="pair a has no up-to-date backup; roles: a1 live, a2 synchronizing"
+        InfrastructureError,
+        match="after 2 s pair a has no up-to-date backup; roles: a1 live, a2 synchronizing",
     ):
-        conduct(tmp_path, composition(environment))
+        conduct(tmp_path, test)
 
 
 def test_a_bug_in_the_workload_goes_to_the_top_and_the_history_is_kept(tmp_path):

@@ -21,6 +21,7 @@ from harness.interface import (
     Layout,
     NodePlan,
     Outside,
+    Patience,
     PolicySummary,
     Status,
     StoredMessage,
@@ -29,7 +30,7 @@ from harness.interface import (
     UsageError,
 )
 from harness.interface.errors import near
-from harness.systems import store
+from harness.systems import readiness, store
 from harness.systems.own import database_plan
 from harness.systems.own.admin import AdminClients
 from harness.systems.own.configuration import LOGIN, PASSCODE, table
@@ -92,6 +93,7 @@ class OwnSystem:
         name: PolicySummary(description=policy.description, variants=policy.variants)
         for name, policy in POLICIES.items()
     }
+    patience = Patience()
     events = EVENTS
 
     def __init__(self) -> None:
@@ -135,6 +137,7 @@ class OwnSystem:
                 else None,
                 after=policy.after(pair, number),
                 database=database,
+                commands=policy.commands,
             )
             for pair in string.ascii_lowercase[: spec.pairs]
             for number, role in enumerate(roles, 1)
@@ -155,6 +158,10 @@ class OwnSystem:
                 self._admin.credentials,
             )
         return nodes
+
+    def lacking(self, nodes: Sequence[NodePlan], statuses: Mapping[str, Status]) -> Mapping[str, str]:
+        """Each pair's live, and its backup where it has one."""
+        return readiness.lacking(nodes, statuses)
 
     def drawn(self, spec: TestSpec, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
         """Times and sizes on which bugs depend; of one broker alone none of a cluster."""

@@ -54,6 +54,8 @@ class HaDatabase(Policy):
         "high-availability clusters)"
     )
 
+    commands = ("members", "quiesce", "takeover", "unquiesce")
+
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
         """One."""
         del spec

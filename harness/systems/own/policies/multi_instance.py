@@ -42,6 +42,7 @@ class MultiInstance(Policy):
     )
     on_store = True
     machines = (store.NAME,)
+    commands = ("end",)
 
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
         """Both are configured alike."""

@@ -24,6 +24,9 @@ class Policy(ABC):
     variants: ClassVar[tuple[dict[str, dict[str, Any]], ...]] = ()
     """See ``harness.interface.PolicySummary``."""
 
+    commands: ClassVar[tuple[str, ...]] = ()
+    """What its brokers' admin ports take of an administrator besides a stop."""
+
     @abstractmethod
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
         """As what each broker of a pair is configured, in order.
