@@ -349,7 +349,7 @@ def test_every_step_is_simpler_so_that_shrinking_ends():
     for number in range(6):
         spec, schedule = swarm.draw(drawn_from, f"ends/{number}")
         for kept in (False, True):
-            count = min(len(schedule.faults), 20) if kept else 0
+            count = min(len(schedule.faults), 8) if kept else 0
             result = smallest(
                 Case(spec, schedule),
                 lambda case, count=count: "proof" if len(case.schedule.faults) >= count else None,
