@@ -7,10 +7,9 @@ take any time.
 """
 
 import functools
-import itertools
 
+import third
 from hypothesis import HealthCheck, settings
-from mutants import third
 from needs import need, ssh_missing
 
 from environments import ganesha
@@ -28,23 +27,22 @@ pytest_plugins = "side_by_side"
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--mutants",
+        "--third",
         choices=[third.ALL, *third.THIRDS],
-        help="which bugs are put into the broker to be found (default: the third of this commit)",
+        help="of what is tried in turn (mutants, scenarios once more); default: this commit's",
     )
 
 
 def pytest_configure(config):
-    if config.option.mutants is None:  # workers of xdist are given what was chosen here
-        config.option.mutants = third.of_commit()
+    if config.option.third is None:  # workers of xdist are given what was chosen here
+        config.option.third = third.of_commit()
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    reports = itertools.chain(*terminalreporter.stats.values())
-    which = config.option.mutants
-    if which != third.ALL and any("test_mutants_found" in getattr(one, "nodeid", "") for one in reports):
+    if config.option.third != third.ALL:
         terminalreporter.write_line(
-            f"mutants: {which} of them were tried; each commit has the next third, --mutants=all tries all"
+            f"Third {config.option.third} of the mutants and of what else is tried in turn: each commit has"
+            " the next, --third=all tries all"
         )
 
 

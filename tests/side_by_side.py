@@ -21,7 +21,7 @@ GROUPS = (
     ("files", ("nfs", "fuse"), ()),
     ("spark", ("spark",), ("spark",)),
     ("postgresql", (), ("postgresql_server", "place")),
-    ("simulated", (), ("elsewhere",)),
+    ("simulated", (), ("simulated_once",)),
     ("ssh", ("ssh",), ()),
 )
 """(name, markers that put a test into it, fixtures that do); the first that fits counts."""

@@ -77,12 +77,15 @@ def damaged(seeds):
         yield damage(correct(seed + 5_000, transactions=bool(seed % 2)), edits)
 
 
-@pytest.mark.parametrize("slice_rows", [1_000_000, 7])
-def test_they_agree_on_files_too_whole_or_in_slices(tmp_path, slice_rows):
-    """The same work as Spark's tasks do, done here: cheap enough for thousands."""
+def test_they_agree_on_files_too_whole_or_in_slices(tmp_path):
+    """The same work as Spark's tasks do, done here: cheap enough for hundreds.
+
+    It takes some 20 s: findings of every form must be among them, and some forms are rare.
+    """
     agreed: Counter[tuple[str, str]] = Counter()
     for number, rows in enumerate(damaged(range(800))):
         options = msgspec.structs.replace(OPTIONS, broker=BROKERS[number % len(BROKERS)])
+        slice_rows = 7 if number // len(BROKERS) % 2 else 1_000_000
         found = file_instances(tmp_path / str(number), rows, options, slice_rows=slice_rows)
         assert_same(found, rows, options)
         agreed.update({form for instance in found for form in forms(instance, rows)})

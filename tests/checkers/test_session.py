@@ -89,16 +89,6 @@ def wait_for(condition, patience_s=240.0):
     return value
 
 
-def test_a_killed_harness_leaves_no_java_behind(tmp_path):
-    process = run(tmp_path, "sys.stdin = None\nimport signal\nsignal.pause()")
-    assert process.stdout is not None
-    pid = int(process.stdout.readline().split()[1])
-    process.stdout.readline()
-    process.kill()
-    process.wait()
-    assert gone(pid)
-
-
 def test_no_java_at_all_says_where_was_looked_and_what_would_mend_it(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -137,8 +127,10 @@ def test_warming_up_runs_every_family_and_finds_what_was_made_up(spark):
     assert not [reason for reason in verdict.reasons if "crashed" in reason]
 
 
-def test_a_master_that_spark_refuses_is_one_line_and_another_can_be_started_after_it():
+def test_a_master_that_spark_refuses_is_one_line_and_a_harness_that_is_killed_later_leaves_no_java(tmp_path):
+    """Another one can be started after it; and that one ends with whoever started it."""
     program = """
+import signal
 from checkers import session
 from checkers.java import GatewayError
 for master in ("local[many]", "local[1]"):
@@ -147,16 +139,25 @@ for master in ("local[many]", "local[1]"):
         print("started", spark.range(3).count())
     except GatewayError as error:
         print(error)
-session.stop()
+print("java", session._gateway.process.pid, flush=True)
+signal.pause()
 """
-    refused = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, text=True, capture_output=True, timeout=400, check=False,
-        stdin=subprocess.DEVNULL,
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, text=True, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=(tmp_path / "errors").open("w"),
     )  # fmt: skip
-    assert refused.stdout.splitlines() == [
+    assert process.stdout is not None
+    *lines, java_line = [process.stdout.readline().rstrip("\n") for _ in range(3)]
+    assert lines == [
         "Spark did not start at local[many]: Could not parse Master URL: 'local[many]'",
         "started 3",
-    ], refused.stderr
+    ], (tmp_path / "errors").read_text()
+    pid = int(java_line.split()[1])
+    assert psutil.Process(pid).is_running()
+    process.kill()
+    assert process.stdout.read() == ""
+    process.wait()
+    assert gone(pid)
 
 
 def test_what_py4j_tells_of_a_jvm_that_was_ended_is_shown_to_nobody():

@@ -148,7 +148,7 @@ def test_the_split_brain_of_one_pair_shrinks_to_the_one_cut_that_makes_it(more):
 
 def test_the_loss_of_rp11_keeps_at_most_the_two_faults_that_it_takes():
     scenario = named("RP11")
-    spec = msgspec.structs.replace(scenario.spec, time_limit_s=14.0, properties=NOISE_PROPERTIES)
+    spec = msgspec.structs.replace(scenario.spec, time_limit_s=14.0, rate=40.0, properties=NOISE_PROPERTIES)
     extra = (noise()[0], noise()[1], noise()[4])
     faults = sorted((*scenario.schedule.faults, *extra), key=lambda fault: fault.start_s)
     bar = Bar(faults=2, properties=0, clients=4, groups=2, seconds=5.0, runs=240)

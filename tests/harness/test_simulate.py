@@ -3,6 +3,7 @@
 In every process, whatever its hash seed, through every way to run a test.
 """
 
+import functools
 import gc
 import itertools
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+import third
 from simulated_process import EVERYTHING, plan_of
 
 from checkers.schema import COLUMNS
@@ -52,19 +54,19 @@ def output(process):
 
 
 class Elsewhere:
-    """Another process, with another hash seed, that runs everything while this one does."""
+    """Another process, with another hash seed, that runs these."""
 
-    def __init__(self):
-        self._process = start(1, 2 if os.environ.get("PYTHONHASHSEED") == "1" else 1, *IDENTIFIERS)
-        self.digests = {}
+    def __init__(self, identifiers):
+        self._process = start(1, 2 if os.environ.get("PYTHONHASHSEED") == "1" else 1, *identifiers)
+        self._digests = {}
 
     def digests_of(self, identifier):
         """[of its history, of its trace], waited for."""
-        while identifier not in self.digests:
+        while identifier not in self._digests:
             line = self._process.stdout.readline()
             assert line, f"the other process ended with {self._process.wait()} before {identifier}"
-            self.digests |= json.loads(line)
-        return self.digests[identifier]
+            self._digests |= json.loads(line)
+        return self._digests[identifier]
 
     def end(self):
         self._process.kill()
@@ -72,16 +74,22 @@ class Elsewhere:
 
 
 @pytest.fixture(scope="module")
-def elsewhere():
-    process = Elsewhere()
+def elsewhere(pytestconfig):
+    process = Elsewhere(third.chosen(pytestconfig.getoption(third.OPTION), IDENTIFIERS))
     yield process
     process.end()
 
 
-def assert_decided_by_its_seed(identifier, run, elsewhere):
-    if [run.digest, run.trace_digest] != elsewhere.digests_of(identifier):
-        texts = [output(start(1, hash_seed, "--rows", identifier)) for hash_seed in (1, 2)]
-        pytest.fail(f"{identifier} is not decided by its seed:\n{first_difference(*texts)}")
+@pytest.fixture(scope="module")
+def simulated_once():
+    """What came of a scenario or of everything with seed 1, judged."""
+
+    @functools.cache
+    def run_of(identifier):
+        spec, schedule = plan_of(identifier)
+        return simulate(msgspec.structs.replace(spec, seed=1), schedule)
+
+    return run_of
 
 
 def first_difference(ours, theirs):
@@ -123,30 +131,36 @@ def test_tracing_and_judging_change_nothing():
     assert watched.valid is False
 
 
+def pytest_generate_tests(metafunc):
+    if "retold" in metafunc.fixturenames:
+        third.parametrize(metafunc, "retold", {identifier: identifier for identifier in IDENTIFIERS})
+
+
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.id)
-def test_a_scenario_has_the_verdict_of_the_documents_and_the_same_history_in_every_process(
-    scenario, elsewhere
-):
+def test_a_scenario_has_the_verdict_of_the_documents(scenario, simulated_once):
     """With seed 2: tests/scenarios, as ``jepsen-run claims`` runs it."""
-    run = simulate(msgspec.structs.replace(scenario.spec, seed=1), scenario.schedule)
+    run = simulated_once(scenario.id)
     problem = scenario.judge(Seen.of_simulated(run)).problem
     assert not problem, f"{problem} ({run.trouble})"
     bit = [name for name in run.coverage if name.startswith("fault/")]
     assert bit, run.coverage
-    assert_decided_by_its_seed(scenario.id, run, elsewhere)
 
 
-def test_no_two_scenarios_have_the_same_history(elsewhere):
-    for identifier in IDENTIFIERS:
-        elsewhere.digests_of(identifier)
-    assert list(elsewhere.digests) == IDENTIFIERS
-    assert len({tuple(digests) for digests in elsewhere.digests.values()}) == len(IDENTIFIERS)
+def test_the_history_is_the_same_in_another_process_with_another_hash_seed(retold, simulated_once, elsewhere):
+    run = simulated_once(retold)
+    if [run.digest, run.trace_digest] != elsewhere.digests_of(retold):
+        texts = [output(start(1, hash_seed, "--rows", retold)) for hash_seed in (1, 2)]
+        pytest.fail(f"{retold} is not decided by its seed:\n{first_difference(*texts)}")
 
 
-def test_a_test_with_a_fault_of_every_kind_comes_to_its_end(elsewhere):
+def test_no_two_scenarios_have_the_same_history(simulated_once):
+    runs = [simulated_once(identifier) for identifier in IDENTIFIERS]
+    assert len({(run.digest, run.trace_digest) for run in runs}) == len(IDENTIFIERS)
+
+
+def test_a_test_with_a_fault_of_every_kind_comes_to_its_end(simulated_once):
     spec, schedule = plan_of(EVERYTHING)
-    run = simulate(msgspec.structs.replace(spec, seed=1), schedule)
-    assert_decided_by_its_seed(EVERYTHING, run, elsewhere)
+    run = simulated_once(EVERYTHING)
     assert run.trouble is None
     phases = [row["value"] for row in run.rows if row["f"] == "phase"]
     assert phases[:4] == ["deploy", "start", "load", "heal"]

@@ -12,10 +12,10 @@ import json
 from pathlib import Path
 
 import pytest
+import third
 
 from mutants.clone import replay
 from mutants.registry import MUTANTS
-from mutants.third import chosen
 from mutants.workshop import Workshop
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -57,8 +57,7 @@ def hunted(workshop, mutant):
 
 def pytest_generate_tests(metafunc):
     if "mutant" in metafunc.fixturenames:
-        names = chosen(metafunc.config.getoption("mutants"), tuple(MUTANTS))
-        metafunc.parametrize("mutant", [MUTANTS[name] for name in names], ids=names)
+        third.parametrize(metafunc, "mutant", MUTANTS)
 
 
 def test_the_bug_is_found_and_the_sound_broker_is_clean_on_the_same_schedule(mutant, sound):

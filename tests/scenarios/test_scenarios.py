@@ -4,6 +4,7 @@ simulation.
 
 import msgspec
 import pytest
+import third
 
 from checkers import api
 from harness.claims.runner import once
@@ -55,11 +56,15 @@ def test_on_processes_the_verdict_is_the_documents(identifier, tmp_path, spark):
     assert problem_of(identifier, "local", tmp_path, spark) == ""
 
 
+def pytest_generate_tests(metafunc):
+    if "simulated" in metafunc.fixturenames:
+        third.parametrize(metafunc, "simulated", {scenario.id: scenario.id for scenario in SCENARIOS})
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("identifier", [scenario.id for scenario in SCENARIOS])
-def test_in_the_simulation_the_verdict_is_the_documents(identifier, tmp_path, spark):
-    """With seed 1: tests/harness/test_simulate.py, judged by the plain reference."""
-    assert problem_of(identifier, "simulation", tmp_path, spark, seed=2) == ""
+def test_in_the_simulation_the_verdict_is_the_documents(simulated, tmp_path, spark):
+    """All of them with seed 1, judged by the plain reference: tests/harness/test_simulate.py."""
+    assert problem_of(simulated, "simulation", tmp_path, spark, seed=2) == ""
 
 
 @pytest.mark.cluster

@@ -3,8 +3,7 @@
 import subprocess
 
 import pytest
-
-from mutants import third
+import third
 from mutants.registry import MUTANTS
 
 NAMES = tuple(MUTANTS)
