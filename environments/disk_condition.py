@@ -1,28 +1,27 @@
-"""What faults in force mean for one disk together.
+"""What faults of disks ask for, and what those in force mean for one disk together.
 
 Faults overlap: a disk may be slowed by one fault and filled by another, and healing one must leave
-the other in force. So a disk has no switches; its condition is always `combine`d anew from the
-faults in force.
+the other in force. So a disk has no switches; its condition is always made anew from the faults in
+force.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from environments.fault_options import nothing_left, number
+from environments.part import Fault, Part
 from filesystems.disk.condition import together
-from harness.interface import Damage, DiskCondition, UsageError
+from harness.interface import Damage, DiskCondition, Link, UsageError
 
 DISK_LEASES: Final = ("disk-slow", "disk-stall", "disk-full", "disk-error")
 """Disk faults by the names of ``harness.interface.Environment``, each of which lasts."""
 
 DISK_MOMENTS: Final = ("disk-corrupt", "power-loss")
 """Those that happen at once and have nothing to heal."""
-
-SOUND: Final = DiskCondition()
 
 
 def condition_of(primitive: str, given: dict[str, Any]) -> DiskCondition:
@@ -56,14 +55,27 @@ def damage_of(given: Mapping[str, Any]) -> Damage:
         raise UsageError(f"disk-corrupt: {str(error).replace('`', '')}") from None
 
 
-def number(primitive: str, given: dict[str, Any], name: str, default: float | None = None) -> float:
-    """Take a number out of the options of a fault. Raises UsageError for what is none."""
-    value = given.pop(name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UsageError(f"{primitive}: {name} must be a number, not {value!r}")
-    return float(value)
+class DiskPart(Part):
+    """The disks of nodes. A fault wants a DiskCondition, "disk-corrupt" a Damage."""
 
+    name = "disk"
+    primitives = (*DISK_LEASES, *DISK_MOMENTS)
+    momentary = DISK_MOMENTS
 
-def combine(conditions: Iterable[DiskCondition]) -> DiskCondition:
-    """All at once: delays add up, whatever one refuses is refused."""
-    return DiskCondition(**together(msgspec.structs.asdict(one) for one in conditions))
+    def wanted(
+        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
+    ) -> Any:
+        """As above."""
+        if primitive == "disk-corrupt":
+            return damage_of(options)
+        if primitive == "power-loss":
+            return super().wanted(primitive, links, nodes, options)
+        given = dict(options)
+        condition = condition_of(primitive, given)
+        nothing_left(primitive, given)
+        return condition
+
+    def together(self, in_force: Sequence[Fault], node: str) -> dict[str, Any]:
+        """The fields of a DiskCondition: what all faults of this part mean for a node's disk."""
+        conditions = [one.wanted for one in in_force if node in one.nodes and one.primitive in DISK_LEASES]
+        return together(map(msgspec.structs.asdict, conditions))

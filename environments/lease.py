@@ -34,6 +34,13 @@ class LeaseExpiredError(Exception):
     """
 
 
+class UnknownLeaseError(ValueError):
+    """There never was a lease of this name, or it is long forgotten."""
+
+    def __init__(self, lease: str) -> None:
+        super().__init__(f"no lease {lease!r}")
+
+
 @dataclass(slots=True)
 class _Held(Generic[F]):
     fault: F
@@ -72,13 +79,14 @@ class LeaseTable(Generic[F]):
     def renew(self, lease: str) -> None:
         """Let the lease last for its full length from now on.
 
-        Raises LeaseExpiredError if it has ended, KeyError if there never was one of this name.
+        Raises LeaseExpiredError if it has ended, UnknownLeaseError if there never was one of this
+        name.
         """
         held = self._held.get(lease)
         if held is None:
             if lease in self._ended:
                 raise LeaseExpiredError(f"{lease} has ended: it was healed, or not renewed in time")
-            raise KeyError(lease)
+            raise UnknownLeaseError(lease)
         now = self._clock()
         if now >= held.expires:
             # Its owner has not come round to `expire` yet; to renew it now would hide that nobody
@@ -89,13 +97,13 @@ class LeaseTable(Generic[F]):
     def heal(self, lease: str) -> F | None:
         """End a lease; its fault for the caller to undo, None if it had ended before.
 
-        KeyError if there never was one.
+        UnknownLeaseError if there never was one.
         """
         held = self._held.pop(lease, None)
         if held is None:
             if lease in self._ended:
                 return None
-            raise KeyError(lease)
+            raise UnknownLeaseError(lease)
         self._remember(lease)
         return held.fault
 

@@ -1,4 +1,4 @@
-"""What a directed link does to the bytes that cross it.
+"""What a directed link does to what crosses it.
 
 Faults overlap: a link may be slowed by one fault and cut by another, and healing one must leave the
 other in force. So a link has no switches; its condition is always `combine`d anew from the faults
@@ -7,11 +7,11 @@ in force.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from environments.fault_options import number
 from harness.interface import Link, UsageError
 
 LINK_PRIMITIVES: Final = ("cut", "reset", "slow", "stall")
@@ -21,24 +21,53 @@ A TCP proxy holds bytes where a network loses packets, so "stall" is "cut" under
 ordinary people give to what they see.
 """
 
+DATAGRAM_PRIMITIVES: Final = ("datagram-loss", "datagram-duplicate", "datagram-reorder")
+"""Those that hit single packets, which only the simulation can."""
+
+CHANCE_DEFAULT: Final = 0.3
+"""Of a datagram to be lost, doubled or overtaken, where the fault says nothing."""
+
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """A directed link's state; the fields combine freely. ``rate_bytes_s`` None is unlimited."""
+class LinkCondition:
+    """A directed link's state; the fields combine freely.
+
+    ``cut`` holds the segments of streams until the link heals and loses datagrams. ``reset`` ends
+    every connection that crosses the link, now and as long as it is in force. ``rate_bytes_s`` None
+    is unlimited. ``loss``, ``duplicate`` and ``reorder`` are probabilities from 0 to 1, of packets
+    in the simulation: a stream's lost segment waits for its retransmission, a lost datagram is
+    gone; the other two concern datagrams only.
+    """
 
     cut: bool = False
     reset: bool = False
     delay_ms: float = 0.0
     jitter_ms: float = 0.0
     rate_bytes_s: float | None = None
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what no link can be."""
+        for name in ("loss", "duplicate", "reorder"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(
+                    f"{name} of a link is {getattr(self, name)!r}; it must be a probability from 0 to 1"
+                )
+        for name in ("delay_ms", "jitter_ms"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ValueError(f"{name} of a link is {getattr(self, name)!r}; it must be 0 or more")
+        if self.rate_bytes_s is not None and not self.rate_bytes_s > 0:
+            raise ValueError(f"rate_bytes_s of a link is {self.rate_bytes_s!r}; it must be above 0")
 
     @property
     def active(self) -> bool:
-        """Whether bytes may not simply pass."""
+        """Whether what crosses may not simply pass."""
         return self != CLEAR
 
 
-CLEAR: Final = Condition()
+CLEAR: Final = LinkCondition()
 
 
 def link_name(link: Link) -> str:
@@ -46,52 +75,62 @@ def link_name(link: Link) -> str:
     return f"{link.source}->{link.target}"
 
 
-def combine(conditions: Iterable[Condition]) -> Condition:
-    """All conditions at once: delays add up, the lowest rate limits."""
+def combine(conditions: Iterable[LinkCondition]) -> LinkCondition:
+    """All conditions at once.
+
+    Delays add up, the lowest rate limits, probabilities are of independent causes.
+    """
     result = CLEAR
     for one in conditions:
         rates = [rate for rate in (result.rate_bytes_s, one.rate_bytes_s) if rate is not None]
-        result = Condition(
+        result = LinkCondition(
             cut=result.cut or one.cut,
             reset=result.reset or one.reset,
             delay_ms=result.delay_ms + one.delay_ms,
             jitter_ms=result.jitter_ms + one.jitter_ms,
             rate_bytes_s=min(rates, default=None),
+            loss=_either(result.loss, one.loss),
+            duplicate=_either(result.duplicate, one.duplicate),
+            reorder=_either(result.reorder, one.reorder),
         )
     return result
 
 
-def condition_of(primitive: str, options: Mapping[str, Any] | None = None) -> Condition:
+def condition_of(primitive: str, options: Mapping[str, Any] | None = None) -> LinkCondition:
     """The condition that a fault primitive and its options ask for.
 
     "slow" takes ``delay_ms``, ``jitter_ms`` (0 or more) and ``rate_bytes_s`` (more than 0), at
-    least one of them; the others take none. Raises UsageError for anything else.
+    least one of them; faults of datagrams take ``chance``; the others take none. Raises UsageError
+    for anything else.
     """
     given = dict(options or {})
+    takes: tuple[str, ...] = ()
     if primitive in ("cut", "stall"):
-        result = Condition(cut=True)
+        result = LinkCondition(cut=True)
     elif primitive == "reset":
-        result = Condition(reset=True)
+        result = LinkCondition(reset=True)
     elif primitive == "slow":
-        delay_ms = _number(given.pop("delay_ms", 0.0), "delay_ms")
-        jitter_ms = _number(given.pop("jitter_ms", 0.0), "jitter_ms")
-        rate = given.pop("rate_bytes_s", None)
-        rate_bytes_s = None if rate is None else _number(rate, "rate_bytes_s", above_zero=True)
-        result = Condition(delay_ms=delay_ms, jitter_ms=jitter_ms, rate_bytes_s=rate_bytes_s)
+        takes = ("delay_ms", "jitter_ms", "rate_bytes_s")
+        delay_ms, jitter_ms = (number(primitive, given, name, 0.0, least=0) for name in takes[:2])
+        if given.get("rate_bytes_s", 0) is None:
+            del given["rate_bytes_s"]
+        rate_bytes_s = number(primitive, given, "rate_bytes_s", above=0) if "rate_bytes_s" in given else None
+        result = LinkCondition(delay_ms=delay_ms, jitter_ms=jitter_ms, rate_bytes_s=rate_bytes_s)
+    elif primitive in DATAGRAM_PRIMITIVES:
+        takes = ("chance",)
+        chance = number(primitive, given, "chance", CHANCE_DEFAULT, above=0, most=1)
+        hit: Any = {primitive.removeprefix("datagram-"): chance}
+        result = LinkCondition(**hit)
     else:
         raise UsageError(f"no link fault {primitive!r}; there are {', '.join(LINK_PRIMITIVES)}")
     if given:
-        takes = "delay_ms, jitter_ms, rate_bytes_s" if primitive == "slow" else "no options"
-        raise UsageError(f"{primitive}: unknown option {min(given)!r}; it takes {takes}")
+        raise UsageError(
+            f"{primitive}: unknown option {min(given)!r}; it takes {', '.join(takes) or 'no options'}"
+        )
     if not result.active:
         raise UsageError("slow: nothing to slow; give delay_ms, jitter_ms or rate_bytes_s above 0")
     return result
 
 
-def _number(value: Any, name: str, *, above_zero: bool = False) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not number or value < 0 or (above_zero and value == 0):
-        raise UsageError(
-            f"slow: {name} must be a number {'above 0' if above_zero else 'of 0 or more'}, not {value!r}"
-        )
-    return float(value)
+def _either(first: float, second: float) -> float:
+    return first + second - first * second

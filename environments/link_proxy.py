@@ -6,7 +6,7 @@ Each (source, target, port) triple has a listener of its own, so the proxy knows
 reached on who speaks to whom. Bytes from source to target obey the directed link
 ``source->target``, replies obey ``target->source``.
 
-What a link can do to the bytes, in any combination (`Condition`):
+What a link can do to the bytes, in any combination (`LinkCondition`):
 
 cut
     Bytes and closes are held and come later, in order: what TCP's retransmission makes of a
@@ -40,11 +40,11 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from environments.link_condition import CLEAR, Condition, combine, condition_of, link_name
+from environments.link_condition import CLEAR, LinkCondition, combine, condition_of, link_name
 from environments.link_pipe import End, Line, Pipe, set_reset_on_close
 from harness.interface import Address, InfrastructureError, Link
 
-__all__ = ["CLEAR", "Condition", "LinkProxy", "combine", "condition_of", "link_name", "reserve_port"]
+__all__ = ["CLEAR", "LinkCondition", "LinkProxy", "combine", "condition_of", "link_name", "reserve_port"]
 
 BACKLOG: Final = 512
 
@@ -122,7 +122,7 @@ class LinkProxy:
         self._listen(route)
         return route.address
 
-    def set_condition(self, link: Link, condition: Condition) -> None:
+    def set_condition(self, link: Link, condition: LinkCondition) -> None:
         """Put a directed link into a condition, at once and for existing connections too.
 
         KeyError for an unknown link.
@@ -142,7 +142,7 @@ class LinkProxy:
             for pipe in tuple(line.pipes):
                 pipe.change()
 
-    def condition(self, link: Link) -> Condition:
+    def condition(self, link: Link) -> LinkCondition:
         """The condition that was set.
 
         What is asked for, not what is proven (see `environments.link_probe`).

@@ -13,7 +13,9 @@ from filesystems.nfs import CLIENT_MODULES
 
 AGENT_MODULES: Final = (
     "environments/__init__.py",
+    "environments/board.py",
     "environments/lease.py",
+    "environments/part.py",
     "environments/thread_group.py",
     *(
         f"environments/agent/{name}.py"

@@ -35,7 +35,7 @@ from environments.lease import LeaseExpiredError, LeaseTable
 from environments.link_probe import LinkProbe
 from environments.link_proxy import (
     CLEAR,
-    Condition,
+    LinkCondition,
     LinkProxy,
     combine,
     condition_of,
@@ -73,7 +73,7 @@ class _Fault:
     part's own words.
     """
 
-    condition: Condition
+    condition: LinkCondition
     links: tuple[Link, ...]
     nodes: tuple[str, ...]
     part: Part | None = None

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, SOUND, combine, condition_of, damage_of
+from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, condition_of, damage_of
+from filesystems.disk.condition import together
 from filesystems.disk.conversation import DiskFailedError
 from filesystems.disk.faulty_disk import FaultyDisk
 from filesystems.fuse import device as fuse_device
@@ -53,7 +54,7 @@ class Disks:
         """The nodes and the condition of their disks."""
         self._require(primitive, nodes)
         given = dict(options)
-        condition = SOUND
+        condition = DiskCondition()
         if primitive == "disk-corrupt":
             damage_of(given)
             given.clear()
@@ -79,7 +80,9 @@ class Disks:
                 self._ask(
                     node,
                     "condition",
-                    msgspec.to_builtins(combine(condition for nodes, condition in in_force if node in nodes)),
+                    together(
+                        msgspec.structs.asdict(condition) for nodes, condition in in_force if node in nodes
+                    ),
                 )
                 for node in self._disks
             )

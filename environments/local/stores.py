@@ -18,7 +18,7 @@ from typing import Any, Final
 from environments import ganesha
 from environments.ganesha import Server, ServerOptions
 from environments.labels import Process, identify
-from environments.link_condition import CLEAR, Condition
+from environments.link_condition import CLEAR, LinkCondition
 from environments.link_proxy import LinkProxy, reserve_port
 from environments.nfs_mounting import FUSE, Mount, mount
 from filesystems.fuse import device as fuse_device
@@ -31,7 +31,7 @@ HOST: Final = "127.0.0.1"
 _PATIENCE_S: Final = 0.8
 """Of a question to the server. Both ends are on this machine: an answer takes a millisecond."""
 
-_CUT: Final = Condition(cut=True)
+_CUT: Final = LinkCondition(cut=True)
 
 Injected = tuple[str, tuple[str, ...]]
 """A fault's primitive, and its nodes."""

@@ -27,7 +27,7 @@ import msgspec
 import uvloop
 
 from environments.lease import LeaseExpiredError, LeaseTable
-from environments.link_condition import Condition, combine, condition_of, link_name
+from environments.link_condition import LinkCondition, combine, condition_of, link_name
 from environments.link_probe import LinkProbe
 from environments.link_proxy import LinkProxy
 from environments.local.control import ControlClient, ControlServer
@@ -42,7 +42,7 @@ Routes = dict[str, dict[str, dict[str, Address]]]
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    condition: Condition
+    condition: LinkCondition
     links: tuple[Link, ...]
 
 

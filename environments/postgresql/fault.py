@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from environments.part import Part
 from environments.postgresql import question
 from environments.postgresql.relay import Severance
+
+if TYPE_CHECKING:
+    from harness.interface import Link
 
 STALL: Final = "database-stall"
 RESTART: Final = "database-restart"
@@ -54,6 +58,20 @@ class ServerFault:
         return cls(stall, down, severed)
 
 
+class DatabasePart(Part):
+    """A database. A fault wants a ServerFault."""
+
+    name = "database"
+    primitives = PRIMITIVES
+
+    def wanted(
+        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
+    ) -> Any:
+        """As above."""
+        del links
+        return ServerFault.of(primitive, nodes, options)
+
+
 def severance_of(options: Mapping[str, Any]) -> Severance:
     """The options of "database-disconnect". Raises ValueError."""
     unknown = [name for name in options if name not in ("chance", "committed")]
@@ -61,7 +79,8 @@ def severance_of(options: Mapping[str, Any]) -> Severance:
         raise ValueError(f"{DISCONNECT}: no option {unknown[0]!r}; there are chance and committed")
     chance = options.get("chance", CHANCE_DEFAULT)
     committed = options.get("committed", COMMITTED_DEFAULT)
-    if not 0 < chance <= 1 or not 0 <= committed <= 1:
+    numbers = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (chance, committed))
+    if not numbers or not 0 < chance <= 1 or not 0 <= committed <= 1:
         raise ValueError(f"{DISCONNECT}: chance must be above 0 and at most 1, committed from 0 to 1")
     return Severance(float(chance), float(committed))
 

@@ -18,7 +18,7 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 _CHUNK: Final = 1 << 16
 _COMMIT_BYTES_MAX: Final = 32
@@ -36,8 +36,7 @@ Others ask for TLS, or to cancel.
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Severance:
+class Severance(NamedTuple):
     """How commits of a client lose their connection.
 
     ``chance`` is the share of them that do, and ``committed`` the share of these that happen all

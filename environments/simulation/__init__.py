@@ -3,7 +3,7 @@
 One seed gives one history, byte for byte.
 """
 
-from environments.simulation.condition import LinkCondition, combine
+from environments.link_condition import LinkCondition, combine
 from environments.simulation.errors import DeadlockError, ForbiddenCallError, StallError
 from environments.simulation.process import Process
 from environments.simulation.trace import first_difference

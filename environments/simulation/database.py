@@ -17,15 +17,16 @@ import asyncio
 import random
 import sqlite3
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from environments.simulation.faults import Injected
+from environments.part import Fault
+from environments.postgresql.fault import DatabasePart, ServerFault
 from environments.simulation.process import Process
 from environments.simulation.world import World
-from harness.interface import Address
+from harness.interface import Address, Link, UsageError
 
 NODE: Final = "database"
 PORT: Final = 5432
@@ -140,31 +141,11 @@ class DatabaseServer:
         if self._process is not None:
             self._process.resume()
 
-    def sever(self, clients: dict[str, tuple[float, float]]) -> None:
+    def sever(self, clients: Mapping[str, tuple[float, float]]) -> None:
         """From now on a transaction of such a client loses its connection with the first chance,
         and is all the same committed with the second.
         """
         self._severed = dict(clients)
-
-    def apply(self, in_force: Sequence[Injected]) -> None:
-        """Be as all faults in force together want it."""
-        kinds = {fault.primitive for fault in in_force}
-        self.sever(
-            {
-                node: (fault.severed, fault.committed)
-                for fault in in_force
-                if fault.primitive == "database-disconnect"
-                for node in fault.nodes
-            }
-        )
-        if "database-restart" in kinds:
-            self.stop()
-        else:
-            self.start()
-        if "database-stall" in kinds:
-            self.pause()
-        else:
-            self.resume()
 
     def state(self, client: str = "") -> str:
         """As a probe sees it: "serving", "stalled", "down", or "severed" for a client that loses
@@ -236,3 +217,36 @@ class DatabaseServer:
         if asked.count is not None and count != asked.count:
             raise _UndoneError(Answer("count", "", index, count))
         return Done(rows, count)
+
+
+class Database(DatabasePart):
+    """The server as what can break; ``server`` is set where the test has one."""
+
+    server: DatabaseServer | None = None
+
+    def wanted(
+        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
+    ) -> Any:
+        """As any database's. UsageError where there is none."""
+        if self.server is None:
+            raise UsageError(f"{primitive}: no broker of this test keeps its messages in a database")
+        return super().wanted(primitive, links, nodes, options)
+
+    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+        """Stop, end or serve, and lose connections, from this instant on."""
+        del changed
+        assert self.server is not None, "a fault of it is in force"
+        wanted = ServerFault.together(fault.wanted for fault in in_force)
+        self.server.sever(wanted.severed)
+        if wanted.down:
+            self.server.stop()
+        else:
+            self.server.start()
+        if wanted.stall:
+            self.server.pause()
+        else:
+            self.server.resume()
+
+    async def look(self, node: str) -> str:
+        """As the node finds it; "absent" where there is none."""
+        return "absent" if self.server is None else self.server.state(node)

@@ -20,15 +20,13 @@ from typing import Any, Final
 
 import msgspec
 
-from environments import disk_condition
-from environments.disk_condition import DISK_LEASES
-from environments.lease import DEFAULT_LEASE_S, LeaseExpiredError, LeaseTable
-from environments.simulation import database, faults
-from environments.simulation.condition import combine
-from environments.simulation.database import DatabaseServer
+from environments.board import FaultBoard
+from environments.lease import DEFAULT_LEASE_S, LeaseExpiredError
+from environments.simulation import database
+from environments.simulation.database import Database, DatabaseServer
 from environments.simulation.errors import DeadlockError, StallError
-from environments.simulation.faults import Injected
 from environments.simulation.logs import NodeLogs
+from environments.simulation.parts import Clocks, Disks, Links, Processes
 from environments.simulation.prober import Prober
 from environments.simulation.process import Process
 from environments.simulation.stores import Stores
@@ -53,7 +51,12 @@ from harness.interface import (
 DIRECT_PORTS: Final = ("admin",)
 """Ports that the harness reaches outside every partition, and nobody else needs."""
 
-EXPIRY_STEP_S: Final = 0.001
+PRIMITIVES: Final = (
+    *(name for part in (Links, Processes, Disks, Clocks, Stores, Database) for name in part.primitives),
+    "kill",
+    "stop",
+    "destroy-data",
+)
 
 _LAYOUT: Final = Layout(etc="/etc", data="/data", logs="/logs")
 
@@ -81,18 +84,17 @@ class SimulationEnvironment:
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._disks: dict[str, Disk] = {}
         self._stores = Stores()
-        self._database: DatabaseServer | None = None
+        self._database = Database()
         self._chances: dict[str, random.Random] = {}
         self._processes: dict[str, Process] = {}
         self._lives: dict[str, int] = {}
         self._statuses: dict[str, Callable[[], Status]] = {}
-        self._table: LeaseTable[Injected]
-        self._wake: asyncio.TimerHandle | None = None
+        self._board: FaultBoard | None = None
         self._prober: Prober
 
     def supports(self) -> Mapping[str, str]:
         """Everything there is a name for."""
-        return dict.fromkeys(faults.PRIMITIVES, "")
+        return dict.fromkeys(PRIMITIVES, "")
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why this cluster cannot be deployed here; "" if it can."""
@@ -132,8 +134,8 @@ class SimulationEnvironment:
             except (DeadlockError, StallError) as error:
                 raise InfrastructureError(f"the simulation cannot go on: {error}") from error
             finally:
-                if self._database is not None:
-                    self._database.close()
+                if self._database.server is not None:
+                    self._database.server.close()
 
     def clock_ns(self) -> int:
         """Virtual time."""
@@ -158,12 +160,22 @@ class SimulationEnvironment:
             raise UsageError(f"a node cannot be named {both[0]}: that is what the clients' side is called")
         assert isinstance(system, InProcess), "brokers that are programs of their own"
         self._system = self._in_process = system
-        self._table = LeaseTable(lambda: world.now_ns / 1e9)
         self._prober = Prober(world)
+        self._board = FaultBoard(
+            (
+                Links(world),
+                Processes(self._processes),
+                Disks(self._disks, self._processes, self._chances),
+                Clocks(world),
+                self._stores,
+                self._database,
+            ),
+            say=lambda _: None,  # whoever did not renew is in this process
+        )
         self._nodes = {node.name: node for node in nodes}
         if any(node.database for node in nodes):
-            self._database = DatabaseServer(world)
-            self._database.start()
+            self._database.server = DatabaseServer(world)
+            self._database.server.start()
         self._spec = spec
         for node in nodes:
             self._write(node)
@@ -315,136 +327,47 @@ class SimulationEnvironment:
         What happens at once ("power-loss", "disk-corrupt") leaves nothing to heal.
         """
         self._world()
-        fault = faults.translate(primitive, tuple(links), tuple(nodes), options or {})
+        assert self._board is not None, "it is deployed"
         for name in (*nodes, *(end for link in links for end in (link.source, link.target))):
             if name not in self._nodes and name not in self.zones:
                 raise UsageError(f"{primitive}: no node or client zone {name!r} in this deployment")
-        if primitive == "power-loss":
-            for node in nodes:
-                if await self.running(node):
-                    self._processes[node].lose_power()
-                self._disks[node].power_lost(self._chances[node])
-        elif primitive in faults.STORES:
-            self._stores.require(primitive, nodes)
-        elif primitive in faults.DATABASES and self._database is None:
-            raise UsageError(f"{primitive}: no broker of this test keeps its messages in a database")
-        elif primitive == "disk-corrupt":
-            for node in nodes:
-                if (
-                    self._disks[node].corrupt(self._chances[node], disk_condition.damage_of(options or {}))
-                    is None
-                ):
-                    raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")
-        elif primitive == "pause":
-            for node in nodes:
-                if await self.running(node):
-                    self._processes[node].pause()
-        lease = self._table.inject(fault, self._lease_s)
-        self._apply(fault)
-        self._plan_expiry()
-        return lease
+        try:
+            return await self._board.inject(primitive, links, nodes, options or {}, self._lease_s)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
     async def renew(self, lease: str) -> None:
         """Let a fault go on.
 
         InfrastructureError if it was not renewed in time and is healed already.
         """
+        assert self._board is not None, "the fault was injected"
         try:
-            self._table.renew(lease)
+            await self._board.renew(lease)
         except LeaseExpiredError as error:
             raise InfrastructureError(str(error)) from None
 
     async def heal(self, lease: str) -> None:
         """End a fault; nothing to do if it has healed itself."""
-        fault = self._table.heal(lease)
-        if fault is not None:
-            self._undo(fault)
+        assert self._board is not None, "the fault was injected"
+        await self._board.heal(lease)
 
     async def heal_all(self) -> None:
         """End all faults."""
-        if self._nodes:
-            for fault in self._table.heal_all():
-                self._undo(fault)
-
-    def _plan_expiry(self) -> None:
-        if self._wake is None:
-            self._wake = asyncio.get_running_loop().call_later(self._lease_s, self._expire)
-
-    def _expire(self) -> None:
-        """Heal what nobody has renewed, and look again while there is anything to look at."""
-        self._wake = None
-        for _, fault in self._table.expire():
-            self._undo(fault)
-        expiry = self._table.next_expiry()
-        if expiry is not None:
-            late_s = expiry - self._world().now_ns / 1e9
-            # Never at once again: rounding may leave the end of a lease a hair ahead of a time that
-            # does not move.
-            self._wake = asyncio.get_running_loop().call_later(max(EXPIRY_STEP_S, late_s), self._expire)
-
-    def _undo(self, fault: Injected) -> None:
-        if fault.primitive == "pause":
-            still = {
-                node for other in self._table.in_force() if other.primitive == "pause" for node in other.nodes
-            }
-            for node in fault.nodes:
-                process = self._processes.get(node)
-                if node not in still and process is not None and process.state == "paused":
-                    process.resume()
-        self._apply(fault)
-
-    def _apply(self, fault: Injected) -> None:
-        """Compute anew what the faults in force mean for whatever this one concerns."""
-        world = self._world()
-        in_force = self._table.in_force()
-        if fault.primitive in faults.DATABASES and self._database is not None:
-            self._database.apply(in_force)
-        for link in fault.links:
-            world.network.apply(link, combine(one.link for one in in_force if link in one.links))
-        for node in fault.nodes:
-            here = [one for one in in_force if node in one.nodes]
-            if fault.primitive in faults.STORES:
-                self._stores.apply(node, in_force)
-            elif fault.primitive in DISK_LEASES:
-                self._disks[node].condition(disk_condition.combine(one.disk for one in here))
-            elif fault.primitive in ("clock-skew", "clock-step"):
-                world.clock(node).skew_ms += fault.skew_ms if fault in here else -fault.skew_ms
-            elif fault.primitive == "clock-strobe":
-                world.clock(node).strobes = tuple(
-                    (one.skew_ms, one.strobe_ms) for one in here if one.strobe_ms is not None
-                )
-            elif fault.primitive == "clock-rate":
-                rate = 1.0
-                for one in here:
-                    rate *= one.rate
-                world.clock(node).rate = rate
-                if all(one.primitive != "clock-rate" for one in here):
-                    world.clock(node).set_right()
+        if self._board is not None:
+            await self._board.heal_all()
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
         """Send packets over the links, look at the processes, write to the disks, read the clocks.
 
         Keys as they were asked for.
         """
-        looks = [
-            self._look(name) for name in nodes
-        ]  # at once: one that stalls must not make the next look late
-        of_links, of_nodes = await asyncio.gather(self._prober.links(links), asyncio.gather(*looks))
+        assert self._board is not None, "it is deployed"
+        of_links, of_nodes = await asyncio.gather(
+            self._prober.links(links),
+            self._board.look(nodes),  # at once: one that stalls must not make the next look late
+        )
         return Effect(bit=False, observed=of_links | dict(zip(nodes, of_nodes, strict=True)))
-
-    async def _look(self, name: str) -> str:
-        """What a node, or a part of one, does now."""
-        node, _, part = name.partition("/")
-        if part == "disk":
-            return await self._disks[node].probe()
-        if part == "database":
-            return "absent" if self._database is None else self._database.state(node)
-        if part == "clock":
-            return await self._prober.clock(node)
-        if part == "store":
-            return await self._stores.look(node)
-        process = self._processes.get(name)
-        return "gone" if process is None else process.state
 
 
 def _text(lines: Sequence[str]) -> str:

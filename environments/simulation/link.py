@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from environments.simulation.condition import CLEAR, LinkCondition
+from environments.link_condition import CLEAR, LinkCondition
 from harness.interface import Link
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from environments.simulation.condition import LinkCondition
+from environments.link_condition import LinkCondition
 from environments.simulation.connection import Connection
 from environments.simulation.link import Way
 from environments.simulation.listener import Listener

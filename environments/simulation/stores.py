@@ -6,19 +6,23 @@ One file server for each, mounted on every node that shares it.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from environments.simulation.faults import Injected
+from environments.part import Fault, Part
 from environments.simulation.filestore import FileServer
 from environments.simulation.mount import Mount
 from environments.simulation.process import Process
 from environments.simulation.world import World
 from filesystems.nfs.options import MountOptionError, parse
-from harness.interface import NodePlan, UsageError
+from harness.interface import Link, NodePlan, UsageError
 
 
-class Stores:
+class Stores(Part):
     """Empty where no node shares a directory."""
+
+    name = "store"
+    primitives = ("nfs-stall", "nfs-disconnect", "nfs-restart")
 
     def __init__(self) -> None:
         self._servers: dict[str, FileServer] = {}
@@ -73,23 +77,28 @@ class Stores:
 
         return ended
 
-    def require(self, primitive: str, nodes: Sequence[str]) -> None:
+    def wanted(
+        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
+    ) -> Any:
         """Raises UsageError for a node that has no shared directory."""
         for node in nodes:
             if node not in self._mounts:
                 raise UsageError(f"{primitive}: {node} has no shared directory; use --policy shared-store")
+        return super().wanted(primitive, links, nodes, options)
 
-    def apply(self, node: str, in_force: Iterable[Injected]) -> None:
-        """Compute anew what the faults in force mean for the node's client and for its server."""
-        shared = self._shared[node]
-        stalled = down = cut = False
-        for fault in in_force:
-            here = any(self._shared.get(other) == shared for other in fault.nodes)
-            stalled |= fault.primitive == "nfs-stall" and here
-            down |= fault.primitive == "nfs-restart" and here
-            cut |= fault.primitive == "nfs-disconnect" and node in fault.nodes
-        self._mounts[node].set_cut(cut)
-        self._servers[shared].set_state("down" if down else "stalled" if stalled else "up")
+    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+        """What the faults in force mean for the nodes' clients and for their server."""
+        for node in changed.nodes:
+            shared = self._shared[node]
+            here = {
+                fault.primitive
+                for fault in in_force
+                if any(self._shared.get(other) == shared for other in fault.nodes)
+            }
+            cut = any(fault.primitive == "nfs-disconnect" and node in fault.nodes for fault in in_force)
+            self._mounts[node].set_cut(cut)
+            down, stalled = "nfs-restart" in here, "nfs-stall" in here
+            self._servers[shared].set_state("down" if down else "stalled" if stalled else "up")
 
     async def look(self, node: str) -> str:
         """The store as the node finds it."""

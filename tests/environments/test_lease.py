@@ -1,6 +1,6 @@
 import pytest
 
-from environments.lease import LeaseExpiredError, LeaseTable
+from environments.lease import LeaseExpiredError, LeaseTable, UnknownLeaseError
 
 
 class Clock:
@@ -58,9 +58,9 @@ def test_healing_gives_the_fault_once_and_only_that_one(table):
 
 
 def test_a_lease_that_never_was_is_the_callers_mistake(table):
-    with pytest.raises(KeyError):
+    with pytest.raises(UnknownLeaseError, match="lease-7"):
         table.heal("lease-7")
-    with pytest.raises(KeyError):
+    with pytest.raises(UnknownLeaseError, match="lease-7"):
         table.renew("lease-7")
     with pytest.raises(ValueError, match="longer than 0 s"):
         table.inject("cut", 0)
@@ -85,6 +85,6 @@ def test_the_next_to_expire_is_the_one_with_the_least_left(table, clock):
 def test_memory_of_ended_leases_is_bounded(table):
     for _ in range(3000):
         table.heal(table.inject("x"))
-    with pytest.raises(KeyError):
+    with pytest.raises(UnknownLeaseError, match="lease-1"):
         table.heal("lease-1")
     assert table.heal("lease-3000") is None

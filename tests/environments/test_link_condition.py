@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from environments.link_condition import CLEAR, Condition, combine, condition_of
+from environments.link_condition import CLEAR, LinkCondition, combine, condition_of
 from harness.interface import UsageError
 
 conditions = st.builds(
-    Condition,
+    LinkCondition,
     cut=st.booleans(),
     reset=st.booleans(),
     delay_ms=st.integers(0, 500).map(float),
@@ -33,8 +33,8 @@ def test_a_single_fault_is_itself_and_none_is_clear(one):
 
 def test_healing_one_of_two_faults_leaves_the_other():
     cut, slow = condition_of("cut"), condition_of("slow", {"delay_ms": 50})
-    assert combine([cut, slow]) == Condition(cut=True, delay_ms=50.0)
-    assert combine([slow]) == Condition(delay_ms=50.0)
+    assert combine([cut, slow]) == LinkCondition(cut=True, delay_ms=50.0)
+    assert combine([slow]) == LinkCondition(delay_ms=50.0)
 
 
 def test_the_slowest_rate_limits_and_delays_add_up():
@@ -44,11 +44,11 @@ def test_the_slowest_rate_limits_and_delays_add_up():
             condition_of("slow", {"delay_ms": 5, "rate_bytes_s": 900}),
         ]
     )
-    assert both == Condition(delay_ms=15.0, rate_bytes_s=500.0)
+    assert both == LinkCondition(delay_ms=15.0, rate_bytes_s=500.0)
 
 
 def test_a_stall_is_a_cut():
-    assert condition_of("stall") == condition_of("cut") == Condition(cut=True)
+    assert condition_of("stall") == condition_of("cut") == LinkCondition(cut=True)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 import uvloop
 
 from environments.link_probe import LinkProbe
-from environments.link_proxy import CLEAR, Condition, LinkProxy
+from environments.link_proxy import CLEAR, LinkCondition, LinkProxy
 from harness.interface import Link
 
 A, B = Link("a1", "b1"), Link("b1", "a1")
@@ -38,9 +38,9 @@ def test_each_direction_is_proven_for_itself(run):
     async def main():
         async with network() as (proxy, probe):
             assert await probe.probe([A, B, C]) == {A: "open", B: "open", C: "open"}
-            proxy.set_condition(A, Condition(cut=True))
+            proxy.set_condition(A, LinkCondition(cut=True))
             assert await probe.probe([A, B, C]) == {A: "lost", B: "open", C: "open"}
-            proxy.set_condition(B, Condition(cut=True))
+            proxy.set_condition(B, LinkCondition(cut=True))
             assert await probe.probe([A, B]) == {A: "lost", B: "lost"}
             proxy.set_condition(A, CLEAR)
             assert await probe.probe([A, B]) == {A: "open", B: "lost"}
@@ -53,7 +53,7 @@ def test_each_direction_is_proven_for_itself(run):
 def test_a_long_cut_can_be_probed_again_and_again(run):
     async def main():
         async with network() as (proxy, probe):
-            proxy.set_condition(A, Condition(cut=True))
+            proxy.set_condition(A, LinkCondition(cut=True))
             answers = await asyncio.gather(*(probe.probe([A, B]) for _ in range(40)))
             assert all(answer == {A: "lost", B: "open"} for answer in answers)
             proxy.set_condition(A, CLEAR)
@@ -65,15 +65,15 @@ def test_a_long_cut_can_be_probed_again_and_again(run):
 def test_delay_and_rate_are_measured_not_believed(run):
     async def main():
         async with network() as (proxy, probe):
-            proxy.set_condition(A, Condition(delay_ms=500))
+            proxy.set_condition(A, LinkCondition(delay_ms=500))
             found = await probe.probe([A, B])
             # The control takes a little time as well, which is taken off: a slow machine may make
             # it some milliseconds less.
             assert slow_ms(found[A]) >= 250
             assert found[B] == "open"
-            proxy.set_condition(A, Condition(rate_bytes_s=30_000))
+            proxy.set_condition(A, LinkCondition(rate_bytes_s=30_000))
             assert slow_ms((await probe.probe([A]))[A]) >= 250
-            proxy.set_condition(A, Condition(rate_bytes_s=500))
+            proxy.set_condition(A, LinkCondition(rate_bytes_s=500))
             assert (await probe.probe([A]))[A].startswith("slow over ")
 
     run(main())
@@ -82,11 +82,11 @@ def test_delay_and_rate_are_measured_not_believed(run):
 def test_a_reset_is_refused_and_mends(run):
     async def main():
         async with network() as (proxy, probe):
-            proxy.set_condition(A, Condition(reset=True))
+            proxy.set_condition(A, LinkCondition(reset=True))
             assert await probe.probe([A, B, C]) == {A: "refused", B: "refused", C: "open"}
             proxy.set_condition(A, CLEAR)
             await probe.mend()
-            proxy.set_condition(B, Condition(cut=True))
+            proxy.set_condition(B, LinkCondition(cut=True))
             assert await probe.probe([A, B]) == {A: "open", B: "lost"}
 
     run(main())
@@ -107,7 +107,7 @@ def test_a_link_that_is_not_there_is_no_proof(run):
         (CLEAR, ["slow 14 ms", "open"], "open"),
         (CLEAR, ["slow 14 ms", "lost"], "lost"),
         (CLEAR, ["slow 14 ms"] * 5, "slow 14 ms"),
-        (Condition(delay_ms=20), ["slow 21 ms"], "slow 21 ms"),
+        (LinkCondition(delay_ms=20), ["slow 21 ms"], "slow 21 ms"),
     ],
     ids=["a hiccup", "lost meanwhile", "slow for unknown reasons", "slowed by a fault"],
 )

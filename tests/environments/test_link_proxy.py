@@ -9,11 +9,11 @@ import uvloop
 from echo_system import PATIENCE_S, connect, receive, until
 
 from environments.link_pipe import HELD_BYTES_MAX
-from environments.link_proxy import CLEAR, Condition, LinkProxy
+from environments.link_proxy import CLEAR, LinkCondition, LinkProxy
 from harness.interface import Address, Link
 
 THERE, BACK = Link("c1", "a1"), Link("a1", "c1")
-CUT, RESET = Condition(cut=True), Condition(reset=True)
+CUT, RESET = LinkCondition(cut=True), LinkCondition(reset=True)
 SILENCE_S = 0.2
 """How long a test listens to be sure that nothing comes; a slow machine can only make it pass."""
 
@@ -199,7 +199,7 @@ def test_a_reset_also_ends_connections_that_a_cut_holds_back(run):
             proxy.set_condition(THERE, CUT)
             reader, _ = await dial()
             await asyncio.sleep(SILENCE_S)
-            proxy.set_condition(THERE, Condition(cut=True, reset=True))
+            proxy.set_condition(THERE, LinkCondition(cut=True, reset=True))
             with pytest.raises(ConnectionResetError):
                 await asyncio.wait_for(reader.read(1), PATIENCE_S)
             assert target.connections == []
@@ -246,7 +246,7 @@ def test_no_byte_is_early_on_a_slow_link_and_order_survives_jitter(run):
         async with network() as (proxy, target, dial):
             _, writer = await dial()
             there, _ = await target.connection()
-            proxy.set_condition(THERE, Condition(delay_ms=60, jitter_ms=40))
+            proxy.set_condition(THERE, LinkCondition(delay_ms=60, jitter_ms=40))
             sent_at = []
 
             async def send():
@@ -269,7 +269,7 @@ def test_a_delay_is_never_shorter_than_asked_for(run):
         async with network() as (proxy, target, dial):
             _, writer = await dial()
             there, _ = await target.connection()
-            proxy.set_condition(THERE, Condition(delay_ms=80))
+            proxy.set_condition(THERE, LinkCondition(delay_ms=80))
             for number in range(12):
                 begun = time.monotonic()
                 writer.write(b"%04d" % number)
@@ -284,7 +284,7 @@ def test_only_the_slow_direction_is_slow(run):
         async with network() as (proxy, target, dial):
             reader, writer = await dial()
             there, back = await target.connection()
-            proxy.set_condition(BACK, Condition(delay_ms=3_600_000))
+            proxy.set_condition(BACK, LinkCondition(delay_ms=3_600_000))
             writer.write(b"at once")
             assert await receive(there, 7) == b"at once"
             back.write(b"in an hour")
@@ -303,7 +303,7 @@ def test_a_rate_limit_holds_for_all_connections_of_the_link_together(run):
             for number in range(3):
                 _, writer = await dial()
                 pairs.append((writer, (await target.connection(number))[0]))
-            proxy.set_condition(THERE, Condition(rate_bytes_s=rate))
+            proxy.set_condition(THERE, LinkCondition(rate_bytes_s=rate))
             begun = time.monotonic()
             for writer, _ in pairs:
                 writer.write(bytes(size))
@@ -315,7 +315,7 @@ def test_a_rate_limit_holds_for_all_connections_of_the_link_together(run):
     run(main())
 
 
-@pytest.mark.parametrize("condition", [CUT, Condition(delay_ms=3_600_000)], ids=["cut", "slow"])
+@pytest.mark.parametrize("condition", [CUT, LinkCondition(delay_ms=3_600_000)], ids=["cut", "slow"])
 def test_memory_stays_bounded_and_the_sender_feels_back_pressure(run, condition):
     async def main():
         async with network() as (proxy, target, dial):

@@ -12,7 +12,7 @@ from echo_system import PATIENCE_S, connect, until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from environments.link_proxy import CLEAR, Condition, LinkProxy
+from environments.link_proxy import CLEAR, LinkCondition, LinkProxy
 from harness.interface import Address, Link
 
 THERE, BACK = Link("c1", "a1"), Link("a1", "c1")
@@ -22,9 +22,9 @@ STREAM_BYTES = 200_000
 
 conditions = st.one_of(
     st.just(CLEAR),
-    st.just(Condition(cut=True)),
+    st.just(LinkCondition(cut=True)),
     st.builds(
-        Condition,
+        LinkCondition,
         cut=st.booleans(),
         delay_ms=st.floats(0, 8),
         jitter_ms=st.floats(0, 8),
@@ -74,7 +74,7 @@ async def _scenario(plan, seed, *, resets):
                 proxy.set_condition(link, condition)
                 await asyncio.sleep(pause_ms / 1000)
             if resets:
-                proxy.set_condition(THERE, Condition(reset=True))
+                proxy.set_condition(THERE, LinkCondition(reset=True))
             for link in (THERE, BACK):
                 proxy.set_condition(link, CLEAR)
         for drinking, _, data in work:
@@ -119,5 +119,9 @@ def test_what_arrives_before_a_reset_is_a_prefix(plan, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_the_stock_loop_keeps_order_too(seed):
-    plan = [(THERE, Condition(cut=True), 5), (BACK, Condition(delay_ms=5, jitter_ms=5), 5), (THERE, CLEAR, 5)]
+    plan = [
+        (THERE, LinkCondition(cut=True), 5),
+        (BACK, LinkCondition(delay_ms=5, jitter_ms=5), 5),
+        (THERE, CLEAR, 5),
+    ]
     asyncio.run(_scenario(plan, seed, resets=False))

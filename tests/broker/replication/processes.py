@@ -14,7 +14,7 @@ from plain_client import BOUND_S
 from replicated import Cluster, Node
 
 from broker import config
-from environments.link_proxy import Condition, LinkProxy, reserve_port
+from environments.link_proxy import LinkCondition, LinkProxy, reserve_port
 from harness.interface import Address, Link
 
 ROOT = Path(__file__).parents[3]
@@ -117,5 +117,5 @@ class ProcessCluster(Cluster):
         assert not self.nodes[name].started
         shutil.rmtree(self.nodes[name].data)
 
-    def set_condition(self, link: Link, condition: Condition) -> None:
+    def set_condition(self, link: Link, condition: LinkCondition) -> None:
         self.proxy.set_condition(link, condition)

@@ -13,10 +13,10 @@ from plain_client import BOUND_S, Client, LostError
 
 from broker import config
 from broker.admin_client import NobodyAnswersError, Target, log_in
-from environments.link_proxy import CLEAR, Condition
+from environments.link_proxy import CLEAR, LinkCondition
 from harness.interface import Link
 
-CUT = Condition(cut=True)
+CUT = LinkCondition(cut=True)
 
 SHORT: dict[str, Any] = {
     "cluster.connection-ttl": 6000,
@@ -186,7 +186,7 @@ class Cluster:
         """All between two brokers."""
         return [Link(one, other) for one in self.names for other in self.names if one != other]
 
-    def set_condition(self, link: Link, condition: Condition) -> None:
+    def set_condition(self, link: Link, condition: LinkCondition) -> None:
         """From now on the link is so."""
         raise NotImplementedError
 
@@ -257,7 +257,7 @@ class Cluster:
         assert answer == {"ok": True}
         return await self.exit_status(name)
 
-    def cut(self, *pairs: tuple[str, str], condition: Condition = CUT) -> None:
+    def cut(self, *pairs: tuple[str, str], condition: LinkCondition = CUT) -> None:
         """Cut the links between these brokers, both ways."""
         for one, other in pairs:
             self.set_condition(Link(one, other), condition)

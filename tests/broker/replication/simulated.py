@@ -4,7 +4,6 @@ The same brokers, on its network, clocks and disks.
 """
 
 import asyncio
-import dataclasses
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -14,8 +13,7 @@ from plain_client import BOUND_S
 from replicated import Cluster, Node
 
 from broker import config
-from environments.link_proxy import Condition
-from environments.simulation.condition import LinkCondition
+from environments.link_condition import LinkCondition
 from environments.simulation.logs import NodeLogs
 from environments.simulation.process import Process
 from environments.simulation.world import World
@@ -116,5 +114,5 @@ class SimulatedCluster(Cluster):
         assert not self.nodes[name].started
         self.nodes[name].disk.destroy()
 
-    def set_condition(self, link: Link, condition: Condition) -> None:
-        self.world.network.apply(link, LinkCondition(**dataclasses.asdict(condition)))
+    def set_condition(self, link: Link, condition: LinkCondition) -> None:
+        self.world.network.apply(link, condition)

@@ -10,7 +10,7 @@ from plain_client import LostError
 from replicated import Load, cluster_test, nothing_lost, until
 
 from broker.cluster import incarnation as incarnations
-from environments.link_proxy import Condition
+from environments.link_proxy import LinkCondition
 
 
 @cluster_test(on_processes=True)
@@ -85,7 +85,7 @@ async def test_rp3_a_backup_with_partial_data_never_takes_over(cluster):
     client = await cluster.client("a1")
     for number in range(40):
         await client.send("q", f"{number}:" + "x" * 50_000)
-    cluster.cut(("a1", "a2"), condition=Condition(rate_bytes_s=200_000))
+    cluster.cut(("a1", "a2"), condition=LinkCondition(rate_bytes_s=200_000))
     await cluster.start("a2")
     await until(lambda: cluster["a2"].is_role("synchronizing"), "a2 synchronises")
     await cluster.kill("a1")
@@ -366,7 +366,7 @@ async def test_rp15_backups_attach_only_within_their_group(cluster):
 async def test_rp16_a_slow_replication_link_slows_sends_and_never_hangs_them(cluster):
     await cluster.start_pair()
     client = await cluster.client("a1")
-    cluster.cut(("a1", "a2"), condition=Condition(delay_ms=150))
+    cluster.cut(("a1", "a2"), condition=LinkCondition(delay_ms=150))
     loop = asyncio.get_running_loop()
     began = loop.time()
     await client.send("q", "slow")

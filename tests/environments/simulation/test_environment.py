@@ -10,8 +10,7 @@ import threading
 import pytest
 
 from environments.simulation.clock import EPOCH_S
-from environments.simulation.environment import SimulationEnvironment
-from environments.simulation.faults import PRIMITIVES
+from environments.simulation.environment import PRIMITIVES, SimulationEnvironment
 from harness.interface import InfrastructureError, Link, TestSpec, UsageError
 from harness.systems.own.system import OwnDialect, OwnSystem
 from nemesis import registry
@@ -157,6 +156,20 @@ def test_of_overlapping_faults_each_heals_alone():
     during, after = within(main)
     assert [phrase.split()[0] for phrase in during] == ["slow", "slow", "paused"]
     assert after == ["open", "sound", "running"]
+
+
+def test_of_two_equal_skews_one_stays_when_the_other_is_healed():
+    async def main(environment):
+        skews = [
+            await environment.inject("clock-skew", nodes=["a1"], options={"skew_ms": 1000}) for _ in range(2)
+        ]
+        phrases = [await seen(environment, "a1/clock")]
+        for lease in skews:
+            await environment.heal(lease)
+            phrases.append(await seen(environment, "a1/clock"))
+        return phrases
+
+    assert within(main) == ["skewed 2000 ms", "skewed 1000 ms", "true"]
 
 
 def test_the_other_direction_and_other_zones_are_left_alone():
@@ -334,11 +347,11 @@ def test_a_strobe_moves_the_wall_clock_to_and_fro_whatever_else_is_wrong_with_it
         ("disk-slow", {"delay_ms": -1}, "must be 0 or more"),
         ("disk-slow", {"delay_ms": "long"}, "delay_ms must be a number"),
         ("disk-error", {"operation": "read"}, "must be write or sync"),
-        ("clock-rate", {"rate": 0}, "rate must be above 0"),
+        ("clock-rate", {"rate": 0}, "rate must be a number above 0"),
         ("clock-skew", {"skew": 1}, "skew_ms must be a number"),
-        ("clock-strobe", {"step_ms": 5, "period_ms": 0}, "period_ms must be above 0"),
+        ("clock-strobe", {"step_ms": 5, "period_ms": 0}, "period_ms must be a number above 0"),
         ("disk-full", {"bytes": 1}, "unknown option 'bytes'"),
-        ("datagram-loss", {"chance": 2}, "chance must be above 0 and at most 1"),
+        ("datagram-loss", {"chance": 2}, "chance must be a number above 0 and of at most 1"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_line(primitive, options, message):

@@ -1,0 +1,84 @@
+"""What a fault can break: links, processes, disks, clocks, stores, a database.
+
+Only the standard library is imported here: parts are also of agents that run where nothing else may
+be installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from harness.interface import Link
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fault:
+    """One fault of one part.
+
+    ``wanted`` is what it asks for, in the part's own words. Two faults that ask for the same are
+    two.
+    """
+
+    part: Part
+    primitive: str
+    links: Sequence[Link] = ()
+    nodes: Sequence[str] = ()
+    wanted: Any = None
+
+    def __str__(self) -> str:
+        """As it is written in a log."""
+        ends = [f"{link.source}->{link.target}" for link in self.links]
+        return " ".join([self.primitive, ", ".join([*ends, *self.nodes]) or str(self.wanted)])
+
+
+class Part:
+    """One kind of thing that can break, of as many nodes as have one.
+
+    It has no switches: a `FaultBoard` tells it all faults in force whenever one begins or ends.
+    """
+
+    name: ClassVar[str] = ""
+    """A node's part is looked at as "NODE/NAME", its process as "NODE"."""
+
+    primitives: ClassVar[Sequence[str]]
+    """Its faults."""
+
+    momentary: ClassVar[Sequence[str]] = ()
+    """Those of them that happen at once and leave nothing to heal."""
+
+    of_links: ClassVar[bool] = False
+    """Whether its faults are of links, not of nodes."""
+
+    def wanted(
+        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
+    ) -> Any:
+        """What a fault asks for, in the part's own words.
+
+        Raises ValueError or UsageError, in one line.
+        """
+        del links, nodes
+        if options:
+            raise ValueError(f"{primitive}: takes no options, not {', '.join(options)}")
+
+    async def strike(self, fault: Fault) -> None:
+        """Do what happens at once."""
+        raise NotImplementedError(f"{fault.primitive} does not happen at once")
+
+    def apply(self, in_force: Sequence[Fault], changed: Fault) -> Awaitable[None] | None:
+        """Bring the component into the state that all active faults imply.
+
+        ``in_force`` are all faults of this part, oldest first; ``changed`` is the one that began or
+        ended, so what it does not concern may be left alone. What takes time is returned, and is
+        awaited in the order of the calls or at the same time.
+        """
+        raise NotImplementedError(f"{changed} has no meaning")
+
+    async def look(self, node: str) -> str:
+        """How a node's is now."""
+        raise NotImplementedError(f"nobody looks at {self.name or 'the process'} of {node}")
+
+    async def close(self) -> None:
+        """End it, and leave nothing."""
