@@ -226,7 +226,9 @@ def first_ok(port: int) -> float:
 def role(port: int) -> str:
     """What a broker's admin port says it is; "" while nothing answers."""
     try:
-        return str(asyncio.run(admin_client.status(admin_client.Target("127.0.0.1", port, SECRET)))["role"])
+        return str(
+            asyncio.run(admin_client.ask(admin_client.Target("127.0.0.1", port, SECRET), "status"))["role"]
+        )
     except admin_client.NobodyAnswersError:
         return ""
 

@@ -1,7 +1,7 @@
-"""Asking a broker over its admin port: one connection, one request, one answer.
+"""Asking a broker over its admin port: requests one after the other, each with one answer.
 
-Why functions: ``brokerctl`` asks once and ends. Whoever asks many times a second keeps a connection
-of its own (the protocol is in ``docs/reference/admin-protocol.md``).
+``ask`` is for who asks once, a ``Connection`` for who asks many times a second. The protocol is in
+``docs/reference/admin-protocol.md``.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -17,16 +19,17 @@ import msgspec
 from broker.handshake import NONCE_BYTES, is_proof, proof
 
 TIMEOUT_S: Final = 10.0
-TAKEOVER_TIMEOUT_S: Final = 90.0
+TIMEOUTS_S: Final[Mapping[str, float]] = {"browse": 60.0, "delete": 60.0, "takeover": 90.0}
+"""Of commands that may take longer."""
 LINE_MAX: Final = 1024 * 1024 * 1024
 """Bytes of one answer; a browse answers with all messages at once."""
 
 
-class NobodyAnswersError(Exception):
+class NobodyAnswersError(OSError):
     """No broker could be asked at that address; the text says what happened."""
 
 
-class RefusedError(Exception):
+class RefusedError(OSError):
     """The broker answered, but will not do it; the text is its reason."""
 
 
@@ -42,6 +45,55 @@ class Target:
         return f"{self.host}:{self.port}"
 
 
+class Connection:
+    """A connection to an admin port, made when first asked; one request at a time.
+
+    A request whose answer did not come, or was no, closes it, so that a late answer can never be
+    taken for the answer to the next question. A connection that breaks is an error even if another
+    could be made at once: the broker behind the new one may be another process, and who compares
+    two answers must know that something lies between them.
+    """
+
+    def __init__(self, at: Target, nonce: Callable[[], bytes] | None = None) -> None:
+        self._at = at
+        self._nonce = nonce or partial(secrets.token_bytes, NONCE_BYTES)
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._turn = asyncio.Lock()
+
+    async def request(self, command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to one command, without its "ok".
+
+        Raises NobodyAnswersError, RefusedError, OSError where no connection can be made.
+        """
+        async with self._turn:
+            try:
+                answer = await self._request(msgspec.json.encode({**arguments, "command": command}))
+            except BaseException:
+                self.close()
+                raise
+        return answer
+
+    async def _request(self, question: bytes) -> dict[str, Any]:
+        at = self._at
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(at.host, at.port, limit=LINE_MAX)
+            await log_in(*self._streams, at, self._nonce())
+        reader, writer = self._streams
+        if writer.is_closing():  # since the last answer; uvloop's transports take no more then
+            raise NobodyAnswersError(f"{at} closed the admin connection")
+        writer.write(question + b"\n")
+        answer = await _read(reader, at)
+        if answer.pop("ok", None) is not True:
+            raise RefusedError(str(answer.get("error", "no reason given")))
+        return answer
+
+    def close(self) -> None:
+        """The next request makes a new one."""
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
 async def log_in(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, at: Target, nonce: bytes
 ) -> None:
@@ -49,7 +101,7 @@ async def log_in(
 
     Raises NobodyAnswersError, RefusedError, OSError.
     """
-    offer = _decoded(await _line(reader), at)
+    offer = await _read(reader, at)
     if offer.get("authentication") == "none":
         if at.secret is not None:
             raise RefusedError(
@@ -67,102 +119,46 @@ async def log_in(
     theirs = bytes.fromhex(offer["nonce"])
     digest = proof(at.secret, "admin", "connecting", nonce, theirs)
     writer.write(msgspec.json.encode({"nonce": nonce.hex(), "proof": digest.hex()}) + b"\n")
-    answer = _decoded(await _line(reader), at)
+    answer = await _read(reader, at)
     if answer.get("ok") is not True:
         raise RefusedError(f"{at}: {answer.get('error', 'no reason given')}")
     if not is_proof(bytes.fromhex(answer["proof"]), at.secret, "admin", "accepting", nonce, theirs):
         raise RefusedError(f"{at} does not know the secret itself: another program listens there")
 
 
-async def ask(at: Target, command: str, timeout_s: float = TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
-    """The answer to one command. Raises NobodyAnswersError, RefusedError."""
+async def ask(at: Target, command: str, **arguments: Any) -> dict[str, Any]:
+    """The answer to one command, over a connection of its own.
+
+    ``arguments`` are those of the command, "_" for "-"; None: not given. Raises NobodyAnswersError,
+    RefusedError.
+    """
+    given = {name.replace("_", "-"): value for name, value in arguments.items() if value is not None}
+    timeout_s = TIMEOUTS_S.get(command, TIMEOUT_S)
+    connection = Connection(at)
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(at.host, at.port, limit=LINE_MAX)
-            try:
-                await log_in(reader, writer, at, secrets.token_bytes(NONCE_BYTES))
-                given = {key: value for key, value in arguments.items() if value is not None}
-                writer.write(msgspec.json.encode({"command": command, **given}) + b"\n")
-                answer = _decoded(await _line(reader), at)
-            finally:
-                writer.close()
+            return await connection.request(command, given)
+    except (NobodyAnswersError, RefusedError):
+        raise
     except TimeoutError:
         raise NobodyAnswersError(f"nobody answers at {at} within {timeout_s:g} s") from None
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise NobodyAnswersError(f"nobody answers at {at}: {reason}") from None
-    if answer.get("ok") is not True:
-        raise RefusedError(str(answer.get("error", "no reason given")))
-    del answer["ok"]
-    return answer
+    finally:
+        connection.close()
 
 
-async def _line(reader: asyncio.StreamReader) -> bytes:
+async def _read(reader: asyncio.StreamReader, at: Target) -> dict[str, Any]:
     try:
-        return await reader.readline()
-    except ValueError as error:  # longer than the limit
-        raise NobodyAnswersError(str(error)) from None
-
-
-def _decoded(line: bytes, at: Target) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        what = "closed the connection" if not line else "is no broker's admin port"
-        raise NobodyAnswersError(f"{at} {what}") from None
-
-
-async def status(at: Target) -> dict[str, Any]:
-    """Role, node ID, replication, peers and queues of the broker."""
-    return await ask(at, "status")
-
-
-async def brokers(at: Target) -> list[dict[str, Any]]:
-    """The brokers that it knows, itself included."""
-    found: list[dict[str, Any]] = (await ask(at, "brokers"))["brokers"]
-    return found
-
-
-async def browse(at: Target, queue: str | None = None) -> list[dict[str, Any]]:
-    """Its stored messages; ``body`` is base64."""
-    found: list[dict[str, Any]] = (await ask(at, "browse", queue=queue, timeout_s=60.0))["messages"]
-    return found
-
-
-async def stop(at: Target, *, failover: bool | None = None) -> None:
-    """A clean stop; returns when the broker has accepted it."""
-    await ask(at, "stop", failover=failover)
-
-
-async def members(at: Target) -> dict[str, Any]:
-    """The brokers that the shared store knows, with their states and messages.
-
-    Only where brokers share a database.
-    """
-    return await ask(at, "members")
-
-
-async def quiesce(at: Target, *, undo: bool = False) -> dict[str, Any]:
-    """Take in no new clients, or do so again."""
-    return await ask(at, "unquiesce" if undo else "quiesce")
-
-
-async def takeover(at: Target, broker_id: str, *, force: bool) -> dict[str, Any]:
-    """Take over from a broker; an answer with ``confirm`` asks whether that is really meant."""
-    return await ask(at, "takeover", timeout_s=TAKEOVER_TIMEOUT_S, **{"broker-id": broker_id, "force": force})
-
-
-async def purge(at: Target, queue: str) -> int:
-    """Delete what no consumer holds; returns how many, when it is durable."""
-    return int((await ask(at, "purge", queue=queue))["purged"])
-
-
-async def create(at: Target, queue: str) -> bool:
-    """Make a queue, durably; False if it was there."""
-    return bool((await ask(at, "create", queue=queue))["created"])
-
-
-async def delete(at: Target, queue: str, *, remove_consumers: bool, remove_messages: bool) -> int:
-    """Delete a queue; returns how many messages went with it, when it is durable."""
-    flags = {"remove-consumers": remove_consumers, "remove-messages": remove_messages}
-    return int((await ask(at, "delete", queue=queue, timeout_s=60.0, **flags))["purged"])
+        line = await reader.readline()
+        if line.endswith(b"\n"):
+            return msgspec.json.decode(line, type=dict[str, Any])
+        what = "closed the admin connection"
+    except (
+        ValueError,
+        msgspec.MsgspecError,
+        RecursionError,
+    ):  # ValueError: longer than the limit, or no UTF-8
+        what = "is no broker's admin port"
+    raise NobodyAnswersError(f"{at} {what}")

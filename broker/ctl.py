@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from broker import admin_client, queue_manager_ctl
-from broker.admin_client import Target
+from broker import queue_manager_ctl
+from broker.admin_client import NobodyAnswersError, RefusedError, Target, ask
 from broker.admin_secret import read_secret, secret_of
 from broker.config import EXIT_USAGE, BrokerConfig, ConfigurationError, load
 from broker.database_tool.command import database
@@ -105,7 +105,7 @@ def _secret(given: Path | None, config: BrokerConfig | None) -> str | None:
 def status(obj: tuple[Target, bool]) -> None:
     """Role, node ID, replication, peers, and queues with their counts."""
     at, as_json = obj
-    answer = _run(admin_client.status(at))
+    answer = _run(ask(at, "status"))
     if as_json:
         _print_json(answer)
         return
@@ -153,7 +153,7 @@ def status(obj: tuple[Target, bool]) -> None:
 def list_(obj: tuple[Target, bool]) -> None:
     """The brokers of the cluster, as this one knows them."""
     at, as_json = obj
-    answer = _run(admin_client.brokers(at))
+    answer = _run(ask(at, "brokers"))["brokers"]
     if as_json:
         _print_json(answer)
         return
@@ -179,7 +179,7 @@ def list_(obj: tuple[Target, bool]) -> None:
 def browse(obj: tuple[Target, bool], queue: str | None) -> None:
     """Stored messages, of all queues or of QUEUE; nothing is consumed."""
     at, as_json = obj
-    answer = _run(admin_client.browse(at, queue))
+    answer = _run(ask(at, "browse", queue=queue))["messages"]
     if as_json:
         _print_json(answer)
         return
@@ -208,7 +208,7 @@ def browse(obj: tuple[Target, bool], queue: str | None) -> None:
 def stop(obj: tuple[Target, bool], failover: bool | None) -> None:
     """Stop the broker cleanly."""
     at, as_json = obj
-    _run(admin_client.stop(at, failover=failover))
+    _run(ask(at, "stop", failover=failover))
     _print_json({}) if as_json else print(f"the broker at {at} stops")
 
 
@@ -229,7 +229,7 @@ def mask_() -> None:
 def members(obj: tuple[Target, bool]) -> None:
     """The brokers of a high-availability cluster, as the shared store knows them."""
     at, as_json = obj
-    answer = _run(admin_client.members(at))
+    answer = _run(ask(at, "members"))
     if as_json:
         _print_json(answer)
         return
@@ -256,7 +256,7 @@ def members(obj: tuple[Target, bool]) -> None:
 def quiesce(obj: tuple[Target, bool], undo: bool) -> None:
     """Take in no new clients and serve the old ones; no other broker takes over."""
     at, as_json = obj
-    answer = _run(admin_client.quiesce(at, undo=undo))
+    answer = _run(ask(at, "unquiesce" if undo else "quiesce"))
     if as_json:
         _print_json(answer)
     elif undo:
@@ -272,12 +272,12 @@ def quiesce(obj: tuple[Target, bool], undo: bool) -> None:
 def takeover(obj: tuple[Target, bool], broker_id: str, force: bool) -> int:
     """Let this broker take over from another one; for a takeover that failed."""
     at, as_json = obj
-    answer = _run(admin_client.takeover(at, broker_id, force=force))
+    answer = _run(ask(at, "takeover", broker_id=broker_id, force=force))
     if "confirm" in answer:
         print(answer["confirm"], file=sys.stderr)
         if not confirmed("Do you want to take over for this broker?"):
             return EXIT_REFUSED
-        answer = _run(admin_client.takeover(at, broker_id, force=True))
+        answer = _run(ask(at, "takeover", broker_id=broker_id, force=True))
     if as_json:
         _print_json(answer)
     else:
@@ -291,7 +291,7 @@ def takeover(obj: tuple[Target, bool], broker_id: str, force: bool) -> int:
 def purge(obj: tuple[Target, bool], queue: str) -> None:
     """Delete the messages of QUEUE that no consumer holds."""
     at, as_json = obj
-    count = _run(admin_client.purge(at, queue))
+    count = _run(ask(at, "purge", queue=queue))["purged"]
     _print_json({"purged": count}) if as_json else print(f"{count} messages purged from {queue}")
 
 
@@ -301,7 +301,7 @@ def purge(obj: tuple[Target, bool], queue: str) -> None:
 def create(obj: tuple[Target, bool], queue: str) -> None:
     """Make QUEUE, for brokers whose clients may not (auto-create-queues)."""
     at, as_json = obj
-    new = _run(admin_client.create(at, queue))
+    new = _run(ask(at, "create", queue=queue))["created"]
     _print_json({"created": new}) if as_json else print(f"{queue} {'is made' if new else 'was there'}")
 
 
@@ -315,9 +315,10 @@ def create(obj: tuple[Target, bool], queue: str) -> None:
 def delete(obj: tuple[Target, bool], queue: str, remove_consumers: bool, remove_messages: bool) -> None:
     """Delete QUEUE, which must be empty and without consumers."""
     at, as_json = obj
-    count = _run(
-        admin_client.delete(at, queue, remove_consumers=remove_consumers, remove_messages=remove_messages)
+    question = ask(
+        at, "delete", queue=queue, remove_consumers=remove_consumers, remove_messages=remove_messages
     )
+    count = _run(question)["purged"]
     _print_json({"purged": count}) if as_json else print(f"{queue} is deleted, and {count} messages with it")
 
 
@@ -420,10 +421,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ConfigurationError as error:
         print(f"brokerctl: {error}", file=sys.stderr)
         return EXIT_USAGE
-    except admin_client.NobodyAnswersError as error:
+    except NobodyAnswersError as error:
         print(f"brokerctl: {error}", file=sys.stderr)
         return EXIT_NOBODY
-    except admin_client.RefusedError as error:
+    except RefusedError as error:
         print(f"brokerctl: {error}", file=sys.stderr)
         return EXIT_REFUSED
     except click.Abort:

@@ -240,7 +240,7 @@ class Broker:
     async def status(self) -> dict[str, Any] | None:
         """What it says of itself; None while nobody answers."""
         try:
-            return await admin_client.status(self.target)
+            return await admin_client.ask(self.target, "status")
         except (admin_client.NobodyAnswersError, admin_client.RefusedError):
             return None
 

@@ -72,7 +72,7 @@ async def started(*brokers: Broker) -> None:
 async def row_of(broker: Broker, broker_id: str) -> dict[str, Any]:
     """A broker's row, asked at another one; empty while nobody answers."""
     with contextlib.suppress(admin_client.NobodyAnswersError, admin_client.RefusedError):
-        answer = await admin_client.members(broker.target)
+        answer = await admin_client.ask(broker.target, "members")
         return next((row for row in answer["members"] if row["broker-id"] == broker_id), {})
     return {}
 

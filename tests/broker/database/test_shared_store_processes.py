@@ -15,7 +15,7 @@ import pytest
 from database_places import PASSWORD
 
 from broker import config
-from broker.admin_client import Target, status
+from broker.admin_client import Target, ask
 from broker.masking import mask
 from environments.link_proxy import reserve_port
 from harness.interface import Address
@@ -87,7 +87,7 @@ class Broker:
                 await asyncio.sleep(0.05)
 
     async def status(self):
-        return await status(Target("127.0.0.1", self.ports["admin"], "cluster-secret"))
+        return await ask(Target("127.0.0.1", self.ports["admin"], "cluster-secret"), "status")
 
     async def connect(self):
         return await connect(

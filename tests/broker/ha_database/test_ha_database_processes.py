@@ -15,7 +15,7 @@ import pytest
 from database_places import PASSWORD
 
 from broker import config
-from broker.admin_client import NobodyAnswersError, Target, status
+from broker.admin_client import NobodyAnswersError, Target, ask
 from broker.masking import mask
 from environments.link_proxy import reserve_port
 from harness.interface import Address
@@ -99,7 +99,7 @@ class Node:
 
     async def status(self):
         try:
-            return await status(Target("127.0.0.1", self.ports["admin"], "cluster-secret"))
+            return await ask(Target("127.0.0.1", self.ports["admin"], "cluster-secret"), "status")
         except NobodyAnswersError:
             return {"role": "gone"}
 
