@@ -23,38 +23,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import uvloop
 
 import workloads.registry
 from harness.history.recorder import StreamRecorder
-from harness.interface import Address, NodePlan, TestSpec, WorkloadContext
+from harness.interface import Address, Dialect, NodePlan, TestSpec, WorkloadContext
 from stomp_protocol.codec import encode
 
 BAR = 20_000
 WARM_S = 1.0
-
-
-class Dialect:
-    """As our broker speaks, without users."""
-
-    name = "bench"
-    login = ""
-    passcode = ""
-
-    def destination(self, queue: str) -> str:
-        return f"/queue/{queue}"
-
-    def send_headers(self, group: str | None) -> dict[str, str]:
-        return {} if group is None else {"JMSXGroupID": group}
-
-    def subscribe_headers(self, prefetch: int) -> dict[str, str]:
-        return {"prefetch-count": str(prefetch)}
-
-    def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
-        return headers["redelivered"] == "true", int(headers["JMSXDeliveryCount"])
 
 
 async def drive(ports: dict[str, int], options: argparse.Namespace, directory: Path) -> tuple[float, float]:
@@ -75,7 +54,7 @@ async def drive(ports: dict[str, int], options: argparse.Namespace, directory: P
         context = WorkloadContext(
             spec=spec,
             recorder=recorder,
-            dialect=Dialect(),
+            dialect=Dialect(count_header="JMSXDeliveryCount", name_header="broker"),
             random=random.Random(1),
             nodes=tuple(
                 NodePlan(name=name, pair=name[0], configured="standalone", ports={}) for name in ports

@@ -34,13 +34,6 @@ from stomp_protocol.errors import RemoteProtocolError
 from stomp_protocol.frames import Frame
 from stomp_protocol.limits import Limits
 
-HEART_BEAT_S: Final = 0.5
-SILENT_BEATS: Final = 2.5
-"""Heart-beats without a byte after which the broker is given up.
-
-1.25 s, where brokers wait at least 2 s for their clients.
-"""
-CONNECT_S: Final = 1.0
 FAREWELL_S: Final = 1.0
 _TICK_S: Final = 0.1
 _RESET: Final = struct.pack("ii", 1, 0)
@@ -79,7 +72,7 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_beat_s", "_definite", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser", "_pending",
+        "_beat_s", "_dialect", "_flushing", "_fresh", "_heard", "_loop", "_out", "_parser", "_pending",
         "_receipt", "_redirect", "_said", "_silence_s", "_tick", "_timeout_s", "_transport", "_welcome",
         "broker", "clean", "closed", "ended", "node", "number", "on_end", "on_message", "store_session",
     )  # fmt: skip
@@ -102,7 +95,7 @@ class Connection(asyncio.Protocol):
         self.on_end: Callable[[str], None] = _ignore
         self.ended: asyncio.Future[str] = self._loop.create_future()
         self._welcome: asyncio.Future[None] = self._loop.create_future()
-        self._definite: Callable[[dict[str, str]], bool] = getattr(dialect, "definite_error", _never)
+        self._dialect = dialect
         self._timeout_s = operation_timeout_s
         self._parser = Parser(_LIMITS)
         self._transport: asyncio.Transport | None = None
@@ -220,15 +213,16 @@ class Connection(asyncio.Protocol):
                 return
 
     def _welcomed(self, headers: dict[str, str]) -> None:
-        self.broker = headers.get("broker", self.node)
-        self.store_session = headers.get("store-session")
+        dialect = self._dialect
+        self.broker = headers.get(dialect.name_header or "", self.node)
+        self.store_session = headers.get(dialect.store_header or "")
         sends, _, wants = headers.get("heart-beat", "0,0").partition(",")
         sends_ms = int(sends) if sends.isdigit() else 0
         wants_ms = int(wants) if wants.isdigit() else 0
         if sends_ms:
-            self._silence_s = SILENT_BEATS * max(HEART_BEAT_S, sends_ms / 1000)
+            self._silence_s = dialect.silent_beats * max(dialect.heart_beat_s, sends_ms / 1000)
         if wants_ms:
-            self._beat_s = max(HEART_BEAT_S, wants_ms / 1000)
+            self._beat_s = max(dialect.heart_beat_s, wants_ms / 1000)
         self._welcome.set_result(None)
         self._tick = self._loop.call_later(_TICK_S, self._look)
 
@@ -241,11 +235,11 @@ class Connection(asyncio.Protocol):
             self.close(f"unexpected {frame.command}")
             return
         text = frame.headers.get("message", "no message")[:120]
-        self._redirect = frame.headers.get("redirect", "")
+        self._redirect = frame.headers.get(self._dialect.redirect_header or "", "")
         found = self._pending.pop(frame.headers.get("receipt-id", ""), None)
         if found is not None:
-            definite = self._definite(frame.headers)
-            found[0].complete("fail" if definite else "info", f"refused: {text}")
+            certain = self._dialect.refused(frame.headers)
+            found[0].complete("fail" if certain else "info", f"refused: {text}")
         self.close(f"broker said: {text}")
 
     def _write(self, data: bytes) -> None:
@@ -344,17 +338,18 @@ class Connection(asyncio.Protocol):
         else:
             self.ended.set_result(reason)
 
-    async def log_in(self, dialect: Dialect, host: str, store_session: str | None = None) -> None:
+    async def log_in(self, store_session: str | None = None) -> None:
         """CONNECT and wait for CONNECTED. Raises ConnectError."""
+        dialect = self._dialect
         headers = {
             "accept-version": "1.2",
-            "host": host,
+            "host": self.node if dialect.virtual_host is None else dialect.virtual_host,
             "login": dialect.login,
             "passcode": dialect.passcode,
         }
-        if store_session is not None:
-            headers["store-session"] = store_session
-        beat_ms = round(HEART_BEAT_S * 1000)
+        if store_session is not None and dialect.store_header is not None:
+            headers[dialect.store_header] = store_session
+        beat_ms = round(dialect.heart_beat_s * 1000)
         self._write(encode("CONNECT", {**headers, "heart-beat": f"{beat_ms},{beat_ms}"}))
         await self._welcome
 
@@ -376,21 +371,20 @@ async def connect(
     dialect: Dialect,
     *,
     operation_timeout_s: float,
-    connect_timeout_s: float = CONNECT_S,
     store_session: str | None = None,
 ) -> Connection:
     """A logged-in connection.
 
-    Raises ConnectError within ``connect_timeout_s``, saying why; nothing stays open then.
+    Raises ConnectError within the dialect's time, saying why; nothing stays open then.
 
     ``store_session`` is that of the connection before, if the broker gave it one.
     """
     loop = asyncio.get_running_loop()
     connection = Connection(node, dialect, operation_timeout_s)
     try:
-        async with asyncio.timeout(connect_timeout_s):
+        async with asyncio.timeout(dialect.connect_s):
             await loop.create_connection(lambda: connection, address.host, address.port)
-            await connection.log_in(dialect, node, store_session)
+            await connection.log_in(store_session)
     except BaseException as error:
         connection.close("not connected")
         if isinstance(error, TimeoutError):
@@ -410,7 +404,3 @@ def _words(error: Exception) -> str:
 
 def _ignore(_: object) -> None:
     pass
-
-
-def _never(_: object) -> bool:
-    return False

@@ -7,8 +7,8 @@ each. It ends when, with a consumer attached on every pair, nothing has arrived 
 and no acknowledgement is under way. Two things prolong it. A pair on which nobody can be attached
 is tried for as long as the recovery bound; then the drain ends without it (its failed ``connect``
 rows tell). A broker that still believes in a dead connection of ours keeps that connection's
-messages until its own time-out: so the quiet period counts at the earliest from ``UNNOTICED_S``
-after the latest such loss.
+messages until its own time-out: so the quiet period counts at the earliest from the dialect's
+``unnoticed_s`` after the latest such loss.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from harness.interface import WorkloadContext
 from workloads.consumer import Consumer
 from workloads.sessions import Sessions
 
-UNNOTICED_S: Final = 3.0
-"""Longer than a broker of a test takes to give up a silent client."""
 PREFETCH: Final = 1000
 _POLL_S: Final = 0.02
 
@@ -70,7 +68,7 @@ async def drain(
                 quiet_since = now
             latest = [consumer.delivered_at for consumer in consumers]
             lost = [consumer.unclean_at for consumer in consumers] + [unclean_at]
-            latest += [at + UNNOTICED_S for at in lost if at is not None]
+            latest += [at + context.dialect.unnoticed_s for at in lost if at is not None]
             quiet_since = max(quiet_since, *latest)
         await asyncio.gather(*(consumer.leave("unsubscribe") for consumer in consumers))
         for stay in stays:

@@ -6,8 +6,7 @@ as that one answers. That matters behind a partition: clients of either side sta
 real ones would. When nobody answers, a short pause with jitter keeps clients from returning as one
 crowd.
 
-Where a dialect has ``topology_destination`` (a feed of JSON, see ``live_first``) the broker's own
-word on who is live decides the order of attempts.
+Where a dialect has a ``feed`` the broker's own word on who is live decides the order of attempts.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import msgspec
-
-from harness.interface import WorkloadContext
+from harness.interface import Feed, WorkloadContext
 from stomp_protocol.codec import head
 from stomp_protocol.frames import Frame
 from workloads.connection import ConnectError, Connection, connect
@@ -65,7 +62,7 @@ class FailoverClient:
         """Loop time of the latest end of a connection that the broker may not have noticed."""
         self.store_session = store_session
         """Of the latest connection: what the next one asks for."""
-        self.topology: str | None = getattr(context.dialect, "topology_destination", None)
+        self.topology: Feed | None = context.dialect.feed
         """Where the broker tells who is live; None once it has refused to."""
         self._context = context
         self._zone = zone
@@ -162,20 +159,23 @@ class FailoverClient:
         self._candidates = known + [node for node in self._candidates if node not in known]
 
     def _watch_topology(self, connection: Connection) -> None:
-        if self.topology is None or connection.closed:
+        topology = self.topology
+        if topology is None or connection.closed:
             return
         user = connection.on_message
 
         def sort_out(frame: Frame) -> None:
             if frame.headers.get("subscription") == TOPOLOGY_SUBSCRIPTION:
-                self._prefer([connection.node, *live_first(frame.body)])
+                self._prefer([connection.node, *topology.nodes(frame.body)])
             else:
                 user(frame)
 
         # Outside the history: the feed is no queue, nothing is delivered that could be lost.
         connection.on_message = sort_out
         connection.request(
-            head("SUBSCRIBE", {"id": TOPOLOGY_SUBSCRIPTION, "destination": self.topology, "ack": "auto"}),
+            head(
+                "SUBSCRIBE", {"id": TOPOLOGY_SUBSCRIPTION, "destination": topology.destination, "ack": "auto"}
+            ),
             _Asked(self),
         )
 
@@ -194,32 +194,3 @@ class _Asked:
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002, ARG002 - Operation's
         if type != "ok":
             self._client.topology = None
-
-
-def live_first(body: bytes) -> list[str]:
-    """Names of the nodes that a topology announces, lives before backups.
-
-    Nothing for a body that says nothing of the kind.
-
-    Expected: ``{"nodes": [{"live": {"name": "a1"}, "backup": {"name": "a2"}}, ...]}``, null where
-    there is none.
-    """
-    try:
-        nodes = msgspec.json.decode(body, type=_Topology).nodes
-    except msgspec.DecodeError:
-        return []
-    lives = [node.live.name for node in nodes if node.live is not None]
-    return lives + [node.backup.name for node in nodes if node.backup is not None]
-
-
-class _Member(msgspec.Struct):
-    name: str
-
-
-class _Node(msgspec.Struct):
-    live: _Member | None = None
-    backup: _Member | None = None
-
-
-class _Topology(msgspec.Struct):
-    nodes: list[_Node]

@@ -23,6 +23,7 @@ class Groups(Load):
     """
 
     name = "groups"
+    grouped = True
     description = "several producers per message group, consumers that come and go"
 
     def lanes(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Lane]:

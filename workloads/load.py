@@ -56,6 +56,7 @@ class Load(abc.ABC):
 
     name = ""
     description = ""
+    grouped = False
 
     def __init__(
         self, *, pipeline: int | None = None, hold_s: float | None = None, prefetch: int | None = None

@@ -9,6 +9,7 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 ``_ms`` milliseconds.
 """
 
+from harness.interface.dialect import Dialect, Feed
 from harness.interface.environment import Effect, Environment, Furnished, Observer, Selective, T
 from harness.interface.errors import InfrastructureError, UsageError
 from harness.interface.in_process import Damage, Disk, DiskCondition, InProcess, Outside
@@ -28,7 +29,7 @@ from harness.interface.system import (
     System,
     Viewed,
 )
-from harness.interface.workload import Dialect, Workload, WorkloadContext
+from harness.interface.workload import Workload, WorkloadContext
 
 __all__ = [
     "BACKUP",
@@ -46,6 +47,7 @@ __all__ = [
     "Event",
     "Events",
     "Fault",
+    "Feed",
     "Furnished",
     "InProcess",
     "InfrastructureError",

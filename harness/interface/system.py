@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from checkers.verdict import Promises
+from harness.interface.dialect import Dialect
 from harness.interface.network import Address
 from harness.interface.plan import NodePlan, TestSpec
 from harness.interface.status import Status
-from harness.interface.workload import Dialect
 
 
 class Layout(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,38 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
+from harness.interface.dialect import Dialect
 from harness.interface.network import Address
 from harness.interface.plan import NodePlan, TestSpec
 from harness.interface.recorder import Recorder
-
-
-class Dialect(Protocol):
-    """How one broker speaks STOMP, where brokers differ."""
-
-    name: str
-    login: str
-    passcode: str
-
-    def destination(self, queue: str) -> str:
-        """The destination header for a queue."""
-        ...
-
-    def send_headers(self, group: str | None) -> dict[str, str]:
-        """Headers that make a send persistent and put it into a group."""
-        ...
-
-    def subscribe_headers(self, prefetch: int) -> dict[str, str]:
-        """Headers that limit unacknowledged deliveries to a consumer."""
-        ...
-
-    def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
-        """(redelivered, delivery count if the broker tells) of a MESSAGE frame's headers."""
-        ...
 
 
 class Workload(Protocol):
@@ -46,6 +23,7 @@ class Workload(Protocol):
     """
 
     name: str
+    grouped: bool  # whether its messages have groups
 
     async def run(self, context: WorkloadContext) -> None:
         """Load the cluster until ``context.stopping`` is set."""

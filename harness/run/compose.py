@@ -89,6 +89,11 @@ def compose(
     """
     system = systems.of(spec)
     choose("workload", spec.workload, workloads.registry.names())
+    workload = workloads.registry.create(spec.workload)
+    if workload.grouped and system.dialect.group_header is None:
+        raise UsageError(
+            f"--workload {spec.workload}: brokers of system {system.name} have no message groups"
+        )
     for name in spec.nemeses:
         nemesis.registry.get(name)
     nodes = system.plan(spec)
@@ -120,7 +125,7 @@ def compose(
         nodes=nodes,
         environment=environment,
         environment_reason=reason,
-        workload=workloads.registry.create(spec.workload),
+        workload=workload,
         schedule=schedule,
         given_schedule=given_schedule,
     )

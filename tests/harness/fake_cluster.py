@@ -8,6 +8,7 @@ import time
 
 from harness.interface import (
     Address,
+    Dialect,
     Effect,
     InfrastructureError,
     NodePlan,
@@ -21,14 +22,9 @@ from harness.run.compose import Composition
 from harness.systems import readiness
 
 
-class FakeDialect:
-    name = "fake"
-    login = passcode = ""
-
-
 class FakeSystem:
     name = "fake"
-    dialect = FakeDialect()
+    dialect = Dialect()
     policies = {"replication": PolicySummary(description="two brokers")}
     patience = Patience()
     lacking = staticmethod(readiness.lacking)

@@ -9,7 +9,7 @@ import pytest
 from broker import config, ha_policy
 from checkers.verdict import Promises
 from harness.history import spec as specs
-from harness.interface import Address, Layout, TestSpec, UsageError
+from harness.interface import Address, Dialect, Layout, TestSpec, UsageError
 from harness.systems import registry
 from harness.systems.own.system import OwnSystem
 
@@ -206,3 +206,22 @@ def test_a_live_may_have_several_backups_of_one_group(tmp_path):
 def test_a_wrong_number_of_backups_is_refused(given, message):
     with pytest.raises(UsageError, match=message):
         OwnSystem().plan(specs.build({"properties": {"group": given}}))
+
+
+def test_a_dialect_is_data():
+    """As of brokers that count bytes, know no groups, or count what came before a delivery."""
+    other = Dialect(
+        queue="/amq/queue/{}",
+        durable={"persistent": "true"},
+        group_header=None,
+        window_header="consumer-window-size",
+        window_unit=400,
+        count_header="x-delivery-count",
+        first_count=0,
+    )
+    assert other.destination("q0") == "/amq/queue/q0"
+    assert other.send_headers("g1") == {"persistent": "true"}
+    assert other.subscribe_headers(10) == {"consumer-window-size": "4000"}
+    assert other.delivery({"redelivered": "true", "x-delivery-count": "1"}) == (True, 2)
+    assert Dialect(window_header=None).subscribe_headers(10) == {}
+    assert not other.refused({"message": "no"})

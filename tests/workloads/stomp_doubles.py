@@ -7,31 +7,20 @@ import asyncio
 import contextlib
 import random
 
-from harness.interface import Address, NodePlan, TestSpec, WorkloadContext
+import msgspec
+
+from harness.interface import Address, Dialect, NodePlan, TestSpec, WorkloadContext
 from stomp_protocol.codec import Parser, encode
 
-
-class PlainDialect:
-    name = "test"
-    login = "user"
-    passcode = "secret"
-
-    def destination(self, queue):
-        return f"/queue/{queue}"
-
-    def send_headers(self, group):
-        return {} if group is None else {"JMSXGroupID": group}
-
-    def subscribe_headers(self, prefetch):
-        return {"prefetch-count": str(prefetch)}
-
-    def delivery(self, headers):
-        return headers.get("redelivered") == "true", int(headers.get("count", "1"))
-
-
-class Dialect(PlainDialect):
-    def definite_error(self, headers):
-        return headers.get("definite") == "yes"
+PLAIN = Dialect(
+    login="user",
+    passcode="secret",
+    count_header="count",
+    name_header="broker",
+    store_header="store-session",
+    redirect_header="redirect",
+)
+DIALECT = msgspec.structs.replace(PLAIN, refused=lambda headers: headers.get("definite") == "yes")
 
 
 class Rows:
@@ -186,6 +175,7 @@ class Server:
                                 "ack": f"t{self.tags}",
                                 "destination": destination,
                                 "redelivered": frame.headers.get("redelivered", "false"),
+                                "count": "1",
                             },
                             frame.body,
                         )
@@ -209,7 +199,7 @@ def make_context(servers, *, dialect=None, zones=("c1",), seed=1, **spec):
             },
         ),
         recorder=Rows(),
-        dialect=dialect or Dialect(),
+        dialect=dialect or DIALECT,
         random=random.Random(seed),
         nodes=tuple(
             NodePlan(

@@ -3,8 +3,9 @@
 import asyncio
 import gc
 
+import msgspec
 import pytest
-from stomp_doubles import BOUND_S, UNREACHABLE, Dialect, PlainDialect, Server, in_loop, until
+from stomp_doubles import BOUND_S, DIALECT, PLAIN, UNREACHABLE, Server, in_loop, until
 
 from workloads import connection as connections
 from workloads.connection import ConnectError, connect
@@ -22,7 +23,7 @@ SEND = b"SEND\ndestination:/queue/q\n"
 
 
 async def connected(server, *, timeout_s=30.0):
-    return await connect(server.address, "a1", Dialect(), operation_timeout_s=timeout_s)
+    return await connect(server.address, "a1", DIALECT, operation_timeout_s=timeout_s)
 
 
 @in_loop
@@ -207,7 +208,7 @@ async def test_a_dialect_without_definite_errors_has_none():
         server.script["SEND"] = lambda peer, frame: peer.say(
             "ERROR", {"receipt-id": frame.headers["receipt"], "definite": "yes"}
         )
-        connection = await connect(server.address, "a1", PlainDialect(), operation_timeout_s=30.0)
+        connection = await connect(server.address, "a1", PLAIN, operation_timeout_s=30.0)
         outcome = Outcome()
         connection.request(SEND, outcome)
         await until(lambda: connection.closed)
@@ -246,7 +247,7 @@ async def test_a_silent_broker_is_left_before_it_could_leave_us():
         await until(lambda: connection.closed)
         assert outcome.seen == [("info", "broker silent")]
         assert loop.time() - heard >= 1.25
-        assert connections.SILENT_BEATS * connections.HEART_BEAT_S + connections._TICK_S < 2.0
+        assert DIALECT.silent_beats * DIALECT.heart_beat_s + connections._TICK_S < 2.0
         assert server.peers[0].heart_beats >= 1
 
 
@@ -254,7 +255,7 @@ async def test_a_silent_broker_is_left_before_it_could_leave_us():
 async def test_heart_beats_of_the_broker_keep_a_connection():
     async with Server(heart_beat="500,500") as server:
         connection = await connected(server)
-        silence_s = connections.SILENT_BEATS * connections.HEART_BEAT_S
+        silence_s = DIALECT.silent_beats * DIALECT.heart_beat_s
         loop = asyncio.get_running_loop()
         end = loop.time() + 1.6 * silence_s
         while loop.time() < end or server.peers[0].heart_beats < 3:
@@ -365,7 +366,10 @@ def test_connect_fails_in_bounded_time_and_leaves_nothing_open(what):
             with pytest.raises(ConnectError) as caught:
                 connect_timeout_s = 0.3 if what == "silent" else 30.0
                 await connect(
-                    address, "a1", Dialect(), operation_timeout_s=30.0, connect_timeout_s=connect_timeout_s
+                    address,
+                    "a1",
+                    msgspec.structs.replace(DIALECT, connect_s=connect_timeout_s),
+                    operation_timeout_s=30.0,
                 )
             expected = {
                 "refused": "refused",

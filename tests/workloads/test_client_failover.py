@@ -2,10 +2,13 @@
 
 import json
 
+import msgspec
 import pytest
-from stomp_doubles import Dialect, Server, in_loop, make_context, running, until
+from stomp_doubles import DIALECT, Server, in_loop, make_context, running, until
 
-from workloads.failover import TOPOLOGY_SUBSCRIPTION, FailoverClient, live_first
+from harness.interface import Feed
+from harness.systems.own.dialect import live_first
+from workloads.failover import TOPOLOGY_SUBSCRIPTION, FailoverClient
 
 
 def make_client(context, nodes=("a1", "a2"), seed=1):
@@ -113,8 +116,7 @@ async def test_a_bug_in_a_callback_ends_the_run():
         await until(server.peers[0].gone.is_set)
 
 
-class Knowing(Dialect):
-    topology_destination = "$SYS.cluster.topology"
+KNOWING = msgspec.structs.replace(DIALECT, feed=Feed(destination="$SYS.cluster.topology", nodes=live_first))
 
 
 TOPOLOGY = json.dumps(
@@ -131,7 +133,7 @@ TOPOLOGY = json.dumps(
 async def test_learns_from_the_topology_whom_to_ask_next():
     async with Server("a3") as server, Server("a2") as promoted:
         promoted.refuse = True
-        context = make_context({"a3": server, "a1": None, "a2": promoted}, dialect=Knowing())
+        context = make_context({"a3": server, "a1": None, "a2": promoted}, dialect=KNOWING)
         client, _ = make_client(context, ("a3", "a1", "a2"))
         received = []
         async with running(client.run()):
@@ -158,7 +160,7 @@ async def test_a_broker_without_topology_is_not_asked_twice():
         server.script["SUBSCRIBE"] = lambda peer, frame: peer.say(
             "ERROR", {"message": "there is no feed", "receipt-id": frame.headers["receipt"]}
         )
-        context = make_context({"a1": server}, dialect=Knowing())
+        context = make_context({"a1": server}, dialect=KNOWING)
         client, downs = make_client(context, ("a1",))
         async with running(client.run()):
             await until(lambda: downs and client.connection)

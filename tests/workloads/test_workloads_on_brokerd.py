@@ -17,7 +17,7 @@ from stomp_doubles import BOUND_S, make_context, until, well_formed
 import workloads.registry
 from harness.interface import Address
 from harness.systems.own.configuration import LOGIN, PASSCODE
-from harness.systems.own.system import OwnDialect
+from harness.systems.own.dialect import DIALECT
 
 pytestmark = pytest.mark.cluster
 
@@ -62,7 +62,7 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path, name):
         await broker.start()
         context = make_context(
             {"a1": broker},
-            dialect=OwnDialect(),
+            dialect=DIALECT,
             producers=3,
             consumers=3,
             groups=4,

@@ -16,7 +16,6 @@ from broker.storage.volume import Volume
 from checkers.verdict import Promises
 from harness.interface import (
     Address,
-    Dialect,
     Disk,
     Layout,
     NodePlan,
@@ -33,9 +32,10 @@ from harness.interface.errors import near
 from harness.systems import readiness, store
 from harness.systems.own import database_plan
 from harness.systems.own.admin import AdminClients
-from harness.systems.own.configuration import LOGIN, PASSCODE, table
+from harness.systems.own.configuration import table
 from harness.systems.own.credentials import Credentials
 from harness.systems.own.database import WorldDatabase
+from harness.systems.own.dialect import DIALECT
 from harness.systems.own.disk import OwnDisk
 from harness.systems.own.events import EVENTS
 from harness.systems.own.policies import standalone
@@ -57,33 +57,6 @@ _DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
 )
 
 
-class OwnDialect:
-    """STOMP as our broker speaks it."""
-
-    name = "own"
-    login = LOGIN
-    passcode = PASSCODE
-    topology_destination = "$SYS.cluster.topology"
-    """Where clients learn who is live (see ``broker.cluster.topology``)."""
-
-    def destination(self, queue: str) -> str:
-        """Destinations are ``/queue/<name>``."""
-        return f"/queue/{queue}"
-
-    def send_headers(self, group: str | None) -> dict[str, str]:
-        """Every message is persistent; no header says so."""
-        return {} if group is None else {"JMSXGroupID": group}
-
-    def subscribe_headers(self, prefetch: int) -> dict[str, str]:
-        """The window is a number of messages."""
-        return {"prefetch-count": str(prefetch)}
-
-    def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
-        """``JMSXDeliveryCount`` counts this delivery."""
-        count = headers.get("JMSXDeliveryCount")
-        return headers.get("redelivered") == "true", int(count) if count is not None else None
-
-
 class OwnSystem:
     """``harness.interface.System`` for the brokers of ``broker/``."""
 
@@ -93,11 +66,11 @@ class OwnSystem:
         name: PolicySummary(description=policy.description, variants=policy.variants)
         for name, policy in POLICIES.items()
     }
+    dialect = DIALECT
     patience = Patience()
     events = EVENTS
 
     def __init__(self) -> None:
-        self.dialect: Dialect = OwnDialect()
         self._admin = AdminClients(Credentials())
 
     def promises(self, spec: TestSpec) -> Promises:

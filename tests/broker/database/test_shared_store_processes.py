@@ -19,7 +19,7 @@ from broker.admin_client import Target, ask
 from broker.masking import mask
 from environments.link_proxy import reserve_port
 from harness.interface import Address
-from harness.systems.own.system import OwnDialect
+from harness.systems.own.dialect import DIALECT
 from workloads.connection import connect
 
 pytestmark = pytest.mark.cluster
@@ -93,7 +93,7 @@ class Broker:
         return await connect(
             Address("127.0.0.1", self.ports["stomp"]),
             self.name,
-            OwnDialect(),
+            DIALECT,
             operation_timeout_s=BOUND_S,
             connect_timeout_s=BOUND_S,
         )

@@ -19,7 +19,7 @@ from broker.admin_client import NobodyAnswersError, Target, ask
 from broker.masking import mask
 from environments.link_proxy import reserve_port
 from harness.interface import Address
-from harness.systems.own.system import OwnDialect
+from harness.systems.own.dialect import DIALECT
 from workloads.connection import ConnectError, connect
 
 ROOT = Path(__file__).parents[3]
@@ -116,7 +116,7 @@ class Node:
         return await connect(
             address,
             self.name,
-            OwnDialect(),
+            DIALECT,
             operation_timeout_s=BOUND_S,
             connect_timeout_s=BOUND_S,
             store_session=store_session,

@@ -16,7 +16,7 @@ from broker.storage.database.sqlite import SqliteDatabase
 from broker.storage.memory import MemoryVolume
 from environments.link_proxy import reserve_port
 from harness.interface import Address
-from harness.systems.own.system import OwnDialect
+from harness.systems.own.dialect import DIALECT
 from workloads.connection import ConnectError, connect
 
 BOUND_S = 60.0
@@ -69,7 +69,7 @@ class Broker:
         return await connect(
             Address("127.0.0.1", self.ports["stomp"]),
             self.name,
-            OwnDialect(),
+            DIALECT,
             operation_timeout_s=BOUND_S,
             connect_timeout_s=BOUND_S,
             store_session=store_session,

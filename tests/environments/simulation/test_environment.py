@@ -12,7 +12,7 @@ import pytest
 from environments.simulation.clock import EPOCH_S
 from environments.simulation.environment import PRIMITIVES, SimulationEnvironment
 from harness.interface import InfrastructureError, Link, TestSpec, UsageError
-from harness.systems.own.system import OwnDialect, OwnSystem
+from harness.systems.own.system import OwnSystem
 from nemesis import registry
 
 LINK = Link("a1", "b1")
@@ -454,7 +454,7 @@ def test_a_page_in_a_browser_reaches_a_simulated_broker():
             f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
         )
         await reader.readuntil(b"\r\n\r\n")
-        login = f"login:{OwnDialect.login}\npasscode:{OwnDialect.passcode}"
+        login = f"login:{OwnSystem.dialect.login}\npasscode:{OwnSystem.dialect.passcode}"
         writer.write(masked(f"CONNECT\naccept-version:1.1\n{login}\n\n\0".encode()))
         writer.write(masked(b"SEND\ndestination:q\nreceipt:1\n\n") + masked(b"x\0"))
         return await reader.readuntil(b"RECEIPT\nreceipt-id:1\n\n\0")

@@ -1,0 +1,88 @@
+"""How one broker speaks STOMP, where brokers differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+
+def _never(headers: Mapping[str, str]) -> bool:
+    """No ERROR says for certain that nothing was done."""
+    del headers
+    return False
+
+
+class Feed(msgspec.Struct, frozen=True, kw_only=True):
+    """Where brokers tell their clients who is live.
+
+    ``nodes`` reads a message from there: names, those to be tried first before others; none where
+    it makes no sense.
+    """
+
+    destination: str
+    nodes: Callable[[bytes], Sequence[str]]
+
+
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+    """STOMP 1.2 as one system's brokers speak it.
+
+    A default is what most brokers do; None for the name of a header is what a broker has not. What
+    acknowledgements and refusals mean is told by ``System.promises``.
+    """
+
+    login: str = ""
+    passcode: str = ""
+    virtual_host: str | None = None  # of CONNECT; None is the name of the node
+    queue: str = "/queue/{}"  # the destination of a queue
+    durable: Mapping[str, str] = {}  # headers that make a send durable
+    group_header: str | None = "JMSXGroupID"
+    window_header: str | None = "prefetch-count"  # of SUBSCRIBE: what may be unacknowledged
+    window_unit: int = 1  # what a message counts in a window, where that is in bytes
+    redelivered_header: str = "redelivered"
+    count_header: str | None = None  # of MESSAGE: how often it has been delivered
+    first_count: int = 1  # what that header says at the first delivery
+    name_header: str | None = None  # of CONNECTED: what the broker calls itself
+    store_header: str | None = None
+    """Of CONNECTED: names the store in which the broker keeps what comes here, where brokers take
+    over stores from each other. Of CONNECT, it leads to whoever owns that store then.
+    """
+    redirect_header: str | None = None  # of ERROR: "name:port" of the broker to connect to instead
+    feed: Feed | None = None
+    refused: Callable[[Mapping[str, str]], bool] = _never
+    """Whether the headers of an ERROR say that what was asked has certainly not happened."""
+
+    heart_beat_s: float = 0.5
+    silent_beats: float = 2.5
+    """Heart-beats without a byte after which a client gives the broker up.
+
+    Sooner than the broker gives up a silent client, or two would believe to hold one message.
+    """
+    connect_s: float = 1.0  # from the first packet to CONNECTED
+    unnoticed_s: float = 3.0  # longer than a broker takes to give up a silent client
+
+    def destination(self, queue: str) -> str:
+        """The destination header for a queue."""
+        return self.queue.format(queue)
+
+    def send_headers(self, group: str | None) -> dict[str, str]:
+        """Headers that make a send durable and put it into a group."""
+        if group is None or self.group_header is None:
+            return dict(self.durable)
+        return {**self.durable, self.group_header: group}
+
+    def subscribe_headers(self, prefetch: int) -> dict[str, str]:
+        """Headers that limit unacknowledged deliveries to a consumer."""
+        return {} if self.window_header is None else {self.window_header: str(prefetch * self.window_unit)}
+
+    def delivery(self, headers: Mapping[str, str]) -> tuple[bool, int | None]:
+        """(redelivered, which delivery it is if the broker tells) of a MESSAGE frame's headers.
+
+        Raises ValueError for a count that is no number.
+        """
+        count = headers.get(self.count_header) if self.count_header else None
+        which = None if count is None else int(count) - self.first_count + 1
+        return headers.get(self.redelivered_header) == "true", which
+
+
+__all__ = ["Dialect", "Feed"]

@@ -1,0 +1,51 @@
+"""STOMP as our broker speaks it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from harness.interface import Dialect, Feed
+from harness.systems.own.configuration import LOGIN, PASSCODE
+
+
+def live_first(body: bytes) -> list[str]:
+    """Names of the nodes that a topology announces, lives before backups.
+
+    Nothing for a body that says nothing of the kind.
+
+    Expected: ``{"nodes": [{"live": {"name": "a1"}, "backup": {"name": "a2"}}, ...]}``, null where
+    there is none.
+    """
+    try:
+        nodes = msgspec.json.decode(body, type=_Topology).nodes
+    except msgspec.DecodeError:
+        return []
+    lives = [node.live.name for node in nodes if node.live is not None]
+    return lives + [node.backup.name for node in nodes if node.backup is not None]
+
+
+class _Member(msgspec.Struct):
+    name: str
+
+
+class _Node(msgspec.Struct):
+    live: _Member | None = None
+    backup: _Member | None = None
+
+
+class _Topology(msgspec.Struct):
+    nodes: list[_Node]
+
+
+DIALECT: Final = Dialect(
+    login=LOGIN,
+    passcode=PASSCODE,
+    count_header="JMSXDeliveryCount",
+    name_header="broker",
+    store_header="store-session",
+    redirect_header="redirect",
+    feed=Feed(destination="$SYS.cluster.topology", nodes=live_first),  # ``broker.cluster.topology``
+)
+"""Every message is durable, and no header says so; a window is a number of messages."""
