@@ -46,6 +46,7 @@ not touched, and why.
 _ASKED: Final = {
     "local": "environments.local.clean",
     "docker": "environments.docker.clean",
+    "ssh": "environments.ssh.clean",
     "scratch": "environments.scratch",
 }
 """Modules with ``leftovers`` and ``remove``, by the name that a note gives them."""

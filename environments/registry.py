@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from harness.interface import Environment, UsageError
@@ -16,6 +16,7 @@ from harness.interface import Environment, UsageError
 ENVIRONMENTS: Final[Mapping[str, str]] = {
     "local": "processes of this machine, links through a userspace proxy; needs no root and no containers",
     "docker": "containers with networks of their own; partitions by packet filters inside the nodes",
+    "ssh": "machines of your own, one for each broker; needs root or sudo there, and --hosts hosts.toml",
     "simulation": "everything in one process on virtual time: one seed gives one history, a minute "
     "takes a second; never chosen by auto",
 }
@@ -24,11 +25,12 @@ ENVIRONMENTS: Final[Mapping[str, str]] = {
 _CLASSES: Final[Mapping[str, tuple[str, str]]] = {
     "local": ("environments.local.environment", "LocalEnvironment"),
     "docker": ("environments.docker.environment", "DockerEnvironment"),
+    "ssh": ("environments.ssh.environment", "SshEnvironment"),
     "simulation": ("environments.simulation.environment", "SimulationEnvironment"),
 }
 
 
-def create(name: str) -> Environment:
+def create(name: str, hosts: Sequence[str] = ()) -> Environment:
     """An environment by its name; touches nothing until it is deployed.
 
     UsageError, naming the nearest, for an unknown name.
@@ -38,16 +40,24 @@ def create(name: str) -> Environment:
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise UsageError(f"unknown environment {name!r}: {meant}there are auto, {', '.join(_CLASSES)}")
     module, attribute = _CLASSES[name]
-    environment: Environment = getattr(importlib.import_module(module), attribute)()
+    make = getattr(importlib.import_module(module), attribute)
+    environment: Environment = make(hosts) if hosts and name == "ssh" else make()
     return environment
 
 
-def choose(name: str) -> tuple[Environment, str]:
+def choose(name: str, hosts: Sequence[str] = ()) -> tuple[Environment, str]:
     """The environment for ``--environment NAME``, and one line that says which it is and why.
 
-    "auto" is docker when an engine answers, because a real network loses packets and a proxy
-    cannot; else local.
+    ``hosts`` are the machines of "ssh", as ``--hosts`` or ``--host`` name them; where they are
+    given, "auto" is ssh, and another environment refuses them. Else "auto" is docker when an
+    engine answers, because a real network loses packets and a proxy cannot; else local.
     """
+    if hosts and name not in ("auto", "ssh"):
+        raise UsageError(f"--hosts and --host name machines for --environment ssh, not {name}")
+    if hosts:
+        return create("ssh", hosts), "environment ssh: " + (
+            "asked for" if name == "ssh" else "hosts are named"
+        )
     if name != "auto":
         return create(name), f"environment {name}: asked for"
     problem = engine_problem()

@@ -25,6 +25,7 @@ AGENT_MODULES: Final = (
             "child",
             "control",
             "disk",
+            "end",
             "firewall",
             "prober",
             "store_client",

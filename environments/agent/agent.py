@@ -28,12 +28,15 @@ from typing import Any, ClassVar, Final
 
 from environments.agent.child import Child, reap
 from environments.agent.control import (
+    CONTROL_HOST_VARIABLE,
     CONTROL_PORT,
     DATA,
+    DEVICE_VARIABLE,
     DISK,
     ENDED,
     LINE_BYTES_MAX,
     LOGS,
+    ORPHAN_VARIABLE,
     REFUSED,
     TOKEN_VARIABLE,
 )
@@ -55,7 +58,7 @@ File servers number their lives by that second, and would take one for the other
 
 
 class Agent:
-    """What the harness can ask of a container; each method ``do_<operation>`` is one request."""
+    """What the harness can ask of a machine; each method ``do_<operation>`` is one request."""
 
     fault_type: ClassVar[type[NodeFault]] = NodeFault
     """What it reads a fault as."""
@@ -64,7 +67,7 @@ class Agent:
         self._token = token
         # A restarted container must not take an old lease's name for one of its own.
         self._leases: LeaseTable[NodeFault] = LeaseTable(time.monotonic, prefix=os.urandom(4).hex())
-        self._firewall = Firewall()
+        self._firewall = Firewall(os.environ.get(DEVICE_VARIABLE, "eth0"))
         self._child = Child(Path(LOGS) / "broker.log")
         self._store = StoreClient(Path(LOGS) / "nfs-client.log", say)
         self._disk = NodeDisk(Path(LOGS) / "disk.log")
@@ -74,22 +77,34 @@ class Agent:
         self._returning: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._missing: dict[str, str] = {}
+        self._stop = asyncio.Event()
+        self._orphaned: asyncio.TimerHandle | None = None
 
     async def serve(self) -> None:
-        """Answer until a SIGTERM (``docker stop``), which ends the container and with it
-        everything in it.
-        """
+        """Answer until a SIGTERM, or until nobody asks any more; then leave nothing in force."""
         loop = asyncio.get_running_loop()
-        stop = asyncio.Event()
         loop.add_signal_handler(signal.SIGCHLD, reap, (self._child, self._store.child))
-        loop.add_signal_handler(signal.SIGTERM, stop.set)
+        loop.add_signal_handler(signal.SIGTERM, self._stop.set)
+        await self._prober.listen()  # first: the rules of a machine are one agent's alone
         self._missing = missing()
-        await self._prober.listen()
-        server = await asyncio.start_server(self._answer, "0.0.0.0", CONTROL_PORT, limit=LINE_BYTES_MAX)
+        host = os.environ.get(CONTROL_HOST_VARIABLE, "0.0.0.0")
+        server = await asyncio.start_server(self._answer, host, CONTROL_PORT, limit=LINE_BYTES_MAX)
+        self._heard()
         say(f"agent ready on port {CONTROL_PORT}")
         async with server:
-            await stop.wait()
-        self._child.signal(signal.SIGKILL)
+            await self._stop.wait()
+            self._child.signal(signal.SIGKILL)
+        self._leases.heal_all()
+        self._down = False
+        self._enforce()
+
+    def _heard(self) -> None:
+        """Somebody is there."""
+        if self._orphaned is not None:
+            self._orphaned.cancel()
+        patience_s = float(os.environ.get(ORPHAN_VARIABLE, "0"))
+        if patience_s:
+            self._orphaned = asyncio.get_running_loop().call_later(patience_s, self._stop.set)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -123,7 +138,8 @@ class Agent:
 
     async def _execute(self, request: Any) -> dict[str, Any]:
         if not hmac.compare_digest(str(request["token"]), self._token):
-            return {"error": "wrong token: this container belongs to another deployment"}
+            return {"error": "wrong token: this machine belongs to another deployment"}
+        self._heard()
         name = str(request["operation"])
         operation: Callable[..., Awaitable[dict[str, Any]]] | None = getattr(self, f"do_{name}", None)
         if operation is None:
@@ -350,7 +366,10 @@ def main() -> None:
         raise SystemExit(f"{TOKEN_VARIABLE} is not set: this agent is started by the harness only")
     for directory in (DATA, LOGS):
         Path(directory).mkdir(parents=True, exist_ok=True)
-    asyncio.run(Agent(token).serve())
+    try:
+        asyncio.run(Agent(token).serve())
+    except OSError as error:
+        raise SystemExit(f"{error}: does another run use this machine?") from None
 
 
 if __name__ == "__main__":

@@ -38,6 +38,17 @@ DISK: Final = f"{ROOT}/disk"
 """Where a disk that can break is mounted, in front of DATA."""
 
 TOKEN_VARIABLE: Final = "JEPSEN_RUN_TOKEN"  # noqa: S105 - the variable's name, not a token
+CONTROL_HOST_VARIABLE: Final = "JEPSEN_RUN_CONTROL_HOST"
+"""Where the agent listens for the harness; everywhere, if the environment does not say."""
+
+DEVICE_VARIABLE: Final = "JEPSEN_RUN_DEVICE"
+"""The network device by which the other machines are reached; eth0, if it does not say."""
+
+ORPHAN_VARIABLE: Final = "JEPSEN_RUN_ORPHAN_S"
+"""Seconds without a request after which the agent ends its broker and itself; never, if it does not
+say: who makes a container removes it with all that is in it.
+"""
+
 LINE_BYTES_MAX: Final = 1 << 20
 
 ENDED: Final = "lease-ended"

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 TABLE: Final = "inet jepsen_run"
-DEVICE: Final = "eth0"
 SLOW_TARGETS_MAX: Final = 15
 """The ``prio`` discipline has 16 bands, and one is for everybody who is not slowed."""
 
@@ -115,7 +114,7 @@ def ruleset(faults: Iterable[NodeFault]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def disciplines(faults: Iterable[NodeFault], device: str = DEVICE) -> list[list[str]]:
+def disciplines(faults: Iterable[NodeFault], device: str) -> list[list[str]]:
     """The ``tc`` commands that slow exactly these faults' links, from a device without a
     discipline; [] where nothing is slow.
 
@@ -176,7 +175,8 @@ class Firewall:
     ``apply`` makes them what the faults in force ask for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
+        self._device = device
         self._rules = ruleset(())
         self._disciplines: list[list[str]] = []
         self._reset: set[str] = set()
@@ -197,11 +197,11 @@ class Firewall:
             with contextlib.suppress(OSError):
                 _tool(["ss", "--kill", "--tcp", "dst", source])
         self._reset = reset
-        wanted = disciplines(faults)
+        wanted = disciplines(faults, self._device)
         if wanted != self._disciplines:
             if self._disciplines:
                 self._disciplines = []
-                _tool(["tc", "qdisc", "del", "dev", DEVICE, "root"])
+                _tool(["tc", "qdisc", "del", "dev", self._device, "root"])
             for command in wanted:
                 self._disciplines = wanted  # even half of them must be deleted next time
                 _tool(["tc", *command])

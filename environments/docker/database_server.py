@@ -25,13 +25,14 @@ from environments.agent.control import DATA, ETC
 from environments.agent.database_agent import INSIDE, PORT
 from environments.docker.base_image import REPOSITORY, Tell, build, exists, with_packages
 from environments.docker.deployment import Service
-from environments.docker.image import APP, ROOT, content_hash, forget_old
+from environments.docker.image import APP, forget_old
 from environments.link_condition import link_name
 from environments.machines import probes
 from environments.machines.deployment import Deployment
 from environments.machines.faults import link_faults
 from environments.machines.furniture import Furniture
 from environments.machines.node import Node
+from environments.payload import ROOT, content_hash
 from environments.postgresql import program, question
 from environments.postgresql.fault import DISCONNECT, PRIMITIVES, STALL, phrase, severance_of
 from harness.interface import DATABASE, Address, InfrastructureError, Link, NodePlan, UsageError

@@ -21,8 +21,9 @@ from environments import ganesha
 from environments.agent import AGENT_MODULES
 from environments.docker.base_image import REPOSITORY, build, exists, with_packages
 from environments.docker.engine import labels
-from environments.docker.image import ROOT, content_hash, forget_old
+from environments.docker.image import forget_old
 from environments.ganesha import ServerOptions, configuration
+from environments.payload import ROOT, content_hash
 from harness.interface import InfrastructureError
 
 APP: Final = "/opt/nfs"

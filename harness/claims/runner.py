@@ -49,6 +49,7 @@ class Request:
     root: Path
     render: Path | None = None
     as_json: bool = False
+    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,7 @@ def run(request: Request) -> int:
     for scenario in request.scenarios:
         row = Row(scenario)
         for number in range(request.runs):
-            row.runs.append(once(scenario, request.environment, number, request.root, spark))
+            row.runs.append(once(scenario, request.environment, number, request.root, spark, request.hosts))
         rows.append(row)
         for line in _told(row, width):
             print(line, file=out, flush=True)
@@ -128,12 +129,17 @@ def run(request: Request) -> int:
 
 
 def once(
-    scenario: Scenario | Probe, environment: str, seed: int, root: Path, spark: Starting | None = None
+    scenario: Scenario | Probe,
+    environment: str,
+    seed: int,
+    root: Path,
+    spark: Starting | None = None,
+    hosts: tuple[str, ...] = (),
 ) -> Ran:
     """Run a scenario or probe once, in a store of its own, and judge its outcome."""
     if isinstance(scenario, Probe):
         return _probed(scenario, root)
-    spec = msgspec.structs.replace(scenario.spec, environment=environment, seed=seed)
+    spec = msgspec.structs.replace(scenario.spec, environment=environment, hosts=hosts, seed=seed)
     talk = io.StringIO()
     try:
         outcome = session.execute(compose(spec, scenario.schedule), root, talk, spark=spark)

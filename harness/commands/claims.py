@@ -18,6 +18,7 @@ from harness.interface import OWN, UsageError
     show_default=True,
     help="Where the scenarios run.",
 )
+@options.hosts()
 @click.option(
     "--runs", type=click.IntRange(min=1), default=1, show_default=True, help="Runs of each scenario."
 )
@@ -36,6 +37,7 @@ from harness.interface import OWN, UsageError
 def claims_command(
     words: tuple[str, ...],
     environment: str,
+    hosts: tuple[str, ...] | None,
     runs: int,
     render: Path | None,
     refute: bool,
@@ -79,6 +81,7 @@ def claims_command(
             root=root,
             render=render,
             as_json=as_json,
+            hosts=hosts or (),
         )
     )
 

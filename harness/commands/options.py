@@ -31,6 +31,23 @@ def names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
     return None if value is None else tuple(name.strip() for name in value.split(",") if name.strip())
 
 
+def hosts() -> Callable[[Command], Command]:
+    """``--hosts FILE``, or ``--host user@address`` for each machine, as ``hosts``."""
+    return click.option(
+        "--hosts",
+        "--host",
+        "hosts",
+        multiple=True,
+        callback=_hosts,
+        metavar="FILE|USER@ADDRESS",
+        help="Machines of --environment ssh: a hosts.toml, or each by itself.",
+    )
+
+
+def _hosts(_: click.Context, __: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...] | None:
+    return tuple(one if "@" in one else str(Path(one).resolve()) for one in value) or None
+
+
 def _master(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     if value is not None and not _MASTER.fullmatch(value):
         raise click.UsageError(

@@ -25,6 +25,7 @@ from harness.history import spec as specs
 @click.option(
     "--environment", help="Where the brokers run; auto takes docker where an engine answers [auto]."
 )
+@options.hosts()
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
 @click.option("--time-limit", "time_limit_s", type=float, help="Seconds of load and faults [40].")
 @click.option(

@@ -84,6 +84,7 @@ class TestSpec(
     policy: str = "replication"
     pairs: int = 3
     environment: str = "auto"
+    hosts: tuple[str, ...] = ()  # of "ssh": a hosts.toml, or user@address of each
     workload: str = "groups"
     nemeses: tuple[str, ...] = ()
     seed: int = 0

@@ -97,7 +97,7 @@ def compose(
     for name in spec.nemeses:
         nemesis.registry.get(name)
     nodes = system.plan(spec)
-    environment, reason = environments.registry.choose(spec.environment)
+    environment, reason = environments.registry.choose(spec.environment, spec.hosts)
     if environment.virtual and not isinstance(system, InProcess):
         raise UsageError(
             f"--environment {spec.environment}: brokers of system {system.name} are programs of their own, "

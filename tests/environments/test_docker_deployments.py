@@ -9,6 +9,7 @@ import pytest
 from docker_deployed import ROOT, SPEC, SYSTEM, begin, deployed, dial, observe, remains
 from docker_echo import EchoSystem, say, until
 
+from environments import payload
 from environments.docker import clean, image
 from environments.docker.engine import connect
 from environments.docker.environment import DockerEnvironment
@@ -26,7 +27,7 @@ def client():
 
 
 def test_the_image_is_built_once_for_the_same_sources_and_anew_for_others(client, monkeypatch, tmp_path):
-    for path, content in image.sources(image.ROOT).items():
+    for path, content in payload.sources(payload.ROOT).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(content)
     monkeypatch.setattr(image, "ROOT", tmp_path)

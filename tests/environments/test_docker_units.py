@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from environments import payload
 from environments.agent import AGENT_MODULES, firewall
 from environments.agent.firewall import NodeFault, Slow, disciplines, ruleset
-from environments.docker import engine, image, kernel
+from environments.docker import engine, kernel
 from environments.docker.deployment import _must_publish
 from environments.docker.network import host_address
 from environments.labels import judge
@@ -89,7 +90,7 @@ def test_silent_connections_are_ended_once_when_a_reset_begins(monkeypatch):
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(firewall.subprocess, "run", run)
-    under_test = firewall.Firewall()
+    under_test = firewall.Firewall("eth0")
     reset = NodeFault(reset=("10.0.0.2",))
     under_test.apply([reset])
     under_test.apply([reset, NodeFault(cut=("10.0.0.3",))])
@@ -107,7 +108,7 @@ def test_a_refused_rule_set_names_the_tools_own_words(monkeypatch):
 
     monkeypatch.setattr(firewall.subprocess, "run", refuse)
     with pytest.raises(OSError, match="nft -f -: Error: Could not process rule: Operation not supported"):
-        firewall.Firewall().apply([NodeFault(cut=("10.0.0.2",))])
+        firewall.Firewall("eth0").apply([NodeFault(cut=("10.0.0.2",))])
 
 
 def test_a_kernel_without_netem_is_told_by_its_name(monkeypatch):
@@ -146,20 +147,20 @@ def test_a_kernel_that_tells_is_believed_before_there_are_containers(tmp_path, c
 def test_the_requirements_are_what_the_broker_imports():
     names = {"google_crc32c": "google-crc32c"}
     found = set()
-    for path in (path for package in image.BROKER_PACKAGES for path in (ROOT / package).rglob("*.py")):
+    for path in (path for package in payload.BROKER_PACKAGES for path in (ROOT / package).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 found.add(node.module.partition(".")[0])
     foreign = {
-        names.get(name, name) for name in found - set(sys.stdlib_module_names) - {*image.BROKER_PACKAGES}
+        names.get(name, name) for name in found - set(sys.stdlib_module_names) - {*payload.BROKER_PACKAGES}
     }
-    assert foreign <= set(image.BROKER_REQUIREMENTS), "add to BROKER_REQUIREMENTS what the broker needs"
+    assert foreign <= set(payload.BROKER_REQUIREMENTS), "add to BROKER_REQUIREMENTS what the broker needs"
 
 
 def test_the_agent_runs_on_the_copied_modules_and_the_standard_library_alone(tmp_path):
-    for path, content in image.sources(ROOT).items():
+    for path, content in payload.sources(ROOT).items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_bytes(content)
     command = [
@@ -184,15 +185,15 @@ def test_sources_have_no_compiled_files_and_a_changed_byte_changes_the_hash(tmp_
     cache.mkdir(parents=True)
     (cache / "daemon.cpython-311.pyc").write_bytes(b"compiled")
     (tmp_path / "broker" / "daemon.py").write_text("x = 1\n")
-    first = image.sources(tmp_path)
+    first = payload.sources(tmp_path)
     assert [path for path in first if path.startswith("broker")] == ["broker/daemon.py"]
-    assert image.content_hash(first) == image.content_hash(dict(reversed(first.items())))
+    assert payload.content_hash(first) == payload.content_hash(dict(reversed(first.items())))
     (tmp_path / "broker" / "daemon.py").write_text("x = 2\n")
-    assert image.content_hash(image.sources(tmp_path)) != image.content_hash(first)
+    assert payload.content_hash(payload.sources(tmp_path)) != payload.content_hash(first)
 
 
 def test_bytes_do_not_move_between_files_without_changing_the_hash():
-    assert image.content_hash({"a": b"xy", "b": b""}) != image.content_hash({"a": b"x", "b": b"y"})
+    assert payload.content_hash({"a": b"xy", "b": b""}) != payload.content_hash({"a": b"x", "b": b"y"})
 
 
 # ---- engine and labels

@@ -1,0 +1,91 @@
+"""Ends what is left of one node on a machine that is not ours: agent, broker, rules, mounts, files.
+
+``python -m environments.agent.end ROOT``; run by ``jepsen-run clean`` and at the end of each run,
+as the user that the agent runs as. A second call finds nothing. It says what it did, a line for
+each thing, and ends with status 1 if something stays.
+
+A process is the node's if its environment names ROOT; nobody else's is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from environments.agent.control import ROOT_VARIABLE
+from environments.agent.firewall import TABLE
+
+_END_S: Final = 5.0
+
+
+def processes(root: str) -> list[int]:
+    """Those of the node that run; none that is this one."""
+    wanted = f"{ROOT_VARIABLE}={root}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
+                if wanted in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+def end_processes(root: str) -> list[int]:
+    """Ask the agent, which heals what is in force; then SIGKILL to all. Those that ran."""
+    ran = processes(root)
+    for number, patience_s in ((signal.SIGTERM, _END_S), (signal.SIGKILL, _END_S)):
+        deadline = time.monotonic() + patience_s
+        while (left := processes(root)) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            time.sleep(0.05)
+    return ran
+
+
+def mounts(root: str) -> list[str]:
+    """What is mounted below a directory, the innermost first."""
+    places = [line.split(" ")[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    return sorted((place for place in places if place.startswith(f"{root}/")), reverse=True)
+
+
+def main() -> None:
+    """End it."""
+    root = sys.argv[1].rstrip("/")
+    if ran := end_processes(root):
+        print(f"{len(ran)} processes ended")
+    device = Path(root, "device")
+    if device.exists():
+        # The agent has taken its rules away unless it was killed. Only one agent can be on a
+        # machine, so the table is this node's.
+        table = ["nft", "delete", "table", *TABLE.split()]
+        if subprocess.run(table, capture_output=True, check=False).returncode == 0:
+            print("packet filter rules removed")
+        name = device.read_text().strip()
+        shown = subprocess.run(
+            ["tc", "qdisc", "show", "dev", name], capture_output=True, text=True, check=False
+        ).stdout
+        if "qdisc prio 1: root" in shown and "qdisc netem 20:" in shown:
+            subprocess.run(["tc", "qdisc", "del", "dev", name, "root"], check=False)
+            print(f"delays of {name} removed")
+    for place in mounts(root):
+        subprocess.run(["umount", "--lazy", place], check=False)
+        print(f"{place} unmounted")
+    if Path(root).exists():
+        shutil.rmtree(root)
+        print(f"{root} removed")
+    with contextlib.suppress(OSError):  # other nodes of the run are below it
+        Path(root).parent.rmdir()
+    if left := processes(root):
+        raise SystemExit(f"processes that do not end: {', '.join(map(str, left))}")
+
+
+if __name__ == "__main__":
+    main()
