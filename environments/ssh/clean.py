@@ -61,16 +61,19 @@ def remove(*, force: bool = False) -> list[str]:
     lines = []
     for found, note in _survey(force=force):
         try:
-            lines.append(note or f"ssh run {found.run}: removed {', '.join(end_run(found.run))}")
+            lines.append(
+                note or f"ssh run {found.run}: removed {', '.join(end_run(found.run, program=True))}"
+            )
         except InfrastructureError as error:
             lines.append(f"{NOTE}ssh run {found.run}: {error}")
     return lines
 
 
-def end_run(run: str) -> list[str]:
+def end_run(run: str, *, program: bool = False) -> list[str]:
     """Remove everything of a run from its machines, then its record; what was removed.
 
-    Goes on after a failure, so that one machine does not keep the rest. Raises InfrastructureError
+    With ``program`` our program too, where no other run uses it; else the next run finds it. Goes
+    on after a failure, so that one machine does not keep the rest. Raises InfrastructureError
     naming each that stayed.
     """
     found = _read(_path(run))
@@ -82,7 +85,8 @@ def end_run(run: str) -> list[str]:
         try:
             machine = SshMachine(host, run, node, "", 0)
             said = machine.remove()
-            host.run(("sh", "-c", _SWEEP, "sh", config.directory))
+            if program:
+                host.run(("sh", "-c", _SWEEP, "sh", config.directory))
             done.append(f"{node} from {host.name} ({'; '.join(said) or 'nothing was there'})")
         except InfrastructureError as error:
             problems.append(str(error))

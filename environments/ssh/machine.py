@@ -8,8 +8,10 @@ and itself.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import platform
+import threading
 from pathlib import PurePosixPath
 from typing import Final
 
@@ -29,7 +31,18 @@ from harness.interface import Address, InfrastructureError
 ORPHAN_S: Final = 600.0
 _PYTHON: Final = (3, 11)
 _TOOLS: Final = {"nft": "nftables", "tc": "iproute2", "ip": "iproute2", "ss": "iproute2", "tar": "tar"}
-_LOOK: Final = "import sys, platform; print(*sys.version_info[:2], platform.machine())"
+_LOOK_PYTHON: Final = "import sys, platform; print(*sys.version_info[:2], platform.machine())"
+_LOOK: Final = """
+python=$1; address=$2; program=$3; shift 3
+for tool; do command -v "$tool" >/dev/null || lacks="$lacks $tool"; done
+echo $lacks
+echo $("$python" -c "$program" 2>/dev/null)
+echo $(ip -o addr show to "$address" 2>/dev/null | awk '{print $2; exit}')
+"""
+"""Says in three lines: tools that are missing, Python's version and the machine's, the device."""
+
+_fetching = threading.Lock()
+_site = functools.cache(payload.site)
 _BEGIN: Final = (
     """
 umask 077
@@ -79,28 +92,25 @@ class SshMachine:
         Raises InfrastructureError: what is missing, and what would mend it.
         """
         self.address = self.host.address
-        lacks = [tool for tool in _TOOLS if not self._succeeds("sh", "-c", 'command -v "$1"', "sh", tool)]
+        argv = (self.host.config.python, self.address, _LOOK_PYTHON, *_TOOLS)
+        lacks, version, device = self.run(("sh", "-c", _LOOK, "sh", *argv)).decode().splitlines()
         if lacks:
-            packages = " ".join(dict.fromkeys(_TOOLS[tool] for tool in lacks))
-            raise self._error(f"{', '.join(lacks)} is missing there: apt-get install {packages}")
+            packages = " ".join(dict.fromkeys(_TOOLS[tool] for tool in lacks.split()))
+            raise self._error(f"{', '.join(lacks.split())} is missing there: apt-get install {packages}")
         python = self.host.config.python
-        try:
-            major, minor, machine = self.run((python, "-c", _LOOK)).decode().split()
-        except CommandError as error:
-            raise self._error(
-                f'{python} cannot be run there ({error}): name Python 3.11 or newer as "python"'
-            ) from None
+        if not version:
+            raise self._error(f'{python} cannot be run there: name Python 3.11 or newer as "python"')
+        major, minor, machine = version.split()
         if (int(major), int(minor)) < _PYTHON:
             raise self._error(
                 f'{python} is Python {major}.{minor} there: name 3.11 or newer as "python" in hosts.toml'
             )
-        shown = self.run(("ip", "-o", "addr", "show", "to", self.address)).decode().split()
-        if len(shown) < 2:
+        if not device:
             raise self._error(
                 f"no network device there has the address {self.address}: say by which the other hosts "
                 'reach it ("inner" in hosts.toml)'
             )
-        self._device = shown[1].partition("@")[0]
+        self._device = device.partition("@")[0]
         self._bring(f"{major}.{minor}", machine)
 
     def create(self) -> None:
@@ -164,7 +174,8 @@ class SshMachine:
         self._app = f"{PurePosixPath(self.host.config.directory)}/app-{digest}"
         if self._succeeds("test", "-e", f"{self._app}/complete"):
             return
-        site = payload.site(wanted, python, "amd64" if machine == "x86_64" else machine)
+        with _fetching:  # once for machines that are alike
+            site = _site(tuple(wanted), python, "amd64" if machine == "x86_64" else machine)
         self.put(self._app, ours | {f"site/{path}": content for path, content in site.items()})
         self.put(self._app, {"complete": platform.node().encode()})
 
