@@ -67,6 +67,7 @@ class History:
                 if r.get(what) is not None:
                     self._of[what, r[what]].append(r)
         self._proven: dict[int, int] = {}
+        self._ends: dict[int, int | None] = {}
         self._over: dict[int, int | None] = {}
         self._answered: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
         for asked, answer in _answered(rows):
@@ -92,10 +93,6 @@ class History:
             for r in self.rows
         )
         return {"browse", "end"} <= phases and not closed
-
-    def of_session(self, session: int) -> Sequence[Row]:
-        """The rows that name it."""
-        return self._of["session", session]
 
     def ended(self, transaction: int, f: str, type_: str) -> int | None:
         """Index of the first row of that end of a transaction."""
@@ -134,9 +131,27 @@ class History:
 
     def session_end(self, session: int) -> int | None:
         """Index of the row with which a session ended for its client."""
+        if session not in self._ends:
+            self._ends[session] = self._end_of(session)
+        return self._ends[session]
+
+    def over(self, session: int) -> int | None:
+        """From which row on nothing may be delivered in a session.
+
+        Its unsubscribe was answered, or its connection had ended.
+        """
         if session not in self._over:
-            self._over[session] = self._end_of(session)
+            self._over[session] = self._over_from(session)
         return self._over[session]
+
+    def _over_from(self, session: int) -> int | None:
+        rows = self._of["session", session]
+        gone = [r["index"] for r in rows if r["f"] == "disconnect"][:1]
+        asked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
+        answered = [r["index"] for r in rows if _is(r, "unsubscribe", "ok")]
+        if asked is not None and answered and answered[-1] > asked:
+            gone.append(answered[-1])
+        return min(gone, default=None)
 
     def _end_of(self, session: int) -> int | None:
         return next(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from checkers.instance import Instance
-from checkers.reference_messages import of_one_node, session_over
+from checkers.reference_messages import of_one_node
 from checkers.verdict import CheckOptions
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _is_anothers(history: History, m: Message, session: int, after: Row, before:
                 if r["f"] == "deliver" and r["type"] == "ok" and r.get("session") is not None:
                     first[r["session"]] = min(r["index"], first.get(r["session"], r["index"]))
     for other, since in first.items():
-        over = session_over(history, other)
+        over = history.over(other)
         there = over is None or max(over, since) > after["index"]
         if other != session and since < before["index"] and there:
             return True

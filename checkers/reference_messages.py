@@ -233,7 +233,7 @@ def _given_back(history: History, m: Message, d: Row, options: CheckOptions) -> 
     session = d.get("session")
     if session is None:
         return False
-    if session_over(history, session) is not None:
+    if history.over(session) is not None:
         return True
     mine = [r for r in m.rows if r.get("session") == session and r["index"] > d["index"]]
     refusing = options.broker.nack != "consume"
@@ -255,20 +255,6 @@ def _given_back(history: History, m: Message, d: Row, options: CheckOptions) -> 
             if any(history.ended(transaction, f, type_) is not None for f, type_ in ways):
                 return True
     return False
-
-
-def session_over(history: History, session: int) -> int | None:
-    """From which row on nothing may be delivered in it.
-
-    Its unsubscribe was answered, or its connection had ended.
-    """
-    rows = history.of_session(session)
-    gone = [r["index"] for r in rows if r["f"] == "disconnect"][:1]
-    asked = next((r["index"] for r in rows if _is(r, "unsubscribe", "invoke")), None)
-    answered = [r["index"] for r in rows if _is(r, "unsubscribe", "ok")]
-    if asked is not None and answered and answered[-1] > asked:
-        gone.append(answered[-1])
-    return min(gone, default=None)
 
 
 def _may_be_dead(history: History, m: Message, options: CheckOptions) -> bool:
@@ -313,7 +299,7 @@ def again(history: History, messages: Iterable[Message], options: CheckOptions) 
 
 
 def _is_late(history: History, d: Row) -> bool:
-    over = session_over(history, d["session"])
+    over = history.over(d["session"])
     return over is not None and over < d["index"]
 
 
