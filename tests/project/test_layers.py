@@ -70,12 +70,19 @@ def test_layers_point_one_way():
     assert linted.returncode == 0, linted.stdout + linted.stderr
 
 
+def test_every_folder_of_modules_is_a_package():
+    """The linter sees no others."""
+    assert [path for path in MODULES if not path.with_name("__init__.py").is_file()] == []
+
+
 @pytest.mark.parametrize(
     ("module", "wrong"),
     [
         ("broker/config.py", "harness.interface"),
         ("stomp_protocol/frames.py", "broker.storage.blobs"),
         ("broker/cluster/membership.py", "broker.policies.policy"),
+        ("workloads/producer.py", "broker.stomp.headers"),
+        ("harness/run/run.py", "broker.daemon"),
         ("checkers/rows.py", "nemesis.kind"),
         ("nemesis/kind.py", "workloads.registry"),
         ("workloads/registry.py", "harness.history.store"),

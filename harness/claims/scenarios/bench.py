@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from broker import admin_client, config
+from broker import config
+from broker.admin_client import Target, ask
 from environments.link_proxy import reserve_port
 from harness.claims.scenarios.probe import Notes, StepMissedError
 from harness.interface import InfrastructureError
@@ -207,7 +208,7 @@ class Broker:
             whole[section] = {**whole.get(section, {}), **values} if isinstance(values, Mapping) else values
         config.validate(whole)
         self.path = bench.directory / f"{name}.toml"
-        self.target = admin_client.Target(here, self.admin, bench.secret)
+        self._target = Target(here, self.admin, bench.secret)
         self.path.touch(mode=0o600)
         self.path.write_text(config.dumps(whole), encoding="utf-8")
         secret_file = self.path.with_suffix(".secret")
@@ -240,9 +241,13 @@ class Broker:
     async def status(self) -> dict[str, Any] | None:
         """What it says of itself; None while nobody answers."""
         try:
-            return await admin_client.ask(self.target, "status")
-        except (admin_client.NobodyAnswersError, admin_client.RefusedError):
+            return await self.ask("status")
+        except OSError:
             return None
+
+    async def ask(self, command: str, **arguments: Any) -> dict[str, Any]:
+        """The answer of its admin port; OSError where nobody answers, or it refuses."""
+        return await ask(self._target, command, **arguments)
 
     async def ctl(self, *words: str, typed: str = "") -> Said:
         """``brokerctl`` with this broker's admin port."""

@@ -10,7 +10,6 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from broker import admin_client
 from harness.claims.scenarios.bench import Bench, Broker, Said
 from harness.claims.scenarios.probe import Notes, Probe
 from harness.claims.scenarios.refuter import Refuter, Replacement
@@ -71,8 +70,8 @@ async def started(*brokers: Broker) -> None:
 
 async def row_of(broker: Broker, broker_id: str) -> dict[str, Any]:
     """A broker's row, asked at another one; empty while nobody answers."""
-    with contextlib.suppress(admin_client.NobodyAnswersError, admin_client.RefusedError):
-        answer = await admin_client.ask(broker.target, "members")
+    with contextlib.suppress(OSError):
+        answer = await broker.ask("members")
         return next((row for row in answer["members"] if row["broker-id"] == broker_id), {})
     return {}
 

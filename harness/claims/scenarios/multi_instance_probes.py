@@ -11,7 +11,6 @@ import asyncio
 import signal
 from typing import Final
 
-from broker import admin_client
 from harness.claims.scenarios.bench import Bench, Broker, Process, Said
 from harness.claims.scenarios.probe import Notes, Probe
 from harness.claims.scenarios.refuter import Refuter, Replacement
@@ -114,8 +113,8 @@ class Host:
     async def refusal(self, **arguments: bool) -> str:
         """Why it refuses to end so; "" if it does not."""
         try:
-            await admin_client.ask(self.broker.target, "end", **arguments)
-        except admin_client.RefusedError as error:
+            await self.broker.ask("end", **arguments)
+        except OSError as error:
             return str(error)
         return ""
 
@@ -153,7 +152,7 @@ async def _mi1(notes: Notes) -> None:
         replay = status.get("log-replay", {}) if status is not None else {}
         notes.compare("its status says how much", _MESSAGES, replay.get("messages"))
         notes.compare("and how long it took", True, isinstance(replay.get("milliseconds"), int))
-        browsed = (await admin_client.ask(two.broker.target, "browse", queue="orders"))["messages"]
+        browsed = (await two.broker.ask("browse", queue="orders"))["messages"]
         notes.compare("the messages are there", _MESSAGES, len(browsed))
 
 

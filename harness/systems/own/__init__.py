@@ -1,0 +1,1 @@
+"""Our own broker as a system under test."""
