@@ -11,9 +11,7 @@ import msgspec
 import pytest
 
 from broker.cluster.membership import Membership
-from broker.policies.ha_database.lease import LeaseGate
-from broker.policies.ha_database.life import Life
-from broker.policies.shared_store.lease import Lease
+from broker.policies.ownership.lease import Lease
 from broker.storage.database import Statement, schema
 from broker.storage.database.registry import Registry
 from checkers import reference
@@ -177,8 +175,8 @@ def test_a_broker_of_a_database_whose_proofs_prove_nothing_is_told_by_the_takeov
 
     monkeypatch.setattr(schema, "prove", unproved)
     monkeypatch.setattr(schema, "prove_batch", unproved)
-    monkeypatch.setattr(LeaseGate, "lapsed", False)
-    monkeypatch.setattr(Life, "_guard", for_ever)
+    monkeypatch.setattr(Lease, "_stale", lambda self: False)
+    monkeypatch.setattr(Lease, "_end_s", lambda self: self._asked_s + 3600.0)
     ran = run("HA4", **QUIET)
     assert "zombie" in ran.grave
     *seen, asked, answered = shown(ran, "zombie")

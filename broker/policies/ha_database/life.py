@@ -2,10 +2,9 @@
 
 From its registration in the store to its end, its replacement, or the end of its lease.
 
-registered -> all it owns is loaded -> live: serves, renews its lease, watches the others, takes
-over lease not renewed for half of its time: nobody is answered and nothing delivered (role
-"verifying"); renewed after all: goes on not renewed for three quarters of it: everything is dropped
-and every client cut, before anybody may take over replaced: the same, at once
+registered -> all it owns is loaded -> live: serves, renews its lease (`ownership.lease`), watches
+the others, takes over -> stopped, or its lease is lost: everything is dropped and every client cut,
+before anybody may take over
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from broker.config import BrokerConfig
 from broker.core.message import MESSAGE
 from broker.ha_policy import DatabaseStoreSection, HaDatabaseSection
 from broker.policies.ha_database.homes import Homes
-from broker.policies.ha_database.lease import LeaseGate
 from broker.policies.ha_database.watch import Watch
 from broker.policies.live import Live
+from broker.policies.ownership.lease import Lease, LeaseLostError
 from broker.seams import Seams
 from broker.storage.database import Database, DatabaseError
 from broker.storage.database.journal import DatabaseJournal, JournalReplacedError
@@ -35,13 +34,12 @@ from broker.storage.database.schema import (
     TAKEOVER_STARTED,
 )
 from broker.storage.errors import JournalError, JournalFailedError
+from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Recovered
 from broker.storage.recovery import Record
 
 RETRY_S: Final = 0.05
 """From a transaction that failed to its next try."""
-TICK_S: Final = 0.001
-"""The shortest sleep: what rounding leaves of a time may be too small for any clock to pass."""
 STOP_PATIENCE_S: Final = 10.0
 """How long a clean stop waits for the database before it becomes an unclean one."""
 
@@ -90,7 +88,19 @@ class Life:
         self.registered = registered
         self.failover_on_shutdown = section.failover_on_shutdown
         self.homes = Homes(registered.session, registered.sessions)
-        self.gate = LeaseGate(store.lock_expiration / 1000, sent)
+        self.gate = DurabilityGate()
+        self.lease = Lease(
+            "the lease",
+            self._prove,
+            proven_s=sent,
+            period_s=store.lock_renew_period / 1000,
+            expiration_s=store.lock_expiration / 1000,
+            ends=0.75,
+            kept_while_paused=False,
+        )
+        self.lease.guard(self.gate)
+        self.lease.on_doubt = self._doubt
+        self.lease.on_certain = self._trust
         self.rows: Sequence[BrokerRow] = ()
         """The cluster as last read."""
         self.failure: JournalFailedError | None = None
@@ -115,12 +125,7 @@ class Life:
         )
         self.live.server.admission = self.homes
         self._ended: asyncio.Future[LifeEnd] = asyncio.get_running_loop().create_future()
-        self._stopping = False
-
-    @property
-    def lapsed(self) -> bool:
-        """Is our right to answer in doubt at this moment?"""
-        return self.gate.lapsed
+        self._serving = False
 
     async def run(self, stopping: asyncio.Event) -> LifeEnd:
         """Serve until ``stopping``, or until the store says or may say that somebody else owns
@@ -128,7 +133,7 @@ class Life:
         """
         self._journal.on_synced = self._synced
         self._journal.on_failed = self._failed
-        self._journal.on_renewed = self.gate.renew
+        self._journal.on_renewed = self.lease.renew
         self._balancing.attach(self.live.engine)
         try:
             await self.live.open()
@@ -139,7 +144,8 @@ class Life:
             if isinstance(error, JournalReplacedError):
                 return "replaced"
             raise
-        self._become("live")
+        self._serving = True
+        self._become("live" if self.lease.certain() else "verifying")
         _log.info(
             "ha-database: serving as %s, epoch %d, %d store sessions",
             self.registered.broker_id,
@@ -147,8 +153,7 @@ class Life:
             len(self.homes.sessions),
         )
         work = [
-            asyncio.create_task(self._renew(), name="ha-database lease"),
-            asyncio.create_task(self._guard(), name="ha-database guard"),
+            asyncio.create_task(self._hold(), name="ha-database lease"),
             asyncio.create_task(self._watch(), name="ha-database watch"),
         ]
         for task in work:
@@ -158,7 +163,7 @@ class Life:
             waits: set[asyncio.Future[Any]] = {stop, self._ended}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not self._ended.done():
-                work[2].cancel()
+                work[1].cancel()
                 await self._stop_cleanly()
             return self._ended.result()
         finally:
@@ -175,48 +180,39 @@ class Life:
     def _synced(self, sequence: int) -> None:
         self.gate.local = sequence
 
-    async def _renew(self) -> None:
+    async def _hold(self) -> None:
+        try:
+            await self.lease.run()
+        except LeaseLostError as error:
+            self._end("expired" if error.expired else "replaced", str(error))
+
+    async def _prove(self) -> float:
         """The heartbeat in the store. Batches of the journal are heartbeats too."""
         loop = asyncio.get_running_loop()
-        period_s = self.store.lock_renew_period / 1000
-        told = 0.0
+        told = False
         while True:
-            wait_s = self.gate.renewed + period_s - loop.time()
-            if wait_s > 0:
-                await asyncio.sleep(max(wait_s, TICK_S))
-                continue
             sent = loop.time()
             try:
                 await self.registry.renew(self.registered)
             except ReplacedError as error:
-                self._end("replaced", str(error))
-                return
+                raise LeaseLostError(str(error)) from error
             except DatabaseError as error:
-                if told != self.gate.renewed:
-                    told = self.gate.renewed
+                if not told:
+                    told = True
                     _log.warning("ha-database: the lease was not renewed: %s; trying again", error)
                 await asyncio.sleep(RETRY_S)
-            else:
-                self.gate.renew(sent)
+                if self.lease.due:
+                    continue
+            return sent
 
-    async def _guard(self) -> None:
-        """Say so when the lease is in doubt, and end before it is certain to be gone."""
-        loop = asyncio.get_running_loop()
-        while not self._ended.done():
-            renewed, whole_s = self.gate.renewed, self.gate.expiration_s
-            now = loop.time()
-            if now >= renewed + 0.75 * whole_s:
-                self._end("expired", f"the lease was not renewed for {1000 * (now - renewed):.0f} ms")
-                return
-            if self._stopping:
-                pass
-            elif now >= renewed + whole_s / 2:
-                self._become("verifying")
-            else:
-                self._become("live")
-            next_s = renewed + (0.75 if now >= renewed + whole_s / 2 else 0.5) * whole_s - now
-            # In doubt it looks more often: a lease that is renewed after all is to be used at once.
-            await asyncio.sleep(max(TICK_S, min(next_s, RETRY_S) if self.gate.lapsed else next_s))
+    def _doubt(self) -> None:
+        if self._serving:
+            self._become("verifying")
+
+    def _trust(self) -> None:
+        if self._serving:
+            self._become("live")
+        self.gate.release()
 
     def _failed(self, error: JournalFailedError) -> None:
         if isinstance(error, JournalReplacedError):
@@ -275,7 +271,7 @@ class Life:
             except DatabaseError as error:
                 _log.warning("ha-database: cannot read what was taken over: %s", error)
                 await asyncio.sleep(RETRY_S)
-        if self._ended.done() or self._stopping:
+        if self._ended.done() or not self._serving:
             return
         session = max(gained)
         self._journal.adopt(session, records)
@@ -326,7 +322,7 @@ class Life:
 
         Then the store says whether others may take over.
         """
-        self._stopping = True
+        self._serving = False
         self._become("stopping")
         self._balancing.detach()
         try:

@@ -80,8 +80,8 @@ class HaDatabasePolicy:
     @property
     def role(self) -> str:
         """A live whose lease is in doubt says so, even before it has noticed itself."""
-        if self._role == "live" and self.life is not None and self.life.lapsed:
-            self._become("verifying")
+        if self._role == "live" and self.life is not None:
+            self.life.lease.certain()  # becomes "verifying" when the clock says so
         return self._role
 
     @property

@@ -22,8 +22,7 @@ from typing import Final
 
 from broker.ha_policy import MultiInstanceSection
 from broker.policies.multi_instance.places import ActiveLocks, Places, Said, say
-from broker.policies.shared_store.candidate import Granted
-from broker.policies.shared_store.lease import confirmed
+from broker.policies.shared_store.candidate import Granted, confirmed
 from broker.policies.shared_store.owed import Owed
 from broker.start_error import StartError
 from broker.storage.shared import SharedLock

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from broker.ha_policy import SharedStoreMaster, SharedStoreRole, SharedStoreSlave
 from broker.policies.shared_store import store
-from broker.policies.shared_store.lease import confirmed
 from broker.policies.shared_store.owed import Owed
 from broker.policies.shared_store.store import HeldLock, Mark, Places
 
@@ -34,6 +33,19 @@ class Granted(NamedTuple):
     live: HeldLock
     asked_s: float
     waiting: HeldLock | None
+
+
+async def confirmed(lock: HeldLock, expiration_ms: int) -> float:
+    """When a question was asked that the store has answered soon.
+
+    A reign cannot begin with a lease that is half over.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        asked_s = loop.time()
+        await lock.verify()
+        if loop.time() - asked_s < expiration_ms / 4000:
+            return asked_s
 
 
 class Candidate:

@@ -19,9 +19,9 @@ from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.ha_policy import SharedStoreRole
 from broker.policies.live import Live
+from broker.policies.ownership.lease import Lease, LeaseLostError
 from broker.policies.policy import Succession, Takeover
 from broker.policies.shared_store.candidate import Granted
-from broker.policies.shared_store.lease import Lease, LockLostError
 from broker.policies.shared_store.store import FAILING_BACK, LIVE, PAUSED, Data, HeldLock
 from broker.policies.standalone import STOP_PATIENCE_S
 from broker.seams import Seams
@@ -74,9 +74,11 @@ class LiveRole:
         self.live: Live | None = None
         self.life = 0
         self.failover_on_shutdown = section.failover_on_shutdown
+        self.lock = granted.live
         self.lease = Lease(
-            granted.live,
-            asked_s=granted.asked_s,
+            "the live lock",
+            self._verify,
+            proven_s=granted.asked_s,
             period_s=section.lock_renew_period / 1000,
             expiration_s=section.lock_expiration / 1000,
         )
@@ -123,7 +125,7 @@ class LiveRole:
             if end == "handed-over":
                 watching.cancel()
                 await self._hand_back(stopping, serving, watching)
-        except (LockLostError, OSError, JournalFailedError) as error:
+        except (LeaseLostError, OSError, JournalFailedError) as error:
             raise FencedError(f"stopped: {error}") from error
         else:
             return end
@@ -149,7 +151,7 @@ class LiveRole:
             await tidying
             await journal.close()
             state = FAILING_BACK if handing_over else LIVE if self.failover_on_shutdown else PAUSED
-            await self._store.leave(self.lease.lock, state)
+            await self._store.leave(self.lock, state)
             return "handed-over" if handing_over else "stopped"
         finally:
             for task in (*waited, tidying):
@@ -158,10 +160,10 @@ class LiveRole:
     async def _activate(self) -> Entries:
         """Take the store's data over, and begin to serve them."""
         config, lease = self._config, self.lease
-        life, node_id, journal, recovered = await self._store.inherit(lease.lock, lease.require)
+        life, node_id, journal, recovered = await self._store.inherit(self.lock, lease.require)
         self.life, self._journal = life, journal
         gate = DurabilityGate(journal.synced)
-        gate.look = lambda: None if lease.certain() else gate.hold()
+        lease.guard(gate)
         balancing = self._balancing = Balancing(self._membership, node_id)
         live = self.live = Live(config, self._seams, journal, recovered, node_id, gate, balancing)
         journal.on_failed = self._store_failed
@@ -199,9 +201,15 @@ class LiveRole:
 
     # --------------------------------------------------------------------------- doubt, and the end
 
+    async def _verify(self) -> float:
+        asked_s = asyncio.get_running_loop().time()
+        try:
+            await self.lock.verify()
+        except OSError as error:
+            raise LeaseLostError(f"the live lock is lost: {error.strerror or error}") from error
+        return asked_s
+
     def _doubt(self) -> None:
-        if self.live is not None:
-            self.live.gate.hold()
         if self._serving:
             self._become("verifying")
 
@@ -216,7 +224,8 @@ class LiveRole:
 
     def _watched(self, watching: asyncio.Task[None]) -> None:
         error = None if watching.cancelled() else watching.exception()
-        if isinstance(error, LockLostError):
+        if isinstance(error, LeaseLostError):
+            self._doubt()
             self._fence(str(error))
         elif error is not None and not self._fenced.done():
             self._fenced.set_exception(error)

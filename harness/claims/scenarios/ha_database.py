@@ -26,6 +26,7 @@ from harness.claims.scenarios.expectations import (
 from harness.claims.scenarios.paged import paged
 from harness.claims.scenarios.refuter import Refuter, Replacement
 from harness.claims.scenarios.scenario import Roles, Scenario
+from harness.claims.scenarios.shared_store import NEVER_IN_DOUBT, WAITS_FOR_EVER
 from harness.interface import Fault, Schedule, TestSpec
 
 _HA: Final = "ha-policy.ha-database."
@@ -33,7 +34,6 @@ _SOURCE: Final = "SUN, High-Availability Clusters"
 _PREVENTING: Final = "SUN, Preventing or Forcing Takeover of a Broker"
 _PROPERTIES: Final = "SUN, Failure Detection and Takeover Properties"
 _LIFE: Final = "broker/policies/ha_database/life.py"
-_LEASE: Final = "broker/policies/ha_database/lease.py"
 _STEERING: Final = "broker/policies/ha_database/steering.py"
 _WATCH: Final = "broker/policies/ha_database/watch.py"
 _JOURNAL: Final = "broker/storage/database/journal.py"
@@ -115,16 +115,6 @@ _NOBODY_TAKES_OVER: Final = Refuter(
         ),
     ),
 )
-_ANSWERS_ON: Final = Replacement(
-    _LEASE, "return self._loop.time() >= self.renewed + self.expiration_s / 2", "return False"
-)
-_KEEPS: Final = Replacement(_LIFE, "if now >= renewed + 0.75 * whole_s:", "if False:")
-_GOES_ON: Final = (
-    _ANSWERS_ON,
-    _KEEPS,
-    Replacement(_LIFE, "elif now >= renewed + whole_s / 2:", "elif False:"),
-)
-"""A broker that answers and serves however old its lease is."""
 
 
 def _taker_lacks(which: str) -> Replacement:
@@ -222,7 +212,8 @@ SCENARIOS: Final = (
             without="a broker serves on, however old its lease is, and writes on, whoever has taken over",
             fails="found double-delivery",
             changes=(
-                *_GOES_ON,
+                NEVER_IN_DOUBT,
+                WAITS_FOR_EVER,
                 Replacement(
                     "broker/storage/database/schema.py",
                     '_OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch = ?"',
@@ -429,14 +420,14 @@ SCENARIOS: Final = (
         besides=(
             Takeovers(),
             *map(GoesOn, ("a1", "b1", "c1")),
-            *(Says(name, "expired: the lease was not renewed") for name in ("a1", "b1", "c1")),
+            *(Says(name, "expired: the store has not confirmed the lease") for name in ("a1", "b1", "c1")),
             Answers(window=("database-stall-1", "heal:database-stall-1"), after_s=1.5, most=0),
         ),
         guards=_at_stake("database-stall-1"),
         refuter=Refuter(
             without="a broker answers until it drops everything, however old its lease is",
             fails="answers and deliveries meanwhile",
-            changes=(_ANSWERS_ON,),
+            changes=(NEVER_IN_DOUBT,),
         ),
     ),
     Scenario(
@@ -497,7 +488,7 @@ SCENARIOS: Final = (
         refuter=Refuter(
             without="a broker answers nobody without a lease, and drops nothing however old it is",
             fails='another said "a1 is taken over with" first',
-            changes=(_KEEPS,),
+            changes=(WAITS_FOR_EVER,),
         ),
     ),
 )

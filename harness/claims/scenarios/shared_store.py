@@ -30,7 +30,7 @@ from harness.interface import Fault, Schedule, TestSpec
 _HA: Final = "ha-policy.shared-store."
 _CANDIDATE: Final = "broker/policies/shared_store/candidate.py"
 _DIRECTORY: Final = "broker/policies/shared_store/directory.py"
-_LEASE: Final = "broker/policies/shared_store/lease.py"
+_LEASE: Final = "broker/policies/ownership/lease.py"
 _LIVE_ROLE: Final = "broker/policies/shared_store/live.py"
 _POLICY: Final = "broker/policies/shared_store/policy.py"
 
@@ -42,17 +42,13 @@ TAKEN: Final[tuple[Expectation, ...]] = (
 AT_STAKE: Final = (AtStake(least=20, at="kill-1", broker="a1"),)
 
 WAITS_FOR_EVER: Final = Replacement(
-    _LEASE,
-    "deadline_s = max(self._proven_s + self._expiration_s, self._loop.time() + self._expiration_s / 2)",
-    "deadline_s = self._loop.time() + 3600.0",
+    _LEASE, "self._proven_s + self._ends * self._expiration_s", "self._proven_s + 3600.0"
 )
-"""A live whose store is silent waits for it, however long its lock is."""
+"""An owner whose store is silent waits for it, however long its lease is."""
 NEVER_IN_DOUBT: Final = Replacement(
-    _LEASE,
-    "if not self._lost and self.age_s < self._expiration_s / 2:\n            return",
-    "if not self._lost:\n            return",
+    _LEASE, "return self.age_s > DOUBT * self._expiration_s - ROUNDING_S", "return False"
 )
-"""A live believes in its lock until it is told otherwise, however long ago it was confirmed."""
+"""An owner believes in its lease until it is told otherwise, however long ago it was confirmed."""
 _WRITES_AGAIN: Final = Replacement(
     "broker/storage/log.py",
     "        await file.sync()\n        segment = batch.segment\n",
@@ -65,10 +61,10 @@ _TRIES_AGAIN: Final = Refuter(
     changes=(
         _WRITES_AGAIN,
         Replacement(
-            _LEASE,
-            "            except OSError as error:\n",
-            "            except OSError as error:\n                await asyncio.sleep(0.1)\n           "
-            "     continue\n",
+            _LIVE_ROLE,
+            "        except OSError as error:\n            raise LeaseLostError",
+            "        except OSError as error:\n            await asyncio.sleep(0.1)\n            return await "
+            "self._verify()\n            raise LeaseLostError",
         ),
     ),
 )
@@ -453,9 +449,8 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _LEASE,
-                    "deadline_s = max(self._proven_s + self._expiration_s, self._loop.time() + "
-                    "self._expiration_s / 2)",
-                    "deadline_s = self._loop.time() + 0.5",
+                    "max(end_s, self._asked_s + self._expiration_s / 2)",
+                    "self._asked_s + 0.5",
                 ),
             ),
         ),
@@ -519,10 +514,9 @@ SCENARIOS: Final = (
             changes=(
                 _WRITES_AGAIN,
                 Replacement(
-                    _LEASE,
-                    "                    await self.lock.verify()\n            except",
-                    "                    try:\n                        await self.lock.verify()\n       "
-                    "             except OSError:\n                        pass\n            except",
+                    _LIVE_ROLE,
+                    '            raise LeaseLostError(f"the live lock is lost',
+                    '            return asked_s\n            raise LeaseLostError(f"the live lock is lost',
                 ),
             ),
         ),

@@ -10,9 +10,9 @@ import pytest
 from database_places import SimulatedPlace
 
 from broker import config
+from broker.policies.ownership.lease import LeaseLostError
 from broker.policies.shared_store import database as store_database
 from broker.policies.shared_store.database import DatabaseStore
-from broker.policies.shared_store.lease import LockLostError
 from broker.seams import Seams
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
 
@@ -101,9 +101,9 @@ def test_a_takeover_that_is_not_certain_of_its_lock_any_more_reads_no_further():
         def require():
             asked.append(None)
             if len(asked) == 2:
-                raise LockLostError
+                raise LeaseLostError("in doubt")
 
-        with pytest.raises(LockLostError):
+        with pytest.raises(LeaseLostError):
             await reign(store, require)
         await store.close()
 

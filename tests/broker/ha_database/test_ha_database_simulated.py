@@ -3,7 +3,6 @@
 Who takes over, what a zombie may do, and that without its fences the checkers see it.
 """
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -12,9 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.policies.ha_database.lease import LeaseGate
-from broker.policies.ha_database.life import Life
 from broker.policies.ha_database.watch import Watch
+from broker.policies.ownership.lease import Lease
 from broker.storage.database import Statement, registry, schema
 from broker.storage.database import journal as database_journal
 from harness.claims.scenarios.ha_database import SCENARIOS
@@ -175,12 +173,14 @@ def delivered_by_a_victim(ran):
     ]
 
 
-def test_without_leases_a_cut_off_broker_delivers_what_its_taker_delivers_too(monkeypatch):
-    async def careless(self):
-        await asyncio.get_running_loop().create_future()
+def without_leases(monkeypatch):
+    """A broker renews its lease, and serves on however long that takes."""
+    monkeypatch.setattr(Lease, "_stale", lambda self: False)
+    monkeypatch.setattr(Lease, "_end_s", lambda self: self._asked_s + 3600.0)
 
-    monkeypatch.setattr(LeaseGate, "lapsed", False)
-    monkeypatch.setattr(Life, "_guard", careless)
+
+def test_without_leases_a_cut_off_broker_delivers_what_its_taker_delivers_too(monkeypatch):
+    without_leases(monkeypatch)
     monkeypatch.setattr(Watch, "suspects", lambda self, address: True)
     assert delivered_by_a_victim(run(BY_ID["HA1"], faults=(CUT_OFF,), **HASTE))
 
@@ -198,17 +198,13 @@ def test_without_epochs_in_its_proofs_a_replaced_broker_goes_on_writing_and_serv
             (cluster_id, broker_id),
         )
 
-    async def careless(self):
-        await asyncio.get_running_loop().create_future()
-
     monkeypatch.setattr(schema, "prove", unproved)
     monkeypatch.setattr(
         schema, "prove_batch", lambda cluster, broker, epoch, before, after: unproved(cluster, broker, epoch)
     )
     assert registry.s is schema
     assert database_journal.s is schema
-    monkeypatch.setattr(LeaseGate, "lapsed", False)
-    monkeypatch.setattr(Life, "_guard", careless)
+    without_leases(monkeypatch)
     ran = run(BY_ID["HA4"], hold_s=1.0, prefetch=1)
     assert [victim for _, victim in takeovers(ran)] == ["a1"]
     assert ran.grave, "a zombie served and nobody noticed"

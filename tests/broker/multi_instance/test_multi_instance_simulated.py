@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from broker.policies.ownership.lease import Lease
 from broker.policies.shared_store import EXIT_FENCED
-from broker.policies.shared_store.lease import Lease
 from environments.simulation.environment import SimulationEnvironment
 from environments.simulation.kernel import Kernel
 from harness.claims.scenarios import named

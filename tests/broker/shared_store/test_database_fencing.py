@@ -8,7 +8,7 @@ import asyncio
 import msgspec
 import pytest
 
-from broker.policies.shared_store.lease import Lease
+from broker.policies.ownership.lease import Lease
 from broker.storage.database import Statement
 from broker.storage.database.locks import Holding, LiveOwner
 from harness.claims.scenarios import named

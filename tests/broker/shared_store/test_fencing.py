@@ -8,8 +8,8 @@ import asyncio
 import msgspec
 import pytest
 
+from broker.policies.ownership.lease import Lease
 from broker.policies.shared_store import EXIT_FENCED, lockfile
-from broker.policies.shared_store.lease import Lease
 from environments.simulation.kernel import Kernel
 from environments.simulation.mount import Mount
 from harness.claims.scenarios import named

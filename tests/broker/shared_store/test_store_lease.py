@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from shared import LEASE_S, in_world
 
-from broker.policies.shared_store.lease import Lease, LockLostError
+from broker.policies.ownership.lease import Lease, LeaseLostError
 
 
 async def lease_on(mount, period_s=0.25):
@@ -13,7 +13,16 @@ async def lease_on(mount, period_s=0.25):
     asked_s = loop.time()
     lock = await mount.try_lock("lock", 1)
     assert lock is not None
-    return Lease(lock, asked_s=asked_s, period_s=period_s, expiration_s=LEASE_S)
+
+    async def verify():
+        asked_s = loop.time()
+        try:
+            await lock.verify()
+        except OSError as error:
+            raise LeaseLostError(str(error)) from error
+        return asked_s
+
+    return Lease("the lock", verify, proven_s=asked_s, period_s=period_s, expiration_s=LEASE_S)
 
 
 async def until(condition):
@@ -37,7 +46,7 @@ def test_a_confirmed_lock_stays_certain_and_a_silent_store_is_doubted_after_half
         assert said[0][0] == "doubt"
         assert said[0][1] - cut_s <= LEASE_S / 2
         assert not lease.certain()
-        with pytest.raises(LockLostError):
+        with pytest.raises(LeaseLostError):
             lease.require()
         mounts["a1"].set_cut(False)
         await until(lambda: len(said) == 2)
@@ -55,7 +64,7 @@ def test_a_store_that_stays_silent_ends_the_reign_at_the_end_of_the_lease():
         await asyncio.sleep(3)
         server.set_state("stalled")
         began_s = asyncio.get_running_loop().time()
-        with pytest.raises(LockLostError, match="lock-expiration"):
+        with pytest.raises(LeaseLostError, match="lock-expiration"):
             await running
         assert LEASE_S * 0.9 <= asyncio.get_running_loop().time() - began_s <= LEASE_S
 
@@ -68,7 +77,7 @@ def test_a_lost_lock_ends_the_reign_at_once():
         running = asyncio.ensure_future(lease.run())
         await asyncio.sleep(1)
         server.expire(server.client("a1"))
-        with pytest.raises(LockLostError, match="EXPIRED"):
+        with pytest.raises(LeaseLostError, match="EXPIRED"):
             await running
         assert not lease.certain()
 

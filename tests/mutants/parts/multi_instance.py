@@ -47,11 +47,11 @@ MUTANTS: Final = (
             Replacement(
                 _LIVE,
                 "            await self._quiesce()\n",
-                "            await self._store.leave(self.lease.lock, LIVE)\n"
-                "            await self.lease.lock.release()\n"
+                "            await self._store.leave(self.lock, LIVE)\n"
+                "            await self.lock.release()\n"
                 "            await self._quiesce()\n",
             ),
-            Replacement(_LIVE, "await self._store.leave(self.lease.lock, state)", "assert state"),
+            Replacement(_LIVE, "await self._store.leave(self.lock, state)", "assert state"),
         ),
     ),
 )

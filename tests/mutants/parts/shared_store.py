@@ -8,7 +8,6 @@ from harness.claims.changed import Replacement
 from mutants.mutant import Arena, Mutant
 
 _PART: Final = "shared-store"
-_LEASE: Final = "broker/policies/shared_store/lease.py"
 _LIVE: Final = "broker/policies/shared_store/live.py"
 _DIRECTORY: Final = "broker/policies/shared_store/directory.py"
 _LIVES: Final = "broker/policies/shared_store/lives.py"
@@ -89,7 +88,7 @@ MUTANTS: Final = (
         "a live asks the lock object whether it is valid, and not the store",
         _TWO_LIVES,
         LOST_STORE,
-        (Replacement(_LEASE, "await self.lock.verify()", "await asyncio.sleep(0)"),),
+        (Replacement(_LIVE, "await self.lock.verify()", "await asyncio.sleep(0)"),),
     ),
     Mutant(
         "lock-file-deleted-as-stale",
@@ -194,14 +193,14 @@ MUTANTS: Final = (
             Replacement(
                 _LIVE,
                 '                _log.info("failback: the master waits for its place")\n',
-                "                await self._store.leave(self.lease.lock, FAILING_BACK)\n"
-                "                await self.lease.lock.release()\n"
+                "                await self._store.leave(self.lock, FAILING_BACK)\n"
+                "                await self.lock.release()\n"
                 "                await asyncio.sleep(0.2)\n",
             ),
             Replacement(
                 _LIVE,
-                "await self._store.leave(self.lease.lock, state)",
-                "handing_over or await self._store.leave(self.lease.lock, state)",
+                "await self._store.leave(self.lock, state)",
+                "handing_over or await self._store.leave(self.lock, state)",
             ),
         ),
     ),

@@ -1,14 +1,10 @@
-"""Where a client belongs, who must not be answered, and what a configuration may say."""
-
-import asyncio
+"""Where a client belongs, and what a configuration may say."""
 
 import pytest
 
 from broker import config
 from broker.ha_policy import DatabaseStoreSection
 from broker.policies.ha_database.homes import Homes
-from broker.policies.ha_database.lease import LeaseGate
-from environments.simulation.world import World
 
 
 def test_a_client_is_taken_in_where_its_session_is_served_and_told_where_else():
@@ -41,59 +37,6 @@ def test_a_closed_broker_takes_in_nobody_not_even_its_own():
     homes.closed = "quiescing"
     assert homes.redirect_for({"store-session": "3"}) == ("quiescing", "")
     assert homes.redirect_for({}) == ("quiescing", "")
-
-
-def in_a_world(test):
-    World(1).run(test)
-
-
-def test_a_gate_is_held_by_the_clock_itself_from_half_of_the_lease_on():
-    async def test():
-        loop = asyncio.get_running_loop()
-        gate = LeaseGate(4.0, loop.time())
-        ran = []
-        gate.when_durable(1, lambda: ran.append("answered"))
-        await asyncio.sleep(1.9)
-        assert not gate.held
-        await asyncio.sleep(0.2)
-        assert gate.held
-        gate.local = 1  # confirmed too late: nobody knows who owns the store now
-        await asyncio.sleep(0.1)
-        assert ran == []
-        gate.renew(loop.time())
-        assert ran == ["answered"]
-        assert not gate.held
-
-    in_a_world(test)
-
-
-def test_a_lease_counts_from_the_sending_and_an_older_proof_does_not_shorten_it():
-    async def test():
-        loop = asyncio.get_running_loop()
-        gate = LeaseGate(4.0, loop.time())
-        sent = loop.time() + 1.0
-        await asyncio.sleep(1.5)
-        gate.renew(sent)
-        gate.renew(sent - 0.5)
-        await asyncio.sleep(1.4)
-        assert not gate.held
-        await asyncio.sleep(0.2)
-        assert gate.held
-
-    in_a_world(test)
-
-
-def test_a_gate_that_its_owner_holds_is_held_whatever_the_clock_says():
-    async def test():
-        gate = LeaseGate(4.0, asyncio.get_running_loop().time())
-        gate.hold()
-        assert gate.held
-        gate.release()
-        assert not gate.held
-        gate.abandon()
-        assert gate.abandoned
-
-    in_a_world(test)
 
 
 # ------------------------------------------------------------------------------------ configuration

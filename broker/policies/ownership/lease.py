@@ -1,0 +1,198 @@
+"""The lease of an owner: is it certain, at this instant, that nobody else owns what we serve?
+
+Answered by our own clock and the store's last word. An owner has a lock, or a row, of a store that
+others may be given once the store has not heard of us for ``lock-expiration``, by the *store's*
+clock; the holder is not told. A *proof* is an answer of the store that we own it still. It proves
+that the store had heard of us when we *asked*, not when it answered; so the lease counts from there,
+by our own monotonic clock, and no slow answer makes it longer.
+
+state      since the last proof was asked for                  the owner
+held       less than half of ``lock-expiration``               serves
+in doubt   half of it, and no proof since                      answers nobody, delivers nothing (role
+                                                               "verifying"), and goes on asking
+held       a proof younger than half                           goes on with what has waited
+lost       ``ends`` of it without a proof, or the store says   cuts everybody off and ends; never
+           so                                                  held again
+released   it stops, or gives its place back                   ``run`` is cancelled; then the policy
+                                                               tells the store
+
+Why doubt begins at half: others wait for the whole, by another clock. What is left is the margin
+for clocks of different speed (up to twice) and for what is already on its way.
+
+Why the clock is looked at, and no timer believed: a process that was stopped and goes on runs
+whatever is ready first. A timer that should have held its gate is then just one of many, and behind
+it a client's frame may already have made a queue deliver. So whoever answers, delivers, or says who
+it is, asks ``certain`` (`DurabilityGate.look`). The timers here only see to it that doubt and end
+come by themselves where nobody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Never
+
+from broker.storage.gate import DurabilityGate
+
+_log = logging.getLogger(__name__)
+
+DOUBT: Final = 0.5
+"""Part of the expiration after which nobody is answered."""
+
+ROUNDING_S: Final = 1e-6
+"""What rounding leaves of a time may be too small for any clock to pass."""
+
+
+class LeaseLostError(Exception):
+    """It is lost, or nobody can say that it is not: answer nobody, write nothing, end.
+
+    ``expired``: by our own clock, and not by the store's word.
+    """
+
+    def __init__(self, text: str, *, expired: bool = False) -> None:
+        super().__init__(text)
+        self.expired = expired
+
+
+class Lease:
+    """Held from the moment for which it is proven.
+
+    ``on_doubt`` is called when certainty ends, ``on_certain`` when it is back.
+
+    Args:
+        name: of what is owned, for messages.
+        ask: has the store confirm it, and returns when it was asked, on the loop's clock; for as
+            long as that takes. Raises LeaseLostError where the store says that it is not ours.
+        proven_s: when what gave it to us was asked for.
+        period_s: how old a proof becomes before the next is asked for, at most a quarter of the
+            expiration.
+        expiration_s: how long the store keeps it for us after it last heard of us.
+        ends: part of the expiration at which an owner that only doubts gives up. The whole where
+            its process ends with it: since the half it has answered nobody. Less where the process
+            lives on and has clients to cut, which must be done before anybody else can begin.
+        kept_while_paused: whether somebody else may have kept it for a process that stood still, as
+            its machine's kernel does with a lock. Then the store is asked once more before such a
+            process gives up.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ask: Callable[[], Awaitable[float]],
+        *,
+        proven_s: float,
+        period_s: float,
+        expiration_s: float,
+        ends: float = 1.0,
+        kept_while_paused: bool = True,
+    ) -> None:
+        self.on_doubt: Callable[[], None] = lambda: None
+        self.on_certain: Callable[[], None] = lambda: None
+        self._name = name
+        self._ask = ask
+        self._loop = asyncio.get_running_loop()
+        self._proven_s = proven_s
+        self._period_s = period_s
+        self._expiration_s = expiration_s
+        self._ends = ends
+        self._kept_while_paused = kept_while_paused
+        self._in_doubt = False
+        self._lost = False
+        self._asked_s = proven_s
+        self._deadline: asyncio.Timeout | None = None
+
+    @property
+    def age_s(self) -> float:
+        """Since the last proof was asked for."""
+        return self._loop.time() - self._proven_s
+
+    @property
+    def due(self) -> bool:
+        """Is it time for the next proof?"""
+        return self.age_s > self._period_s - ROUNDING_S
+
+    def guard(self, gate: DurabilityGate) -> None:
+        """Have a gate held whenever this is not certain; whoever hears ``on_certain`` releases it."""
+        gate.look = lambda: None if self.certain() else gate.hold()
+
+    def certain(self) -> bool:
+        """Look at the clock now; to be asked before anything is answered or claimed."""
+        if not (self._in_doubt or self._lost) and self._stale():
+            self._in_doubt = True
+            _log.warning(
+                "the store has not confirmed %s for %.1f s: nobody is answered until it does",
+                self._name,
+                self.age_s,
+            )
+            self.on_doubt()
+        return not (self._in_doubt or self._lost)
+
+    def require(self) -> None:
+        """Raises LeaseLostError unless it is certain."""
+        if not self.certain():
+            raise LeaseLostError(f"the store has not confirmed {self._name} for {self.age_s:.1f} s")
+
+    def renew(self, asked_s: float) -> None:
+        """A proof that was asked for then; one that is older than the last changes nothing."""
+        if asked_s <= self._proven_s or self._lost:
+            return
+        self._proven_s = asked_s
+        if self._deadline is not None and not self._deadline.expired():
+            self._deadline.reschedule(self._end_s())
+        if self._in_doubt and not self._stale():
+            self._in_doubt = False
+            _log.info("the store has confirmed %s again", self._name)
+            self.on_certain()
+
+    async def run(self) -> Never:
+        """Renew it again and again.
+
+        Raises LeaseLostError when it is lost, or in doubt for too long.
+        """
+        while True:
+            await asyncio.sleep(max(0.0, self._period_s - self.age_s))
+            if not self.due:
+                continue  # something else has renewed it meanwhile
+            try:
+                self.renew(await self._asked())
+            except LeaseLostError:
+                self._lost = True
+                raise
+
+    async def _asked(self) -> float:
+        """One question, and when it was asked.
+
+        The time for it ends with the lease, or later where a process stood still and the lease may
+        have been kept for it: then it asks, and once more if it stood still meanwhile.
+        """
+        for _ in range(2):
+            self._asked_s = self._loop.time()
+            if self._asked_s >= self._end_s():
+                break
+            self._watching = self._loop.call_at(self._proven_s + DOUBT * self._expiration_s, self._look)
+            try:
+                async with asyncio.timeout_at(self._end_s()) as self._deadline:
+                    return await self._ask()
+            except TimeoutError:
+                if self._loop.time() - self._end_s() < self._expiration_s / 4:
+                    break
+            finally:
+                self._deadline = None
+                self._watching.cancel()
+        text = f"the store has not confirmed {self._name} for {self.age_s:.1f} s (lock-expiration)"
+        raise LeaseLostError(text, expired=True)
+
+    def _stale(self) -> bool:
+        """Is the last proof too old to answer anybody?"""
+        return self.age_s > DOUBT * self._expiration_s - ROUNDING_S
+
+    def _end_s(self) -> float:
+        """When the question is given up, and with it the lease."""
+        end_s = self._proven_s + self._ends * self._expiration_s
+        return max(end_s, self._asked_s + self._expiration_s / 2) if self._kept_while_paused else end_s
+
+    def _look(self) -> None:
+        """Doubt begins now; if a proof has come meanwhile, by and by."""
+        if self.certain():
+            self._watching = self._loop.call_later(self._period_s, self._look)
