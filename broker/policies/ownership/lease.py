@@ -3,18 +3,18 @@
 Answered by our own clock and the store's last word. An owner has a lock, or a row, of a store that
 others may be given once the store has not heard of us for ``lock-expiration``, by the *store's*
 clock; the holder is not told. A *proof* is an answer of the store that we own it still. It proves
-that the store had heard of us when we *asked*, not when it answered; so the lease counts from there,
-by our own monotonic clock, and no slow answer makes it longer.
+that the store had heard of us when we *asked*, not when it answered. So the lease counts from
+there, by our own monotonic clock, and no slow answer makes it longer.
 
-state      since the last proof was asked for                  the owner
-held       less than half of ``lock-expiration``               serves
-in doubt   half of it, and no proof since                      answers nobody, delivers nothing (role
-                                                               "verifying"), and goes on asking
-held       a proof younger than half                           goes on with what has waited
-lost       ``ends`` of it without a proof, or the store says   cuts everybody off and ends; never
-           so                                                  held again
-released   it stops, or gives its place back                   ``run`` is cancelled; then the policy
-                                                               tells the store
+state      since the last proof was asked for           the owner
+held       less than half of ``lock-expiration``        serves
+in doubt   half of it                                   answers and delivers nothing (role
+                                                        "verifying"), and goes on asking
+held       again less than half, by a new proof         goes on with what has waited
+lost       ``ends`` of it; or the store says that it    cuts everybody off and ends; never holds it
+           is another's                                 again
+released   -                                            stops, or gives its place back: ``run`` is
+                                                        cancelled, then the policy tells the store
 
 Why doubt begins at half: others wait for the whole, by another clock. What is left is the margin
 for clocks of different speed (up to twice) and for what is already on its way.
@@ -113,7 +113,7 @@ class Lease:
         return self.age_s > self._period_s - ROUNDING_S
 
     def guard(self, gate: DurabilityGate) -> None:
-        """Have a gate held whenever this is not certain; whoever hears ``on_certain`` releases it."""
+        """Have a gate held whenever it is not certain; whoever hears ``on_certain`` releases it."""
         gate.look = lambda: None if self.certain() else gate.hold()
 
     def certain(self) -> bool:

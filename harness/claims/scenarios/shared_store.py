@@ -63,8 +63,8 @@ _TRIES_AGAIN: Final = Refuter(
         Replacement(
             _LIVE_ROLE,
             "        except OSError as error:\n            raise LeaseLostError",
-            "        except OSError as error:\n            await asyncio.sleep(0.1)\n            return await "
-            "self._verify()\n            raise LeaseLostError",
+            "        except OSError as error:\n            await asyncio.sleep(0.1)\n"
+            "            return await self._verify()\n            raise LeaseLostError",
         ),
     ),
 )
