@@ -12,8 +12,7 @@
     directory = "/var/tmp/jepsen-run"   # everything of ours on the machine is in it
     clock = false                   # whether its clock may be set
 
-There is no place for a password, and none for the pass phrase of a key: that is what ssh-agent is
-for.
+There is no place for a password, nor for a key's pass phrase: that is what ssh-agent is for.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import getpass
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -32,9 +31,13 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from harness.interface import UsageError
 from harness.interface.errors import near
 
-KNOWN_HOSTS: Final = "~/.ssh/known_hosts"
-_TEXT: Final = re.compile(
-    r"(?:(?P<user>[^@\s]+)@)?(?:\[(?P<six>[^\]]+)\]|(?P<address>[^:\s]+))(?::(?P<port>\d+))?"
+KNOWN_HOSTS: Final = Path("~/.ssh/known_hosts")
+_TEXT: Final = re.compile(r"(?:([^@\s:]+)@)?(?:\[([^\]]+)\]|([^:@\s]+))(?::(\d+))?")
+_FORMS: Final = (
+    ("address", r"[\w:][\w.:%-]*", "a name or an IP address"),
+    ("inner", r"([\w:][\w.:%-]*)?", "a name or an IP address"),
+    ("user", r"[^\s:@-][^\s:@]*", "the name of a user"),
+    ("directory", r"(/(?!\.\.?(/|$))[^/]+){2,}", "one like /var/tmp/jepsen-run"),
 )
 
 
@@ -73,52 +76,27 @@ def load(path: Path) -> Inventory:
     except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     _refuse_unknown(str(path), table, ("known-hosts", "host"))
-    rows, known_hosts = table.get("host"), table.get("known-hosts", KNOWN_HOSTS)
+    rows, known_hosts = table.get("host"), table.get("known-hosts", str(KNOWN_HOSTS))
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise UsageError(f"{path}: no [[host]]: each machine has one, with its address")
     if not isinstance(known_hosts, str):
         raise UsageError(f'{path}: "known-hosts": expected the path of a file')
-    hosts = []
-    for number, row in enumerate(rows, 1):
-        where = f"{path}: [[host]] {number}"
-        _refuse_unknown(where, row, [field.encode_name for field in msgspec.structs.fields(HostConfig)])
-        try:
-            host = msgspec.convert(row, HostConfig)
-        except msgspec.ValidationError as error:
-            text, _, place = str(error).replace("`", "").partition(" - at $.")
-            named = f'"{place}": ' if place else ""
-            raise UsageError(f"{where}: {named}{text[0].lower()}{text[1:]}") from None
-        if host.key:
-            host = msgspec.structs.replace(host, key=str(path.parent / Path(host.key).expanduser()))
-        hosts.append(_checked(where, host))
-    _refuse_twice(str(path), hosts)
-    return Inventory(path.parent / Path(known_hosts).expanduser(), tuple(hosts))
+    hosts = [_host(f"{path}: [[host]] {number}", row, path.parent) for number, row in enumerate(rows, 1)]
+    return _inventory(str(path), path.parent / Path(known_hosts).expanduser(), hosts)
 
 
 def listed(texts: Sequence[str]) -> Inventory:
-    """The machines of ``--host user@address:port``, an IPv6 address in brackets.
-
-    Raises UsageError.
-    """
+    """The machines of ``--host user@address:port`` (IPv6 in brackets). Raises UsageError."""
     hosts = []
     for text in texts:
-        found = _TEXT.fullmatch(text)
-        if found is None or ":" in (found["user"] or ""):  # not repeated here: it may hold a password
+        if not (found := _TEXT.fullmatch(text)):  # not repeated in the error: it may hold a password
             raise UsageError(
                 "--host is user@address or user@address:port (an IPv6 address in brackets) and never "
                 "holds a password; for example --host root@192.0.2.11 or --host root@[2001:db8::11]:2222"
             )
-        given = {"address": found["six"] or found["address"], "user": found["user"]}
-        try:
-            host = msgspec.convert(
-                {name: value for name, value in given.items() if value} | {"port": int(found["port"] or 22)},
-                HostConfig,
-            )
-        except msgspec.ValidationError:
-            raise UsageError(f"--host {text}: a port is a number from 1 to 65535") from None
-        hosts.append(_checked(f"--host {text}", host))
-    _refuse_twice("--host", hosts)
-    return Inventory(Path(KNOWN_HOSTS).expanduser(), tuple(hosts))
+        row = {"address": found[2] or found[3], "port": int(found[4] or 22)}
+        hosts.append(_host(f"--host {text}", row | ({"user": found[1]} if found[1] else {}), Path()))
+    return _inventory("--host", KNOWN_HOSTS.expanduser(), hosts)
 
 
 def load_key(path: Path) -> Any:
@@ -135,32 +113,36 @@ def load_key(path: Path) -> Any:
         raise UsageError(f"the key {path} is no private key of ssh (RSA, ECDSA or Ed25519)") from None
 
 
-def _checked(where: str, host: HostConfig) -> HostConfig:
-    for field, pattern, wanted in (
-        ("address", r"[\w:][\w.:%-]*", "a name or an IP address"),
-        ("inner", r"([\w:][\w.:%-]*)?", "a name or an IP address"),
-        ("user", r"[^\s:@-][^\s:@]*", "the name of a user"),
-    ):
+def _host(where: str, row: Mapping[str, Any], directory: Path) -> HostConfig:
+    """One machine, checked; the path of its key is relative to ``directory``."""
+    _refuse_unknown(where, row, [field.encode_name for field in msgspec.structs.fields(HostConfig)])
+    try:
+        host = msgspec.convert(row, HostConfig)
+    except msgspec.ValidationError as error:
+        text, _, place = str(error).replace("`", "").partition(" - at $.")
+        named = f'"{place}": ' if place else ""
+        raise UsageError(f"{where}: {named}{text[0].lower()}{text[1:]}") from None
+    for field, pattern, wanted in _FORMS:
         if not re.fullmatch(pattern, value := getattr(host, field)):
             raise UsageError(f'{where}: "{field}" is "{value}": expected {wanted}')
-    directory = PurePosixPath(host.directory)
-    if not directory.is_absolute() or ".." in directory.parts or len(directory.parts) < 3:
-        raise UsageError(f'{where}: "directory" is "{directory}": expected one like /var/tmp/jepsen-run')
-    if host.key:
-        try:
-            load_key(Path(host.key))
-        except UsageError as error:
-            raise UsageError(f"{where}: {error}") from None
+    if not host.key:
+        return host
+    host = msgspec.structs.replace(host, key=str(directory / Path(host.key).expanduser()))
+    try:
+        load_key(Path(host.key))
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
     return host
 
 
-def _refuse_twice(where: str, hosts: Iterable[HostConfig]) -> None:
+def _inventory(where: str, known_hosts: Path, hosts: Sequence[HostConfig]) -> Inventory:
     seen: set[str] = set()
     for host in hosts:
-        for name in {host.name, host.inner or host.name}:
-            if name in seen:
-                raise UsageError(f"{where}: {name} stands there twice: each machine runs one node")
-        seen |= {host.name, host.inner or host.name}
+        names = {host.name, host.inner or host.name}
+        if twice := sorted(names & seen):
+            raise UsageError(f"{where}: {twice[0]} stands there twice: each machine runs one node")
+        seen |= names
+    return Inventory(known_hosts, tuple(hosts))
 
 
 def _refuse_unknown(where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:

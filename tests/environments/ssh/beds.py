@@ -5,8 +5,11 @@ Addresses outside this machine are never used. A bed's directory holds ``hosts.t
 """
 
 import contextlib
+import io
+import os
 import shutil
 import subprocess
+import tarfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +24,7 @@ StrictModes no
 UsePAM no
 PasswordAuthentication no
 PermitRootLogin prohibit-password
+SetEnv HOME=/var/tmp
 """
 _MACHINE = """
 ip link set lo up && hostname "$1" && mount -t tmpfs -o size="$2" tmpfs /var/tmp || exit 1
@@ -58,6 +62,7 @@ class Machine:
 
     def begin_server(self):
         self.do("/usr/sbin/sshd", "-f", f"{self.files}/sshd_config", "-E", f"{self.files}/sshd.log")
+        _await(self)
 
     def end_server(self):
         """SIGKILL the server; those of its sessions go on."""
@@ -65,7 +70,7 @@ class Machine:
 
     def end_sessions(self):
         """SIGKILL the processes of all connections; the server goes on."""
-        self.sh("""kill -9 $(ps -o pid= --ppid "$(cat /run/sshd/ours.pid)")""")
+        self.sh("""kill -9 $(ps -o pid= --ppid "$(cat /run/sshd/ours.pid)") || true""")
 
     def cut(self):
         """Nothing from or to it gets through, and nobody is told."""
@@ -237,3 +242,73 @@ def _await(machine):
         except OSError:
             assert time.monotonic() < until, f"no ssh server at {machine.address}"
             time.sleep(0.05)
+
+
+_CONTAINER = """
+mkdir -p /run/sshd && chmod 755 /run/sshd && useradd -m -p '*' -s /bin/sh plain || exit 1
+chown -R root:root "$1" && chmod 755 "$1" || exit 1
+/usr/sbin/sshd -f "$1/sshd_config" -E "$1/sshd.log"
+while :; do sleep 1000 & wait; done
+"""
+PLAIN = "plain"
+"""A user of the containers who accepts the bed's key, and is not root."""
+
+
+@contextlib.contextmanager
+def containers(count, directory, *, port=22, size="512m"):
+    """``count`` machines as containers with OpenSSH, Python, nftables, iproute2 and sudo.
+
+    /var/tmp is a memory disk of ``size``. They carry the labels of a run of this process, so that
+    ``jepsen-run clean`` removes what a killed test left, as the next bed does.
+    """
+    import docker
+
+    from environments.docker import clean
+    from environments.docker.base_image import with_packages
+    from environments.docker.engine import RUN_LABEL, connect, harness_of, labels
+    from environments.labels import judge
+
+    client = connect()
+    for network in client.networks.list(filters={"label": RUN_LABEL}):  # only what killed tests left
+        maker = harness_of(network.attrs["Labels"])
+        if network.name.startswith("ssh-bed-") and judge(maker) == "dead":
+            clean.remove_run(client, network.name)
+    run = f"ssh-bed-{os.getpid()}-{time.monotonic_ns()}"
+    bed, place = Bed(directory), "/etc/ssh-bed"
+    try:
+        image = with_packages(client, lambda line: None, "ssh", ("openssh-server", "sudo"))
+        network = client.networks.create(run, labels=labels(run))
+        for number, own in enumerate(_prepare(directory, count, port, place), 1):
+            machine = client.containers.create(
+                image,
+                ["sh", "-c", _CONTAINER, "sh", place],
+                name=f"{run}-{number}",
+                hostname=f"machine{number}",
+                labels=labels(run),
+                network=network.name,
+                cap_add=["NET_ADMIN"],
+                tmpfs={"/var/tmp": f"size={size},exec"},  # noqa: S108
+                init=True,
+            )
+            machine.put_archive("/etc", _archive(own, "ssh-bed"))
+            machine.start()
+            machine.reload()
+            address = machine.attrs["NetworkSettings"]["Networks"][network.name]["IPAddress"]
+            inside = ["docker", "exec", "-i", machine.name]
+            bed.machines.append(Machine(address, port, own, inside, place))
+        bed.write()
+        for one in bed.machines:
+            _await(one)
+        yield bed
+    finally:
+        with contextlib.suppress(docker.errors.NotFound):
+            clean.remove_run(client, run)
+        client.close()
+
+
+def _archive(directory, name):
+    """The files of a directory as a tar archive, in a directory of that name."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.add(directory, name)
+    return archive.getvalue()

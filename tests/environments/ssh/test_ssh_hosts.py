@@ -140,7 +140,7 @@ def test_a_text_that_is_no_host_is_refused_and_a_password_never_repeated(text):
 
 
 def test_texts_that_are_refused_for_a_number_or_for_being_there_twice():
-    with pytest.raises(UsageError, match=r"^--host a:70000: a port is a number from 1 to 65535$"):
+    with pytest.raises(UsageError, match=r"^--host a:70000: \"port\": expected int <= 65535$"):
         listed(["a:70000"])
     with pytest.raises(UsageError, match=r"^--host: a stands there twice: each machine runs one node$"):
         listed(["root@a", "a"])
