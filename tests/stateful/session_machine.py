@@ -533,7 +533,7 @@ class SessionMachine(LoopMachine):
         if view.state == "left" and not (view.frames and view.arrived > view.frames[0].start):
             assert not view.errors
             assert view.got == view.receipts
-        if view.state == "in":
+        if view.state == "in" and not view.transport.closed:  # by a frame that is seen early to be none
             assert view.got == view.receipts
         assert self.browse() == self.stored, "the store is what the frames have made of it"
         if view.state == "in" and not view.transport.closed:

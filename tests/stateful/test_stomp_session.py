@@ -50,6 +50,19 @@ def test_the_receipt_of_an_abort_is_not_lost_with_a_disconnect(machine):
     machine.at_rest_all_is_answered()
 
 
+def test_receipts_that_wait_end_with_a_frame_that_is_seen_early_to_be_none(machine):
+    """The model thought that the connection was still open."""
+    machine.send(count=1, go="all", note="", receipt=False, style=0, transaction=None, zero=False)
+    machine.trouble("unsubscribe", which=1, receipt=True, go="none")
+    machine.trouble("broken", which=1, receipt=False, go=len(machine.view.outbox) + 6)
+    machine.the_end_is_right()
+    machine.rest()
+    machine.the_end_is_right()
+    machine.at_rest_all_is_answered()
+    assert machine.view.errors
+    assert machine.view.got == []
+
+
 def test_a_transaction_in_pieces_is_found(monkeypatch):
     commit = Engine.commit
 
