@@ -1,8 +1,8 @@
 """What a run of the tests tries in turn: all of it, or a third that the commit decides.
 
-Mutants, and scenarios once more with another seed or in another process. Why a third: each takes a
-second or more of processor time, and a commit that blinds the search to one mutant is seen three
-commits later at the latest. Every night tries all (``--third=all``).
+Mutants, ports under hostile inputs, scenarios once more with another seed or in another process.
+Why a third: each takes a second or more of processor time, and a commit that blinds the search to
+one mutant is seen three commits later at the latest. Every night tries all (``--third=all``).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from pathlib import Path
 from ssl import TLSVersion
 
 import pytest
+import third
 from authority import Authority
 from inputs import COUNT, hostile
 from records import CHUNK, Secured, context
@@ -425,21 +426,23 @@ async def tls_cluster_works(broker):
     writer.close()
 
 
-@pytest.mark.parametrize(
-    ("port", "works"),
-    [
-        pytest.param(port, works, id=port)
-        for port, works in {
-            "admin": admin_works,
-            "cluster": cluster_works,
-            "acceptor": works_in_each_version(_stomp),
-            "web": works_in_each_version(_web_stomp),
-            "tls-acceptor": works_in_each_version(_tls_stomp),
-            "tls-cluster": tls_cluster_works,
-        }.items()
-    ],
-)
-def test_hostile_inputs_harm_nobody(port, works, tmp_path):
+WORKS = {
+    "admin": admin_works,
+    "cluster": cluster_works,
+    "acceptor": works_in_each_version(_stomp),
+    "web": works_in_each_version(_web_stomp),
+    "tls-acceptor": works_in_each_version(_tls_stomp),
+    "tls-cluster": tls_cluster_works,
+}
+
+
+def pytest_generate_tests(metafunc):
+    """Ports in turn: thousands of connections take ten seconds of a processor, over TLS more."""
+    if "port" in metafunc.fixturenames:
+        third.parametrize(metafunc, "port", {port: port for port in PORTS})
+
+
+def test_hostile_inputs_harm_nobody(port, tmp_path):
     async def scenario():
         authority = Authority(tmp_path) if port.startswith("tls-") else None
         async with Besieged(tmp_path, authority) as broker:
@@ -452,7 +455,7 @@ def test_hostile_inputs_harm_nobody(port, works, tmp_path):
                 if begin % PURGED_EVERY == 0:  # what friends have stored is no leak
                     with contextlib.suppress(RefusedError):  # nobody has stored anything
                         await ask(Target(HERE, broker.ports["admin"], SECRET), "purge", queue="hostile")
-            await works(broker)
+            await WORKS[port](broker)
             assert broker.memory() < broker.resident + GROWTH_MAX
             return broker.log
 
