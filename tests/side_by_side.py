@@ -16,15 +16,8 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-GROUPS = (
-    ("docker", ("docker",), ()),
-    ("files", ("nfs", "fuse"), ()),
-    ("spark", ("spark",), ("spark",)),
-    ("postgresql", (), ("postgresql_server", "place")),
-    ("simulated", (), ("simulated_once",)),
-    ("ssh", ("ssh",), ()),
-)
-"""(name, markers that put a test into it, fixtures that do); the first that fits counts."""
+GROUPS = ("docker stores", "docker", "files", "spark", "simulated", "postgresql", "ssh")
+"""In the order in which they are begun: what takes longest first."""
 
 LONG = "long"
 """The marker of tests that are begun first, so that nobody waits for the last of them alone."""
@@ -35,11 +28,28 @@ PLACE = "groups"
 
 def group_of(item):
     """The name of a test's group, or None: it may run beside any other."""
-    for name, markers, fixtures in GROUPS:
-        marked = any(item.get_closest_marker(marker) for marker in markers)
-        if marked or any(fixture in item.fixturenames for fixture in fixtures):
-            return name
-    return None
+    marks, fixtures = {mark.name for mark in item.iter_markers()}, {*item.fixturenames}
+    if "docker" in marks:
+        return "docker stores" if marks & {"nfs", "database_server"} else "docker"
+    if "java" in marks and "spark" not in fixtures:
+        return None
+    if marks & {"nfs", "fuse"} or marks >= {"cluster", "spark"}:
+        return "files"  # and runs on processes that Spark judges: they mostly wait
+    if "spark" in marks | fixtures:
+        return "spark"
+    if "simulated_once" in fixtures:
+        return "simulated"
+    if fixtures & {"postgresql_server", "place"}:
+        return "postgresql"
+    return "ssh" if "ssh" in marks else None
+
+
+def begun(item):
+    """Which are handed out first: groups in their order, long tests, then all others."""
+    group = group_of(item)
+    if group is not None:
+        return GROUPS.index(group)
+    return len(GROUPS) + (item.get_closest_marker(LONG) is None)
 
 
 class Worker:
@@ -47,8 +57,8 @@ class Worker:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
-        """Long ones to the front: what is handed out is so in this order, after the groups."""
-        items.sort(key=lambda item: item.get_closest_marker(LONG) is None)
+        """As they are to be handed out."""
+        items.sort(key=begun)
 
     @pytest.hookimpl(tryfirst=True)  # xdist says that all are collected after us
     def pytest_collection_finish(self, session):
@@ -73,7 +83,10 @@ class Distribution:
 
     def pytest_xdist_make_scheduler(self, config, log):
         """Ours, unless another one was asked for by name."""
-        return GroupScheduling(config, log, self._place) if config.getoption("dist") == "load" else None
+        if config.getoption("dist") != "load":
+            return None
+        config.option.loadscopereorder = False  # handed out in the order of the workers' lists
+        return GroupScheduling(config, log, self._place)
 
     def pytest_unconfigure(self):
         """The file is of no use any more."""
@@ -81,7 +94,7 @@ class Distribution:
 
 
 class GroupScheduling(LoadScopeScheduling):
-    """A group is one piece of work, each other test is one; xdist hands out large pieces first."""
+    """A group is one piece of work, and each other test is one."""
 
     def __init__(self, config, log, place):
         super().__init__(config, log)

@@ -14,7 +14,7 @@ import pytest
 from checkers import java, warmup
 from checkers.session import heap_mb
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.java, pytest.mark.timeout(1800)]
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys

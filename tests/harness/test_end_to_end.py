@@ -15,7 +15,7 @@ import pytest
 
 from harness.history import store as stores
 
-pytestmark = [pytest.mark.cluster, pytest.mark.spark]
+pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.java, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 400

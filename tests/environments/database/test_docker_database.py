@@ -22,7 +22,7 @@ from environments.docker.engine import RUN_LABEL, connect
 from environments.docker.environment import DockerEnvironment
 from harness.interface import DatabasePlan, NodePlan, UsageError
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.database_server]
 
 
 def run(test, lease_s=600.0):
