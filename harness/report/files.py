@@ -14,18 +14,16 @@ from typing import Final
 from harness.history import judge as judging
 from harness.interface import InfrastructureError, UsageError
 
-_REPORTS: Final = ("harness.report.html", "harness.report.junit")
+_REPORTS: Final = {"report": "harness.report.html", "junit": "harness.report.junit"}
 
 
 def write(store: Path) -> None:
     """Both, of a run that is judged; whatever goes wrong is told and changes nothing."""
-    for name in _REPORTS:
+    for name, module in _REPORTS.items():
         try:
-            importlib.import_module(name).write(store)
+            importlib.import_module(module).write(store)
         except Exception as error:  # noqa: BLE001 - a report can never change a verdict
-            print(
-                f"{name.rpartition('.')[2]} was not written: {type(error).__name__}: {error}", file=sys.stderr
-            )
+            print(f"{name} was not written: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 def judge_and_write(store: Path) -> None:
