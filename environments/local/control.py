@@ -11,13 +11,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from harness.interface import InfrastructureError, UsageError
+from environments.board import FaultBoard
+from environments.lease import LeaseExpiredError
+from harness.interface import InfrastructureError, Link, UsageError
 
 LINE_BYTES_MAX: Final = 16 << 20
 
@@ -40,6 +42,17 @@ class _Answer(msgspec.Struct, omit_defaults=True):
     id: int
     ok: Any = None
     error: tuple[str, str] | None = None
+
+
+def fault_handlers(board: FaultBoard) -> dict[str, Handler]:
+    """The requests about faults."""
+
+    async def inject(
+        primitive: str, links: Sequence[Any], nodes: Sequence[str], options: Mapping[str, Any], lease_s: float
+    ) -> str:
+        return await board.inject(primitive, msgspec.convert(links, list[Link]), nodes, options, lease_s)
+
+    return {"inject": inject, "renew": board.renew, "heal": board.heal, "heal-all": board.heal_all}
 
 
 @contextlib.contextmanager
@@ -108,7 +121,10 @@ class ControlServer:
             answer = _Answer(request.id, ok=await handler(**request.arguments))
         except InfrastructureError as error:
             answer = _Answer(request.id, error=("infrastructure", str(error)))
-        except UsageError as error:
+        except LeaseExpiredError as error:
+            late = "healed before its time; was the harness held up (overloaded machine, suspend)?"
+            answer = _Answer(request.id, error=("infrastructure", f"{error}: the fault was {late}"))
+        except (UsageError, ValueError) as error:
             answer = _Answer(request.id, error=("usage", str(error)))
         except Exception as error:  # noqa: BLE001 - the harness must learn of it; the agent must live on to heal
             answer = _Answer(request.id, error=("internal", f"{type(error).__name__}: {error}"))

@@ -21,29 +21,25 @@ from typing import Any, Final
 from environments import scratch
 from environments.labels import Process, identify
 from environments.link_proxy import reserve_port
+from environments.part import Fault
 from environments.postgresql import program, question, tree
-from environments.postgresql.fault import PRIMITIVES, ServerFault, phrase
+from environments.postgresql.fault import DatabasePart, ServerFault, phrase
 from environments.postgresql.relay import Relay
-from harness.interface import Address, InfrastructureError, UsageError
+from harness.interface import Address, InfrastructureError, Link, UsageError
 
 NODE: Final = "database"
 HOST: Final = "127.0.0.1"
 START_S: Final = 60.0
 
 
-class LocalDatabase:
-    """Made by `begin`.
+class LocalDatabase(DatabasePart):
+    """Made by `begin`; until then there is none.
 
-    ``log`` gets what the server says; ``on_change`` is called when its process starts or ends. A
-    ``part.Part``.
+    ``on_change`` is called when its process starts or ends.
     """
 
-    name = NODE
-    primitives = PRIMITIVES
-    momentary = ()
-
-    def __init__(self, log: Path, on_change: Callable[[], None]) -> None:
-        self._log = log
+    def __init__(self, on_change: Callable[[], None]) -> None:
+        self._log = Path()
         self._on_change = on_change
         self._kept = contextlib.ExitStack()
         self._directory = Path()
@@ -62,15 +58,18 @@ class LocalDatabase:
         """The postmaster, while it runs."""
         return None if self._process is None else identify(self._process.pid)
 
-    async def begin(self, nodes: Iterable[str]) -> dict[str, Any]:
-        """Make the server and start it.
+    async def begin(self, log: Path, nodes: Iterable[str]) -> dict[str, Any]:
+        """Make the server and start it; ``log`` gets what it says.
 
         "routes" (node -> address) and "variables", which a broker's environment must have.
 
         Raises InfrastructureError.
         """
+        if self._relay is not None:
+            raise UsageError("the deployment has a database already")
         if lack := program.missing():
             raise InfrastructureError(lack)
+        self._log = log
         self._directory = self._kept.enter_context(scratch.directory(NODE))
         self._directory.chmod(0o711)
         password = program.new_password()
@@ -85,26 +84,45 @@ class LocalDatabase:
             port = self._reserve()
             await relay.listen(HOST, port, node)
             routes[node] = Address(HOST, port)
-        await self.obey(())
+        await self._bring(ServerFault())
         return {"routes": routes, "variables": {"PGUSER": program.USER, "PGPASSWORD": password}}
 
-    def fault(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> ServerFault:
-        """As `ServerFault.of`. Raises UsageError."""
-        try:
-            return ServerFault.of(primitive, nodes, options)
-        except ValueError as error:
-            raise UsageError(str(error)) from None
+    def wanted(
+        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
+    ) -> Any:
+        """As any database's. UsageError where there is none."""
+        if self._relay is None:
+            raise UsageError(f"{primitive}: no broker of this test keeps its messages in a server's database")
+        return super().wanted(primitive, links, nodes, options)
 
-    async def strike(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> None:
-        """There is nothing of a database that happens at once."""
-        del options
-        raise UsageError(f"{primitive}: no such fault of the database of {', '.join(nodes)}")
+    async def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+        """Stop, end or start the server, and lose connections; returns when it is so."""
+        del changed
+        await self._bring(ServerFault.together(fault.wanted for fault in in_force))
 
-    async def obey(self, in_force: Sequence[ServerFault]) -> None:
-        """Be as all faults in force together want it; returns when it is."""
+    async def look(self, node: str) -> str:
+        """The database as a probe finds it.
+
+        "serving", "stalled", "down", or "severed" for a node that loses connections to the fault in
+        force; "absent" where there is none.
+        """
+        if self._relay is None:
+            return "absent"
+        answer = await question.ask(HOST, self._port)
+        paused = self._process is not None and tree.state(self._process.pid) == "paused"
+        return phrase(answer, paused=paused, severed=self._relay.severed(node))
+
+    async def close(self) -> None:
+        """End it, and remove its files."""
+        if self._relay is not None:
+            await self._relay.close()
+        with contextlib.suppress(OSError):  # `clean` names it
+            await self._kill()
+        await asyncio.to_thread(self._kept.close)
+
+    async def _bring(self, wanted: ServerFault) -> None:
         assert self._relay is not None, "it has begun"
         async with self._turn:
-            wanted = ServerFault.together(in_force)
             self._relay.sever(wanted.severed)
             if wanted.down:
                 await self._kill()
@@ -115,28 +133,6 @@ class LocalDatabase:
                 await tree.pause(self._process.pid)
             elif self._process is not None:
                 tree.tell(self._process.pid, signal.SIGCONT)
-
-    async def look(self, nodes: Sequence[str]) -> dict[str, str]:
-        """The database as a probe finds it.
-
-        "serving", "stalled", "down", or "severed" for a node that loses connections to the fault in
-        force.
-        """
-        if not nodes:
-            return {}
-        if self._relay is None:
-            return dict.fromkeys(nodes, "absent")
-        answer = await question.ask(HOST, self._port)
-        paused = self._process is not None and tree.state(self._process.pid) == "paused"
-        return {node: phrase(answer, paused=paused, severed=self._relay.severed(node)) for node in nodes}
-
-    async def close(self) -> None:
-        """End it, and remove its files."""
-        if self._relay is not None:
-            await self._relay.close()
-        with contextlib.suppress(OSError):  # `clean` names it
-            await self._kill()
-        await asyncio.to_thread(self._kept.close)
 
     def _reserve(self) -> int:
         holder = reserve_port()

@@ -6,18 +6,18 @@ One for each node that is to have one, run by the agent, so that they heal witho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, condition_of, damage_of
-from filesystems.disk.condition import together
+from environments.disk_condition import DISK_LEASES, DISK_MOMENTS, DiskPart
+from environments.part import Fault
 from filesystems.disk.conversation import DiskFailedError
 from filesystems.disk.faulty_disk import FaultyDisk
 from filesystems.fuse import device as fuse_device
-from harness.interface import DiskCondition, InfrastructureError, UsageError
+from harness.interface import InfrastructureError, Link, UsageError
 
 
 def supports() -> dict[str, str]:
@@ -31,14 +31,14 @@ def supports() -> dict[str, str]:
     return dict.fromkeys((*DISK_LEASES, *DISK_MOMENTS), reason)
 
 
-class Disks:
-    """A ``part.Part``. All methods raise InfrastructureError when a disk's process is gone."""
+class Disks(DiskPart):
+    """The disks by node; ``runs`` says whether a node's broker does.
 
-    name = "disk"
-    primitives = (*DISK_LEASES, *DISK_MOMENTS)
-    momentary = DISK_MOMENTS
+    All methods raise InfrastructureError when a disk's process is gone.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, runs: Callable[[str], bool]) -> None:
+        self._runs = runs
         self._disks: dict[str, FaultyDisk] = {}
 
     async def mount(self, node: str, behind: Path, directory: Path, log: Path) -> None:
@@ -48,52 +48,33 @@ class Disks:
         except DiskFailedError as error:
             raise InfrastructureError(f"the disk of {node}: {error}") from None
 
-    def fault(
-        self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> tuple[tuple[str, ...], DiskCondition]:
-        """The nodes and the condition of their disks."""
+    def wanted(
+        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
+    ) -> Any:
+        """As any disk's. UsageError for a node without one that can break."""
         self._require(primitive, nodes)
-        given = dict(options)
-        condition = DiskCondition()
-        if primitive == "disk-corrupt":
-            damage_of(given)
-            given.clear()
-        elif primitive not in self.momentary:
-            condition = condition_of(primitive, given)
-        if given:
-            raise UsageError(f"{primitive}: unknown option {min(given)!r}")
-        return tuple(nodes), condition
+        return super().wanted(primitive, links, nodes, options)
 
-    async def strike(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> None:
+    async def strike(self, fault: Fault) -> None:
         """Of stopped brokers: forget what was not synced, or damage each disk."""
-        do = "power-loss" if primitive == "power-loss" else "corrupt"
-        for node, answer in zip(
-            nodes, await asyncio.gather(*(self._ask(node, do, options) for node in nodes)), strict=True
-        ):
+        for node in filter(self._runs, fault.nodes):
+            raise UsageError(f"{fault.primitive}: {node} is running: kill it before")
+        do = "power-loss" if fault.primitive == "power-loss" else "corrupt"
+        how = msgspec.to_builtins(fault.wanted)
+        answers = await asyncio.gather(*(self._ask(node, do, how) for node in fault.nodes))
+        for node, answer in zip(fault.nodes, answers, strict=True):
             if answer is None:
                 raise InfrastructureError(f"nothing is on the disk of {node} that could be damaged")
 
-    async def obey(self, in_force: Sequence[tuple[tuple[str, ...], DiskCondition]]) -> None:
-        """Every disk; to be told the same again is nothing."""
-        await asyncio.gather(
-            *(
-                self._ask(
-                    node,
-                    "condition",
-                    together(
-                        msgspec.structs.asdict(condition) for nodes, condition in in_force if node in nodes
-                    ),
-                )
-                for node in self._disks
-            )
-        )
+    async def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+        """The disks that it concerns; to be told the same again is nothing."""
+        told = (self._ask(node, "condition", self.together(in_force, node)) for node in changed.nodes)
+        await asyncio.gather(*told)
 
-    async def look(self, nodes: Sequence[str]) -> dict[str, str]:
-        """How disks are now."""
-        self._require("a look at a disk", nodes)
-        return dict(
-            zip(nodes, await asyncio.gather(*(self._ask(node, "probe") for node in nodes)), strict=True)
-        )
+    async def look(self, node: str) -> str:
+        """How a disk is now."""
+        self._require("a look at a disk", [node])
+        return str(await self._ask(node, "probe"))
 
     async def close(self) -> None:
         """Unmount all. Brokers have ended."""

@@ -249,8 +249,8 @@ class LocalEnvironment:
         lease: str = await self._call(
             "inject",
             primitive=primitive,
-            links=_ends(links),
-            nodes=list(nodes),
+            links=links,
+            nodes=nodes,
             options=dict(options or {}),
             lease_s=self._lease_s,
         )
@@ -276,7 +276,7 @@ class LocalEnvironment:
 
         Keys are "a1->a2" and "a1".
         """
-        observed = await self._call("probe", links=_ends(links), nodes=list(nodes))
+        observed = await self._call("probe", links=links, nodes=nodes)
         return Effect(bit=False, observed=observed)
 
     def furnishings(self) -> dict[str, str]:
@@ -491,7 +491,3 @@ class LocalEnvironment:
         if self._control is None:
             raise InfrastructureError("nothing is deployed (any more)")
         return await self._control.call(do, timeout_s=timeout_s, **arguments)
-
-
-def _ends(links: Sequence[Link]) -> list[tuple[str, str]]:
-    return [(link.source, link.target) for link in links]

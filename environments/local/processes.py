@@ -13,13 +13,14 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import psutil
 
 from environments.labels import Process, identify
+from environments.part import Fault, Part
 from environments.thread_group import threads_left
 from harness.interface import InfrastructureError, UsageError
 
@@ -43,11 +44,13 @@ class _Broker:
         self.ended = ended
 
 
-class Brokers:
+class Brokers(Part):
     """The broker processes of one deployment, at most one for each node.
 
     ``on_change`` is called when one starts or ends.
     """
+
+    primitives = ("pause",)
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -127,18 +130,21 @@ class Brokers:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(broker.popen.pid, number)
 
-    async def settle(self, nodes: Iterable[str], state: str) -> None:
-        """Wait until nodes that do not yet look ``state`` do.
+    def apply(self, in_force: Sequence[Fault], changed: Fault) -> Awaitable[None]:
+        """Stop who runs, or let go on whom no other fault stops.
 
-        The kernel stops and resumes a process when it next schedules it.
-
-        Gives up silently after a while (a process within a dead mount does not stop): it is for a
-        probe to say what is.
+        The kernel does it when it next schedules them; that is what is awaited.
         """
-        deadline = self._loop.time() + SETTLE_PATIENCE_S
+        begins = changed in in_force
+        still = {node for fault in in_force for node in fault.nodes if not begins}
+        nodes = [node for node in changed.nodes if node not in still]
         for node in nodes:
-            while self.state(node) not in (state, "gone") and self._loop.time() < deadline:  # noqa: ASYNC110 - the kernel sets no event
-                await asyncio.sleep(0.005)
+            self.signal(node, signal.SIGSTOP if begins else signal.SIGCONT)
+        return self._settle(nodes, "paused" if begins else "running")
+
+    async def look(self, node: str) -> str:
+        """As `state`."""
+        return self.state(node)
 
     async def kill(self, node: str) -> None:
         """SIGKILL, and wait until the broker is gone. Nothing to do if it does not run."""
@@ -163,6 +169,16 @@ class Brokers:
         return {
             node: broker.identity for node, broker in self._running.items() if broker.identity is not None
         }
+
+    async def _settle(self, nodes: Iterable[str], state: str) -> None:
+        """Give up silently after a while: it is for a probe to say what is.
+
+        A process within a dead mount does not stop.
+        """
+        deadline = self._loop.time() + SETTLE_PATIENCE_S
+        for node in nodes:
+            while self.state(node) not in (state, "gone") and self._loop.time() < deadline:  # noqa: ASYNC110 - the kernel sets no event
+                await asyncio.sleep(0.005)
 
     def _ended(self, node: str, broker: _Broker) -> None:
         self._loop.remove_reader(broker.pidfd)

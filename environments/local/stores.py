@@ -21,6 +21,7 @@ from environments.labels import Process, identify
 from environments.link_condition import CLEAR, LinkCondition
 from environments.link_proxy import LinkProxy, reserve_port
 from environments.nfs_mounting import FUSE, Mount, mount
+from environments.part import Fault, Part
 from filesystems.fuse import device as fuse_device
 from filesystems.nfs import asking
 from filesystems.nfs.options import parse
@@ -33,9 +34,6 @@ _PATIENCE_S: Final = 0.8
 
 _CUT: Final = LinkCondition(cut=True)
 
-Injected = tuple[str, tuple[str, ...]]
-"""A fault's primitive, and its nodes."""
-
 
 def missing() -> str:
     """What this machine lacks for brokers on NFS; "" if nothing."""
@@ -43,15 +41,14 @@ def missing() -> str:
     return f"{lack}; or use --environment docker or simulation" if lack else ""
 
 
-class Stores:
-    """A ``part.Part``: servers by the name of their store, mounts by node.
+class Stores(Part):
+    """Servers by the name of their store, mounts by node.
 
     ``on_change`` is called when a process of either starts.
     """
 
     name = "store"
     primitives = PRIMITIVES
-    momentary = ()
 
     def __init__(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
@@ -94,25 +91,21 @@ class Stores:
         self._on_change()
         return mounted.kind
 
-    def fault(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> Injected:
-        """As it was asked for. Raises UsageError."""
-        if options:
-            raise UsageError(f"{primitive}: takes no options, not {', '.join(options)}")
+    def wanted(
+        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
+    ) -> Any:
+        """Raises UsageError for a node without a store, too."""
         for node in nodes:
             if node not in self._routes:
                 raise UsageError(f"{primitive}: {node} has no directory on NFS")
-        return primitive, tuple(nodes)
+        return super().wanted(primitive, links, nodes, options)
 
-    async def strike(self, primitive: str, nodes: Sequence[str], options: Mapping[str, Any]) -> None:
-        """There is nothing of a store that happens at once."""
-        del options
-        raise UsageError(f"{primitive}: no such fault of the store of {', '.join(nodes)}")
-
-    async def obey(self, in_force: Sequence[Injected]) -> None:
-        """Be as all faults in force together want it; returns when it is."""
+    async def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+        """Cut clients off, stop, end and start servers; returns when it is done."""
+        del changed
         async with self._turn:
             hit = {
-                primitive: {node for one, nodes in in_force if one == primitive for node in nodes}
+                primitive: {node for one in in_force if one.primitive == primitive for node in one.nodes}
                 for primitive in PRIMITIVES
             }
             for node, (link, _) in self._routes.items():
@@ -127,10 +120,10 @@ class Stores:
                     paused=self._any(name, hit["nfs-stall"]),
                 )
 
-    async def look(self, nodes: Sequence[str]) -> dict[str, str]:
+    async def look(self, node: str) -> str:
         """The store as the node finds it: "answers" or "silent"; "none" for a node without one."""
-        answers = await asyncio.gather(*(self._ask(node) for node in nodes))
-        return dict(zip(nodes, answers, strict=True))
+        route = self._routes.get(node)
+        return "none" if route is None else await asking.ask(route[1].host, route[1].port, _PATIENCE_S)
 
     def identities(self) -> dict[str, Process]:
         """What runs, for `clean`: servers by their names, clients by their nodes'."""
@@ -176,7 +169,3 @@ class Stores:
 
     def _any(self, store: str, nodes: set[str]) -> bool:
         return any(self._routes[node][0].target == f"store-{store}" for node in nodes)
-
-    async def _ask(self, node: str) -> str:
-        route = self._routes.get(node)
-        return "none" if route is None else await asking.ask(route[1].host, route[1].port, _PATIENCE_S)

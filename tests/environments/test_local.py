@@ -317,7 +317,7 @@ def test_a_port_in_use_names_the_port_and_who_holds_it(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"primitive": "cutt", "links": [ONE]}, "no link fault 'cutt'"),
+        ({"primitive": "cutt", "links": [ONE]}, "no fault 'cutt'"),
         ({"primitive": "cut", "links": [Link("a1", "z9")]}, "cut: no link a1->z9"),
         ({"primitive": "cut", "nodes": ["a1"]}, "cut: takes links, no nodes"),
         ({"primitive": "cut"}, "cut: takes links, no nodes"),

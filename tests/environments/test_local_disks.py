@@ -136,7 +136,7 @@ def test_bits_are_flipped_under_stopped_brokers_only(tmp_path):
 def test_a_node_without_such_a_disk_says_so(tmp_path):
     async def main():
         async with deployed(tmp_path, nodes=NODES) as environment:
-            with pytest.raises(UsageError, match="no broker of this test has a disk that can break"):
+            with pytest.raises(UsageError, match="the disk of a1 is this machine's own"):
                 await environment.inject("disk-full", nodes=["a1"])
 
     uvloop.run(main())
