@@ -70,7 +70,9 @@ class HaDatabasePolicy:
             timeout_s=self.store.network_timeout / 1000,
         )
         self.node_id: str | None = self._node_id_of(self.broker_id)
-        self.commands = Steering(self).commands
+        self.commands = Steering(
+            self.registry, self.section.cluster_id, self.broker_id, lambda: self.life, lambda: self.role
+        ).commands
         self._failover: bool | None = None
         self._lived: int | None = None
         """The epoch of our latest life in this process."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from broker.core.message import MESSAGE
+from broker.policies.ha_database.life import Life
 from broker.policies.policy import RequestRefusedError
 from broker.storage.database import DatabaseError
-from broker.storage.database.registry import RefusedError, ReplacedError
+from broker.storage.database.registry import RefusedError, Registry, ReplacedError
 from broker.storage.database.schema import (
     OPERATING,
     QUIESCE_COMPLETE,
@@ -24,10 +25,6 @@ from broker.storage.database.schema import (
     STATES,
     TAKEOVER_STARTED,
 )
-
-if TYPE_CHECKING:
-    from broker.policies.ha_database.life import Life
-    from broker.policies.ha_database.policy import HaDatabasePolicy
 
 POLL_S: Final = 0.1
 """How often it is looked whether something has come to its end."""
@@ -51,8 +48,19 @@ class Steering:
     Raise RequestRefusedError, which says why.
     """
 
-    def __init__(self, policy: HaDatabasePolicy) -> None:
-        self._policy = policy
+    def __init__(
+        self,
+        registry: Registry,
+        cluster_id: str,
+        broker_id: str,
+        life: Callable[[], Life | None],
+        role: Callable[[], str],
+    ) -> None:
+        self._registry = registry
+        self._cluster_id = cluster_id
+        self._broker_id = broker_id
+        self._present = life
+        self._role = role
         self._emptying: asyncio.Task[None] | None = None
         self.commands: Mapping[str, Command] = {
             "members": self._asked(self._members),
@@ -73,19 +81,17 @@ class Steering:
         return answered
 
     def _life(self) -> Life:
-        life = self._policy.life
+        life = self._present()
         if life is None:
-            raise RequestRefusedError(
-                f"{self._policy.broker_id} does not serve now (role {self._policy.role})"
-            )
+            raise RequestRefusedError(f"{self._broker_id} does not serve now (role {self._role()})")
         return life
 
     async def _members(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """All brokers that the store knows, whatever became of them (example 8-2)."""
-        rows = await self._policy.registry.rows(count_messages=MESSAGE)
+        rows = await self._registry.rows(count_messages=MESSAGE)
         return {
-            "cluster-id": self._policy.section.cluster_id,
-            "broker-id": self._policy.broker_id,
+            "cluster-id": self._cluster_id,
+            "broker-id": self._broker_id,
             "members": [
                 {
                     "broker-id": row.broker_id,
@@ -106,9 +112,9 @@ class Steering:
         """
         life = self._life()
         before = life.homes.closed
-        life.homes.closed = f"{self._policy.broker_id} is quiescing: it takes no new connections"
+        life.homes.closed = f"{self._broker_id} is quiescing: it takes no new connections"
         try:
-            await self._policy.registry.become(life.registered, QUIESCING, since=SERVING)
+            await self._registry.become(life.registered, QUIESCING, since=SERVING)
         except BaseException:
             life.homes.closed = before
             raise
@@ -117,12 +123,12 @@ class Steering:
         return {"connections": len(life.live.server.connections)}
 
     async def _until_empty(self, life: Life) -> None:
-        while self._policy.life is life and life.homes.closed:
+        while self._present() is life and life.homes.closed:
             if not life.live.server.connections:
                 try:
                     # Only from there: a shutdown that has begun meanwhile has the last word on what
                     # others may do with the messages.
-                    await self._policy.registry.become(
+                    await self._registry.become(
                         life.registered, QUIESCE_COMPLETE, since=(QUIESCING, QUIESCE_COMPLETE)
                     )
                 except DatabaseError:
@@ -141,23 +147,21 @@ class Steering:
         if self._emptying is not None:
             self._emptying.cancel()
             await asyncio.gather(self._emptying, return_exceptions=True)
-        await self._policy.registry.become(life.registered, OPERATING, since=SERVING)
+        await self._registry.become(life.registered, OPERATING, since=SERVING)
         return {}
 
     async def _takeover(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Take over by hand: what seems to live must be confirmed, what was shut down need not."""
         life = self._life()
-        registry = self._policy.registry
+        registry = self._registry
         broker_id, force = arguments.get("broker-id"), arguments.get("force", False)
         if not isinstance(broker_id, str) or not isinstance(force, bool):
             raise RequestRefusedError('takeover wants {"broker-id": "...", "force": true or false}')
-        if broker_id == self._policy.broker_id:
+        if broker_id == self._broker_id:
             raise RequestRefusedError(f"{broker_id} is this very broker")
         row = await registry.row(broker_id)
         if row is None:
-            raise RequestRefusedError(
-                f"no broker {broker_id!r} in cluster {self._policy.section.cluster_id!r}"
-            )
+            raise RequestRefusedError(f"no broker {broker_id!r} in cluster {self._cluster_id!r}")
         if row.state in RUNNING and row.silence_ms < registry.expiration_ms and not force:
             return {
                 "confirm": f"The broker associated with {broker_id} last accessed the database "

@@ -41,7 +41,14 @@ class MultiInstancePolicy(Contender):
         self.candidate: Candidate | None = None
         self.failover_on_shutdown = self.section.failover_on_shutdown
         """What its end does while it is active: true switches over, false ends both."""
-        self._steering = Steering(self)
+        self._steering = Steering(
+            self.section.queue_manager,
+            self.store,
+            role=lambda: self.role,
+            live=lambda: self.live,
+            switch_over_at_end=lambda failover: self.request_stop(failover=failover),
+            end=self.end,
+        )
         self._stopping: asyncio.Event | None = None
 
     @property

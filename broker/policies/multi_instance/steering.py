@@ -10,15 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from broker.policies.multi_instance import status
+from broker.policies.multi_instance.store import QueueManagerStore
 from broker.policies.policy import RequestRefusedError
-
-if TYPE_CHECKING:
-    from broker.policies.multi_instance.policy import MultiInstancePolicy
+from broker.policies.shared_store.live import LiveRole
 
 _log = logging.getLogger(__name__)
 
@@ -42,16 +41,28 @@ class Steering:
     Raise RequestRefusedError, which says why.
     """
 
-    def __init__(self, policy: MultiInstancePolicy) -> None:
-        self._policy = policy
+    def __init__(
+        self,
+        name: str,
+        store: QueueManagerStore,
+        role: Callable[[], str],
+        live: Callable[[], LiveRole | None],
+        switch_over_at_end: Callable[[bool], None],
+        end: Callable[[], None],
+    ) -> None:
+        self._name = name
+        self._store = store
+        self._role = role
+        self._live = live
+        self._switch_over_at_end = switch_over_at_end
+        self._end_instance = end
         self._quiescing: asyncio.Task[None] | None = None
-        self._name = policy.section.queue_manager
         self.commands: Mapping[str, Command] = {"end": self._end, "display": self._display}
 
     @property
     def status(self) -> str:
         """Of this instance, in the words of dspmq."""
-        role = self._policy.role
+        role = self._role()
         return status.QUIESCING if self._quiescing is not None and role == "live" else _STATUS[role]
 
     def close(self) -> None:
@@ -60,9 +71,8 @@ class Steering:
             self._quiescing.cancel()
 
     async def _display(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        policy = self._policy
         try:
-            shown = await status.look(policy.store.places, self._name, self.status)
+            shown = await status.look(self._store.places, self._name, self.status)
         except OSError as error:
             raise RequestRefusedError(f"the shared file system cannot be used now: {error}") from None
         found: dict[str, Any] = msgspec.to_builtins(shown)
@@ -72,8 +82,7 @@ class Steering:
         immediate, switch_over, standby_only = (arguments.get(name, False) for name in _OPTIONS)
         if not all(isinstance(each, bool) for each in (immediate, switch_over, standby_only)):
             raise RequestRefusedError(f"end wants {', '.join(_OPTIONS)} to be true or false")
-        policy, name = self._policy, self._name
-        role = policy.role
+        name, role = self._name, self._role()
         if role in ("stopping", "stopped"):
             raise RequestRefusedError(f"queue manager {name!r} is ending already")
         if standby_only:
@@ -83,9 +92,9 @@ class Steering:
                     f"{self._word(role)}"
                 )
             _log.info("standby queue manager instance %r ending", name)
-            policy.end()
+            self._end_instance()
             return {"said": f"standby queue manager instance {name!r} ending"}
-        if policy.live is None:
+        if self._live() is None:
             raise RequestRefusedError(
                 f"active instance of queue manager {name!r} not ended: this instance is {self._word(role)};"
                 " end the active one where it runs, or this one alone with -x"
@@ -95,18 +104,18 @@ class Steering:
         return self._begin_to_end(immediate=immediate, switch_over=switch_over)
 
     def _begin_to_end(self, *, immediate: bool, switch_over: bool) -> dict[str, Any]:
-        policy, name = self._policy, self._name
+        name = self._name
         _log.info(
             "queue manager %r %s%s",
             name,
             "ending" if immediate else "quiescing",
             ", permitting switchover" if switch_over else "",
         )
-        policy.request_stop(failover=switch_over)
-        policy.store.ends = "ended-immediately" if immediate else "ended-normally"
+        self._switch_over_at_end(switch_over)
+        self._store.ends = "ended-immediately" if immediate else "ended-normally"
         self.close()
         if immediate:
-            policy.end()
+            self._end_instance()
         else:
             self._quiescing = asyncio.create_task(self._until_empty(), name="wait for clients to leave")
         return {
@@ -115,14 +124,14 @@ class Steering:
         }
 
     async def _until_empty(self) -> None:
-        role = self._policy.live
+        role = self._live()
         if role is not None and role.live is not None:
             await role.live.server.drained()
-        self._policy.end()
+        self._end_instance()
 
     async def _require_standby(self) -> None:
         try:
-            there = await self._policy.store.places.standby_runs()
+            there = await self._store.places.standby_runs()
         except OSError as error:
             raise RequestRefusedError(f"the shared file system cannot be used now: {error}") from None
         if not there:

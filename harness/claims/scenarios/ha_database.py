@@ -402,8 +402,7 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _STEERING,
-                    'life.homes.closed = f"{self._policy.broker_id} is quiescing: it takes no new '
-                    'connections"',
+                    'life.homes.closed = f"{self._broker_id} is quiescing: it takes no new connections"',
                     'life.homes.closed = ""',
                 ),
             ),

@@ -148,8 +148,8 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _STEERING,
-                    "policy.request_stop(failover=switch_over)",
-                    "policy.request_stop(failover=False)",
+                    "self._switch_over_at_end(switch_over)",
+                    "self._switch_over_at_end(False)",
                 ),
             ),
         ),

@@ -95,7 +95,6 @@ class Broker:
             self.name,
             DIALECT,
             operation_timeout_s=BOUND_S,
-            connect_timeout_s=BOUND_S,
         )
 
     async def ended(self):

@@ -118,7 +118,6 @@ class Node:
             self.name,
             DIALECT,
             operation_timeout_s=BOUND_S,
-            connect_timeout_s=BOUND_S,
             store_session=store_session,
         )
 

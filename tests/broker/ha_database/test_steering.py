@@ -71,7 +71,6 @@ class Broker:
             self.name,
             DIALECT,
             operation_timeout_s=BOUND_S,
-            connect_timeout_s=BOUND_S,
             store_session=store_session,
         )
 
