@@ -123,7 +123,7 @@ def test_many_threads_at_once(host):
 
     def work(number):
         try:
-            for turn in range(5):
+            for turn in range(2):
                 text = f"{number} {turn}".encode() * 1000
                 assert host.run(["cat"], text=text) == text
                 host.put(f"{TOP}/{number}", {"x": text})
