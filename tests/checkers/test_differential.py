@@ -65,6 +65,7 @@ must have agreed on at least once.
 )
 @given(st.lists(histories, min_size=200, max_size=200))
 def test_both_implementations_find_the_same_in_damaged_histories(spark, batch):
+    """It takes some 20 s: 200 histories for each example, in one job, and each again by itself."""
     agree(spark, batch)
 
 
@@ -77,6 +78,7 @@ def damaged(seeds):
         yield damage(correct(seed + 5_000, transactions=bool(seed % 2)), edits)
 
 
+@pytest.mark.long
 def test_they_agree_on_files_too_whole_or_in_slices(tmp_path):
     """The same work as Spark's tasks do, done here: cheap enough for hundreds.
 

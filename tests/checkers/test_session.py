@@ -58,7 +58,9 @@ def test_java_of_the_machine_is_used_quietly_and_ends_with_the_session(tmp_path)
     assert gone(int(lines[0].split()[1]))
 
 
+@pytest.mark.long
 def test_without_java_the_packaged_runtime_is_used_its_cache_trained_once_and_a_damaged_one_ignored(tmp_path):
+    """It takes a minute: a JVM starts three times, the first time to train its cache."""
     empty = tmp_path / "bin"
     empty.mkdir()
     for name in ("sh", "sleep", "mv", "kill"):

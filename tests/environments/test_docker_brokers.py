@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.docker, pytest.mark.cluster]
 
 
 def test_three_pairs_replicate_and_a_backup_takes_over_from_a_live_that_was_killed_or_cut_off(tmp_path):
+    """It takes some 20 s: six machines start, and votes take their time."""
+
     async def test():
         system = OwnSystem()
         spec = TestSpec(name="brokers", policy="replication", pairs=3)

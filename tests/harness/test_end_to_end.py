@@ -70,6 +70,7 @@ def until_line(process, part):
 
 
 def test_a_failover_is_survived_and_told_in_one_document(jepsen_run, tmp_path):
+    """It takes some 25 s: a whole run on processes as a person starts it, with its JVM."""
     store = tmp_path / "store"
     faults = tmp_path / "faults.json"
     faults.write_text('{"faults": [{"kind": "kill", "start-s": 1.5, "duration-s": 2.0, "target": "a1"}]}')
@@ -98,6 +99,7 @@ def test_a_failover_is_survived_and_told_in_one_document(jepsen_run, tmp_path):
 
 
 def test_a_killed_harness_leaves_a_history_that_is_judged_and_nothing_after_clean(jepsen_run, tmp_path):
+    """It takes some 25 s: a run, a check, two cleanings, each a process as a person starts it."""
     store = tmp_path / "store"
     faults = tmp_path / "faults.json"
     faults.write_text(

@@ -146,7 +146,9 @@ def test_the_split_brain_of_one_pair_shrinks_to_the_one_cut_that_makes_it(more):
     assert small.spec.rate <= 20.0
 
 
+@pytest.mark.long
 def test_the_loss_of_rp11_keeps_at_most_the_two_faults_that_it_takes():
+    """It takes some 20 s: two hundred runs, of which each loses something."""
     scenario = named("RP11")
     spec = msgspec.structs.replace(scenario.spec, time_limit_s=14.0, rate=40.0, properties=NOISE_PROPERTIES)
     extra = (noise()[0], noise()[1], noise()[4])

@@ -72,6 +72,7 @@ def test_in_the_simulation_the_verdict_is_the_documents(simulated, tmp_path, spa
 @pytest.mark.docker
 @pytest.mark.parametrize("identifier", ON_CONTAINERS)
 def test_on_containers_the_verdict_is_the_documents(identifier, tmp_path, spark):
+    """Each takes some 20 s: machines start, and the schedule takes its time."""
     assert problem_of(identifier, "docker", tmp_path, spark) == ""
 
 

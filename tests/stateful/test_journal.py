@@ -264,6 +264,7 @@ def test_ids_given_out_twice_are_found(monkeypatch):
     assert_found(JournalMachine)
 
 
+@pytest.mark.long
 def test_a_compaction_that_believes_an_unsynced_deletion_is_found(monkeypatch):
     """Bug 1, put back."""
 

@@ -27,7 +27,7 @@ from broker.cluster.link import Terms, connect
 from broker.handshake import proof
 from environments.link_proxy import reserve_port
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.long]
 
 SECRET = "cluster-secret"
 AT_ONCE = 50
@@ -443,6 +443,8 @@ def pytest_generate_tests(metafunc):
 
 
 def test_hostile_inputs_harm_nobody(port, tmp_path):
+    """Each takes 10 to 30 s: fewer connections would not show what a broker keeps of each."""
+
     async def scenario():
         authority = Authority(tmp_path) if port.startswith("tls-") else None
         async with Besieged(tmp_path, authority) as broker:

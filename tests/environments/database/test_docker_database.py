@@ -40,6 +40,8 @@ def run(test, lease_s=600.0):
 
 
 def test_a_server_in_a_container_breaks_and_heals_as_it_should_and_is_removed_with_the_run(tmp_path):
+    """It takes some 20 s: a server starts twice, and each fault is waited for until it is seen."""
+
     async def test(environment, system):
         variables = environment._database.variables()
         machines = environment._deployment.machines
@@ -72,6 +74,8 @@ def test_a_server_in_a_container_breaks_and_heals_as_it_should_and_is_removed_wi
 
 
 def test_faults_that_nobody_renews_end_by_themselves_and_clean_knows_the_container(tmp_path):
+    """It takes some 20 s: leases run out, and a server starts twice."""
+
     async def test(environment, system):
         for primitive, options in (
             ("database-stall", {}),

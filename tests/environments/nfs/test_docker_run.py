@@ -21,6 +21,7 @@ FAULTS = """{"faults": [
 
 
 def test_no_two_lives_acknowledge_whatever_becomes_of_their_store_and_the_report_says_what_it_was(tmp_path):
+    """It takes some 40 s: a whole run with three faults, as typed, and its JVM."""
     faults = tmp_path / "faults.json"
     faults.write_text(FAULTS)
     asked = [

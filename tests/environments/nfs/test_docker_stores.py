@@ -25,6 +25,8 @@ def remains(run):
 
 
 def test_a_pair_in_containers_suffers_what_can_be_done_to_its_store_and_leaves_nothing(tmp_path):
+    """It takes some 20 s: three machines start, and each fault is waited for until it is seen."""
+
     async def test():
         environment = DockerEnvironment(lease_s=600.0)
         pair = Pair(environment)
@@ -47,6 +49,8 @@ def test_a_pair_in_containers_suffers_what_can_be_done_to_its_store_and_leaves_n
 
 
 def test_a_machine_that_is_killed_and_started_mounts_again_even_if_its_server_is_silent_meanwhile(tmp_path):
+    """It takes some 20 s: a lease of the server's silence runs out while the machine starts."""
+
     async def test():
         environment = DockerEnvironment(lease_s=6.0)
         pair = Pair(environment)
