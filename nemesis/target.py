@@ -25,23 +25,20 @@ _TARGETS: Final = {
 }
 
 PARTS: Final = {
-    "taker": (
-        "the broker that takes over, or asks to",
-        ("vote/asked", "failover/taken", "lock/taken", "member/takeover-begun"),
-    ),
-    "claimant": ("the broker that is about to ask whether it may take over another", ("member/suspected",)),
-    "source": ("the live that a backup copies its data from", ("sync/snapshot-sent",)),
+    "taker": "the broker that takes over, or asks to",
+    "claimant": "the broker that is about to ask whether it may take over another",
+    "source": "the live that a backup copies its data from",
 }
-"""Part that a broker plays -> one line about it, and the events by which one is known to play it.
+"""Part -> one line about it.
 
-The last that said any of them. TARGETS has them too.
+Who plays it said so last: the system says by which events (``harness.interface.Event``).
 """
 
 RIVALS: Final = "rivals"
 
 TARGETS: Final = {
     **_TARGETS,
-    **{part: what for part, (what, _) in PARTS.items()},
+    **PARTS,
     RIVALS: "every live broker but the claimant",
 }
 """Target -> one line about it. Beside these: names of nodes, separated by commas."""

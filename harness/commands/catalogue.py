@@ -13,7 +13,8 @@ import msgspec
 import environments.registry
 import nemesis.registry
 import workloads.registry
-from harness.interface import InfrastructureError, TestSpec
+from harness.interface import InfrastructureError, System, TestSpec, UsageError
+from harness.run import compose
 from harness.systems import equipment
 from harness.systems import registry as systems
 from nemesis.target import TARGETS
@@ -71,7 +72,7 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 def read(name: str) -> Catalogue:
     """Ask every registry, and a system by its name; starts nothing. Raises UsageError."""
     system = systems.get(name)
-    supports = {name: _supports(name) for name in environments.registry.ENVIRONMENTS}
+    supports = {name: _supports(name, system) for name in environments.registry.ENVIRONMENTS}
     clusters = {
         policy: [
             system.plan(TestSpec(name="list", system=name, policy=policy, properties=properties))
@@ -111,22 +112,24 @@ def read(name: str) -> Catalogue:
         },
         workloads={name: Workload(description=line) for name, line in workloads.registry.WORKLOADS.items()},
         environments={
-            name: Place(description=line, problem=_problem(name))
+            name: Place(description=line, problem=_problem(name, supports[name]))
             for name, line in environments.registry.ENVIRONMENTS.items()
         },
     )
 
 
-def _supports(name: str) -> Mapping[str, str] | str:
-    """What an environment can do, or why it cannot be asked."""
+def _supports(name: str, system: System) -> Mapping[str, str] | str:
+    """What an environment can do to brokers of a system, or why it cannot be asked."""
     try:
-        return environments.registry.create(name).supports()
-    except (ImportError, InfrastructureError) as error:
+        return compose.place(system, name)[0].supports()
+    except (ImportError, InfrastructureError, UsageError) as error:
         return str(error)
 
 
-def _problem(name: str) -> str:
-    return environments.registry.engine_problem() if name == "docker" else ""
+def _problem(name: str, can: Mapping[str, str] | str) -> str:
+    if name == "docker" and (problem := environments.registry.engine_problem()):
+        return problem
+    return can if isinstance(can, str) else ""
 
 
 def as_json(catalogue: Catalogue) -> str:

@@ -54,6 +54,7 @@ def claims_command(
     from harness.claims.scenarios.probe import Probe  # noqa: PLC0415 - as above
     from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - as above
     from harness.claims.scenarios.scenario import Scenario  # noqa: PLC0415 - as above
+    from harness.run.compose import place  # noqa: PLC0415 - as above
     from harness.systems import registry as systems  # noqa: PLC0415 - as above
 
     if refute:
@@ -64,7 +65,9 @@ def claims_command(
     ]
     for each in scenarios if settings or system != OWN else ():
         if isinstance(each, Scenario):
-            systems.of(each.spec).plan(each.spec)
+            tested = systems.of(each.spec)
+            place(tested, environment, hosts or ())
+            tested.plan(each.spec)
     probes = [each.id for each in scenarios if isinstance(each, Probe)]
     if system != OWN and probes:
         click.echo(f"left out, for their steps are taken on {OWN} only: {', '.join(probes)}", err=True)
@@ -108,7 +111,7 @@ def _refuted(
     for given, why in (
         (environment != "simulation", "--environment: refuters run in the simulation"),
         (render is not None, "--render: the table is of the broker as it is"),
-        (system != OWN, f"--system: refuters are changes of {OWN}"),
+        (system != OWN, f"--system: refuters are of {OWN}"),
         (bool(settings), "--set: a refuter belongs to the row as it stands"),
     ):
         if given:

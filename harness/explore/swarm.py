@@ -26,6 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from harness.interface import Fault, NodePlan, Schedule, TestSpec, UsageError
+from harness.run.compose import place
 from harness.systems import registry as systems
 from nemesis import registry as kinds
 from nemesis import schedule as schedules
@@ -98,7 +99,9 @@ def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = froze
     Raises UsageError for a nemesis that does not exist, that the cluster is too small for, or a
     policy that there is not.
     """
-    nodes = systems.of(base).plan(base)
+    system = systems.of(base)
+    place(system, "simulation")
+    nodes = system.plan(base)
     for name in base.nemeses:
         _probe(kinds.get(name).name, base, nodes)
     chosen = base.nemeses or tuple(

@@ -10,7 +10,7 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 """
 
 from harness.interface.dialect import Dialect, Feed
-from harness.interface.environment import Effect, Environment, Furnished, Observer, Selective, T
+from harness.interface.environment import Effect, Environment, Furnished, Observer, Selective, T, Telling
 from harness.interface.errors import InfrastructureError, UsageError
 from harness.interface.in_process import Damage, Disk, DiskCondition, InProcess, Outside
 from harness.interface.nemesis import Events, NemesisContext
@@ -21,6 +21,7 @@ from harness.interface.schedule import Fault, Schedule
 from harness.interface.status import BACKUP, LIVE, Server, Status, Takeover
 from harness.interface.system import (
     Event,
+    Installed,
     Layout,
     Patience,
     PolicySummary,
@@ -51,6 +52,7 @@ __all__ = [
     "Furnished",
     "InProcess",
     "InfrastructureError",
+    "Installed",
     "Layout",
     "Link",
     "NemesisContext",
@@ -70,6 +72,7 @@ __all__ = [
     "System",
     "T",
     "Takeover",
+    "Telling",
     "TestSpec",
     "UsageError",
     "Viewed",

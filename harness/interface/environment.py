@@ -188,6 +188,13 @@ class Furnished(Protocol):
 
 
 @runtime_checkable
+class Telling(Protocol):
+    """An environment that says what it takes its time for: a first image takes half a minute."""
+
+    tell: Callable[[str], None]
+
+
+@runtime_checkable
 class Observer(Protocol):
     """An environment whose brokers live in this very process.
 

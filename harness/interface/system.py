@@ -44,12 +44,14 @@ class Event(NamedTuple):
     """Something that brokers tell of in their logs: what it means, and how a line says so.
 
     Of each of ``needs`` one at least must be there for it to happen at all: traits of a cluster
-    (``harness.history.coverage``), or kinds of faults.
+    (``harness.history.coverage``), or kinds of faults. ``plays`` is the part (``nemesis.target``)
+    that the broker is known to play from then on.
     """
 
     meaning: str
     line: re.Pattern[str]
     needs: tuple[tuple[str, ...], ...] = ()
+    plays: str = ""
 
 
 class PolicySummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +83,9 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
 class System(Protocol):
     """A broker that can be tested: what every one must have.
 
-    What only some have is a protocol of its own: ``InProcess``, ``Steered``, ``Viewed``. Ours is
-    the first system; nothing outside its folder and ``broker/`` may assume it is the only one.
+    What only some have is a protocol of its own: ``InProcess``, ``Installed``, ``Steered``,
+    ``Viewed``. Ours is the first system; nothing outside its folder and ``broker/`` may assume it
+    is the only one.
     """
 
     name: str
@@ -153,6 +156,22 @@ class System(Protocol):
 
     async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
         """Ask for a clean stop; returns when the broker has accepted it."""
+        ...
+
+
+@runtime_checkable
+class Installed(System, Protocol):
+    """A system whose brokers the person has installed: we do not bring them."""
+
+    def missing(self) -> str:
+        """What must be given and how it is got, in one line; "" where nothing is missing.
+
+        Asked before a deployment only: whatever else a system is asked needs nothing installed.
+        """
+        ...
+
+    def version(self) -> str:
+        """Of what is installed, for the record of a run."""
         ...
 
 

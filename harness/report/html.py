@@ -102,8 +102,8 @@ def sentence(verdict: Verdict, spec: TestSpec, environment: str) -> str:
         None: "no verdict is possible",
     }[verdict.valid]
     return (
-        f"Policy {spec.policy}, {nodes}, workload {spec.workload}, {environment or spec.environment} "
-        "environment, "
+        f"System {spec.system}, policy {spec.policy}, {nodes}, workload {spec.workload}, "
+        f"{environment or spec.environment} environment, "
         f"{faults}, seed {spec.seed}: {outcome}."
     )
 

@@ -11,7 +11,7 @@ lacks.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import environments.registry
@@ -21,6 +21,7 @@ import workloads.registry
 from harness.interface import (
     Environment,
     InProcess,
+    Installed,
     NodePlan,
     Schedule,
     Selective,
@@ -77,6 +78,20 @@ def randomness(spec: TestSpec, purpose: str) -> random.Random:
     return random.Random(f"{spec.seed}:{purpose}")
 
 
+def place(system: System, name: str, hosts: Sequence[str] = ()) -> tuple[Environment, str]:
+    """The environment of that name, or one chosen for "auto", and which it is and why.
+
+    Raises UsageError where the system's brokers cannot run there.
+    """
+    environment, reason = environments.registry.choose(name, hosts)
+    if environment.virtual and not isinstance(system, InProcess):
+        raise UsageError(
+            f"brokers of system {system.name} are programs of their own, which have no virtual time: "
+            "use another --environment"
+        )
+    return environment, reason
+
+
 def compose(
     spec: TestSpec, schedule: Schedule | None = None, given_schedule: str | None = None
 ) -> Composition:
@@ -97,12 +112,9 @@ def compose(
     for name in spec.nemeses:
         nemesis.registry.get(name)
     nodes = system.plan(spec)
-    environment, reason = environments.registry.choose(spec.environment, spec.hosts)
-    if environment.virtual and not isinstance(system, InProcess):
-        raise UsageError(
-            f"--environment {spec.environment}: brokers of system {system.name} are programs of their own, "
-            "which have no virtual time; use local or docker"
-        )
+    environment, reason = place(system, spec.environment, spec.hosts)
+    if isinstance(system, Installed) and (missing := system.missing()):
+        raise UsageError(f"system {system.name}: {missing}")
     refusal = environment.refuses(nodes) if isinstance(environment, Selective) else ""
     if refusal and spec.environment == "auto":
         environment, reason = environments.registry.create("local"), f"environment local: {refusal}"

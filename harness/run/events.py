@@ -56,9 +56,8 @@ class Events:
 
     def _heard(self, node: str, lines: Sequence[str]) -> None:
         for event in (event for line in lines for event in coverage.said(line, self._told)):
-            for part, (_, events) in nemesis.target.PARTS.items():
-                if event in events:
-                    self._parts[part] = node
+            if part := self._told[event].plays:
+                self._parts[part] = node
             future = self._future(event)
             if not future.done():
                 future.set_result(node)

@@ -34,7 +34,16 @@ from harness.history import judge as judging
 from harness.history import store as stores
 from harness.history.recorder import StreamRecorder
 from harness.history.rows import MemoryRecorder, RowRecorder
-from harness.interface import Environment, Furnished, InfrastructureError, TestSpec, UsageError
+from harness.interface import (
+    Environment,
+    Furnished,
+    InfrastructureError,
+    Installed,
+    System,
+    Telling,
+    TestSpec,
+    UsageError,
+)
 from harness.report import files, summary
 from harness.report.progress import Lines, Progress, choose
 from harness.run import reproduction
@@ -117,7 +126,8 @@ def execute(
     virtual = test.environment.virtual
     progress = Lines(talk) if virtual else choose(talk, f"{spec.name}  seed {spec.seed}")
     progress.note(
-        f"{spec.name}: policy {spec.policy}, {test.size}, workload {spec.workload}, seed {spec.seed}"
+        f"{spec.name}: system {spec.system}, policy {spec.policy}, {test.size}, workload {spec.workload}, "
+        f"seed {spec.seed}"
     )
     progress.note(test.environment_reason)
     faults = ", ".join(
@@ -126,9 +136,7 @@ def execute(
     )
     progress.note(f"faults: {faults or 'none'}")
     progress.note(f"store: {store}")
-    if hasattr(
-        test.environment, "tell"
-    ):  # the first image takes half a minute: nobody should wait without knowing for what
+    if isinstance(test.environment, Telling):
         test.environment.tell = progress.note
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_Attempt(test, store, spark, progress, talk, owns_spark=own).run())
@@ -156,7 +164,7 @@ class _Attempt:
         self.record = stores.new_record()
         self.record.environment = test.environment.name
         self.record.environment_reason = test.environment_reason.partition(": ")[2]
-        self.record.versions = _versions()
+        self.record.versions = _versions(test.system)
         self.record.again = summary.again(test.spec, store, test.given_schedule)
         self.interrupted = False
         self._ending = False
@@ -438,11 +446,13 @@ def _wall_clock(environment: Environment, recorder: RowRecorder) -> str:
     return moment.isoformat(timespec="microseconds")
 
 
-def _versions() -> dict[str, str]:
+def _versions(system: System) -> dict[str, str]:
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for package in ("jepsen-run", "pyspark", "pyarrow"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
+    if isinstance(system, Installed):
+        versions[system.name] = system.version()
     return versions
 
 

@@ -180,6 +180,17 @@ def _needed(name: str) -> Iterator[tuple[str, ...]]:
             yield _NEEDS[key]
 
 
+_PLAYS: Final[Mapping[str, str]] = {
+    "vote/asked": "taker",
+    "failover/taken": "taker",
+    "lock/taken": "taker",
+    "member/takeover-begun": "taker",
+    "member/suspected": "claimant",
+    "sync/snapshot-sent": "source",
+}
+"""Name -> the part that the broker plays which says so."""
+
 EVENTS: Final[Mapping[str, Event]] = {
-    name: Event(meaning, re.compile(line), tuple(_needed(name))) for name, (meaning, line) in _LINES.items()
+    name: Event(meaning, re.compile(line), tuple(_needed(name)), _PLAYS.get(name, ""))
+    for name, (meaning, line) in _LINES.items()
 }

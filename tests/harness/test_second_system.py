@@ -1,0 +1,125 @@
+"""A system under test is one folder and one line of the registry: a second one, of the tests' own,
+runs without anything else knowing of it.
+"""
+
+import json
+
+import pytest
+from second_system import MissingSystem, SecondSystem
+
+from checkers import api
+from checkers.starting import Starting
+from harness.commands import cli
+from harness.interface import InProcess, Installed, Steered, Viewed
+from harness.systems import registry
+from harness.systems.own.system import OwnSystem
+
+
+@pytest.fixture
+def echo(monkeypatch, capsys):
+    """Runs a command line with the second system registered: (status, output, errors)."""
+    monkeypatch.setitem(registry.SYSTEMS, "echo", "second_system:SecondSystem")
+    monkeypatch.setitem(registry.SYSTEMS, "absent", "second_system:MissingSystem")
+
+    monkeypatch.setattr(api, "start_in_background", lambda master, wanted: Starting(master, wanted=False))
+
+    def run(*words):
+        status = cli.run(words)
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return run
+
+
+PROGRAMS = "brokers of system echo are programs of their own, which have no virtual time"
+LOCAL = (
+    "--system", "echo", "--policy", "alone", "--environment", "local", "--pairs", "2", "--seed", "1",
+    "--rate", "40", "--producers", "2", "--consumers", "3", "--groups", "4",
+)  # fmt: skip
+
+
+@pytest.mark.cluster
+def test_a_run_goes_its_whole_way(echo, tmp_path):
+    status, out, err = echo("test", *LOCAL, "--time-limit", "3", "--store", str(tmp_path))
+    assert status == 0, out + err
+    assert "--system echo --policy alone" in out
+    store = tmp_path / "latest"
+    assert json.loads((store / "spec.json").read_text())["system"] == "echo"
+    assert (store / "logs/a1/broker.log").read_text() == "listening a1\n"
+    assert "System echo, policy alone" in (store / "report.html").read_text()
+    assert echo("check", str(store))[0] == 0
+
+
+@pytest.mark.cluster
+def test_a_broker_that_keeps_nothing_is_found_out(echo, tmp_path):
+    """Its memory dies with it."""
+    status, out, err = echo(
+        "test", *LOCAL, "--nemesis", "kill", "--time-limit", "8", "--interval", "2", "--duration", "1",
+        "--hold", "0.5", "--workload", "queue", "--store", str(tmp_path),
+    )  # fmt: skip
+    assert status == 1, out + err
+    assert "lost" in out
+
+
+def test_the_list_is_of_one_system(echo):
+    status, out, _ = echo("list", "--system", "echo", "--json")
+    told = json.loads(out)
+    assert (status, list(told["systems"]), list(told["policies"])) == (
+        0,
+        ["own", "echo", "absent"],
+        ["alone"],
+    )
+    assert told["nemeses"]["takeover"]["policies"] == []
+    assert told["nemeses"]["kill"]["environments"]["local"] == ""
+    assert "programs of their own" in told["nemeses"]["kill"]["environments"]["simulation"]
+    assert "programs of their own" in told["environments"]["simulation"]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--system", "ecko"), 'unknown system "ecko": did you mean "echo"?'),
+        (("--system", "echo"), 'unknown policy "replication": system echo has alone'),
+        (
+            ("claims", "RP1", "--system", "echo"),
+            'unknown policy "replication": system echo has alone',
+        ),
+        (
+            ("claims", "RP1", "--refute", "--system", "echo"),
+            "--refute and --system: refuters are of own",
+        ),
+        (
+            ("--system", "echo", "--policy", "alone", "--environment", "simulation"),
+            PROGRAMS,
+        ),
+        (
+            ("search", "--system", "echo", "--policy", "alone"),
+            PROGRAMS,
+        ),
+        (
+            ("sweep", "--system", "echo", "--policy", "alone"),
+            PROGRAMS,
+        ),
+        (
+            ("--system", "echo", "--policy", "alone", "--environment", "local", "--nemesis", "takeover"),
+            "takeover: only brokers",
+        ),
+        (
+            ("--system", "absent", "--policy", "alone", "--environment", "local"),
+            "system absent: no distribution: set ECHO_HOME",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_one_line(echo, tmp_path, words, complaint):
+    status, out, err = echo(*words, "--store", str(tmp_path))
+    assert (status, out) == (254, "")
+    assert err.startswith("jepsen-run: ")
+    assert err.count("\n") == 1
+    assert complaint in err
+
+
+def test_what_only_some_have_is_asked_of_a_protocol():
+    optional = (InProcess, Installed, Steered, Viewed)
+    assert [isinstance(OwnSystem(), each) for each in optional] == [True, False, True, True]
+    assert [isinstance(SecondSystem(), each) for each in optional] == [False] * 4
+    assert isinstance(MissingSystem(), Installed)
