@@ -26,31 +26,22 @@ class Forward:
         self._tunnel = tunnel
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self._clients: set[socket.socket] = set()
-        self._threads: set[threading.Thread] = set()
         self.address = Address(*self._listener.getsockname())
-        self._start(self._accept)
+        threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        """End all of it. The channels are ended by whoever ends their connection."""
+        """End it. The threads end with their clients, which end here, and their channels."""
         for end in (self._listener, *self._clients):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join(5)
         self._listener.close()
-
-    def _start(self, do: Callable[..., None], *arguments: Any) -> threading.Thread:
-        thread = threading.Thread(target=do, args=arguments, daemon=True)
-        self._threads = {one for one in self._threads if one.is_alive()} | {thread}
-        thread.start()
-        return thread
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # closed
             while True:
                 client, _ = self._listener.accept()
                 self._clients.add(client)
-                self._start(self._carry, client)
+                threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
     def _carry(self, client: socket.socket) -> None:
         try:
@@ -58,9 +49,11 @@ class Forward:
         except (paramiko.SSHException, InfrastructureError):
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         else:
-            back = self._start(_pump, channel.recv, client.sendall, lambda: client.shutdown(socket.SHUT_WR))
+            back = (channel.recv, client.sendall, lambda: client.shutdown(socket.SHUT_WR))
+            answering = threading.Thread(target=_pump, args=back, daemon=True)
+            answering.start()
             _pump(client.recv, channel.sendall, channel.shutdown_write)
-            back.join()
+            answering.join()
             channel.close()
         self._clients.discard(client)
         client.close()

@@ -156,7 +156,11 @@ class SshHost:
             finally:
                 bound.cancel()
                 channel.close()
-        if time.monotonic() - began >= timeout_s and status in (-1, 124, 137) and self._transport.is_active():
+        if (
+            time.monotonic() - began >= timeout_s
+            and status in (-1, 124, 137)
+            and channel.transport.is_active()
+        ):
             raise self._error(f"{argv[0]} did not end within {timeout_s:g} s")
         if status < 0:
             raise self._lost(channel.transport)

@@ -20,9 +20,9 @@ from __future__ import annotations
 import getpass
 import re
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 import paramiko
@@ -31,7 +31,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from harness.interface import UsageError
 from harness.interface.errors import near
 
-KNOWN_HOSTS: Final = Path("~/.ssh/known_hosts")
+KNOWN_HOSTS: Final = "~/.ssh/known_hosts"
+_T = TypeVar("_T", bound=msgspec.Struct)
 _TEXT: Final = re.compile(r"(?:([^@\s:]+)@)?(?:\[([^\]]+)\]|([^:@\s]+))(?::(\d+))?")
 _FORMS: Final = (
     ("address", r"[\w:][\w.:%-]*", "a name or an IP address"),
@@ -60,6 +61,11 @@ class HostConfig(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return address if self.port == 22 else f"{address}:{self.port}"
 
 
+class _File(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    known_hosts: str = KNOWN_HOSTS
+    host: tuple[dict[str, Any], ...]
+
+
 class Inventory(msgspec.Struct, frozen=True):
     """The machines, and the file that says by which keys they are known."""
 
@@ -75,14 +81,11 @@ def load(path: Path) -> Inventory:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
-    _refuse_unknown(str(path), table, ("known-hosts", "host"))
-    rows, known_hosts = table.get("host"), table.get("known-hosts", str(KNOWN_HOSTS))
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+    if not table.get("host") or isinstance(table["host"], dict):
         raise UsageError(f"{path}: no [[host]]: each machine has one, with its address")
-    if not isinstance(known_hosts, str):
-        raise UsageError(f'{path}: "known-hosts": expected the path of a file')
-    hosts = [_host(f"{path}: [[host]] {number}", row, path.parent) for number, row in enumerate(rows, 1)]
-    return _inventory(str(path), path.parent / Path(known_hosts).expanduser(), hosts)
+    file = _convert(str(path), table, _File)
+    hosts = [_host(f"{path}: [[host]] {number}", row, path.parent) for number, row in enumerate(file.host, 1)]
+    return _inventory(str(path), path.parent / Path(file.known_hosts).expanduser(), hosts)
 
 
 def listed(texts: Sequence[str]) -> Inventory:
@@ -96,43 +99,44 @@ def listed(texts: Sequence[str]) -> Inventory:
             )
         row = {"address": found[2] or found[3], "port": int(found[4] or 22)}
         hosts.append(_host(f"--host {text}", row | ({"user": found[1]} if found[1] else {}), Path()))
-    return _inventory("--host", KNOWN_HOSTS.expanduser(), hosts)
+    return _inventory("--host", Path(KNOWN_HOSTS).expanduser(), hosts)
 
 
-def load_key(path: Path) -> Any:
+def load_key(path: Path, where: str = "") -> Any:
     """A private key, as paramiko has it. Raises UsageError where it cannot be used."""
     try:
         return paramiko.PKey.from_path(path)
     except OSError as error:
-        raise UsageError(f"the key {path} cannot be read: {error.strerror or error}") from None
+        why = f"cannot be read: {error.strerror or error}"
     except (TypeError, paramiko.PasswordRequiredException):
-        raise UsageError(
-            f"the key {path} has a pass phrase: give it to ssh-agent (ssh-add {path}) and leave the key out"
-        ) from None
+        why = f"has a pass phrase: give it to ssh-agent (ssh-add {path}) and leave the key out"
     except (ValueError, paramiko.SSHException, paramiko.UnknownKeyType, UnsupportedAlgorithm):
-        raise UsageError(f"the key {path} is no private key of ssh (RSA, ECDSA or Ed25519)") from None
+        why = "is no private key of ssh (RSA, ECDSA or Ed25519)"
+    raise UsageError(f"{where}the key {path} {why}")
 
 
 def _host(where: str, row: Mapping[str, Any], directory: Path) -> HostConfig:
     """One machine, checked; the path of its key is relative to ``directory``."""
-    _refuse_unknown(where, row, [field.encode_name for field in msgspec.structs.fields(HostConfig)])
+    host = _convert(where, row, HostConfig)
+    for field, pattern, wanted in _FORMS:
+        if not re.fullmatch(pattern, value := getattr(host, field)):
+            raise UsageError(f'{where}: "{field}" is "{value}": expected {wanted}')
+    if host.key:
+        host = msgspec.structs.replace(host, key=str(directory / Path(host.key).expanduser()))
+        load_key(Path(host.key), f"{where}: ")
+    return host
+
+
+def _convert(where: str, table: Mapping[str, Any], kind: type[_T]) -> _T:
+    known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    if unknown := [key for key in table if key not in known]:
+        raise UsageError(f'{where}: unknown key "{unknown[0]}": {near(unknown[0], known)}')
     try:
-        host = msgspec.convert(row, HostConfig)
+        return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
         text, _, place = str(error).replace("`", "").partition(" - at $.")
         named = f'"{place}": ' if place else ""
         raise UsageError(f"{where}: {named}{text[0].lower()}{text[1:]}") from None
-    for field, pattern, wanted in _FORMS:
-        if not re.fullmatch(pattern, value := getattr(host, field)):
-            raise UsageError(f'{where}: "{field}" is "{value}": expected {wanted}')
-    if not host.key:
-        return host
-    host = msgspec.structs.replace(host, key=str(directory / Path(host.key).expanduser()))
-    try:
-        load_key(Path(host.key))
-    except UsageError as error:
-        raise UsageError(f"{where}: {error}") from None
-    return host
 
 
 def _inventory(where: str, known_hosts: Path, hosts: Sequence[HostConfig]) -> Inventory:
@@ -143,9 +147,3 @@ def _inventory(where: str, known_hosts: Path, hosts: Sequence[HostConfig]) -> In
             raise UsageError(f"{where}: {twice[0]} stands there twice: each machine runs one node")
         seen |= names
     return Inventory(known_hosts, tuple(hosts))
-
-
-def _refuse_unknown(where: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
-    for key in table:
-        if key not in known:
-            raise UsageError(f'{where}: unknown key "{key}": {near(key, known)}')

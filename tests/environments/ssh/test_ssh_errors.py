@@ -1,10 +1,13 @@
 """What goes wrong with a machine over ssh: one line each, soon, and nothing left behind."""
 
+import io
 import logging
 import re
 import shutil
 import socket
 import subprocess
+import sys
+import tarfile
 import threading
 import time
 
@@ -12,6 +15,7 @@ import beds
 import msgspec
 import pytest
 
+from environments.host import CommandError
 from environments.ssh import host as host_module
 from environments.ssh.host import SshHost
 from environments.ssh.hosts import load
@@ -317,3 +321,24 @@ def test_closing_ends_threads_and_listeners_and_paramiko_says_nothing(bed, capfd
         assert "is closed" in refusal(host.run, ["true"])
     assert capfd.readouterr() == ("", "")
     assert not logging.getLogger("paramiko").propagate
+
+
+def test_an_archive_that_ends_between_two_files_is_not_taken(own, machine, connect):
+    host = connect(own)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("a"))
+    with pytest.raises(CommandError):
+        host.run(["sh", "-c", host_module._PUT, "sh", f"{TOP}/x", TOP], text=archive.getvalue())
+    assert TOP not in machine.sh(f"ls -d {TOP}", check=False)
+
+
+def test_paramiko_says_nothing_on_a_terminal(own, machine):
+    script = (
+        "import pathlib, sys\nfrom environments.ssh.host import SshHost\n"
+        "from environments.ssh.hosts import load\ninventory = load(pathlib.Path(sys.argv[1]))\n"
+        "host = SshHost(inventory.hosts[0], inventory.known_hosts)\nhost.reach(1)\n"
+        "print(host.run(['echo', 'in']).decode().strip())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, own.hosts], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"in\n", b"")

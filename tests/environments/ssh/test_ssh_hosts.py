@@ -51,10 +51,13 @@ def test_paths_are_relative_to_the_file(tmp_path):
         ("", "hosts.toml: no [[host]]: each machine has one, with its address"),
         ('[host]\naddress = "a"', "hosts.toml: no [[host]]: each machine has one, with its address"),
         ("x = [", "hosts.toml is not TOML: Invalid value (at end of document)"),
-        ("known_hosts = 1", 'hosts.toml: unknown key "known_hosts": did you mean "known-hosts"?'),
+        (
+            'known_hosts = 1\n[[host]]\naddress = "a"',
+            'hosts.toml: unknown key "known_hosts": did you mean "known-hosts"?',
+        ),
         (
             'known-hosts = 1\n[[host]]\naddress = "a"',
-            'hosts.toml: "known-hosts": expected the path of a file',
+            'hosts.toml: "known-hosts": expected str, got int',
         ),
         (
             '[[host]]\naddress = "a"\nprot = 1',
