@@ -38,8 +38,8 @@ class Decision:
     ``hidden`` are names that cannot be told, because of ``undecided``.
 
     ``undecided`` says why the end of messages cannot be told, ``empty`` why the history says
-    nothing at all, ``unknown`` which rules failed: each leaves a history without grave findings
-    unknown.
+    nothing at all, ``unknown`` which rules failed, ``trouble`` what the machine spoiled:
+    each leaves a history without grave findings unknown.
     """
 
     severities: dict[str, Severity]
@@ -47,6 +47,7 @@ class Decision:
     undecided: str | None
     empty: tuple[str, ...]
     unknown: tuple[str, ...]
+    trouble: str | None
 
     @property
     def grave(self) -> frozenset[str]:
@@ -63,8 +64,13 @@ class Decision:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why it is not valid for another reason than a finding."""
-        undecided = () if self.undecided is None else (self.undecided,)
-        return (*undecided, *self.unknown, *self.empty)
+        said = tuple(text for text in (self.trouble, self.undecided) if text is not None)
+        return (*said, *self.unknown, *self.empty)
+
+    @property
+    def reason(self) -> str | None:
+        """The first of them."""
+        return next(iter(self.reasons), None)
 
 
 def decide(
@@ -80,7 +86,8 @@ def decide(
     Args:
         names: what was found.
         known: what the harness, the monitor and the nemesis wrote down, and the census of all rows.
-        options: what was promised; ``expect_faults`` if the schedule had any.
+        options: what was promised; ``expect_faults`` if the schedule had any, ``trouble`` if the
+            machine had.
         windows: of what was found and may be explained by faults, by name, when it was so.
         unknown: why rules failed, one sentence each.
     """
@@ -103,6 +110,7 @@ def decide(
         undecided=undecided,
         empty=tuple(_empty(known, options)),
         unknown=tuple(sorted(set(unknown))),
+        trouble=options.trouble,
     )
 
 

@@ -185,8 +185,9 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     bench = Bench(source, options, inspection=inspection, confined={0: inspection.confined})
     case = examine(bench)
     if case is None:
+        trouble = () if options.trouble is None else (options.trouble,)
         return Verdict(
-            valid=None, reasons=tuple(bench.unknown),
+            valid=None, reasons=(*trouble, *bench.unknown),
             statistics=Statistics(rows=source.rows, seconds=bench.seconds),
             guarantee=options.guarantee, ordered=options.ordered,
         )  # fmt: skip
@@ -216,6 +217,7 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
         text = f"{' and '.join(sorted(AT_END, key=rank))} cannot be decided, because {decision.undecided}"
         decision = replace(decision, undecided=f"{text}: so far {what}" if what else text)
     grave = [f"{finding.name}: {finding.sentence}" for finding in findings if finding.severity == "grave"]
+    first = decision.trouble is not None  # told before what was found
     untold = _untold(source)
     left = [
         (
@@ -226,7 +228,7 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     values: dict[str, Any] = {name: getattr(figures, name) for name in figures.__struct_fields__}
     return Verdict(
         valid=decision.valid,
-        reasons=(*grave, *decision.reasons, *(left if untold else ())),
+        reasons=(*decision.reasons[:first], *grave, *decision.reasons[first:], *(left if untold else ())),
         findings=tuple(findings),
         statistics=Statistics(**{**values, "seconds": dict(bench.seconds)}),
         guarantee=options.guarantee,

@@ -196,19 +196,18 @@ class Judged:
     decision: Decision
     bit: bool
 
-    @property
-    def reason(self) -> str | None:
-        """Why it is not valid for another reason than a finding."""
-        return next(iter(self.decision.reasons), None)
-
 
 def judge_runs(
-    source: RunsSource, options: CheckOptions, expecting_faults: Collection[int] = ()
+    source: RunsSource,
+    options: CheckOptions,
+    expecting_faults: Collection[int] = (),
+    troubles: Mapping[int, str | None] = {},
 ) -> dict[int, Judged]:
     """All readable runs of a source, by number.
 
     ``options`` are what all of them promised; ``expecting_faults`` are the runs whose schedule had
-    any. No rule raises: what failed makes every run unknown in which nothing else was found.
+    any, ``troubles`` why the machine spoiled some. No rule raises: what failed makes every run
+    unknown in which nothing else was found.
     """
     bench = Bench(source, options, confined=source.confined)
     case = examine(bench) or Case({}, {}, {}, [])
@@ -222,7 +221,7 @@ def judge_runs(
     judged = {}
     for run in sorted(source.last_ns):
         known = case.known.get(run, Facts())
-        promised = msgspec.structs.replace(options, expect_faults=run in expecting)
+        promised = msgspec.structs.replace(options, expect_faults=run in expecting, trouble=troubles.get(run))
         found = findings.told(case.found.get(run, {}), options)
         windows: dict[str, Sequence[Window]] = {"unavailable": pauses[run], NAME: hungers[run]}
         confined = source.confined.get(run, ())

@@ -47,8 +47,9 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     ``deadline_s`` bounds each checker family alone; one that runs past it becomes unknown and hides
     no other. ``expect_faults`` says that the schedule had faults: then a history in which none was
-    seen to bit is unknown. ``broker`` is what the broker's dialect promises. ``examples`` is how
-    many instances of a finding are named and kept in its details.
+    seen to bit is unknown. ``trouble`` is why the machine, not the broker, spoiled the run: then a
+    history without grave findings is unknown. ``broker`` is what the broker's dialect promises.
+    ``examples`` is how many instances of a finding are named and kept in its details.
     """
 
     guarantee: str = "at-least-once"
@@ -57,6 +58,7 @@ class CheckOptions(msgspec.Struct, frozen=True, kw_only=True):
     recovery_bound_s: float = 30.0
     deadline_s: float = 300.0
     expect_faults: bool = False
+    trouble: str | None = None
     examples: int = 10
     broker: Promises = Promises()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -11,6 +12,8 @@ from harness.explore.plans import Plan
 from harness.interface import InfrastructureError, Schedule, TestSpec
 from harness.run import reproduction
 from harness.run.simulate import Simulated, simulate
+
+WORDS: Final[Mapping[bool | None, str]] = {True: "valid", False: "invalid", None: "unknown"}
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -37,7 +40,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     @property
     def word(self) -> str:
         """ "valid", "invalid", "unknown" or "failed"."""
-        return "failed" if self.bug else {True: "valid", False: "invalid", None: "unknown"}[self.valid]
+        return "failed" if self.bug else WORDS[self.valid]
 
 
 def made(plan: Plan, number: int, *, judge: bool) -> tuple[Record, Simulated | None]:
@@ -74,4 +77,4 @@ def judged(plan: Plan, number: int) -> Record:
     return made(plan, number, judge=True)[0]
 
 
-__all__ = ["Record", "judged", "made"]
+__all__ = ["WORDS", "Record", "judged", "made"]

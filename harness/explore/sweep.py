@@ -150,11 +150,12 @@ def _judge(request: Request, store: Path, talk: Talk) -> tuple[Sweep, list[Run]]
         talk(f"judging {len(files)} histories, {sum(file.rows for file in files)} rows")
         options = plain_judge.options_of(plan.base, Schedule())
         expecting = {record.number for _, record in there if record.schedule.faults}
+        troubles = {record.number: record.trouble for _, record in there}
 
         def work() -> tuple[dict[int, Judged], dict[int, str]]:
             with workers.clusters_fault():
                 source = RunsSource(workers.start_spark(request.spark_master), files)
-                return judge_runs(source, options, expecting), source.damaged
+                return judge_runs(source, options, expecting, troubles), source.damaged
 
         judged, damaged = workers.beside(work).result()
     records = {record.number: record for _, record in there}

@@ -20,7 +20,7 @@ import msgspec
 
 from checkers.anomaly import AT_END
 from harness.explore.plans import Cell, SweepPlan
-from harness.explore.runs import Record
+from harness.explore.runs import WORDS, Record
 from harness.run.reproduction import ordered
 
 if TYPE_CHECKING:
@@ -118,11 +118,7 @@ def run_of(plan: SweepPlan, record: Record, judged: Judged | None, damage: str |
     elif judged is None:
         trouble = trouble or "nothing was recorded"
     else:
-        trouble = trouble or judged.reason
-        if judged.decision.valid is False:
-            ended = "invalid"
-        elif trouble is None:
-            ended = "valid"
+        ended, trouble = WORDS[judged.decision.valid], judged.decision.reason
     return Run(
         number=record.number,
         cell=plan.cell(record.number),

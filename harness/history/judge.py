@@ -12,13 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from harness.history import parquet
 from harness.history import store as stores
 from harness.history.recorder import recover
 from harness.interface import InfrastructureError, TestSpec, UsageError
-from harness.systems import registry as systems
 
 if TYPE_CHECKING:
     from checkers.verdict import Verdict
@@ -72,6 +69,7 @@ def judge(
     """
     from checkers import api  # noqa: PLC0415 - imports Arrow, which most commands do without
     from checkers.java import GatewayError, NoJavaError  # noqa: PLC0415 - as above
+    from harness.history.plain_judge import options_of  # noqa: PLC0415 - as above
 
     record = stores.load_run(store)
     if record.state == "running" and record.alive():
@@ -79,15 +77,7 @@ def judge(
     recover(store)
     changed = spec is not None
     spec = spec or stores.load_spec(store)
-    schedule = stores.load_schedule(store)
-    options = api.CheckOptions(
-        guarantee=spec.guarantee,
-        ordered=spec.ordered,
-        unavailable_bound_s=spec.unavailable_bound_s,
-        recovery_bound_s=spec.recovery_bound_s,
-        expect_faults=bool(schedule is not None and schedule.faults),
-        broker=systems.of(spec).promises(spec),
-    )
+    options = options_of(spec, stores.load_schedule(store), trouble_of(store))
     try:
         paths = [store / parquet.DIRECTORY]
         rows = api.rows_of(paths)
@@ -100,7 +90,6 @@ def judge(
         raise UsageError(str(error)) from error
     except (NoJavaError, GatewayError) as error:
         raise InfrastructureError(str(error)) from error
-    verdict = with_trouble(verdict, trouble_of(store))
     if not changed:
         _save(store, verdict)
     return verdict
@@ -129,18 +118,6 @@ def _save(store: Path, verdict: Verdict) -> None:
         path.replace(store / stores.FINDINGS)
     except OSError as error:
         print(f"{store / stores.FINDINGS} was not written: {error}", file=sys.stderr)
-
-
-def with_trouble(verdict: Verdict, trouble: str | None) -> Verdict:
-    """The verdict of a run that the machine spoiled.
-
-    Its cause first, unknown unless invalid anyway.
-    """
-    if trouble is None:
-        return verdict
-    return msgspec.structs.replace(
-        verdict, valid=False if verdict.valid is False else None, reasons=(trouble, *verdict.reasons)
-    )
 
 
 def trouble_of(store: Path) -> str | None:

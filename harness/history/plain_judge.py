@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.decide import Window, decide
+from checkers.decide import Decision, Window, decide
 from checkers.facts import gather
 from checkers.instance import Instance
 from checkers.reference import History, find
@@ -25,32 +25,28 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict of the plain judge.
-
-    All instances, the names of those that are grave, and why a history without grave ones would
-    still be unknown.
-    """
+    """The verdict of the plain judge: all instances, and what that means."""
 
     findings: tuple[Instance, ...]
-    grave: frozenset[str]
-    undecided: str | None
+    decision: Decision
 
 
-def options_of(spec: TestSpec, schedule: Schedule) -> CheckOptions:
-    """What a spec promises, as the checkers take it."""
+def options_of(spec: TestSpec, schedule: Schedule | None, trouble: str | None = None) -> CheckOptions:
+    """What a spec promises, as the checkers take it, and what the machine spoiled."""
     return CheckOptions(
         guarantee=spec.guarantee,
         ordered=spec.ordered,
         unavailable_bound_s=spec.unavailable_bound_s,
         recovery_bound_s=spec.recovery_bound_s,
-        expect_faults=bool(schedule.faults),
+        expect_faults=bool(schedule is not None and schedule.faults),
+        trouble=trouble,
         broker=systems.of(spec).promises(spec),
     )
 
 
-def judge(rows: Sequence[Row], spec: TestSpec, schedule: Schedule) -> Judged:
+def judge(rows: Sequence[Row], spec: TestSpec, schedule: Schedule, trouble: str | None = None) -> Judged:
     """Judge one history: all its rows, in order."""
-    options = options_of(spec, schedule)
+    options = options_of(spec, schedule, trouble)
     findings = tuple(find(rows, options))
     names = {found.name for found in findings}
     windows: dict[str, Sequence[Window]] = {}
@@ -58,5 +54,4 @@ def judge(rows: Sequence[Row], spec: TestSpec, schedule: Schedule) -> Judged:
         windows["unavailable"] = list(unavailabilities(rows, options))
     if NAME in names:
         windows[NAME] = list(hungers(History(rows), options))
-    decision = decide(names, gather(rows), options, windows=windows)
-    return Judged(findings, decision.grave, next(iter(decision.reasons), None))
+    return Judged(findings, decide(names, gather(rows), options, windows=windows))

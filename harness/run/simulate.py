@@ -114,10 +114,9 @@ def simulate(
     grave: frozenset[str] = frozenset()
     valid: bool | None = None
     if judge:
-        judged = plain_judge.judge(rows, test.spec, test.schedule)
-        findings, grave = judged.findings, judged.grave
-        trouble = trouble or judged.undecided
-        valid = False if grave else None if trouble else True
+        judged = plain_judge.judge(rows, test.spec, test.schedule, trouble)
+        findings, grave = judged.findings, judged.decision.grave
+        trouble, valid = judged.decision.reason, judged.decision.valid
     return Simulated(
         spec=test.spec,
         schedule=test.schedule,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import random
 
+import msgspec
 import pytest
 from checker_rows import S, finished, lay_out, o, phase
 from damaged import DAMAGE, correct, damage
@@ -106,6 +107,24 @@ def test_a_pause_is_excused_by_the_faults_that_explain_it():
     }
 
 
+def test_trouble_hides_no_finding_and_lets_nothing_be_valid(tmp_path):
+    troubled = msgspec.structs.replace(OPTIONS, trouble="the disk was full")
+    sound = whole([*SENT, *finished(10)])
+    kept = decide((), gather(sound), troubled)
+    assert (kept.valid, kept.reason) == (None, "the disk was full")
+    assert decide((), gather(sound), OPTIONS).valid is True
+    lost = decide({"lost"}, gather(sound), troubled)
+    assert (lost.valid, lost.reason) == (False, "the disk was full")
+    rows = correct(1, complete=True)
+    verdict = judge.judge(lay_out(tmp_path / "sound", rows, slice_rows=1000), troubled)
+    assert (verdict.valid, verdict.reasons) == (None, ("the disk was full",))
+    rows = damage(rows, [("phantom", 1)])
+    verdict = judge.judge(lay_out(tmp_path / "phantom", rows, slice_rows=1000), troubled)
+    assert verdict.valid is False
+    assert verdict.reasons[0] == "the disk was full"
+    assert verdict.reasons[1].startswith("phantom: ")
+
+
 def test_whoever_judges_decides_alike(tmp_path):
     spec = TestSpec(name="t", unavailable_bound_s=2, recovery_bound_s=1)
     schedule = Schedule(faults=(Fault(kind="kill", start_s=1, duration_s=1),))
@@ -127,8 +146,7 @@ def test_whoever_judges_decides_alike(tmp_path):
         except HistoryError:  # damage that no history has
             broken += 1
             continue
-        assert {f.name for f in verdict.findings if f.severity == "grave"} == alone.grave, number
+        assert {f.name for f in verdict.findings if f.severity == "grave"} == alone.decision.grave, number
         assert {f.name for f in verdict.findings} == {i.name for i in alone.findings}, number
-        valid = False if alone.grave else None if alone.undecided else True
-        assert verdict.valid is valid, (number, verdict.reasons, alone.undecided)
+        assert verdict.valid is alone.decision.valid, (number, verdict.reasons, alone.decision.reasons)
     assert broken < 30
