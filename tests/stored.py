@@ -3,6 +3,7 @@
 Nothing else may happen while a test looks.
 """
 
+from broker.core.message import decode_stored
 from broker.core.pages import Page
 
 
@@ -18,7 +19,7 @@ def stored(engine, queue=None, volume=None):
             if isinstance(item, Page):
                 assert volume is not None, "a page has to be read"
                 data = volume.image()[engine.journal.pages.medium.path(item.blob.id)]
-                found += [Stored(engine, name, message) for message in item.messages(data)]
+                found += [Stored(engine, name, message) for message in decode_stored(item, data)]
             else:
                 found.append(Stored(engine, name, item))
     return found

@@ -41,7 +41,6 @@ from broker.core.backlog import CHUNK
 from broker.core.blobs import LargeBodies
 from broker.core.consumer import Consumer, Delivery
 from broker.core.deadletters import dead_letter, is_dead
-from broker.core.deletion import Reaper
 from broker.core.duplicates import DuplicateId, Duplicates, encode_duplicate
 from broker.core.feed import Feed
 from broker.core.memory import Memory
@@ -59,6 +58,7 @@ from broker.core.open_transactions import OpenTransactions
 from broker.core.outcomes import arrived, give_back, refused
 from broker.core.paging import Paging
 from broker.core.queue import Queue
+from broker.core.reaper import Reaper
 from broker.core.transactions import Transaction
 from broker.core.views import Browsing, EngineSettings, QueueStatus, Router
 from broker.seams import Seams
@@ -116,7 +116,7 @@ class Engine:
         self.large = LargeBodies(journal.large, journal, gate)
         self.paging = Paging(journal, gate, self.memory, self.large)
         self.abandoned = False
-        self._reaper = Reaper(self)
+        self._reaper = Reaper(self.queues, self.remove)
         self._duplicates = Duplicates()
         self._suspended = False
         self._waits_for_gate = False

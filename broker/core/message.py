@@ -24,13 +24,12 @@ policies:
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
+from broker.core.pages import Page
 from broker.storage.blobs import Blob
 from broker.storage.journal import ID_BLOCK_BITS
-
-if TYPE_CHECKING:
-    from broker.core.pages import Page
 
 QUEUE: Final = 1
 MESSAGE: Final = 2
@@ -48,6 +47,7 @@ Its queue's record id, flags, and the bytes of group, target and headers, which 
 body.
 """
 _COUNTS: Final = struct.Struct("<II")
+_STORED: Final = struct.Struct("<QIII")
 LARGE: Final = struct.Struct("<QQI")
 _CLOSES: Final = 1
 _GROUPED: Final = 2
@@ -161,6 +161,31 @@ def decode(record_id: int, data: bytes) -> tuple[int, Message]:
     )
     message.id = record_id
     return queue_id, message
+
+
+def encode_stored(message: Message, queue_id: int) -> bytes:
+    """A message as it stands in the blob of a page."""
+    data = encode(message, queue_id)
+    return _STORED.pack(message.id, message.deliveries, message.refusals, len(data)) + data
+
+
+def decode_stored(page: Page, data: bytes) -> Iterator[Message]:
+    """The messages of a page that are not consumed, oldest first.
+
+    ``data`` is what is in its blob; the blob's checksum has vouched for it.
+    """
+    position = 0
+    while position < len(data):
+        id_, deliveries, refusals, size = _STORED.unpack_from(data, position)
+        position += _STORED.size + size
+        if id_ in page.consumed:
+            continue
+        _, message = decode(id_, data[position - size : position])
+        message.deliveries, message.refusals = page.counts.get(id_, (deliveries, refusals))
+        message.deliveries = max(message.deliveries, page.least_deliveries)
+        message.redelivered = message.deliveries > 0
+        message.page = page
+        yield message
 
 
 def stored_size(data: bytes) -> int:

@@ -18,16 +18,14 @@ records are, with as many readers as there are consumers.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
-from broker.core.message import Message, decode, encode
 from broker.storage.blobs import Blob
 from broker.storage.records import Record
 
 _PAGE: Final = struct.Struct("<QQQIQI")
 _LARGE: Final = struct.Struct("<QQQI")
-_STORED: Final = struct.Struct("<QIII")
 _COUNTED: Final = struct.Struct("<QQII")
 _ID: Final = struct.Struct("<Q")
 
@@ -70,24 +68,6 @@ class Page:
         else:
             self.least_deliveries = max(self.least_deliveries, deliveries)
 
-    def messages(self, data: bytes) -> Iterator[Message]:
-        """The page's messages that are not consumed, oldest first.
-
-        From the blob's bytes, which its checksum has vouched for.
-        """
-        position = 0
-        while position < len(data):
-            id_, deliveries, refusals, size = _STORED.unpack_from(data, position)
-            position += _STORED.size + size
-            if id_ in self.consumed:
-                continue
-            _, message = decode(id_, data[position - size : position])
-            message.deliveries, message.refusals = self.counts.get(id_, (deliveries, refusals))
-            message.deliveries = max(message.deliveries, self.least_deliveries)
-            message.redelivered = message.deliveries > 0
-            message.page = self
-            yield message
-
 
 def encode_page(page: Page, queue_id: int) -> bytes:
     """The page's record in the queue that has that record id."""
@@ -101,12 +81,6 @@ def decode_page(record: Record) -> tuple[int, Page]:
     queue_id, blob_id, size, checksum, first, left = _PAGE.unpack_from(data)
     large = {message_id: Blob(*blob) for message_id, *blob in _LARGE.iter_unpack(data[_PAGE.size :])}
     return queue_id, Page(record.id, Blob(blob_id, size, checksum), first, left, large)
-
-
-def encode_stored(message: Message, queue_id: int) -> bytes:
-    """A message as it stands in the blob of a page."""
-    data = encode(message, queue_id)
-    return _STORED.pack(message.id, message.deliveries, message.refusals, len(data)) + data
 
 
 def encode_consumed(page: Page, ids: Iterable[int]) -> bytes:

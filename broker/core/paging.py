@@ -25,8 +25,18 @@ from typing import Final
 from broker.core.backlog import CHUNK, Backlog, Loose
 from broker.core.blobs import HeldBlobs, LargeBodies
 from broker.core.memory import Memory
-from broker.core.message import CONSUMED, COUNTED, DELIVERIES, MESSAGE, PAGE, Message, encode_counts
-from broker.core.pages import Page, encode_consumed, encode_counted, encode_page, encode_stored
+from broker.core.message import (
+    CONSUMED,
+    COUNTED,
+    DELIVERIES,
+    MESSAGE,
+    PAGE,
+    Message,
+    decode_stored,
+    encode_counts,
+    encode_stored,
+)
+from broker.core.pages import Page, encode_consumed, encode_counted, encode_page
 from broker.core.queue import Queue
 from broker.storage.blobs import Blob
 from broker.storage.entries import Entries
@@ -154,7 +164,7 @@ class Paging:
         finally:
             store.release(page.blob)
         messages: list[Message] = []
-        for message in page.messages(data):
+        for message in decode_stored(page, data):
             messages.append(message)
             if len(messages) % CHUNK == 0:
                 await asyncio.sleep(0)

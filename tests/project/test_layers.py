@@ -65,6 +65,16 @@ def lint(root):
     )
 
 
+def lint_with(copy, module, wrong):
+    """The packages with one more import."""
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, copy / package, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    with (copy / module).open("a") as text:
+        text.write(f"import {wrong}\n")
+    return lint(copy)
+
+
 def test_layers_point_one_way():
     linted = lint(ROOT)
     assert linted.returncode == 0, linted.stdout + linted.stderr
@@ -93,14 +103,15 @@ def test_every_folder_of_modules_is_a_package():
 )
 def test_an_import_against_the_arrow_is_noticed(tmp_path, module, wrong):
     """The test above can fail: one wrong import anywhere is refused, and named."""
-    for package in PACKAGES:
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
-    with (tmp_path / module).open("a") as text:
-        text.write(f"import {wrong}\n")
-    linted = lint(tmp_path)
+    linted = lint_with(tmp_path, module, wrong)
     assert linted.returncode != 0
     assert f"{module[:-3].replace('/', '.')} -> {wrong}" in linted.stdout
+
+
+def test_a_circle_within_the_broker_is_noticed(tmp_path):
+    linted = lint_with(tmp_path, "broker/core/pages.py", "broker.core.message")
+    assert linted.returncode != 0
+    assert "- .pages -> .message (1 import)" in linted.stdout
 
 
 def forbidden_calls(source: str) -> list[str]:
