@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -38,16 +39,24 @@ def processes(root: str) -> list[int]:
 
 
 def end_processes(root: str) -> list[int]:
-    """Ask the agent, which heals what is in force; then SIGKILL to all. Those that ran."""
+    """Ask the agent to end, which heals what is in force; then SIGKILL to all. Those that ran."""
     ran = processes(root)
-    for number, patience_s in ((signal.SIGTERM, _END_S), (signal.SIGKILL, _END_S)):
-        deadline = time.monotonic() + patience_s
-        while (left := processes(root)) and time.monotonic() < deadline:
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            time.sleep(0.05)
+    with contextlib.suppress(OSError, ValueError):  # there is none
+        agent = int(Path(root, "agent.pid").read_text())
+        if agent in ran:
+            os.kill(agent, signal.SIGTERM)
+            _await(lambda: agent not in processes(root))
+    for pid in processes(root):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    _await(lambda: not processes(root))
     return ran
+
+
+def _await(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _END_S
+    while not done() and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def mounts(root: str) -> list[str]:

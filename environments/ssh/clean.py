@@ -7,7 +7,9 @@ nodes there. With it ``jepsen-run clean`` finds them again; it needs the same ke
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -17,7 +19,8 @@ from environments.ssh.hosts import HostConfig
 from environments.ssh.machine import SshMachine
 from harness.interface import InfrastructureError
 
-_SWEEP = 'cd "$1" 2>/dev/null || exit 0; ls -d jepsen-run-* >/dev/null 2>&1 || rm -rf -- "$1"'
+_AT_ONCE: Final = 8
+_SWEEP: Final = 'cd "$1" 2>/dev/null || exit 0; ls -d jepsen-run-* >/dev/null 2>&1 || rm -rf -- "$1"'
 """Removes our program too, once no run of anybody's is there."""
 
 
@@ -79,12 +82,13 @@ def end_run(run: str, *, program: bool = False) -> list[str]:
     found = _read(_path(run))
     if found is None:
         return []
-    done, problems = [], []
-    for config, node in zip(found.hosts, found.nodes, strict=True):
+    done: list[str] = []
+    problems: list[str] = []
+
+    def end(config: HostConfig, node: str) -> None:
         host = SshHost(config, Path(found.known_hosts))
         try:
-            machine = SshMachine(host, run, node, "", 0)
-            said = machine.remove()
+            said = SshMachine(host, run, node, "", 0).remove()
             if program:
                 host.run(("sh", "-c", _SWEEP, "sh", config.directory))
             done.append(f"{node} from {host.name} ({'; '.join(said) or 'nothing was there'})")
@@ -92,8 +96,13 @@ def end_run(run: str, *, program: bool = False) -> list[str]:
             problems.append(str(error))
         finally:
             host.close()
+
+    with ThreadPoolExecutor(max_workers=_AT_ONCE) as threads:
+        list(threads.map(end, found.hosts, found.nodes))
     if problems:
-        raise InfrastructureError(f"{'; '.join(problems)}; `jepsen-run clean` tries again")
+        raise InfrastructureError(
+            f"{'; '.join(problems)}; `jepsen-run clean` tries again, until {_path(run)} is removed"
+        )
     _path(run).unlink(missing_ok=True)
     return done
 

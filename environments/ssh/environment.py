@@ -51,7 +51,6 @@ class SshDeployment(Deployment):
         """Make them known; none is connected to yet."""
         token = secrets.token_hex(16)
         chosen = found.hosts[: len(plans)]
-        clean.record(self.run, found.known_hosts, chosen, [plan.name for plan in plans])
         for plan, config in zip(plans, chosen, strict=True):
             machine = SshMachine(SshHost(config, found.known_hosts), self.run, plan.name, token, orphan_s)
             self.nodes[plan.name] = self.machines[plan.name] = Node(plan, machine, token)
@@ -112,9 +111,16 @@ class SshEnvironment(MachinesEnvironment):
         found = inventory(self._hosts)
         await self._machines.in_thread(self._machines.prepare, nodes, found, self._orphan_s)
         self.tell(f"looking at {len(nodes)} machines, and bringing them what they lack")
-        await at_once(self._look_at(node) for node in self._machines.nodes.values())
+        await self._at_all(SshMachine.look)
+        plans = [node.name for node in nodes]
+        clean.record(self.run, found.known_hosts, found.hosts[: len(plans)], plans)
+        await self._at_all(SshMachine.bring)
 
-    async def _look_at(self, node: Node) -> None:
+    async def _at_all(self, do: Callable[[SshMachine], None]) -> None:
+        """Nothing is changed on any machine before all were looked at."""
+        await at_once(self._at(node, do) for node in self._machines.nodes.values())
+
+    async def _at(self, node: Node, do: Callable[[SshMachine], None]) -> None:
         assert isinstance(node.machine, SshMachine)
-        await self._machines.in_thread(node.machine.prepare)
+        await self._machines.in_thread(do, node.machine)
         node.address = node.machine.address

@@ -68,7 +68,7 @@ echo $! >"$1/agent.pid"
 
 
 class SshMachine:
-    """A ``machines.node.Machine``; ``prepare`` it before anything else."""
+    """A ``machines.node.Machine``: ``look`` at it first, then ``bring`` it our part."""
 
     mortal = False
 
@@ -81,13 +81,14 @@ class SshMachine:
         self._orphan_s = orphan_s
         self._device = ""
         self._app = ""
+        self._kind = ("", "")
         self._control: Address | None = None
         self.put = host.put
         self.run = host.run
         self.fetch = host.fetch
 
-    def prepare(self) -> None:
-        """See that the machine has what is needed, and bring it our own part.
+    def look(self) -> None:
+        """See that the machine has what is needed; nothing on it is changed.
 
         Raises InfrastructureError: what is missing, and what would mend it.
         """
@@ -111,7 +112,21 @@ class SshMachine:
                 'reach it ("inner" in hosts.toml)'
             )
         self._device = device.partition("@")[0]
-        self._bring(f"{major}.{minor}", machine)
+        self._kind = (f"{major}.{minor}", machine)
+
+    def bring(self) -> None:
+        """Put our sources and what they need there, unless they are."""
+        python, machine = self._kind
+        ours, wanted = payload.sources(payload.ROOT), payload.pins()
+        recipe = "\n".join((payload.content_hash(ours), python, machine, *wanted))
+        digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
+        self._app = f"{PurePosixPath(self.host.config.directory)}/app-{digest}"
+        if self._succeeds("test", "-e", f"{self._app}/complete"):
+            return
+        with _fetching:  # once for machines that are alike
+            site = _site(tuple(wanted), python, "amd64" if machine == "x86_64" else machine)
+        self.put(self._app, ours | {f"site/{path}": content for path, content in site.items()})
+        self.put(self._app, {"complete": platform.node().encode()})
 
     def create(self) -> None:
         """It is there."""
@@ -165,19 +180,6 @@ class SshMachine:
                 f"{self.host.config.directory} has lost our program: remove {self.root} by hand"
             )
         return found[-1]
-
-    def _bring(self, python: str, machine: str) -> None:
-        """Put our sources and what they need there, unless they are."""
-        ours, wanted = payload.sources(payload.ROOT), payload.pins()
-        recipe = "\n".join((payload.content_hash(ours), python, machine, *wanted))
-        digest = hashlib.sha256(recipe.encode()).hexdigest()[:16]
-        self._app = f"{PurePosixPath(self.host.config.directory)}/app-{digest}"
-        if self._succeeds("test", "-e", f"{self._app}/complete"):
-            return
-        with _fetching:  # once for machines that are alike
-            site = _site(tuple(wanted), python, "amd64" if machine == "x86_64" else machine)
-        self.put(self._app, ours | {f"site/{path}": content for path, content in site.items()})
-        self.put(self._app, {"complete": platform.node().encode()})
 
     def _succeeds(self, *argv: str) -> bool:
         try:
