@@ -38,6 +38,7 @@ from environments.agent.control import (
     LOGS,
     ORPHAN_VARIABLE,
     REFUSED,
+    RULES,
     TOKEN_VARIABLE,
 )
 from environments.agent.disk import NodeDisk
@@ -86,6 +87,7 @@ class Agent:
         loop.add_signal_handler(signal.SIGCHLD, reap, (self._child, self._store.child))
         loop.add_signal_handler(signal.SIGTERM, self._stop.set)
         await self._prober.listen()  # first: the rules of a machine are one agent's alone
+        Path(RULES).write_text(self._firewall.device)  # noqa: ASYNC240 - a few bytes, once
         self._missing = missing()
         host = os.environ.get(CONTROL_HOST_VARIABLE, "0.0.0.0")
         server = await asyncio.start_server(self._answer, host, CONTROL_PORT, limit=LINE_BYTES_MAX)

@@ -34,6 +34,9 @@ LOGS: Final = f"{ROOT}/logs"
 STORE: Final = f"{ROOT}/store"
 """Where a shared directory is mounted, on the machines of brokers that have one."""
 
+RULES: Final = f"{ROOT}/device"
+"""Says which device's rules are the node's, from the moment that its agent has the machine."""
+
 DISK: Final = f"{ROOT}/disk"
 """Where a disk that can break is mounted, in front of DATA."""
 

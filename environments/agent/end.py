@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from environments.agent.control import ROOT_VARIABLE
+from environments.agent.control import ROOT, ROOT_VARIABLE, RULES
 from environments.agent.firewall import TABLE
 
 _END_S: Final = 5.0
@@ -70,10 +70,9 @@ def main() -> None:
     root = sys.argv[1].rstrip("/")
     if ran := end_processes(root):
         print(f"{len(ran)} processes ended")
-    device = Path(root, "device")
+    device = Path(f"{root}{RULES.removeprefix(ROOT)}")
     if device.exists():
-        # The agent has taken its rules away unless it was killed. Only one agent can be on a
-        # machine, so the table is this node's.
+        # The agent has taken its rules away unless it was killed.
         table = ["nft", "delete", "table", *TABLE.split()]
         if subprocess.run(table, capture_output=True, check=False).returncode == 0:
             print("packet filter rules removed")

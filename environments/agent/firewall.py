@@ -176,7 +176,7 @@ class Firewall:
     """
 
     def __init__(self, device: str) -> None:
-        self._device = device
+        self.device = device
         self._rules = ruleset(())
         self._disciplines: list[list[str]] = []
         self._reset: set[str] = set()
@@ -197,11 +197,11 @@ class Firewall:
             with contextlib.suppress(OSError):
                 _tool(["ss", "--kill", "--tcp", "dst", source])
         self._reset = reset
-        wanted = disciplines(faults, self._device)
+        wanted = disciplines(faults, self.device)
         if wanted != self._disciplines:
             if self._disciplines:
                 self._disciplines = []
-                _tool(["tc", "qdisc", "del", "dev", self._device, "root"])
+                _tool(["tc", "qdisc", "del", "dev", self.device, "root"])
             for command in wanted:
                 self._disciplines = wanted  # even half of them must be deleted next time
                 _tool(["tc", *command])

@@ -46,7 +46,7 @@ _site = functools.cache(payload.site)
 _BEGIN: Final = (
     """
 umask 077
-mkdir -p "$1/data" "$1/logs" && printf %s "$2" >"$1/device" && cd "$3" || exit 1
+mkdir -p "$1/data" "$1/logs" && cd "$3" || exit 1
 IFS= read -r token || exit 1
 export """
     + TOKEN_VARIABLE

@@ -1,4 +1,4 @@
-"""Deployments on a real engine, for the tests of the docker environment.
+"""Deployments on a real engine, for the tests of environments of machines.
 
 Made, started, looked at, and what remains of them.
 """
@@ -10,6 +10,7 @@ from docker_echo import BOUND_S, EchoSystem, say
 
 from environments.docker.engine import RUN_LABEL
 from environments.docker.environment import DockerEnvironment
+from environments.ssh.environment import SshEnvironment
 from harness.interface import Link, TestSpec
 
 ROOT = Path(__file__).parents[2]
@@ -42,9 +43,15 @@ SILENCE_S = 1.0
 """How long a test waits to be sure that no answer comes; a slow machine can only make it pass."""
 
 
-async def deployed(names=("a1", "a2"), lease_s=600.0, **options):
-    """A deployment whose faults outlast the test unless it is about their leases."""
-    environment = DockerEnvironment(lease_s=lease_s, **options)
+async def deployed(names=("a1", "a2"), lease_s=600.0, hosts=(), **options):
+    """A deployment whose faults outlast the test unless it is about their leases.
+
+    With ``hosts`` it is on those.
+    """
+    if hosts:
+        environment = SshEnvironment(hosts, lease_s=lease_s, **options)
+    else:
+        environment = DockerEnvironment(lease_s=lease_s, **options)
     await environment.deploy(SYSTEM, SPEC, SYSTEM.plan(SPEC, names), ROOT)
     return environment
 
