@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -18,11 +19,11 @@ from broker.cluster.balancing import Balancing
 from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.core.message import MESSAGE
-from broker.ha_policy import DatabaseStoreSection, HaDatabaseSection
 from broker.policies.ha_database.homes import Homes
 from broker.policies.ha_database.watch import Watch
 from broker.policies.live import Live
 from broker.policies.ownership.lease import Lease, LeaseLostError
+from broker.policies.policy import Succession, Takeover
 from broker.seams import Seams
 from broker.storage.database import Database, DatabaseError
 from broker.storage.database.journal import DatabaseJournal, JournalReplacedError
@@ -45,7 +46,15 @@ STOP_PATIENCE_S: Final = 10.0
 
 _log = logging.getLogger(__name__)
 
+_NAMESPACE: Final = uuid.UUID("6c1f7c0e-5a0d-5b0f-9f0e-3d5a9e4b7a21")
+"""Of node IDs made from cluster and broker id."""
+
 LifeEnd = Literal["stopped", "replaced", "expired", "failed"]
+
+
+def node_id_of(cluster_id: str, broker_id: str) -> str:
+    """A broker's, always the same."""
+    return str(uuid.uuid5(_NAMESPACE, f"{cluster_id}/{broker_id}"))
 
 
 class Life:
@@ -53,37 +62,31 @@ class Life:
 
     Args:
         config: with [database-store].
-        section: [ha-policy.ha-database].
         seams: the outside.
         membership: our place in the cluster, started.
         registry: the store.
-        database: for the journal.
-        blobs: for what lies beside its records.
+        databases: a connection for the journal, and one for what lies beside its records.
         registered: who we are in it.
         sent: loop time at which the registration was sent: the lease counts from there.
         records: all we own.
-        node_id: ours.
         become: told each role.
     """
 
     def __init__(
         self,
         config: BrokerConfig,
-        section: HaDatabaseSection,
         seams: Seams,
         membership: Membership,
         registry: Registry,
-        database: Database,
-        blobs: Database,
+        databases: tuple[Database, Database],
         registered: Registered,
         sent: float,
         records: list[Record],
-        node_id: str,
         become: Callable[[str], None],
     ) -> None:
-        store = config.database_store
+        store, section = config.database_store, config.ha_policy.ha_database
+        assert section is not None
         assert store is not None, "a broker in a database without one"
-        self.store: DatabaseStoreSection = store
         self.registry = registry
         self.registered = registered
         self.failover_on_shutdown = section.failover_on_shutdown
@@ -106,19 +109,19 @@ class Life:
         self.failure: JournalFailedError | None = None
         self.taken_over: list[str] = []
         """Brokers that were taken over in this life, in order."""
-        self.takeovers: list[tuple[str, int]] = []
+        self._takeovers: list[Takeover] = []
         """The same, with the epoch that each takeover gave its victim's row."""
-        self._section = section
         self._membership = membership
         self._become = become
         self._journal = DatabaseJournal(
-            database,
-            blobs,
+            *databases,
             registered,
             records,
             sync_period_s=store.journal_sync_period / 1000,
             timeout_s=store.network_timeout / 1000,
         )
+        self._section = section
+        node_id = self._node_id_of(registered.broker_id)
         self._balancing = Balancing(membership, node_id)
         self.live = Live(
             config, seams, self._journal, Recovered(records), node_id, self.gate, self._balancing
@@ -126,6 +129,16 @@ class Life:
         self.live.server.admission = self.homes
         self._ended: asyncio.Future[LifeEnd] = asyncio.get_running_loop().create_future()
         self._serving = False
+
+    @property
+    def succession(self) -> Succession:
+        """Epochs of rows: ours as we registered, and those that takeovers gave their victims'."""
+        if not self._serving:
+            return Succession()
+        return Succession(self.registered.epoch, tuple(self._takeovers))
+
+    def _node_id_of(self, broker_id: str) -> str:
+        return node_id_of(self._section.cluster_id, broker_id)
 
     async def run(self, stopping: asyncio.Event) -> LifeEnd:
         """Serve until ``stopping``, or until the store says or may say that somebody else owns
@@ -278,7 +291,7 @@ class Life:
         self.live.engine.adopt(Recovered(records))
         self.homes.adopt(session, gained)
         self.taken_over.append(victim.broker_id)
-        self.takeovers.append((victim.broker_id, victim.epoch))
+        self._takeovers.append(Takeover(self._node_id_of(victim.broker_id), victim.epoch))
         _log.warning(
             "ha-database: %s is taken over with %d messages in %d store sessions",
             victim.broker_id,

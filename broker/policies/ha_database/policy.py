@@ -11,18 +11,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import uuid
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
-from broker.core.engine import Engine
-from broker.policies.ha_database.life import RETRY_S, Life, LifeEnd
+from broker.policies.ha_database.life import RETRY_S, Life, LifeEnd, node_id_of
 from broker.policies.ha_database.steering import Steering
-from broker.policies.policy import Succession, Takeover
+from broker.policies.ownership.contender import Contender
 from broker.seams import Seams
 from broker.start_error import StartError
 from broker.storage.database import Database, DatabaseError
@@ -30,35 +28,28 @@ from broker.storage.database.registry import RefusedError, Registered, Registry,
 from broker.storage.database.schema import TAKEOVER_STARTED
 from broker.storage.recovery import Record
 
-_NAMESPACE: Final = uuid.UUID("6c1f7c0e-5a0d-5b0f-9f0e-3d5a9e4b7a21")
-"""Of node IDs made from cluster and broker id."""
-
 _log = logging.getLogger(__name__)
 
 
-class HaDatabasePolicy:
+class HaDatabasePolicy(Contender):
     """See ``policy.Policy``. ``database`` gives a connection of its own at each call."""
+
+    reign: Life | None
 
     def __init__(self, config: BrokerConfig, seams: Seams, database: Callable[[], Database]) -> None:
         assert config.cluster is not None
         assert config.database_store is not None
         assert config.ha_policy.ha_database is not None
-        self.config = config
+        cluster = msgspec.structs.replace(config.cluster, static_connectors=())
+        super().__init__(config, seams, Membership(config, cluster, seams))
         self.section = config.ha_policy.ha_database
         self.store = config.database_store
-        self.epoch = int(seams.wall_clock() * 1000)
-        """Begins with the clock, so that two lives of one broker never show the same number."""
         self.broker_id = self.section.broker_id or config.broker.name
-        self.life: Life | None = None
-        self.replicating = False
         if config.cluster.static_connectors:
             _log.warning(
                 "cluster.static-connectors is ignored: brokers of a high-availability cluster find each "
                 "other in the store"
             )
-        self.membership = Membership(
-            config, msgspec.structs.replace(config.cluster, static_connectors=()), seams
-        )
         # Three connections: signs of life must not wait behind a long batch, nor batches behind a
         # takeover that waits for its victim's row, nor any of them behind a large body.
         self._databases = (database(), database(), database())
@@ -69,48 +60,17 @@ class HaDatabasePolicy:
             expiration_ms=self.store.lock_expiration,
             timeout_s=self.store.network_timeout / 1000,
         )
-        self.node_id: str | None = self._node_id_of(self.broker_id)
+        self._node_id = node_id_of(self.section.cluster_id, self.broker_id)
         self.commands = Steering(
-            self.registry, self.section.cluster_id, self.broker_id, lambda: self.life, lambda: self.role
+            self.registry, self.section.cluster_id, self.broker_id, lambda: self.reign, lambda: self.role
         ).commands
-        self._failover: bool | None = None
         self._lived: int | None = None
         """The epoch of our latest life in this process."""
-        self._role = "starting"
-        self._seams = seams
 
     @property
-    def role(self) -> str:
-        """A live whose lease is in doubt says so, even before it has noticed itself."""
-        if self._role == "live" and self.life is not None:
-            self.life.lease.certain()  # becomes "verifying" when the clock says so
-        return self._role
-
-    @property
-    def engine(self) -> Engine | None:
-        """None unless it serves."""
-        return self.life.live.engine if self.life is not None else None
-
-    @property
-    def succession(self) -> Succession:
-        """Epochs of rows in the store.
-
-        Ours as we registered, and those that our takeovers gave the rows of others.
-        """
-        life = self.life
-        if life is None or self._role not in ("live", "verifying"):
-            return Succession()
-        taken = tuple(Takeover(self._node_id_of(broker_id), epoch) for broker_id, epoch in life.takeovers)
-        return Succession(life.registered.epoch, taken)
-
-    def _node_id_of(self, broker_id: str) -> str:
-        return str(uuid.uuid5(_NAMESPACE, f"{self.section.cluster_id}/{broker_id}"))
-
-    def request_stop(self, *, failover: bool | None = None) -> None:
-        """What the stop to come shall do about failover (``shutdown -nofailover``)."""
-        self._failover = failover
-        if self.life is not None and failover is not None:
-            self.life.failover_on_shutdown = failover
+    def node_id(self) -> str:
+        """Of the cluster and our id in it, whoever owns our rows."""
+        return self._node_id
 
     def details(self) -> dict[str, Any]:
         """Nothing secret: ids, states, what the store last said of the others."""
@@ -120,7 +80,7 @@ class HaDatabasePolicy:
             "cluster-id": self.section.cluster_id,
             "broker-id": self.broker_id,
         }
-        life = self.life
+        life = self.reign
         if life is not None:
             shown |= {
                 "store-epoch": life.registered.epoch,
@@ -142,7 +102,7 @@ class HaDatabasePolicy:
     async def run(self, stopping: asyncio.Event) -> None:
         """Live until ``stopping``. Raises StartError."""
         await self.membership.start()
-        self.membership.announce(node_id=self.node_id)
+        self.membership.announce(node_id=self._node_id)
         try:
             while not stopping.is_set():
                 if await self._live_once(stopping) == "stopped":
@@ -163,29 +123,23 @@ class HaDatabasePolicy:
             await asyncio.gather(begin, return_exceptions=True)
             return "stopped"
         registered, sent, records = begin.result()
-        assert self.node_id is not None
         life = Life(
             self.config,
-            self.section,
             self._seams,
             self.membership,
             self.registry,
-            self._databases[1],
-            self._databases[2],
+            self._databases[1:],
             registered,
             sent,
             records,
-            self.node_id,
             self._become,
         )
-        if self._failover is not None:
-            life.failover_on_shutdown = self._failover
-        self.life = life
+        self.reign = self._own(life)
         self._lived = registered.epoch
         try:
             end = await life.run(stopping)
         finally:
-            self.life = None
+            self.reign = None
             self._become("starting")
         if life.failure is not None:
             raise StartError(f"{self.section.cluster_id}: {life.failure}")
@@ -232,9 +186,3 @@ class HaDatabasePolicy:
                 told = problem
                 _log.warning("ha-database: waiting: %s", problem)
             await asyncio.sleep(RETRY_S)
-
-    def _become(self, role: str) -> None:
-        if role != self._role:
-            self._role = role
-            self.epoch += 1
-            self.membership.announce(role=role)

@@ -15,15 +15,13 @@ whoever holds a place has said who it is.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
 
 from broker.ha_policy import MultiInstanceSection
 from broker.policies.multi_instance.places import ActiveLocks, Places, Said, say
-from broker.policies.shared_store.candidate import Granted, confirmed
-from broker.policies.shared_store.owed import Owed
+from broker.policies.ownership.candidacy import Candidacy, Granted, HeldLock
 from broker.start_error import StartError
 from broker.storage.shared import SharedLock
 
@@ -49,25 +47,20 @@ class _EndedError(Exception):
     """The queue manager was ended, and with it the instance that stood by."""
 
 
-class Candidate:
-    """From the start of an instance, or of its standing by, to the locks of the active one.
+class Candidate(Candidacy):
+    """From the start of an instance, or of its standing by, to the locks of the active one."""
 
-    ``stands_by`` says that it waits as the standby instance.
-    """
+    STORE = "the shared file system"
 
     def __init__(
         self, places: Places, section: MultiInstanceSection, name: str, waits: Callable[[Said], None]
     ) -> None:
-        self.stands_by = False
+        super().__init__(section.lock_poll_period, section.lock_expiration)
         self._places = places
         self._section = section
         self._name = name
         self._waits = waits
-        self._standby: SharedLock | None = None
-        self._owed = Owed()
         self._stood_by = False
-        self._trouble = ""
-        self._said = ""
 
     async def run(self) -> Granted | None:
         """The locks of the active instance, or None.
@@ -77,32 +70,17 @@ class Candidate:
         Raises StartRefusedError where there is no place for it, StartError where the data are
         another user's. A file system that fails is asked again.
         """
-        created = False
-        while True:
-            try:
-                if not created:
-                    await self._create()
-                    created = True
-                await self._owed.give_back()
-                granted = await (self._stand_by() if self._standby is not None else self._decide())
-            except OSError as error:
-                self._tell(logging.WARNING, f"the shared file system cannot be used: {error}; trying again")
-            except _EndedError:
-                return None
-            else:
-                if granted is not None:
-                    return granted
-            await asyncio.sleep(self._section.lock_poll_period / 1000)
+        try:
+            return await super().run()
+        except _EndedError:
+            return None
 
-    async def give_up(self) -> None:
-        """Stand by no more. Raises OSError."""
-        standby, self._standby = self._standby, None
-        self.stands_by = False
-        await self._owed.give_back(standby)
+    async def _attempt(self) -> Granted | None:
+        return await (self._decide() if self._waiting is None else self._stand_by(self._waiting))
 
     # --------------------------------------------------------------------------------- at the start
 
-    async def _create(self) -> None:
+    async def _prepare(self) -> None:
         """Make the directories, unless they are there and another user's.
 
         With other numbers nothing here could be shared, and half of it be damaged.
@@ -177,8 +155,8 @@ class Candidate:
         finally:
             if not kept:
                 await self._owed.give_back(standby)
-        self._standby = standby
-        self.stands_by = self._stood_by = True
+        self._waiting = standby
+        self.next_in_line = self._stood_by = True
         _log.info(
             "a standby instance of queue manager %r has been started: the active instance is running "
             "elsewhere (%s)",
@@ -189,17 +167,9 @@ class Candidate:
 
     # ---------------------------------------------------------------------------------- standing by
 
-    async def _stand_by(self) -> Granted | None:
+    async def _stand_by(self, standby: HeldLock) -> Granted | None:
         """Look whether the active instance still runs; take its place if it does not."""
-        assert self._standby is not None
-        try:
-            await self._standby.verify()
-        except OSError:
-            # Lost, as a silent machine's is, or only not confirmed: begin anew, behind whoever took
-            # it, and give back what may still be ours.
-            self._owed.add(self._standby)
-            self._standby, self.stands_by = None, False
-            raise
+        await self._check_place(standby)
         places = self._places
         if await places.active_runs():
             active = await places.active_said()
@@ -247,15 +217,9 @@ class Candidate:
                 ),
             )
             locks = ActiveLocks(data, logs)
-            asked_s = await confirmed(locks, self._section.lock_expiration)
+            asked_s = await self._confirmed(locks)
             kept = True
             return Granted(locks, asked_s, None)
         finally:
             if not kept:
                 await self._owed.give_back(logs, data)
-
-    def _tell(self, level: int, text: str) -> None:
-        """One line per news, not one per attempt."""
-        if text != self._trouble:
-            self._trouble = text
-            _log.log(level, "%s", text)

@@ -14,12 +14,10 @@ import msgspec
 
 from broker.config import BrokerConfig
 from broker.policies.multi_instance.candidate import Candidate
-from broker.policies.multi_instance.places import Said
 from broker.policies.multi_instance.steering import Steering
 from broker.policies.multi_instance.store import QueueManagerStore
-from broker.policies.policy import Succession
-from broker.policies.shared_store.candidate import Granted
-from broker.policies.shared_store.contender import Contender
+from broker.policies.ownership.candidacy import Granted
+from broker.policies.ownership.contender import Contender
 from broker.policies.shared_store.live import LiveRole
 from broker.seams import Seams
 from broker.storage.shared import SharedDirectory
@@ -33,48 +31,27 @@ class MultiInstancePolicy(Contender):
     An active instance has the role "live", a standby instance "backup".
     """
 
+    reign: LiveRole | None
+
     def __init__(self, config: BrokerConfig, seams: Seams, directory: SharedDirectory) -> None:
         assert config.ha_policy.multi_instance is not None
         super().__init__(config, seams)
         self.section = config.ha_policy.multi_instance
         self.store = QueueManagerStore(config, self.section, seams, directory)
-        self.candidate: Candidate | None = None
-        self.failover_on_shutdown = self.section.failover_on_shutdown
-        """What its end does while it is active: true switches over, false ends both."""
         self._steering = Steering(
             self.section.queue_manager,
             self.store,
             role=lambda: self.role,
-            live=lambda: self.live,
+            live=lambda: self.reign,
             switch_over_at_end=lambda failover: self.request_stop(failover=failover),
             end=self.end,
         )
         self._stopping: asyncio.Event | None = None
 
     @property
-    def replicating(self) -> bool:
-        """A standby instance lacks nothing; an active one has all its data in one place."""
-        return self.candidate is not None and self.candidate.stands_by
-
-    @property
-    def succession(self) -> Succession:
-        """Each activation is a life of its own.
-
-        But for the first, each takes the data over from the last.
-        """
-        return Succession() if self.live is None else self.live.succession
-
-    @property
     def commands(self) -> Mapping[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]]:
         """See ``policy.Steered``."""
         return self._steering.commands
-
-    def request_stop(self, *, failover: bool | None = None) -> None:
-        """What the stop to come shall do, should this instance be active."""
-        if failover is not None:
-            self.failover_on_shutdown = failover
-        if self.live is not None:
-            self.live.failover_on_shutdown = self.failover_on_shutdown
 
     def end(self) -> None:
         """Begin the stop that was asked for."""
@@ -90,8 +67,8 @@ class MultiInstancePolicy(Contender):
             "status": self._steering.status,
             "permit-standby": self.section.permit_standby,
         }
-        if self.live is not None:
-            shown |= {"life": self.live.life, "lock-confirmed-ms-ago": round(self.live.lease.age_s * 1000)}
+        if self.reign is not None:
+            shown |= self.reign.details()
             if self.store.replay is not None:
                 shown["log-replay"] = msgspec.to_builtins(self.store.replay)
         return shown
@@ -110,14 +87,14 @@ class MultiInstancePolicy(Contender):
             if granted is None:
                 _log.info("standby queue manager instance %r ended", name)
                 return
-            role = self.live = LiveRole(
+            role = LiveRole(
                 self.config, self.section, self._seams, self.store, self.membership, granted, self._become
             )
-            role.failover_on_shutdown = self.failover_on_shutdown
+            self.reign = self._own(role)
             try:
                 await role.run(stopping)
             finally:
-                self.live = None
+                self.reign = None
         finally:
             self._become("stopped")
             self._steering.close()
@@ -125,27 +102,15 @@ class MultiInstancePolicy(Contender):
 
     async def _wait(self, stopping: asyncio.Event) -> Granted | None:
         """Until the locks of the active instance are ours; None when this one is to end."""
-        candidate = self.candidate = Candidate(
-            self.store.places, self.section, self.config.broker.name, self._stands_by
+        candidate = Candidate(
+            self.store.places, self.section, self.config.broker.name, lambda said: self._waits(said.node_id)
         )
-        try:
-            return await self._compete(candidate, stopping)
-        finally:
-            self.candidate = None
-
-    def _stands_by(self, active: Said) -> None:
-        if active.node_id is not None and active.node_id != self.membership.own.node_id:
-            self.membership.announce(node_id=active.node_id)
-        self._become("backup")
+        return await self._compete(candidate, stopping)
 
     def _become(self, role: str) -> None:
-        if role == self._role:
-            return
         if role == "live" and self._role in ("starting", "backup"):
             _log.info("queue manager %r started", self.section.queue_manager)
-        self._role = role
-        self.epoch += 1
-        self.membership.announce(role=role)
+        super()._become(role)
 
 
 __all__ = ["MultiInstancePolicy"]

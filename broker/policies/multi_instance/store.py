@@ -20,9 +20,10 @@ from broker.core.message import MESSAGE
 from broker.ha_policy import MultiInstanceSection
 from broker.policies.identity import new_node_id
 from broker.policies.multi_instance.places import ActiveLocks, Places, Said, State, say
+from broker.policies.ownership.candidacy import HeldLock
 from broker.policies.shared_store import lives
 from broker.policies.shared_store.directory import begin_life, without_a_mark
-from broker.policies.shared_store.store import PAUSED, HeldLock, Inherited
+from broker.policies.shared_store.store import PAUSED, Inherited
 from broker.seams import Seams
 from broker.storage.shared import SharedDirectory
 from broker.storage.subdirectory import Subdirectory

@@ -17,7 +17,8 @@ from typing import Final, cast
 
 from broker.config import BrokerConfig
 from broker.policies.identity import new_node_id
-from broker.policies.shared_store.store import LIVE, HeldLock, Inherited, Mark
+from broker.policies.ownership.candidacy import HeldLock
+from broker.policies.shared_store.store import LIVE, Inherited, Mark
 from broker.seams import Seams
 from broker.storage.database import (
     Database,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal
 
 from broker.cluster.balancing import Balancing
@@ -19,10 +19,10 @@ from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.ha_policy import SharedStoreRole
 from broker.policies.live import Live
+from broker.policies.ownership.candidacy import Granted, HeldLock, bounded
 from broker.policies.ownership.lease import Lease, LeaseLostError
 from broker.policies.policy import Succession, Takeover
-from broker.policies.shared_store.candidate import Granted
-from broker.policies.shared_store.store import FAILING_BACK, LIVE, PAUSED, Data, HeldLock
+from broker.policies.shared_store.store import FAILING_BACK, LIVE, PAUSED, Data
 from broker.policies.standalone import STOP_PATIENCE_S
 from broker.seams import Seams
 from broker.start_error import StartError
@@ -31,9 +31,6 @@ from broker.storage.errors import JournalFailedError
 from broker.storage.gate import DurabilityGate
 
 _log = logging.getLogger(__name__)
-
-FENCE_PATIENCE_S: Final = 0.5
-"""How long a broker that ends waits for a store that may never answer."""
 
 EXIT_FENCED: Final = 3
 """Exit status of a live that lost its lock or its store.
@@ -107,6 +104,10 @@ class LiveRole:
             return Succession()
         taken = (Takeover(self.live.engine.settings.node_id, self.life),) if self.life > 1 else ()
         return Succession(self.life, taken)
+
+    def details(self) -> dict[str, Any]:
+        """For ``status``."""
+        return {"life": self.life, "lock-confirmed-ms-ago": round(self.lease.age_s * 1000)}
 
     async def run(self, stopping: asyncio.Event) -> LiveEnd:
         """Reign until ``stopping``, a failback, or the loss of the lock.
@@ -277,10 +278,3 @@ async def release(lock: HeldLock) -> None:
     """Give a lock back, or lose it."""
     with contextlib.suppress(OSError):
         await lock.release()
-
-
-async def bounded(work: Awaitable[object]) -> None:
-    """Wait for the store for a moment: it may be gone, and the process has to end."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(FENCE_PATIENCE_S):
-            await work

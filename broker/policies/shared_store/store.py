@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from broker.policies.ownership.candidacy import HeldLock
 from broker.storage.entries import Entries
 from broker.storage.journal import Recovered
 
@@ -30,21 +31,6 @@ class Mark(NamedTuple):
     state: str
     node_id: str | None
     name: str
-
-
-class HeldLock(Protocol):
-    """A lock of the store that was granted to us; it may be lost at any time."""
-
-    async def verify(self) -> None:
-        """Return when the store has confirmed, after the call, that the lock is ours.
-
-        Raises OSError when it is lost or the store is gone.
-        """
-        ...
-
-    async def release(self) -> None:
-        """Give it back. Raises OSError."""
-        ...
 
 
 class Places(Protocol):

@@ -120,8 +120,8 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _POLICY,
-                    "            role.failover_on_shutdown = self.failover_on_shutdown\n",
-                    "            role.failover_on_shutdown = self.failover_on_shutdown\n"
+                    "            self.reign = self._own(role)\n",
+                    "            self.reign = self._own(role)\n"
                     "            met = []\n\n"
                     "            def changed():\n"
                     "                linked = list(self.membership.linked())\n"

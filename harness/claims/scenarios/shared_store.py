@@ -113,14 +113,14 @@ def alone(*changes: Replacement) -> tuple[Replacement, ...]:
     return (
         Replacement(
             _POLICY,
-            "            self._store.places, self.section, self.config.broker.name, self._waits\n        )\n",
-            "            self._store.places, self.section, self.config.broker.name, self._waits\n        )\n"
+            "        return await self._compete(candidate, stopping)\n",
             "        met = []\n\n"
             "        def alone():\n"
             "            linked = list(self.membership.linked())\n"
             "            met.extend(linked)\n"
             "            return bool(met) and not linked\n\n"
-            "        candidate.alone = alone\n",
+            "        candidate.alone = alone\n"
+            "        return await self._compete(candidate, stopping)\n",
         ),
         *changes,
     )

@@ -74,7 +74,7 @@ async def outcome(host, starting, within_s=2.0):
             if isinstance(error, StartRefusedError):
                 return error.status
             return "active" if starting.result() is not None else "ended"
-        if host.candidate.stands_by:
+        if host.candidate.next_in_line:
             return "standby"
         await asyncio.sleep(0.01)
     return "waits"

@@ -101,10 +101,10 @@ MUTANTS: Final = (
         (
             Replacement(
                 _CANDIDATE,
-                "                    await self._places.prepare()\n",
-                "                    await self._places.prepare()\n"
-                "                    if self._master:\n"
-                '                        await self._places._store.remove("journal/server.lock")\n',
+                "        await self._places.prepare()\n",
+                "        await self._places.prepare()\n"
+                "        if self._master:\n"
+                '            await self._places._store.remove("journal/server.lock")\n',
             ),
             Replacement(_DIRECTORY, "await asyncio.sleep(wait_s)", "await asyncio.sleep(0)"),
         ),

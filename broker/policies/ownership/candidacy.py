@@ -1,0 +1,153 @@
+"""Waiting for the lock of a store's owner: what all do that wait, whichever policy's rules say who
+gets it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable
+from typing import Final, NamedTuple, Protocol
+
+_log = logging.getLogger(__name__)
+
+PATIENCE_S: Final = 0.5
+"""How long a broker that ends waits for a store that may never answer."""
+
+
+class HeldLock(Protocol):
+    """A lock of the store that was granted to us; it may be lost at any time."""
+
+    async def verify(self) -> None:
+        """Return when the store has confirmed, after the call, that the lock is ours.
+
+        Raises OSError when it is lost or the store is gone.
+        """
+        ...
+
+    async def release(self) -> None:
+        """Give it back. Raises OSError."""
+        ...
+
+
+class Granted(NamedTuple):
+    """The live lock, confirmed by a question asked at ``asked_s``.
+
+    ``waiting`` is the candidate's own lock, to be given back once it is live.
+    """
+
+    live: HeldLock
+    asked_s: float
+    waiting: HeldLock | None
+
+
+class Owed:
+    """Locks that are to be given back, until the store has taken them.
+
+    Why remembered: on a soft mount a request may fail though nothing else does. A lock whose
+    release failed is still held, by a process that has forgotten it: nobody else gets it for as
+    long as that process runs, and neither does that process itself.
+    """
+
+    def __init__(self) -> None:
+        self._locks: list[HeldLock] = []
+
+    def add(self, *locks: HeldLock | None) -> None:
+        """To be given back the next time, also where nobody knows whether we hold it still."""
+        self._locks += [lock for lock in locks if lock is not None]
+
+    async def give_back(self, *locks: HeldLock | None) -> None:
+        """These and all that are still owed. Raises OSError; what is left then is owed on."""
+        self.add(*locks)
+        while self._locks:
+            await self._locks[0].release()
+            del self._locks[0]
+
+
+class Candidacy:
+    """One wait, from ``run`` to the owner's lock.
+
+    ``next_in_line`` says that nobody is before us: we hold the place of whoever is next.
+    """
+
+    STORE = "the shared store"
+
+    def __init__(self, poll_period_ms: int, expiration_ms: int) -> None:
+        self.next_in_line = False
+        self._poll_s = poll_period_ms / 1000
+        self._expiration_s = expiration_ms / 1000
+        self._waiting: HeldLock | None = None
+        self._owed = Owed()
+        self._trouble = ""
+
+    async def run(self) -> Granted | None:
+        """Wait, however long it takes; a store that fails is asked again.
+
+        None where there is nothing more to wait for. When cancelled, what was locked is given back.
+        """
+        prepared = False
+        while True:
+            try:
+                if not prepared:
+                    await self._prepare()
+                    prepared = True
+                await self._owed.give_back()
+                granted = await self._attempt()
+            except OSError as error:
+                self._tell(logging.WARNING, f"{self.STORE} cannot be used: {error}; trying again")
+            else:
+                if granted is not None:
+                    return granted
+            await asyncio.sleep(self._poll_s)
+
+    async def give_up(self) -> None:
+        """Give the place in the line back. Raises OSError."""
+        waiting, self._waiting = self._waiting, None
+        self.next_in_line = False
+        await self._owed.give_back(waiting)
+
+    async def _prepare(self) -> None:
+        """Make what has to be there before anybody can ask for a place. Raises OSError."""
+        raise NotImplementedError
+
+    async def _attempt(self) -> Granted | None:
+        """Try once. Raises OSError."""
+        raise NotImplementedError
+
+    async def _check_place(self, waiting: HeldLock) -> None:
+        """A place in the line may be lost like any lock; then we are behind whoever took it.
+
+        If it was only not confirmed, it is given back first.
+        """
+        try:
+            await waiting.verify()
+        except OSError:
+            self._owed.add(waiting)
+            self._waiting, self.next_in_line = None, False
+            raise
+
+    async def _confirmed(self, lock: HeldLock) -> float:
+        """When a question was asked that the store has answered soon.
+
+        A reign cannot begin with a lease that is half over.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            asked_s = loop.time()
+            await lock.verify()
+            if loop.time() - asked_s < self._expiration_s / 4:
+                return asked_s
+
+    def _tell(self, level: int, text: str) -> None:
+        """One line per news, not one per attempt."""
+        if text != self._trouble:
+            self._trouble = text
+            _log.log(level, "%s", text)
+
+
+async def bounded(work: Awaitable[object]) -> None:
+    """Wait for the store for a moment: it may be gone, and the process has to end."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(PATIENCE_S):
+            await work
