@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from environments.lease import LeaseTable
@@ -30,6 +31,10 @@ AGAIN_S: Final = 1.0
 """What could not be healed is tried again after this long."""
 
 
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -37,7 +42,7 @@ def _say(text: str) -> None:
 class FaultBoard:
     """Leases of faults, each of one part or of several.
 
-    Belongs to the running loop. ``prefix`` begins the names of leases; ``say`` gets a line for each
+    ``prefix`` begins the names of leases; ``say`` gets a line for each
     fault that was not renewed, and for each that could not be healed at once.
     """
 
@@ -45,8 +50,7 @@ class FaultBoard:
         self, parts: Iterable[Part], *, prefix: str = "lease", say: Callable[[str], None] = _say
     ) -> None:
         self.parts = tuple(parts)
-        self._loop = asyncio.get_running_loop()
-        self._leases: LeaseTable[tuple[Fault, ...]] = LeaseTable(self._loop.time, prefix=prefix)
+        self._leases: LeaseTable[tuple[Fault, ...]] = LeaseTable(_now_s, prefix=prefix)
         self._say = say
         self._timer: asyncio.TimerHandle | None = None
         self._wakes_at = 0.0
@@ -61,20 +65,24 @@ class FaultBoard:
         options: Mapping[str, Any],
         lease_s: float,
     ) -> str:
-        """Begin a fault; its lease. Raises ValueError for one that there is not, or as its part."""
+        """Begin a fault; its lease. Raises ValueError as `fault`."""
+        fault = self.fault(primitive, links, nodes, options)
+        taken, others = (links, nodes) if fault.part.of_links else (nodes, links)
+        if others or not taken:
+            what = "links, no nodes" if fault.part.of_links else "nodes, no links"
+            raise ValueError(f"{primitive}: takes {what}")
+        if primitive in fault.part.momentary:
+            await fault.part.strike(fault)
+        return await self.begin([fault], lease_s)
+
+    def fault(self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Any) -> Fault:
+        """A fault of that part which has it. Raises ValueError if none has, or as the part."""
         part = next((part for part in self.parts if primitive in part.primitives), None)
         if part is None:
             known = [name for part in self.parts for name in part.primitives]
             raise ValueError(f"no fault {primitive!r}; there are {', '.join(known)}")
-        wanted = part.wanted(primitive, links, nodes, options)
-        taken, others = (links, nodes) if part.of_links else (nodes, links)
-        if others or not taken:
-            what = "links, no nodes" if part.of_links else "nodes, no links"
-            raise ValueError(f"{primitive}: takes {what}")
-        fault = Fault(part, primitive, tuple(links), tuple(nodes), wanted)
-        if primitive in part.momentary:
-            await part.strike(fault)
-        return await self.begin([fault], lease_s)
+        asked = Fault(part, primitive, tuple(links), tuple(nodes), options)
+        return replace(asked, wanted=part.wanted(asked))
 
     async def begin(self, faults: Iterable[Fault], lease_s: float) -> str:
         """Put faults in force under one lease; returns when they are.
@@ -152,7 +160,7 @@ class FaultBoard:
         steps = [(fault, step) for fault in faults if (step := self._step(fault)) is not None]
         if not steps:
             return None
-        task = self._loop.create_task(self._finish(steps, healing=healing))
+        task = asyncio.get_running_loop().create_task(self._finish(steps, healing=healing))
         self._mending.add(task)
         task.add_done_callback(self._finished)
         return task
@@ -175,7 +183,7 @@ class FaultBoard:
         error = next(iter(failed.values()))
         if healing:  # nobody may be there to be told, and nothing must stay broken
             self._say(f"healing failed, trying again: {error}")
-            self._loop.call_later(AGAIN_S, self._again, tuple(failed))
+            asyncio.get_running_loop().call_later(AGAIN_S, self._again, tuple(failed))
         raise error
 
     def _finished(self, task: asyncio.Task[None]) -> None:
@@ -194,8 +202,8 @@ class FaultBoard:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._wakes_at = max(expiry, self._loop.time() + EXPIRY_STEP_S)
-        self._timer = self._loop.call_at(self._wakes_at, self._expire)
+        self._wakes_at = max(expiry, _now_s() + EXPIRY_STEP_S)
+        self._timer = asyncio.get_running_loop().call_at(self._wakes_at, self._expire)
 
     def _expire(self) -> None:
         """Heal what nobody has renewed, and look again while there is anything to look at."""
@@ -203,7 +211,7 @@ class FaultBoard:
         for lease, faults in self._leases.expire():
             for fault in faults:
                 if fault.primitive not in fault.part.momentary:
-                    self._say(f"{lease} was not renewed: healed {fault}")
+                    self._say(f"{lease} was not renewed, healed: {fault}")
             self._apply(faults, healing=True)
         self._watch()
 

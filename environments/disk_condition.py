@@ -15,7 +15,7 @@ import msgspec
 from environments.fault_options import nothing_left, number
 from environments.part import Fault, Part
 from filesystems.disk.condition import together
-from harness.interface import Damage, DiskCondition, Link, UsageError
+from harness.interface import Damage, DiskCondition, UsageError
 
 DISK_LEASES: Final = ("disk-slow", "disk-stall", "disk-full", "disk-error")
 """Disk faults by the names of ``harness.interface.Environment``, each of which lasts."""
@@ -62,17 +62,15 @@ class DiskPart(Part):
     primitives = (*DISK_LEASES, *DISK_MOMENTS)
     momentary = DISK_MOMENTS
 
-    def wanted(
-        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
+    def wanted(self, asked: Fault) -> Any:
         """As above."""
-        if primitive == "disk-corrupt":
-            return damage_of(options)
-        if primitive == "power-loss":
-            return super().wanted(primitive, links, nodes, options)
-        given = dict(options)
-        condition = condition_of(primitive, given)
-        nothing_left(primitive, given)
+        if asked.primitive == "disk-corrupt":
+            return damage_of(asked.wanted)
+        if asked.primitive == "power-loss":
+            return super().wanted(asked)
+        given = dict(asked.wanted)
+        condition = condition_of(asked.primitive, given)
+        nothing_left(asked.primitive, given)
         return condition
 
     def together(self, in_force: Sequence[Fault], node: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ be installed.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class Fault:
     """One fault of one part.
 
-    ``wanted`` is what it asks for, in the part's own words. Two faults that ask for the same are
-    two.
+    ``wanted`` is what it asks for, in the part's own words (before the part has seen it: its
+    options). Two faults that ask for the same are two.
     """
 
     part: Part
@@ -52,16 +52,13 @@ class Part:
     of_links: ClassVar[bool] = False
     """Whether its faults are of links, not of nodes."""
 
-    def wanted(
-        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
-        """What a fault asks for, in the part's own words.
+    def wanted(self, asked: Fault) -> Any:
+        """What a fault asks for, in the part's own words, of options that it came with.
 
         Raises ValueError or UsageError, in one line.
         """
-        del links, nodes
-        if options:
-            raise ValueError(f"{primitive}: takes no options, not {', '.join(options)}")
+        if asked.wanted:
+            raise ValueError(f"{asked.primitive}: takes no options, not {', '.join(asked.wanted)}")
 
     async def strike(self, fault: Fault) -> None:
         """Do what happens at once."""

@@ -37,16 +37,13 @@ class ProxiedLinks(Part):
         self._prober = await LinkProbe.open(self._proxy, links)
         return routes
 
-    def wanted(
-        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
+    def wanted(self, asked: Fault) -> Any:
         """Raises UsageError for links that there are not, too."""
-        del nodes
         known = set(self._proxy.links)
-        for link in links:
+        for link in asked.links:
             if link not in known:
-                raise UsageError(f"{primitive}: no link {link_name(link)} in this deployment")
-        return condition_of(primitive, options)
+                raise UsageError(f"{asked.primitive}: no link {link_name(link)} in this deployment")
+        return condition_of(asked.primitive, asked.wanted)
 
     def apply(self, in_force: Sequence[Fault], changed: Fault) -> Awaitable[None] | None:
         """The links are so at once; what a reset has broken is connected again when it ends."""

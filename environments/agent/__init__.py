@@ -28,6 +28,7 @@ AGENT_MODULES: Final = (
             "end",
             "firewall",
             "prober",
+            "program",
             "store_client",
         )
     ),

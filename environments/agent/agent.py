@@ -24,7 +24,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from environments.agent.child import Child, reap
 from environments.agent.control import (
@@ -42,41 +42,34 @@ from environments.agent.control import (
     TOKEN_VARIABLE,
 )
 from environments.agent.disk import NodeDisk
-from environments.agent.firewall import Firewall, NodeFault, missing
+from environments.agent.firewall import Firewall, missing
 from environments.agent.prober import Prober
+from environments.agent.program import Program
 from environments.agent.store_client import StoreClient
-from environments.lease import LeaseExpiredError, LeaseTable
+from environments.board import FaultBoard
+from environments.lease import LeaseExpiredError, UnknownLeaseError
+from environments.part import Part
 from filesystems.disk.conversation import DiskFailedError
 from filesystems.nfs import asking
 
 _REQUEST_TIMEOUT_S: Final = 10.0
-_STOP_PATIENCE_S: Final = 2.0
-_RESTART_GAP_S: Final = 1.01
-"""From the second of a program's start to its next.
-
-File servers number their lives by that second, and would take one for the other.
-"""
 
 
 class Agent:
     """What the harness can ask of a machine; each method ``do_<operation>`` is one request."""
 
-    fault_type: ClassVar[type[NodeFault]] = NodeFault
-    """What it reads a fault as."""
-
-    def __init__(self, token: str) -> None:
+    def __init__(self, token: str, program: Program | None = None, *parts: Part) -> None:
         self._token = token
-        # A restarted container must not take an old lease's name for one of its own.
-        self._leases: LeaseTable[NodeFault] = LeaseTable(time.monotonic, prefix=os.urandom(4).hex())
         self._firewall = Firewall(os.environ.get(DEVICE_VARIABLE, "eth0"))
-        self._child = Child(Path(LOGS) / "broker.log")
+        self._program = program or Program(Child(Path(LOGS) / "broker.log"))
+        self._child = self._program.child
         self._store = StoreClient(Path(LOGS) / "nfs-client.log", say)
         self._disk = NodeDisk(Path(LOGS) / "disk.log")
         self._prober = Prober()
-        self._paused = False
-        self._down = False
-        self._returning: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        # A restarted container must not take an old lease's name for one of its own.
+        self._board = FaultBoard(
+            (self._firewall, self._program, self._disk, *parts), prefix=os.urandom(4).hex(), say=say
+        )
         self._missing: dict[str, str] = {}
         self._stop = asyncio.Event()
         self._orphaned: asyncio.TimerHandle | None = None
@@ -95,10 +88,8 @@ class Agent:
         say(f"agent ready on port {CONTROL_PORT}")
         async with server:
             await self._stop.wait()
-            self._child.signal(signal.SIGKILL)
-        self._leases.heal_all()
-        self._down = False
-        self._enforce()
+            self._program.end()
+        await self._board.heal_all()
 
     def _heard(self) -> None:
         """Somebody is there."""
@@ -148,13 +139,11 @@ class Agent:
             return {"error": f"no operation {name!r}"}
         try:
             return {"result": await operation(**request["arguments"])}
-        except LeaseExpiredError as error:
+        except (LeaseExpiredError, UnknownLeaseError) as error:
             return {"error": str(error), "kind": ENDED}
-        except KeyError as error:
-            return {"error": f"no lease {error}", "kind": ENDED}
         except RuntimeError as error:
             return {"error": str(error), "kind": REFUSED}
-        except (DiskFailedError, OSError, TypeError, ValueError) as error:
+        except (DiskFailedError, OSError, KeyError, TypeError, ValueError) as error:
             say(f"{name} failed: {error!r}")
             return {"error": str(error)}
 
@@ -234,39 +223,23 @@ class Agent:
     # ---- faults
 
     async def do_inject(self, fault: dict[str, Any], lease_s: float) -> dict[str, Any]:
-        """Begin a fault and name its lease."""
-        lease = self._leases.inject(self.fault_type.read(fault), lease_s)
-        try:
-            self._enforce()
-        except (OSError, ValueError):
-            self._leases.heal(lease)
-            self._enforce()
-            raise
-        if self._paused or self._down:
-            await self._stopped()
-        await self._disk.settled()
-        return {"lease": lease}
+        """Begin a fault, of one part or of several, and name its lease."""
+        faults = [self._board.fault(name, (), (), wanted) for name, wanted in fault.items() if wanted]
+        return {"lease": await self._board.begin(faults, lease_s)}
 
     async def do_renew(self, lease: str) -> dict[str, Any]:
         """Let a fault last for another full lease."""
-        self._leases.renew(lease)
-        self._watch()
+        await self._board.renew(lease)
         return {}
 
     async def do_heal(self, lease: str) -> dict[str, Any]:
         """End a fault; fine if it has ended already."""
-        self._leases.heal(lease)
-        self._enforce()
-        await self._returned()
-        await self._disk.settled()
+        await self._board.heal(lease)
         return {}
 
     async def do_heal_all(self) -> dict[str, Any]:
         """End every fault of this node."""
-        self._leases.heal_all()
-        self._enforce()
-        await self._returned()
-        await self._disk.settled()
+        await self._board.heal_all()
         return {}
 
     async def do_probe(self, targets: dict[str, str], patience_s: float) -> dict[str, Any]:
@@ -276,66 +249,6 @@ class Agent:
     async def do_arrived(self, nonces: list[str]) -> dict[str, Any]:
         """Which datagrams of others came here, and how long they took."""
         return self._prober.arrived(nonces)
-
-    def _enforce(self) -> None:
-        """Make the node obey the faults in force, whatever it obeyed before."""
-        faults = self._leases.in_force()
-        self._watch()
-        pause = any(fault.pause for fault in faults)
-        if pause and not self._paused:
-            self._child.signal(signal.SIGSTOP)
-        elif self._paused and not pause:
-            self._child.signal(signal.SIGCONT)
-        self._paused = pause
-        down = any(fault.down for fault in faults)
-        if down and not self._down:
-            self._child.signal(signal.SIGKILL)
-        elif self._down and not down:
-            self._returning = asyncio.get_running_loop().create_task(self._return())
-        self._down = down
-        self._disk.want(fault.disk for fault in faults if fault.disk is not None)
-        self._firewall.apply(faults)
-
-    async def _return(self) -> None:
-        """Start what a fault has ended, unless the next such fault is in force by then."""
-        await self._child.exited.wait()
-        await asyncio.sleep(max(0.0, int(self._child.began_s) + _RESTART_GAP_S - time.time()))
-        if not self._down:
-            self._child.again()
-            if self._paused:
-                self._child.signal(signal.SIGSTOP)
-
-    async def _returned(self) -> None:
-        if self._returning is not None:
-            await asyncio.shield(self._returning)
-
-    async def _stopped(self) -> None:
-        """A signal takes effect when its target is next scheduled.
-
-        Who asked for a pause, or an end, wants to see it.
-        """
-        deadline = time.monotonic() + _STOP_PATIENCE_S
-        while self._child.state() == "running" and time.monotonic() < deadline:  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.002)
-
-    def _watch(self) -> None:
-        """Wake up when the next lease runs out."""
-        if self._timer is not None:
-            self._timer.cancel()
-        expiry = self._leases.next_expiry()
-        loop = asyncio.get_running_loop()
-        self._timer = None if expiry is None else loop.call_at(expiry, self._expire)
-
-    def _expire(self) -> None:
-        for lease, fault in self._leases.expire():
-            say(f"lease {lease} was not renewed, healed: {fault}")
-        try:
-            self._enforce()
-        except OSError as error:
-            # Nobody is there to be told, and the network must not stay broken: try again until the
-            # kernel obeys.
-            say(f"healing failed, trying again: {error}")
-            asyncio.get_running_loop().call_later(1.0, self._expire)
 
 
 def clear(directory: Path) -> int:

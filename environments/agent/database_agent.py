@@ -14,18 +14,18 @@ import os
 import random
 import signal
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from environments.agent.agent import Agent
 from environments.agent.child import Child
 from environments.agent.control import LOGS, TOKEN_VARIABLE
-from environments.agent.firewall import NodeFault
+from environments.agent.program import Program
+from environments.part import Fault, Part
 from environments.postgresql import question, tree
 from environments.postgresql.fault import severance_of
-from environments.postgresql.relay import Relay, Severance
+from environments.postgresql.relay import Relay
 
 PORT: Final = 5432
 """Where brokers reach the relay."""
@@ -39,24 +39,29 @@ _SERVES_S: Final = 6.0
 """How long a heal waits for the server to have recovered; whoever looks afterwards sees what is."""
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseFault(NodeFault):
-    """A fault at the database.
+class SeveredClients(Part):
+    """The relay; "severed" wants, by the address of a broker, what becomes of its commits."""
 
-    As of any container, and ``severed``: by the address of a broker, what becomes of its commits.
-    """
+    primitives = ("severed",)
 
-    severed: Mapping[str, Severance] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.relay = Relay("127.0.0.1", INSIDE, random.Random())
 
-    @classmethod
-    def read(cls, data: dict[str, Any]) -> DatabaseFault:
-        """The fault as the harness sent it.
+    def wanted(self, asked: Fault) -> Any:
+        """As the harness sent it. Raises ValueError for anything else."""
+        return {client: severance_of(how) for client, how in asked.wanted.items()}
 
-        Raises KeyError, TypeError or ValueError for anything else.
-        """
-        plain = NodeFault.read(data)
-        severed = {client: severance_of(options) for client, options in data.get("severed", {}).items()}
-        return cls(**{name: getattr(plain, name) for name in NodeFault.__slots__}, severed=severed)
+    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+        """From now on exactly these clients lose connections; of two faults the later counts."""
+        del changed
+        self.relay.sever({client: how for fault in in_force for client, how in fault.wanted.items()})
+
+
+class Server(Program):
+    """A program that is of use when it serves."""
+
+    async def _goes_on(self) -> None:
+        await question.serves("127.0.0.1", INSIDE, _SERVES_S)
 
 
 class ServerChild(Child):
@@ -97,12 +102,10 @@ class ServerChild(Child):
 class DatabaseAgent(Agent):
     """See ``Agent``."""
 
-    fault_type = DatabaseFault
-
     def __init__(self, token: str) -> None:
-        super().__init__(token)
-        self._child = ServerChild(Path(LOGS) / LOG)
-        self._relay = Relay("127.0.0.1", INSIDE, random.Random())
+        severed = SeveredClients()
+        super().__init__(token, Server(ServerChild(Path(LOGS) / LOG)), severed)
+        self._relay = severed.relay
 
     async def do_relay(self) -> dict[str, Any]:
         """Take in brokers from now on."""
@@ -123,30 +126,6 @@ class DatabaseAgent(Agent):
             "paused": self._child.state() == "paused",
             "severed": [client for client in self._relay.clients if self._relay.severed(client)],
         }
-
-    async def do_heal(self, lease: str) -> dict[str, Any]:
-        """As any agent's; returns when the server serves again, if it is to."""
-        await super().do_heal(lease)
-        await self._serving()
-        return {}
-
-    async def do_heal_all(self) -> dict[str, Any]:
-        """As any agent's; returns when the server serves again."""
-        await super().do_heal_all()
-        await self._serving()
-        return {}
-
-    def _enforce(self) -> None:
-        super()._enforce()
-        severed: dict[str, Severance] = {}
-        for fault in self._leases.in_force():
-            assert isinstance(fault, DatabaseFault), "this agent reads no others"
-            severed.update(fault.severed)
-        self._relay.sever(severed)
-
-    async def _serving(self) -> None:
-        if not self._paused and not self._down:
-            await question.serves("127.0.0.1", INSIDE, _SERVES_S)
 
 
 def main() -> None:

@@ -11,28 +11,29 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from environments.agent.control import DATA, DISK
+from environments.part import Fault, Part
 from filesystems.disk.condition import together
 from filesystems.disk.conversation import Conversation
 
 
-class NodeDisk:
-    """At most one.
+class NodeDisk(Part):
+    """At most one; "disk" wants the fields of a DiskCondition.
 
-    ``want`` may come before it is mounted, and holds for it from its first moment on.
+    A fault may begin before the disk is mounted, and holds for it from its first moment on.
     """
+
+    primitives = ("disk",)
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._conversation: Conversation | None = None
         self._wanted: dict[str, Any] = together(())
-        self._has: dict[str, Any] = self._wanted
         self._turn = asyncio.Lock()
-        self._telling: asyncio.Task[None] | None = None
 
     @property
     def mounted(self) -> bool:
@@ -46,7 +47,7 @@ class NodeDisk:
                 conversation = await self._start()
                 await conversation.mounted()
                 self._conversation = conversation
-        await self.settled()
+                await conversation.ask("condition", self._wanted)
 
     async def ask(self, do: str, arguments: Mapping[str, Any] | None = None) -> Any:
         """What the disk answers. Raises DiskFailedError, RuntimeError where there is none."""
@@ -54,26 +55,15 @@ class NodeDisk:
             raise RuntimeError("this node has no disk that can break")
         return await self._conversation.ask(do, arguments)
 
-    def want(self, conditions: Iterable[Mapping[str, Any]]) -> None:
+    def wanted(self, asked: Fault) -> Any:
+        """As the harness sent it. Raises TypeError or ValueError for anything else."""
+        return dict(asked.wanted)
+
+    def apply(self, in_force: Sequence[Fault], changed: Fault) -> Awaitable[None] | None:
         """From now on, or as soon as there is a disk, it is in all of these conditions."""
-        self._wanted = together(conditions)
-        if self._wanted != self._has and self._telling is None:
-            self._telling = asyncio.get_running_loop().create_task(self._tell())
-
-    async def settled(self) -> None:
-        """Return when the disk is as it is wanted, if there is one."""
-        self.want([self._wanted])
-        if self._telling is not None:
-            await asyncio.shield(self._telling)
-
-    async def _tell(self) -> None:
-        try:
-            while self._conversation is not None and self._wanted != self._has:
-                wanted = self._wanted
-                await self._conversation.ask("condition", wanted)
-                self._has = wanted
-        finally:
-            self._telling = None
+        del changed
+        self._wanted = together(fault.wanted for fault in in_force)
+        return None if self._conversation is None else self._conversation.ask("condition", self._wanted)
 
     async def _start(self) -> Conversation:
         # Not by asyncio, which would wait for its end: this process is PID 1 and reaps for itself.

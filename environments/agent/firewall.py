@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+from environments.part import Fault, Part
 
 TABLE: Final = "inet jepsen_run"
 SLOW_TARGETS_MAX: Final = 15
@@ -40,40 +42,8 @@ class Slow:
     rate_bytes_s: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFault:
-    """What one fault does at one node.
-
-    ``cut``, ``reset`` and ``stall`` name the addresses whose packets suffer here.
-
-    ``pause`` stops the node's program, ``down`` ends it and starts it again when the fault does.
-    ``disk`` is a condition of its disk.
-    """
-
-    cut: tuple[str, ...] = ()
-    reset: tuple[str, ...] = ()
-    stall: tuple[str, ...] = ()
-    slow: tuple[Slow, ...] = ()
-    pause: bool = False
-    down: bool = False
-    disk: dict[str, Any] | None = None
-
-    @classmethod
-    def read(cls, data: dict[str, Any]) -> NodeFault:
-        """The fault as the harness sent it. Raises KeyError or TypeError for anything else."""
-        return cls(
-            cut=tuple(data.get("cut", ())),
-            reset=tuple(data.get("reset", ())),
-            stall=tuple(data.get("stall", ())),
-            slow=tuple(Slow(**one) for one in data.get("slow", ())),
-            pause=bool(data.get("pause", False)),
-            down=bool(data.get("down", False)),
-            disk=data.get("disk"),
-        )
-
-
-def ruleset(faults: Iterable[NodeFault]) -> str:
-    """The ``nft`` script that puts exactly these faults' packet rules in force.
+def ruleset(hit: Mapping[str, Iterable[str]]) -> str:
+    """The ``nft`` script that lets packets suffer: primitive -> the addresses they come from.
 
     cut
         every packet of the source is dropped, of whatever protocol: what a partition does.
@@ -86,19 +56,12 @@ def ruleset(faults: Iterable[NodeFault]) -> str:
         pass: the peer seems to be there and never says anything. Written as "PSH set, or longer
         than any bare segment", because a packet filter does not see a payload's length.
     """
-    cut: dict[str, None] = {}
-    reset: dict[str, None] = {}
-    stall: dict[str, None] = {}
-    for fault in faults:
-        cut.update(dict.fromkeys(fault.cut))
-        reset.update(dict.fromkeys(fault.reset))
-        stall.update(dict.fromkeys(fault.stall))
     lines = [f"table {TABLE} {{}}", f"delete table {TABLE}"]
-    rules = [f"ip saddr {source} counter drop" for source in cut]
-    for source in reset:
+    rules = [f"ip saddr {source} counter drop" for source in hit.get("cut", ())]
+    for source in hit.get("reset", ()):
         rules.append(f"ip saddr {source} meta l4proto tcp counter reject with tcp reset")
         rules.append(f"ip saddr {source} counter drop")
-    for source in stall:
+    for source in hit.get("stall", ()):
         rules.append(f"ip saddr {source} tcp flags & psh == psh counter drop")
         # 20 bytes of IP header and at most 60 of TCP header carry no payload beyond 80.
         rules.append(f"ip saddr {source} meta l4proto tcp ip length > 80 counter drop")
@@ -114,15 +77,15 @@ def ruleset(faults: Iterable[NodeFault]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def disciplines(faults: Iterable[NodeFault], device: str) -> list[list[str]]:
-    """The ``tc`` commands that slow exactly these faults' links, from a device without a
+def disciplines(slowed: Iterable[Slow], device: str) -> list[list[str]]:
+    """The ``tc`` commands that slow exactly these links, from a device without a
     discipline; [] where nothing is slow.
 
     Delays of several faults on one link add up, the lowest rate limits. Raises ValueError for more
     targets than there are bands.
     """
     slow: dict[str, Slow] = {}
-    for one in (one for fault in faults for one in fault.slow):
+    for one in slowed:
         before = slow.get(one.target, Slow(one.target, 0.0))
         rates = [rate for rate in (before.rate_bytes_s, one.rate_bytes_s) if rate is not None]
         slow[one.target] = Slow(
@@ -169,35 +132,49 @@ def disciplines(faults: Iterable[NodeFault], device: str) -> list[list[str]]:
     return commands
 
 
-class Firewall:
+class Firewall(Part):
     """The rules of this network namespace.
 
-    ``apply`` makes them what the faults in force ask for.
+    "cut", "reset" and "stall" want the addresses whose packets suffer here, "slow" wants what to
+    slow.
     """
+
+    primitives = ("cut", "reset", "stall", "slow")
 
     def __init__(self, device: str) -> None:
         self.device = device
-        self._rules = ruleset(())
+        self._rules = ruleset({})
         self._disciplines: list[list[str]] = []
         self._reset: set[str] = set()
 
-    def apply(self, faults: Sequence[NodeFault]) -> None:
+    def wanted(self, asked: Fault) -> Any:
+        """As the harness sent it. Raises TypeError for anything else."""
+        slowed = asked.primitive == "slow"
+        return tuple(Slow(**one) if slowed else one for one in asked.wanted)
+
+    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
         """Put exactly these faults in force.
 
-        Raises OSError with the tool's own words if the kernel refuses.
+        Raises OSError with the tool's own words if the kernel refuses, ValueError for too many slow
+        links.
         """
-        rules = ruleset(faults)
+        del changed
+        hit: dict[str, dict[Any, None]] = {name: {} for name in self.primitives}
+        for fault in in_force:
+            hit[fault.primitive].update(dict.fromkeys(fault.wanted))
+        rules = ruleset(hit)
         if rules != self._rules:
             _tool(["nft", "-f", "-"], rules)
             self._rules = rules
-        reset = {source for fault in faults for source in fault.reset}
+        reset = set(hit["reset"])
         for source in sorted(reset - self._reset):
             # The rule ends what speaks; this also ends what is silent, where the kernel can
             # (CONFIG_INET_DIAG_DESTROY).
             with contextlib.suppress(OSError):
                 _tool(["ss", "--kill", "--tcp", "dst", source])
         self._reset = reset
-        wanted = disciplines(faults, self.device)
+        slowed = (one for fault in in_force if fault.primitive == "slow" for one in fault.wanted)
+        wanted = disciplines(slowed, self.device)
         if wanted != self._disciplines:
             if self._disciplines:
                 self._disciplines = []
@@ -213,10 +190,10 @@ def missing() -> dict[str, str]:
     Tried out in this namespace, on the loopback device; "" where it can.
     """
     answers = {"cut": "", "slow": ""}
-    probe = NodeFault(cut=("192.0.2.1",), reset=("192.0.2.2",), stall=("192.0.2.3",))
+    probe = {"cut": ["192.0.2.1"], "reset": ["192.0.2.2"], "stall": ["192.0.2.3"]}
     try:
-        _tool(["nft", "-f", "-"], ruleset([probe]))
-        _tool(["nft", "-f", "-"], ruleset([]))
+        _tool(["nft", "-f", "-"], ruleset(probe))
+        _tool(["nft", "-f", "-"], ruleset({}))
     except OSError as error:
         answers["cut"] = f"no packet filter rules in containers: {error}"
     try:
@@ -231,9 +208,8 @@ def missing() -> dict[str, str]:
 
 
 def _disciplines_missing() -> str:
-    slow = NodeFault(slow=(Slow("192.0.2.1", 1.0),))
     try:
-        for command in disciplines([slow], "lo"):
+        for command in disciplines([Slow("192.0.2.1", 1.0)], "lo"):
             _tool(["tc", *command])
     except OSError as error:
         return f"no sch_prio or cls_u32 in this kernel: {error}"

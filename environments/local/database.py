@@ -14,7 +14,7 @@ import contextlib
 import random
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from environments.part import Fault
 from environments.postgresql import program, question, tree
 from environments.postgresql.fault import DatabasePart, ServerFault, phrase
 from environments.postgresql.relay import Relay
-from harness.interface import Address, InfrastructureError, Link, UsageError
+from harness.interface import Address, InfrastructureError, UsageError
 
 NODE: Final = "database"
 HOST: Final = "127.0.0.1"
@@ -87,13 +87,13 @@ class LocalDatabase(DatabasePart):
         await self._bring(ServerFault())
         return {"routes": routes, "variables": {"PGUSER": program.USER, "PGPASSWORD": password}}
 
-    def wanted(
-        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
+    def wanted(self, asked: Fault) -> Any:
         """As any database's. UsageError where there is none."""
         if self._relay is None:
-            raise UsageError(f"{primitive}: no broker of this test keeps its messages in a server's database")
-        return super().wanted(primitive, links, nodes, options)
+            raise UsageError(
+                f"{asked.primitive}: no broker of this test keeps its messages in a server's database"
+            )
+        return super().wanted(asked)
 
     async def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
         """Stop, end or start the server, and lose connections; returns when it is so."""

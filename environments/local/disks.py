@@ -17,7 +17,7 @@ from environments.part import Fault
 from filesystems.disk.conversation import DiskFailedError
 from filesystems.disk.faulty_disk import FaultyDisk
 from filesystems.fuse import device as fuse_device
-from harness.interface import InfrastructureError, Link, UsageError
+from harness.interface import InfrastructureError, UsageError
 
 
 def supports() -> dict[str, str]:
@@ -48,12 +48,10 @@ class Disks(DiskPart):
         except DiskFailedError as error:
             raise InfrastructureError(f"the disk of {node}: {error}") from None
 
-    def wanted(
-        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
+    def wanted(self, asked: Fault) -> Any:
         """As any disk's. UsageError for a node without one that can break."""
-        self._require(primitive, nodes)
-        return super().wanted(primitive, links, nodes, options)
+        self._require(asked.primitive, asked.nodes)
+        return super().wanted(asked)
 
     async def strike(self, fault: Fault) -> None:
         """Of stopped brokers: forget what was not synced, or damage each disk."""

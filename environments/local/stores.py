@@ -11,7 +11,7 @@ cut here bytes come late instead of being lost, which is what TCP makes of lost 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,14 +91,12 @@ class Stores(Part):
         self._on_change()
         return mounted.kind
 
-    def wanted(
-        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
+    def wanted(self, asked: Fault) -> Any:
         """Raises UsageError for a node without a store, too."""
-        for node in nodes:
+        for node in asked.nodes:
             if node not in self._routes:
-                raise UsageError(f"{primitive}: {node} has no directory on NFS")
-        return super().wanted(primitive, links, nodes, options)
+                raise UsageError(f"{asked.primitive}: {node} has no directory on NFS")
+        return super().wanted(asked)
 
     async def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
         """Cut clients off, stop, end and start servers; returns when it is done."""

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from environments.part import Part
+from environments.part import Fault, Part
 from environments.postgresql import question
 from environments.postgresql.relay import Severance
-
-if TYPE_CHECKING:
-    from harness.interface import Link
 
 STALL: Final = "database-stall"
 RESTART: Final = "database-restart"
@@ -64,12 +61,9 @@ class DatabasePart(Part):
     name = "database"
     primitives = PRIMITIVES
 
-    def wanted(
-        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
+    def wanted(self, asked: Fault) -> Any:
         """As above."""
-        del links
-        return ServerFault.of(primitive, nodes, options)
+        return ServerFault.of(asked.primitive, asked.nodes, asked.wanted)
 
 
 def severance_of(options: Mapping[str, Any]) -> Severance:

@@ -26,7 +26,7 @@ from environments.part import Fault
 from environments.postgresql.fault import DatabasePart, ServerFault
 from environments.simulation.process import Process
 from environments.simulation.world import World
-from harness.interface import Address, Link, UsageError
+from harness.interface import Address, UsageError
 
 NODE: Final = "database"
 PORT: Final = 5432
@@ -224,13 +224,11 @@ class Database(DatabasePart):
 
     server: DatabaseServer | None = None
 
-    def wanted(
-        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
+    def wanted(self, asked: Fault) -> Any:
         """As any database's. UsageError where there is none."""
         if self.server is None:
-            raise UsageError(f"{primitive}: no broker of this test keeps its messages in a database")
-        return super().wanted(primitive, links, nodes, options)
+            raise UsageError(f"{asked.primitive}: no broker of this test keeps its messages in a database")
+        return super().wanted(asked)
 
     def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
         """Stop, end or serve, and lose connections, from this instant on."""

@@ -19,7 +19,7 @@ from environments.part import Fault, Part
 from environments.simulation.prober import Prober
 from environments.simulation.process import Process
 from environments.simulation.world import World
-from harness.interface import Disk, DiskCondition, InfrastructureError, Link
+from harness.interface import Disk, DiskCondition, InfrastructureError
 
 CLOCKS: Final = ("clock-skew", "clock-step", "clock-rate", "clock-strobe")
 
@@ -33,12 +33,9 @@ class Links(Part):
     def __init__(self, world: World) -> None:
         self._network = world.network
 
-    def wanted(
-        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
+    def wanted(self, asked: Fault) -> Any:
         """The condition of each link."""
-        del links, nodes
-        return condition_of(primitive, options)
+        return condition_of(asked.primitive, asked.wanted)
 
     def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
         """From now on the links are so."""
@@ -122,22 +119,19 @@ class Clocks(Part):
         self._world = world
         self._prober = Prober(world)
 
-    def wanted(
-        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
+    def wanted(self, asked: Fault) -> Any:
         """How each clock is wrong."""
-        del links, nodes
-        given = dict(options)
-        if primitive == "clock-skew":
-            wrong = _Wrong(skew_ms=number(primitive, given, "skew_ms"))
-        elif primitive == "clock-step":
-            wrong = _Wrong(skew_ms=number(primitive, given, "step_ms"))
-        elif primitive == "clock-rate":
-            wrong = _Wrong(rate=number(primitive, given, "rate", above=0))
+        given = dict(asked.wanted)
+        if asked.primitive == "clock-skew":
+            wrong = _Wrong(skew_ms=number(asked.primitive, given, "skew_ms"))
+        elif asked.primitive == "clock-step":
+            wrong = _Wrong(skew_ms=number(asked.primitive, given, "step_ms"))
+        elif asked.primitive == "clock-rate":
+            wrong = _Wrong(rate=number(asked.primitive, given, "rate", above=0))
         else:
-            strobe_ms = number(primitive, given, "period_ms", above=0)
-            wrong = _Wrong(skew_ms=number(primitive, given, "step_ms"), strobe_ms=strobe_ms)
-        nothing_left(primitive, given)
+            strobe_ms = number(asked.primitive, given, "period_ms", above=0)
+            wrong = _Wrong(skew_ms=number(asked.primitive, given, "step_ms"), strobe_ms=strobe_ms)
+        nothing_left(asked.primitive, given)
         return wrong
 
     def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:

@@ -6,7 +6,7 @@ One file server for each, mounted on every node that shares it.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from environments.part import Fault, Part
@@ -15,7 +15,7 @@ from environments.simulation.mount import Mount
 from environments.simulation.process import Process
 from environments.simulation.world import World
 from filesystems.nfs.options import MountOptionError, parse
-from harness.interface import Link, NodePlan, UsageError
+from harness.interface import NodePlan, UsageError
 
 
 class Stores(Part):
@@ -77,14 +77,14 @@ class Stores(Part):
 
         return ended
 
-    def wanted(
-        self, primitive: str, links: Sequence[Link], nodes: Sequence[str], options: Mapping[str, Any]
-    ) -> Any:
+    def wanted(self, asked: Fault) -> Any:
         """Raises UsageError for a node that has no shared directory."""
-        for node in nodes:
+        for node in asked.nodes:
             if node not in self._mounts:
-                raise UsageError(f"{primitive}: {node} has no shared directory; use --policy shared-store")
-        return super().wanted(primitive, links, nodes, options)
+                raise UsageError(
+                    f"{asked.primitive}: {node} has no shared directory; use --policy shared-store"
+                )
+        return super().wanted(asked)
 
     def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
         """What the faults in force mean for the nodes' clients and for their server."""

@@ -1,4 +1,4 @@
-"""A board of faults: leases, expiry and combination of whatever parts it has."""
+"""A board of faults: leases, expiry and combination of whatever parts it has; on virtual time."""
 
 import asyncio
 
@@ -7,6 +7,7 @@ import pytest
 from environments.board import FaultBoard
 from environments.lease import LeaseExpiredError, UnknownLeaseError
 from environments.part import Fault, Part
+from environments.simulation import World
 
 
 class Lamps(Part):
@@ -69,7 +70,7 @@ def on_board(parts, main):
         finally:
             await board.close()
 
-    asyncio.run(run())
+    World(1).run(run)
     return said
 
 
@@ -107,7 +108,7 @@ def test_what_nobody_renews_ends_by_itself_and_what_somebody_does_stays(lamps):
         assert not lamps.dark
 
     said = on_board([lamps], main)
-    assert said == ["lease-2 was not renewed: healed dark b", "lease-1 was not renewed: healed dark a"]
+    assert said == ["lease-2 was not renewed, healed: dark b", "lease-1 was not renewed, healed: dark a"]
 
 
 def test_a_short_lease_ends_in_time_behind_a_long_one(lamps):

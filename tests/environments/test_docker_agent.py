@@ -9,7 +9,8 @@ from environments.agent import control
 from environments.agent.agent import Agent, clear
 from environments.agent.child import Child
 from environments.agent.control import AgentError
-from environments.agent.firewall import NodeFault
+from environments.agent.program import Program
+from environments.board import FaultBoard
 
 BOUND_S = 60.0
 """Bounds every wait of a test; reached only when the test fails."""
@@ -118,7 +119,7 @@ def test_an_agent_forgets_a_request_whose_asker_hung_up(monkeypatch):
 def test_an_agent_tells_an_ended_lease_from_other_errors(monkeypatch):
     async def main():
         agent = Agent("secret")
-        monkeypatch.setattr(agent._firewall, "apply", lambda faults: None)
+        monkeypatch.setattr(agent._firewall, "apply", lambda in_force, changed: None)
         lease = (await ask(agent, "inject", fault={"cut": ["10.0.0.2"]}, lease_s=60.0))["lease"]
         await ask(agent, "renew", lease=lease)
         await ask(agent, "heal", lease=lease)
@@ -137,15 +138,15 @@ def test_a_fault_that_the_kernel_refuses_is_not_in_force_afterwards(monkeypatch)
         agent = Agent("secret")
         applied = []
 
-        def apply(faults):
-            applied.append(list(faults))
-            if faults:
+        def apply(in_force, changed):
+            applied.append([(fault.primitive, fault.wanted) for fault in in_force])
+            if in_force:
                 raise OSError("nft: no")
 
         monkeypatch.setattr(agent._firewall, "apply", apply)
         with pytest.raises(AgentError, match="nft: no"):
             await ask(agent, "inject", fault={"cut": ["10.0.0.2"]}, lease_s=60.0)
-        assert applied == [[NodeFault(cut=("10.0.0.2",))], []]
+        assert applied == [[("cut", ("10.0.0.2",))], []]
 
     asyncio.run(main())
 
@@ -154,9 +155,52 @@ def test_a_fault_nobody_renews_is_healed_by_the_agent(monkeypatch):
     async def main():
         agent = Agent("secret")
         applied = []
-        monkeypatch.setattr(agent._firewall, "apply", lambda faults: applied.append(len(faults)))
+        monkeypatch.setattr(agent._firewall, "apply", lambda in_force, _: applied.append(len(in_force)))
         await ask(agent, "inject", fault={"cut": ["10.0.0.2"]}, lease_s=0.05)
         await until(lambda: applied == [1, 0])
+
+    asyncio.run(main())
+
+
+def test_a_program_that_is_stopped_and_down_by_several_faults_comes_back_with_the_last(tmp_path):
+    async def test(child):
+        program = Program(child)
+        board = FaultBoard([program])
+        child.start(["sleep", "60"], {})
+        first = child.pid
+        paused = [await board.begin([board.fault("pause", (), (), True)], 60) for _ in range(2)]
+        assert child.state() == "paused"
+        await board.heal(paused[0])
+        assert child.state() == "paused"
+        await board.heal(paused[1])
+        await until(lambda: child.state() == "running")
+        downs = [await board.begin([board.fault("down", (), (), True)], 60) for _ in range(2)]
+        await board.heal(downs[0])
+        assert child.state() == "gone"
+        await board.heal(downs[1])
+        assert child.state() == "running"
+        assert child.pid != first
+        await board.begin([board.fault("down", (), (), True)], 60)
+        program.end()
+        await board.heal_all()
+        assert child.state() == "gone"
+
+    run_with_child(tmp_path, test)
+
+
+def test_one_request_breaks_several_parts_and_a_fault_that_is_no_fault_none(monkeypatch):
+    async def main():
+        agent = Agent("secret")
+        applied = []
+        monkeypatch.setattr(
+            agent._firewall, "apply", lambda in_force, _: applied.append([one.primitive for one in in_force])
+        )
+        asked = {"cut": ["10.0.0.2"], "reset": ["10.0.0.3"], "disk": {}, "pause": False}
+        lease = (await ask(agent, "inject", fault=asked, lease_s=60.0))["lease"]
+        with pytest.raises(AgentError, match="no fault 'melt'"):
+            await ask(agent, "inject", fault={"melt": True}, lease_s=60.0)
+        await ask(agent, "heal", lease=lease)
+        assert applied == [["cut", "reset"], ["cut", "reset"], [], []]
 
     asyncio.run(main())
 

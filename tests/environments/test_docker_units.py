@@ -15,7 +15,8 @@ import pytest
 
 from environments import payload
 from environments.agent import AGENT_MODULES, firewall
-from environments.agent.firewall import NodeFault, Slow, disciplines, ruleset
+from environments.agent.firewall import Slow, disciplines, ruleset
+from environments.board import FaultBoard
 from environments.docker import engine, kernel
 from environments.docker.deployment import _must_publish
 from environments.docker.network import host_address
@@ -29,44 +30,66 @@ ROOT = Path(__file__).parents[2]
 # ---- rules
 
 
-def rules(*faults):
-    return [line.strip() for line in ruleset(faults).splitlines() if "saddr" in line]
+def rules(**hit):
+    return [line.strip() for line in ruleset(hit).splitlines() if "saddr" in line]
+
+
+def broken(under_test, **asked):
+    board = FaultBoard([under_test])
+    return [board.fault(primitive, (), (), wanted) for primitive, wanted in asked.items()]
+
+
+@pytest.fixture
+def tools(monkeypatch):
+    """The commands that a firewall runs, each with what it is given."""
+    commands = []
+
+    def run(command, **options):
+        commands.append((" ".join(command), options.get("input")))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(firewall.subprocess, "run", run)
+    return commands
 
 
 def test_no_fault_leaves_no_table():
-    assert ruleset([]) == "table inet jepsen_run {}\ndelete table inet jepsen_run\n"
+    assert ruleset({}) == "table inet jepsen_run {}\ndelete table inet jepsen_run\n"
 
 
 def test_a_cut_drops_every_protocol_of_the_source_only():
-    assert rules(NodeFault(cut=("10.0.0.2",))) == ["ip saddr 10.0.0.2 counter drop"]
+    assert rules(cut=["10.0.0.2"]) == ["ip saddr 10.0.0.2 counter drop"]
 
 
 def test_a_reset_answers_tcp_and_drops_the_rest():
-    assert rules(NodeFault(reset=("10.0.0.2",))) == [
+    assert rules(reset=["10.0.0.2"]) == [
         "ip saddr 10.0.0.2 meta l4proto tcp counter reject with tcp reset",
         "ip saddr 10.0.0.2 counter drop",
     ]
 
 
 def test_a_stall_lets_handshakes_pass():
-    found = rules(NodeFault(stall=("10.0.0.2",)))
+    found = rules(stall=["10.0.0.2"])
     assert found
     assert all("psh" in rule or "length" in rule or "udp" in rule for rule in found)
 
 
-def test_overlapping_cuts_are_one_rule_and_a_cut_beats_a_reset():
-    both = rules(NodeFault(cut=("10.0.0.2",)), NodeFault(cut=("10.0.0.2",), reset=("10.0.0.2",)))
+def test_overlapping_cuts_are_one_rule_and_a_cut_beats_a_reset(tools):
+    under_test = firewall.Firewall("eth0")
+    one = broken(under_test, cut=["10.0.0.2"])
+    other = broken(under_test, cut=["10.0.0.2"], reset=["10.0.0.2"])
+    under_test.apply([*one, *other], other[0])
+    both = [line.strip() for line in tools[0][1].splitlines() if "saddr" in line]
     assert both.count("ip saddr 10.0.0.2 counter drop") == 2
     assert both[0] == "ip saddr 10.0.0.2 counter drop"
 
 
 def test_delays_of_overlapping_faults_add_up_and_the_lowest_rate_limits():
-    commands = disciplines(
-        [
-            NodeFault(slow=(Slow("10.0.0.2", 100.0, 10.0, 9000.0),)),
-            NodeFault(slow=(Slow("10.0.0.2", 50.0, rate_bytes_s=1000.0), Slow("10.0.0.3", 5.0))),
-        ]
-    )
+    slowed = [
+        Slow("10.0.0.2", 100.0, 10.0, 9000.0),
+        Slow("10.0.0.2", 50.0, rate_bytes_s=1000.0),
+        Slow("10.0.0.3", 5.0),
+    ]
+    commands = disciplines(slowed, "eth0")
     assert [" ".join(command) for command in commands] == [
         "qdisc add dev eth0 root handle 1: prio bands 3 priomap" + " 0" * 16,
         "qdisc add dev eth0 parent 1:2 handle 20: netem delay 155.000ms 5.000ms rate 8000bit limit 100000",
@@ -77,27 +100,41 @@ def test_delays_of_overlapping_faults_add_up_and_the_lowest_rate_limits():
 
 
 def test_more_slow_links_than_bands_are_refused_by_number():
-    many = NodeFault(slow=tuple(Slow(f"10.0.0.{n}", 1.0) for n in range(16)))
+    many = [Slow(f"10.0.0.{n}", 1.0) for n in range(16)]
     with pytest.raises(ValueError, match="15 others, not 16"):
-        disciplines([many])
+        disciplines(many, "eth0")
 
 
-def test_silent_connections_are_ended_once_when_a_reset_begins(monkeypatch):
-    commands = []
-
-    def run(command, **_):
-        commands.append(" ".join(command))
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    monkeypatch.setattr(firewall.subprocess, "run", run)
+def test_slow_links_of_several_faults_are_slowed_together_and_heal_one_by_one(tools):
     under_test = firewall.Firewall("eth0")
-    reset = NodeFault(reset=("10.0.0.2",))
-    under_test.apply([reset])
-    under_test.apply([reset, NodeFault(cut=("10.0.0.3",))])
-    under_test.apply([])
-    under_test.apply([reset])
+    (one,), (other,) = (broken(under_test, slow=[{"target": f"10.0.0.{n}", "delay_ms": 5.0}]) for n in (2, 3))
+    under_test.apply([one, other], other)
+    assert sum("netem" in command for command, _ in tools) == 2
+    tools.clear()
+    under_test.apply([other], one)
+    assert tools[0][0] == "tc qdisc del dev eth0 root"
+    assert next(command for command, _ in tools if "match" in command).endswith("10.0.0.3/32 flowid 1:2")
+    tools.clear()
+    under_test.apply([], other)
+    assert [command for command, _ in tools] == ["tc qdisc del dev eth0 root"]
+
+
+def test_silent_connections_are_ended_once_when_a_reset_begins(tools):
+    under_test = firewall.Firewall("eth0")
+    (reset,), (cut,) = broken(under_test, reset=["10.0.0.2"]), broken(under_test, cut=["10.0.0.3"])
+    under_test.apply([reset], reset)
+    under_test.apply([reset, cut], cut)
+    under_test.apply([], cut)
+    under_test.apply([reset], reset)
     kill = "ss --kill --tcp dst 10.0.0.2"
-    assert commands == ["nft -f -", kill, "nft -f -", "nft -f -", "nft -f -", kill]
+    assert [command for command, _ in tools] == [
+        "nft -f -",
+        kill,
+        "nft -f -",
+        "nft -f -",
+        "nft -f -",
+        kill,
+    ]
 
 
 def test_a_refused_rule_set_names_the_tools_own_words(monkeypatch):
@@ -107,8 +144,10 @@ def test_a_refused_rule_set_names_the_tools_own_words(monkeypatch):
         )
 
     monkeypatch.setattr(firewall.subprocess, "run", refuse)
+    under_test = firewall.Firewall("eth0")
+    (cut,) = broken(under_test, cut=["10.0.0.2"])
     with pytest.raises(OSError, match="nft -f -: Error: Could not process rule: Operation not supported"):
-        firewall.Firewall("eth0").apply([NodeFault(cut=("10.0.0.2",))])
+        under_test.apply([cut], cut)
 
 
 def test_a_kernel_without_netem_is_told_by_its_name(monkeypatch):

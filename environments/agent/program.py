@@ -1,0 +1,80 @@
+"""The program of a machine, a broker or a server, as what can break.
+
+Only the standard library and modules that keep to it are imported here: this module runs inside the
+container.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Awaitable, Sequence
+from typing import Final
+
+from environments.agent.child import Child
+from environments.part import Fault, Part
+
+_STOP_PATIENCE_S: Final = 2.0
+_RESTART_GAP_S: Final = 1.01
+"""From the second of a program's start to its next.
+
+File servers number their lives by that second, and would take one for the other.
+"""
+
+
+class Program(Part):
+    """ "pause" stops it, "down" ends it, and starts it again when it is over.
+
+    Who is started meanwhile by somebody else is not hit.
+    """
+
+    primitives = ("pause", "down")
+
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self._paused = False
+        self._down = False
+
+    def wanted(self, asked: Fault) -> bool:
+        """As the harness sent it."""
+        return bool(asked.wanted)
+
+    def apply(self, in_force: Sequence[Fault], changed: Fault) -> Awaitable[None]:
+        """Signals are sent at once; a signal takes effect when its target is next scheduled."""
+        del changed
+        before_paused, before_down = self._paused, self._down
+        kinds = {fault.primitive for fault in in_force}
+        self._paused, self._down = "pause" in kinds, "down" in kinds
+        if self._paused != before_paused:
+            self.child.signal(signal.SIGSTOP if self._paused else signal.SIGCONT)
+        if self._down and not before_down:
+            self.child.signal(signal.SIGKILL)
+        if before_down and not self._down:
+            return self._return()
+        return self._stopped() if kinds else self._goes_on()
+
+    def end(self) -> None:
+        """End it for good."""
+        self._down = False
+        self.child.signal(signal.SIGKILL)
+
+    async def _return(self) -> None:
+        """Start what a fault has ended, unless the next such fault is in force by then."""
+        await self.child.exited.wait()
+        await asyncio.sleep(max(0.0, int(self.child.began_s) + _RESTART_GAP_S - time.time()))
+        if not self._down:
+            self.child.again()
+            if self._paused:
+                self.child.signal(signal.SIGSTOP)
+            else:
+                await self._goes_on()
+
+    async def _stopped(self) -> None:
+        """Who asked for a pause, or an end, wants to see it."""
+        deadline = time.monotonic() + _STOP_PATIENCE_S
+        while self.child.state() == "running" and time.monotonic() < deadline:  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.002)
+
+    async def _goes_on(self) -> None:
+        """Return when it is of use again; nothing to wait for with a broker."""
