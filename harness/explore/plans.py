@@ -6,6 +6,7 @@ machine, goes on with the runs that are missing, the same that they would have b
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import shlex
@@ -81,6 +82,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
     def resume_line(cls, store: Path) -> str:
         """The command that goes on with it."""
         return f"jepsen-run {cls.noun} --resume {shlex.quote(str(store))}"
+
+    @contextlib.contextmanager
+    def resumable(self, store: Path) -> Iterator[None]:
+        """What the machine spoils meanwhile says how to go on."""
+        try:
+            yield
+        except (OSError, InfrastructureError) as error:
+            raise InfrastructureError(f"{error}; go on with: {self.resume_line(store)}") from error
 
     @classmethod
     def load(cls, store: Path, **changes: Any) -> Self:

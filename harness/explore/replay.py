@@ -9,14 +9,14 @@ finding that comes there comes always.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import msgspec
 
+from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
 from harness.history import store as stores
 from harness.interface import InfrastructureError, UsageError
@@ -84,16 +84,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     simulated: str | None = None
 
 
-@dataclass(slots=True)
-class _Talk:
-    """Where a person reads along."""
-
-    stream: TextIO = field(default_factory=lambda: sys.stdout)
-
-    def __call__(self, text: str) -> None:
-        print(text, file=self.stream, flush=True)
-
-
 def run(request: Request) -> int:
     """Repeat, tell; the exit status.
 
@@ -103,14 +93,13 @@ def run(request: Request) -> int:
     environment = request.environment or kept.environment
     spec = msgspec.structs.replace(kept.spec, environment=environment)
     kept = msgspec.structs.replace(kept, spec=spec, environment=environment)
-    talk = _Talk(sys.stderr if request.as_json else sys.stdout)
+    talk = Talk(request.as_json)
     virtual = environment == SIMULATED
     times = request.times or (1 if virtual else TIMES_REAL)
     talk(
         f"replay: {', '.join(kept.findings) or 'a run without a finding'}, environment {environment}, "
         f"seed {spec.seed}, "
-        f"{len(kept.schedule.faults)} {'fault' if len(kept.schedule.faults) == 1 else 'faults'}, "
-        f"{times} {'time' if times == 1 else 'times'}"
+        f"{counted(len(kept.schedule.faults), 'fault')}, {counted(times, 'time')}"
     )
     attempts: list[Attempt] = []
     try:
@@ -124,17 +113,14 @@ def run(request: Request) -> int:
         return judging.INTERRUPTED
     answer = _answer(kept, attempts, simulated)
     talk("\n".join(_told(answer, kept, attempts)))
-    if request.as_json:
-        print(msgspec.json.format(msgspec.json.encode(answer), indent=1).decode())
+    talk.document(answer)
     return answer.exit_status
 
 
 def _interrupted(attempts: list[Attempt], kept: Reproduction, times: int) -> str:
     answers = [one.answer(kept.findings) for one in attempts]
     words = ", ".join(f"{answers.count(word)} {word}" for word in dict.fromkeys(answers))
-    return f"interrupted after {len(attempts)} of {times} {'run' if times == 1 else 'runs'}" + (
-        f": {words}" if words else ""
-    )
+    return f"interrupted after {len(attempts)} of {counted(times, 'run')}" + (f": {words}" if words else "")
 
 
 def _answer(kept: Reproduction, attempts: list[Attempt], simulated: str | None) -> Answer:
@@ -184,7 +170,7 @@ def _runs(kept: Reproduction, times: int) -> Iterator[Simulated]:
         yield simulate(spec, kept.schedule)
 
 
-def _real(kept: Reproduction, times: int, request: Request, talk: _Talk) -> Iterator[Attempt]:
+def _real(kept: Reproduction, times: int, request: Request, talk: Talk) -> Iterator[Attempt]:
     """On processes or containers, each time with a store of its own."""
     from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
 
@@ -194,7 +180,7 @@ def _real(kept: Reproduction, times: int, request: Request, talk: _Talk) -> Iter
         yield _once(kept, request, talk, spark)
 
 
-def _once(kept: Reproduction, request: Request, talk: _Talk, spark: Any) -> Attempt:
+def _once(kept: Reproduction, request: Request, talk: Talk, spark: Any) -> Attempt:
     """One run by all rules; what the machine spoils is an attempt without an answer."""
     from harness.run import session  # noqa: PLC0415 - imports every part
 
@@ -215,7 +201,7 @@ def _once(kept: Reproduction, request: Request, talk: _Talk, spark: Any) -> Atte
     )
 
 
-def _also_simulated(kept: Reproduction, times: int, root: Path, talk: _Talk) -> str:
+def _also_simulated(kept: Reproduction, times: int, root: Path, talk: Talk) -> str:
     """The line about the same faults in the simulation.
 
     It gives something exact where it gives the finding at all.
@@ -229,7 +215,7 @@ def _also_simulated(kept: Reproduction, times: int, root: Path, talk: _Talk) -> 
                 return f"also in the simulation ({names}), where it comes always: {reproduction.line(path)}"
     except (UsageError, InfrastructureError) as error:
         return f"could not be tried in the simulation: {error}"
-    talk(f"tried in the simulation with {times} {'seed' if times == 1 else 'seeds'}")
+    talk(f"tried in the simulation with {counted(times, 'seed')}")
     return "not in the simulation"
 
 

@@ -9,9 +9,10 @@ never tested.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from harness.explore.shrink import shrink as shrinking
 from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
 from harness.history import store as stores
-from harness.interface import InfrastructureError, UsageError
+from harness.interface import UsageError
 from harness.report.summary import size
 from harness.run import reproduction
 from harness.run.simulate import Simulated, simulate
@@ -59,11 +60,8 @@ def run(request: Request) -> int:
     plan = request.plan
     store = plan.begin(request.root, plan.base.policy, request.store)
     talk = Talk(request.as_json)
-    try:
-        with Log(store, plan) as log:
-            return _search(request, store, log, talk)
-    except InfrastructureError as error:
-        raise InfrastructureError(f"{error}; go on with: {plan.resume_line(store)}") from error
+    with plan.resumable(store), Log(store, plan) as log:
+        return _search(request, store, log, talk)
 
 
 def _search(request: Request, store: Path, log: Log, talk: Talk) -> int:
@@ -78,12 +76,13 @@ def _search(request: Request, store: Path, log: Log, talk: Talk) -> int:
     began = time.monotonic() - spent_s
     interrupted = False
     try:
-        for record in tried(request, there, began, over=_over(plan, tally)):
-            log.add(msgspec.structs.replace(record, at_s=round(time.monotonic() - began, 3)))
-            tally.add(record)
-            if record.word != "valid":
-                talk(f"  run {record.number}: {how(record)}")
-            talk.now_and_then(counts(tally, time.monotonic() - began))
+        with contextlib.closing(tried(request, there, began, over=_over(plan, tally))) as trying:
+            for record in trying:
+                log.add(msgspec.structs.replace(record, at_s=round(time.monotonic() - began, 3)))
+                tally.add(record)
+                if record.word != "valid":
+                    talk.indented(f"run {record.number}: {how(record)}")
+                talk.now_and_then(counts(tally, time.monotonic() - began))
     except KeyboardInterrupt:
         interrupted = True
         workers.stop_spark()
@@ -116,7 +115,9 @@ def _search(request: Request, store: Path, log: Log, talk: Talk) -> int:
     return judging.INTERRUPTED if interrupted else tally.status
 
 
-def tried(request: Request, there: Collection[int], began: float, *, over: bool = False) -> Iterator[Record]:
+def tried(
+    request: Request, there: Collection[int], began: float, *, over: bool = False
+) -> Generator[Record, None, None]:
     """The runs that are not ``there``, as they end.
 
     Until a limit, or until one ends invalid or by a bug (unless told to keep going); ``over`` is
@@ -166,7 +167,7 @@ def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk) -> Simulated:
         run,
         anomaly,
         budget=shrinking.Budget(seconds=plan.shrink_limit_s),
-        tell=lambda text: talk(f"  {text}"),
+        tell=talk.indented,
     )
     why = "nothing more can be taken away" if result.complete else "the budget ended it"
     talk(f"  {result.runs} runs in {result.seconds:.0f} s: {why}")

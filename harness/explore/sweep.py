@@ -29,7 +29,7 @@ from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
 from harness.history import plain_judge
 from harness.history import store as stores
-from harness.interface import InfrastructureError, Schedule
+from harness.interface import Schedule
 from harness.run import reproduction
 from harness.run.simulate import simulate
 
@@ -95,21 +95,17 @@ def run(request: Request) -> int:
     there = _there(request.store, plan) if request.store is not None else frozenset()
     store = plan.begin(request.root, plan.base.name, request.store)
     directory = store / histories.DIRECTORY
-    again = f"go on with: {plan.resume_line(store)}"
+    talk("\n".join(_opening(plan, store, len(there))))
     try:
-        directory.mkdir(exist_ok=True)
-        talk("\n".join(_opening(plan, store, len(there))))
-        _simulate(request, directory, there, talk)
-        sweep, runs = _judge(request, store, talk)
+        with plan.resumable(store):
+            directory.mkdir(exist_ok=True)
+            _simulate(request, directory, there, talk)
+            sweep, runs = _judge(request, store, talk)
     except KeyboardInterrupt:
         kept = sum(1 for _ in directory.glob("run-*.parquet"))
-        talk(f"interrupted: {kept} of {plan.runs} runs are kept; {again}")
+        talk(f"interrupted: {kept} of {plan.runs} runs are kept; go on with: {plan.resume_line(store)}")
         workers.stop_spark()
         return judging.INTERRUPTED
-    except OSError as error:
-        raise InfrastructureError(f"cannot write into {store}: {error}; {again}") from error
-    except InfrastructureError as error:
-        raise InfrastructureError(f"{error}; {again}") from error
     talk("\n".join(_closing(sweep, runs)))
     talk.document(sweep)
     return sweep.exit_status

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import msgspec
 
@@ -23,15 +23,24 @@ class Talk:
     as_json: bool = False
     _told: float = field(default_factory=time.monotonic)
 
+    @property
+    def stream(self) -> TextIO:
+        """Where the lines go."""
+        return sys.stderr if self.as_json else sys.stdout
+
     def __call__(self, text: str) -> None:
         """Say it now."""
-        print(text, file=sys.stderr if self.as_json else sys.stdout, flush=True)
+        print(text, file=self.stream, flush=True)
+
+    def indented(self, text: str) -> None:
+        """A step on the way."""
+        self(f"  {text}")
 
     def now_and_then(self, text: str) -> None:
         """A line that is worth saying only if none of its kind was said for a while."""
         if time.monotonic() - self._told >= EVERY_S:
             self._told = time.monotonic()
-            self(f"  {text}")
+            self.indented(text)
 
     def document(self, value: Any) -> None:
         """The result, if a program is to read it."""

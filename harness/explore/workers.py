@@ -99,7 +99,7 @@ def processes(work: Work, jobs: int) -> Iterator[Workers]:
             raise
         except BrokenProcessPool:
             raise InfrastructureError(
-                "a process of the search was killed, perhaps for lack of memory: try fewer --jobs"
+                "a process that simulates was killed, perhaps for lack of memory: try fewer --jobs"
             ) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)

@@ -18,6 +18,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from harness.explore.talk import counted
 from harness.interface import Schedule, TestSpec, UsageError
 
 T = TypeVar("T")
@@ -201,15 +202,10 @@ def describe(case: Case) -> str:
     """ "2 faults, 1 property, 1 pair, 6 groups, 8 s"."""
     properties = sum(len(values) for values in case.spec.properties.values())
     return (
-        f"{_counted(len(case.schedule.faults), 'fault')}, {_counted(properties, 'property')}, "
-        f"{_counted(case.spec.pairs, 'pair')}, {_counted(case.spec.groups, 'group')}, "
+        f"{counted(len(case.schedule.faults), 'fault')}, {counted(properties, 'property')}, "
+        f"{counted(case.spec.pairs, 'pair')}, {counted(case.spec.groups, 'group')}, "
         f"{case.spec.time_limit_s:g} s"
     )
-
-
-def _counted(number: int, thing: str) -> str:
-    many = thing[:-1] + "ies" if thing.endswith("y") else thing + "s"
-    return f"{number} {thing if number == 1 else many}"
 
 
 def _with_seed(case: Case, seed: int) -> Case:

@@ -20,6 +20,7 @@ import msgspec
 
 from harness.explore.shrink import delta, shrink
 from harness.explore.shrink.case import RUNS, Attempts, Budget, Case, describe
+from harness.explore.talk import Talk
 from harness.history import judge as judging
 from harness.history import store as stores
 from harness.interface import InfrastructureError, UsageError
@@ -30,6 +31,7 @@ from harness.run.simulate import simulate
 
 SIMULATED: Final = "simulation"
 RUNS_REAL: Final = 60
+_TALK: Final = Talk()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ def run(request: Request) -> int:
     spec = msgspec.structs.replace(kept.spec, environment=environment)
     anomaly = kept.findings[0]
     start = Case(spec, kept.schedule)
-    _tell(f"shrink: {anomaly} with {describe(start)}, environment {environment}")
+    _TALK(f"shrink: {anomaly} with {describe(start)}, environment {environment}")
     if environment == SIMULATED:
         return _simulated(request, start, anomaly)
     return _real(request, kept, start, anomaly)
@@ -85,7 +87,7 @@ def _simulated(request: Request, start: Case, anomaly: str) -> int:
     if anomaly not in first.grave:
         return _gone(anomaly)
     budget = Budget(runs=request.runs or RUNS, seconds=request.time_limit_s)
-    result = shrink.shrink(first, anomaly, budget=budget, tell=lambda text: _tell(f"  {text}"))
+    result = shrink.shrink(first, anomaly, budget=budget, tell=_TALK.indented)
     store = stores.create(request.root, f"{start.spec.name}-shrunk")
     path = reproduction.keep(store, result.evidence, f"shrink of {request.path}")
     return _kept(result.case, path, complete=result.complete, report=store)
@@ -128,7 +130,7 @@ def _real(request: Request, kept: Reproduction, start: Case, anomaly: str) -> in
         shown.append(latest[0])
         return True
 
-    _tell(f"at most {left[0]} runs; a schedule counts with {request.need} of {request.times}")
+    _TALK(f"at most {left[0]} runs; a schedule counts with {request.need} of {request.times}")
     if find(start) is None:
         return _gone(anomaly)
     attempts = Attempts(
@@ -137,7 +139,7 @@ def _real(request: Request, kept: Reproduction, start: Case, anomaly: str) -> in
         find,
         seeds=1,
         budget=Budget(seconds=max(0.0, deadline - time.monotonic())),
-        tell=lambda text: _tell(f"  {text}"),
+        tell=_TALK.indented,
     )
     delta.fewer_faults(attempts)
     result = attempts.ended()
@@ -161,22 +163,18 @@ def _real(request: Request, kept: Reproduction, start: Case, anomaly: str) -> in
 
 
 def _gone(anomaly: str) -> int:
-    _tell(f"NOT REPRODUCED  {anomaly}: there is nothing to make smaller")
+    _TALK(f"NOT REPRODUCED  {anomaly}: there is nothing to make smaller")
     return judging.VALID
 
 
 def _kept(case: Case, path: Path, *, complete: bool, report: Path) -> int:
     why = "nothing more can be taken away" if complete else "the budget ended it"
-    _tell(f"SHRUNK  {describe(case)}: {why}")
+    _TALK(f"SHRUNK  {describe(case)}: {why}")
     for fault in case.schedule.faults:
-        _tell(f"Fault    {msgspec.json.encode(fault).decode()}")
-    _tell(f"Report   {report / stores.REPORT}")
-    _tell(f"Again    {reproduction.line(path)}")
+        _TALK(f"Fault    {msgspec.json.encode(fault).decode()}")
+    _TALK(f"Report   {report / stores.REPORT}")
+    _TALK(f"Again    {reproduction.line(path)}")
     return judging.INVALID
-
-
-def _tell(text: str) -> None:
-    print(text, flush=True)
 
 
 __all__ = ["Request", "enough", "run"]
