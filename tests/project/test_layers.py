@@ -1,11 +1,14 @@
 """The house stays as it was drawn: layers point one way, the seams are not bypassed."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -112,6 +115,29 @@ def test_a_circle_within_the_broker_is_noticed(tmp_path):
     linted = lint_with(tmp_path, "broker/core/pages.py", "broker.core.message")
     assert linted.returncode != 0
     assert "- .pages -> .message (1 import)" in linted.stdout
+
+
+def room(module):
+    """A package of the picture: the harness has two, its interface and the rest of it."""
+    package, _, inner = module.partition(".")
+    return "interface" if package == "harness" and inner.startswith("interface") else package
+
+
+def test_the_picture_of_the_packages_shows_who_imports_whom():
+    text = (ROOT / "docs/explanation/architecture.md").read_text()
+    packages, rooms = re.findall(r"```mermaid\nflowchart TD\n(.*?)```", text, re.DOTALL)[:2]
+    drawn = {tuple(line.split(" --> ")) for line in packages.strip().splitlines()}
+    graph = grimp.build_graph(*PACKAGES, cache_dir=None)
+    found = {
+        (room(module), room(imported))
+        for module in graph.modules
+        for imported in graph.find_modules_directly_imported_by(module)
+        if room(module) != room(imported)
+    }
+    assert {(a.strip(), b) for a, b in drawn} == found
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = [one["layers"] for one in contracts if one.get("containers") == ["harness"]]
+    assert rooms.strip().split(" --> ") == layers
 
 
 def forbidden_calls(source: str) -> list[str]:
