@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Final
 
-from harness.interface import UsageError, Workload
+from harness.interface import Workload
+from harness.interface.errors import choose
 from workloads.groups import Groups
 from workloads.load import Load
 from workloads.queue import Queue
@@ -27,9 +27,4 @@ def create(name: str, *, pipeline: int | None = None) -> Workload:
 
     Raises UsageError, with the near name, for one there is not.
     """
-    kind = _CLASSES.get(name)
-    if kind is None:
-        close = difflib.get_close_matches(name, _CLASSES, n=1, cutoff=0.5)
-        hint = f'did you mean "{close[0]}"?' if close else f"known: {', '.join(sorted(_CLASSES))}"
-        raise UsageError(f'unknown workload "{name}": {hint}')
-    return kind(pipeline=pipeline)
+    return _CLASSES[choose("workload", name, _CLASSES)](pipeline=pipeline)

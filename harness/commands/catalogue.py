@@ -13,7 +13,7 @@ import msgspec
 import environments.registry
 import nemesis.registry
 import workloads.registry
-from harness.interface import InfrastructureError, System, TestSpec, UsageError
+from harness.interface import InfrastructureError, Installed, System, TestSpec, UsageError
 from harness.run import compose
 from harness.systems import equipment
 from harness.systems import registry as systems
@@ -52,7 +52,10 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """An environment. ``problem`` is why it cannot be used on this machine, "" if it can."""
+    """An environment or a system.
+
+    ``problem`` is why it cannot be used on this machine, "" if it can.
+    """
 
     description: str
     problem: str
@@ -61,7 +64,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
     """Everything, by name; the policies of one system, and what breaks its brokers."""
 
-    systems: dict[str, str]
+    systems: dict[str, Place]
     system: str
     policies: dict[str, Policy]
     nemeses: dict[str, Nemesis]
@@ -81,7 +84,7 @@ def read(name: str) -> Catalogue:
         for policy, summary in system.policies.items()
     }
     return Catalogue(
-        systems={each: systems.get(each).summary for each in systems.SYSTEMS},
+        systems={each: _system(systems.get(each)) for each in systems.SYSTEMS},
         system=name,
         policies={
             policy: Policy(
@@ -126,6 +129,11 @@ def _supports(name: str, system: System) -> Mapping[str, str] | str:
         return str(error)
 
 
+def _system(system: System) -> Place:
+    missing = system.missing() if isinstance(system, Installed) else ""
+    return Place(description=system.summary, problem=missing)
+
+
 def _problem(name: str, can: Mapping[str, str] | str) -> str:
     if name == "docker" and (problem := environments.registry.engine_problem()):
         return problem
@@ -144,8 +152,7 @@ def as_text(catalogue: Catalogue) -> str:
 
 def _lines(catalogue: Catalogue) -> Iterator[str]:
     yield "Systems (--system)"
-    for name, summary in catalogue.systems.items():
-        yield f"  {name:<14} {summary}"
+    yield from _places(catalogue.systems)
     yield ""
     yield f"Policies of {catalogue.system} (--policy)"
     for name, policy in catalogue.policies.items():
@@ -158,12 +165,16 @@ def _lines(catalogue: Catalogue) -> Iterator[str]:
         yield f"  {name:<14} {workload.description}"
     yield ""
     yield "Environments (--environment; auto takes docker where an engine answers)"
-    for name, place_ in catalogue.environments.items():
-        yield f"  {name:<14} {place_.description}"
-        if place_.problem:
-            yield f"  {'':<14}   not usable here: {place_.problem}"
+    yield from _places(catalogue.environments)
     yield ""
     yield "Every policy goes with every workload, nemesis and environment, except as said above."
+
+
+def _places(places: Mapping[str, Place]) -> Iterator[str]:
+    for name, place in places.items():
+        yield f"  {name:<14} {place.description}"
+        if place.problem:
+            yield f"  {'':<14}   not usable here: {place.problem}"
 
 
 def _table_of_nemeses(catalogue: Catalogue) -> Iterator[str]:

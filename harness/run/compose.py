@@ -30,7 +30,6 @@ from harness.interface import (
     UsageError,
     Workload,
 )
-from harness.interface.errors import choose
 from harness.report.summary import size
 from harness.systems import equipment
 from harness.systems import registry as systems
@@ -103,7 +102,6 @@ def compose(
         given_schedule: where they came from, for messages and for the line that repeats the run.
     """
     system = systems.of(spec)
-    choose("workload", spec.workload, workloads.registry.names())
     workload = workloads.registry.create(spec.workload)
     if workload.grouped and system.dialect.group_header is None:
         raise UsageError(

@@ -64,6 +64,7 @@ def test_a_broker_that_keeps_nothing_is_found_out(echo, tmp_path):
 def test_the_list_is_of_one_system(echo):
     status, out, _ = echo("list", "--system", "echo", "--json")
     told = json.loads(out)
+    assert told["systems"]["absent"]["problem"] == "no distribution: set ECHO_HOME"
     assert (status, list(told["systems"]), list(told["policies"])) == (
         0,
         ["own", "echo", "absent"],

@@ -58,13 +58,13 @@ class AdminClients:
         ]
 
     async def views(self, admin: Address) -> dict[str, dict[str, str]]:
-        """What it takes for true of the cluster."""
+        """The live brokers that it is linked with, and those that it sends clients to."""
         answer = await self._kept(admin, "views", {})
         found: dict[str, dict[str, str]] = answer["views"]
         return found
 
-    async def stop(self, admin: Address, *, failover: bool | None) -> None:
-        """Ask for a clean stop; returns when the broker has accepted it."""
+    async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
+        """Ask for a clean stop; ``failover`` overrides failover-on-shutdown for this once."""
         await self.administer(admin, "stop", {} if failover is None else {"failover": failover})
 
     async def administer(self, admin: Address, command: str, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from harness.interface import (
     Patience,
     PolicySummary,
     Status,
-    StoredMessage,
     Takeover,
     TestSpec,
     UsageError,
@@ -57,8 +56,8 @@ _DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
 )
 
 
-class OwnSystem:
-    """``harness.interface.System`` for the brokers of ``broker/``."""
+class OwnSystem(AdminClients):
+    """``harness.interface.System`` for the brokers of ``broker/``, and all that only some have."""
 
     name = "own"
     summary = "the broker of this project, written from the source documents"
@@ -71,7 +70,7 @@ class OwnSystem:
     events = EVENTS
 
     def __init__(self) -> None:
-        self._admin = AdminClients(Credentials())
+        super().__init__(Credentials())
 
     def promises(self, spec: TestSpec) -> Promises:
         """A NACK asks for the message again.
@@ -128,7 +127,7 @@ class OwnSystem:
                 Layout(etc="etc", data="data", logs="logs"),
                 {},
                 {},
-                self._admin.credentials,
+                self.credentials,
             )
         return nodes
 
@@ -155,8 +154,8 @@ class OwnSystem:
     ) -> dict[str, bytes]:
         """One file, ``broker.toml``."""
         if spec.environment == "simulation":
-            self._admin.credentials = Credentials(spec.seed)
-        written = table(spec, node, nodes, layout, listen, hosts, self._admin.credentials)
+            self.credentials = Credentials(spec.seed)
+        written = table(spec, node, nodes, layout, listen, hosts, self.credentials)
         return {"broker.toml": config.dumps(written).encode()}
 
     def command(self, layout: Layout) -> list[str]:
@@ -185,31 +184,6 @@ class OwnSystem:
             ),
             None if outside.database is None else partial(WorldDatabase, outside.database, name),
         )
-
-    async def status(self, admin: Address) -> Status:
-        """Over a connection that is kept open; OSError when nothing answers."""
-        return await self._admin.status(admin)
-
-    async def browse(self, admin: Address) -> list[StoredMessage]:
-        """Every message in every store of a live broker."""
-        return await self._admin.browse(admin)
-
-    async def views(self, admin: Address) -> dict[str, dict[str, str]]:
-        """The live brokers that it is linked with, and those that it sends clients to."""
-        return await self._admin.views(admin)
-
-    async def stop(self, admin: Address, *, failover: bool | None = None) -> None:
-        """A clean stop; ``failover`` overrides failover-on-shutdown for this once."""
-        await self._admin.stop(admin, failover=failover)
-
-    async def administer(
-        self, admin: Address, command: str, arguments: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """The answer to any command of the admin port.
-
-        OSError with the broker's reason where it refuses.
-        """
-        return await self._admin.administer(admin, command, arguments)
 
 
 def _volume(disk: Disk) -> Volume:

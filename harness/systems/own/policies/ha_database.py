@@ -9,7 +9,7 @@ Why a test needs all of these times together: a client must have given up a sile
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -53,13 +53,9 @@ class HaDatabase(Policy):
         "brokers that share a database; any of them takes over from any other (Sun 4.1, "
         "high-availability clusters)"
     )
-
+    configured = ("member",)
+    draws = _DRAWN
     commands = ("members", "quiesce", "takeover", "unquiesce")
-
-    def roles(self, spec: TestSpec) -> tuple[str, ...]:
-        """One."""
-        del spec
-        return ("member",)
 
     def in_database(self, spec: TestSpec) -> bool:
         """Always."""
@@ -70,8 +66,3 @@ class HaDatabase(Policy):
         """The same for all."""
         del node
         return {**_TEST_DEFAULTS, **database_plan.defaults(hosts)}
-
-    def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Its times, and the database's."""
-        del nodes
-        return _DRAWN

@@ -8,11 +8,11 @@ the one that is started beside it and stands by.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from harness.interface import Address, NodePlan, TestSpec
+from harness.interface import Address, NodePlan
 from harness.systems import store
 from harness.systems.own.policies.policy import Policy
 
@@ -42,12 +42,9 @@ class MultiInstance(Policy):
     )
     on_store = True
     machines = (store.NAME,)
+    configured = ("instance", "instance")
     commands = ("end",)
-
-    def roles(self, spec: TestSpec) -> tuple[str, ...]:
-        """Both are configured alike."""
-        del spec
-        return ("instance", "instance")
+    draws = _DRAWN
 
     def after(self, pair: str, number: int) -> str | None:
         """The one that is to be active."""
@@ -58,8 +55,3 @@ class MultiInstance(Policy):
         del hosts
         section = {"queue-manager": f"QM{node.pair.upper()}", **_TEST_DEFAULTS}
         return {f"ha-policy.multi-instance.{name}": value for name, value in section.items()}
-
-    def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Its times."""
-        del nodes
-        return _DRAWN

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from harness.interface import Address, NodePlan, TestSpec
 
 
-class Policy(ABC):
+class Policy:
     """How a test of one policy is planned and configured. Its instances keep no state."""
 
     name: ClassVar[str]
@@ -27,12 +26,19 @@ class Policy(ABC):
     commands: ClassVar[tuple[str, ...]] = ()
     """What its brokers' admin ports take of an administrator besides a stop."""
 
-    @abstractmethod
+    configured: ClassVar[tuple[str, ...]] = ()
+    """As what each broker of a pair is configured, where no property decides it."""
+
+    draws: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    """Property, by dotted name -> the values that a search draws from, whatever the nodes."""
+
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
         """As what each broker of a pair is configured, in order.
 
         Raises UsageError naming the property.
         """
+        del spec
+        return self.configured
 
     def in_database(self, spec: TestSpec) -> bool:
         """Whether all brokers of the test share a database. Raises UsageError."""
@@ -55,4 +61,4 @@ class Policy(ABC):
     def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
         """Property, by dotted name -> the values that a search draws from."""
         del nodes
-        return {}
+        return self.draws

@@ -7,7 +7,7 @@ Each live has one backup, or as many as ``--set group:backups=2`` says.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -41,11 +41,11 @@ _ROLE_DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = MappingProxyType(
 
 _DRAWN: Final[Mapping[str, tuple[Any, ...]]] = MappingProxyType(
     {
-        "vote-retries": (2, 10),
-        "vote-retry-wait": (100, 600),
-        "quorum-vote-wait": (500, 2000),
-        "retry-replication-wait": (100, 500),
-        "replication-patience": (1000, 4000),
+        "ha-policy.replication.vote-retries": (2, 10),
+        "ha-policy.replication.vote-retry-wait": (100, 600),
+        "ha-policy.replication.quorum-vote-wait": (500, 2000),
+        "ha-policy.replication.retry-replication-wait": (100, 500),
+        "ha-policy.replication.replication-patience": (1000, 4000),
     }
 )
 
@@ -59,6 +59,7 @@ class Replication(Policy):
     )
     by_role = True
     machines = (_GROUP,)
+    draws = _DRAWN
 
     def roles(self, spec: TestSpec) -> tuple[str, ...]:
         """The master first."""
@@ -69,11 +70,6 @@ class Replication(Policy):
         del hosts
         section = {**_TEST_DEFAULTS, **_ROLE_DEFAULTS[node.configured], "group-name": node.pair}
         return {f"ha-policy.replication.{node.configured}.{name}": value for name, value in section.items()}
-
-    def drawn(self, nodes: Sequence[NodePlan]) -> Mapping[str, tuple[Any, ...]]:
-        """Its patience."""
-        del nodes
-        return {f"ha-policy.replication.{name}": choices for name, choices in _DRAWN.items()}
 
 
 def _backups(spec: TestSpec) -> int:

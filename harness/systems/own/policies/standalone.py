@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.interface import TestSpec
 from harness.systems.own.policies.policy import Policy
 
 CONFIGURED: Final = "standalone"
@@ -15,8 +14,4 @@ class Standalone(Policy):
 
     name = "standalone"
     description = "brokers without a backup, clustered; what one holds waits for its restart"
-
-    def roles(self, spec: TestSpec) -> tuple[str, ...]:
-        """One."""
-        del spec
-        return (CONFIGURED,)
+    configured = (CONFIGURED,)
