@@ -306,7 +306,7 @@ def everything(
     """
     rows = {name: family for name, family in part.ROW_FAMILIES.items() if not only_safety or name == "roles"}
     source = open_with(Files.of(directory), spark)
-    bench = judge.Bench(
+    bench = judge.CheckRun(
         source,
         CheckOptions(unavailable_bound_s=3600),
         row_families=rows,

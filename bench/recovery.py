@@ -47,7 +47,7 @@ import google_crc32c
 from broker import admin_client, config
 from broker.core.engine import Engine
 from broker.core.message import MESSAGE, QUEUE, Message, encode
-from broker.core.views import EngineSettings
+from broker.core.settings import EngineSettings
 from broker.policies.shared_store.lives import COMPLETE, directory
 from broker.seams import real_seams
 from broker.stomp.headers import kept_headers

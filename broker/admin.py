@@ -25,9 +25,9 @@ import msgspec
 
 from broker.admin_connection import PROOF_S_MAX, Connection, Reply
 from broker.cluster.views import views
+from broker.core.browsing import BrowsedMessage
 from broker.core.deletion import QueueInUseError, delete
 from broker.core.engine import DemotedError, Engine
-from broker.core.views import BrowsedMessage
 from broker.policies.policy import Policy, RequestRefusedError, Steered, Succeeding, Succession
 from broker.sections import AdminSection
 from broker.start_error import StartError

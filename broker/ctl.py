@@ -21,6 +21,7 @@ from broker import queue_manager_ctl
 from broker.admin_client import NobodyAnswersError, RefusedError, Target, ask
 from broker.admin_secret import read_secret, secret_of
 from broker.config import EXIT_USAGE, BrokerConfig, ConfigurationError, load
+from broker.confirmation import confirmed
 from broker.database_tool.command import database
 from broker.filesystem_check.basic import BasicCheck
 from broker.filesystem_check.calls import Calls
@@ -29,7 +30,6 @@ from broker.filesystem_check.lock_wait import lock_wait
 from broker.filesystem_check.mounts import MOUNTS
 from broker.journal_ctl import journal
 from broker.masking import mask
-from broker.question import confirmed
 from broker.sections import AdminSection
 
 EXIT_REFUSED: Final = 1

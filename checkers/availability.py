@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.instance import Instance
-from checkers.rows import NONE, Flags, Numbers, Place, Places, Rows, highest, lowest
+from checkers.rows import NONE, Flags, Numbers, Place, PlaceTable, Rows, highest, lowest
 from checkers.running import segments
 
 OPERATIONS: Final = ("send", "ack", "nack")
@@ -39,7 +39,7 @@ Key = tuple[int, str]
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Pause:
+class Outage:
     """A window of unavailability: ``key`` says of what.
 
     The question that began it, its end (ns), and the rows that show it.
@@ -80,7 +80,7 @@ class Gap(NamedTuple):
     end: int
 
 
-def slots(rows: Rows, places: Places, bound_ns: int) -> dict[Key, Slots]:
+def slots(rows: Rows, places: PlaceTable, bound_ns: int) -> dict[Key, Slots]:
     """Of every key in these rows but groups.
 
     A slot is as long as the bound: what is longer begins in one and ends in another.
@@ -114,7 +114,7 @@ def _operations(rows: Rows) -> Numbers:
     return np.where(rows.process >= 0, operations[rows.f.codes], -1)
 
 
-def _families(rows: Rows, places: Places) -> Iterator[_Family]:
+def _families(rows: Rows, places: PlaceTable) -> Iterator[_Family]:
     """By operation, each by queue, and the sends by producer and by broker."""
     invoke, ok = rows.type.code("invoke"), rows.type.code("ok")
     operation = _operations(rows)
@@ -246,7 +246,7 @@ def _gaps(key: Key, mine: Slots, bound_ns: int) -> Iterator[Gap]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GapRows:
     """What some rows have in a gap, as (row, ns).
 
     The first few questions, and the last completion that is not ``ok``.
@@ -256,7 +256,7 @@ class Asked:
     failed: tuple[int, int] | None
 
 
-def questions(rows: Rows, places: Places, wanted: Sequence[Gap]) -> dict[int, Asked]:
+def questions(rows: Rows, places: PlaceTable, wanted: Sequence[Gap]) -> dict[int, GapRows]:
     """Of each gap, by its number, what these rows have."""
     by_key: dict[Key, list[int]] = defaultdict(list)
     for number, gap in enumerate(wanted):
@@ -281,16 +281,16 @@ def questions(rows: Rows, places: Places, wanted: Sequence[Gap]) -> dict[int, As
                 bad = some[np.flatnonzero(failed[first:last])[-1:]]
                 if len(few) or len(bad):
                     here = [(int(rows.index[n]), int(rows.time[n])) for n in (*few, *bad)]
-                    found[number] = Asked(here[: len(few)], here[-1] if len(bad) else None)
+                    found[number] = GapRows(here[: len(few)], here[-1] if len(bad) else None)
     return found
 
 
-def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, Asked]], bound_ns: int) -> list[Pause]:
+def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, GapRows]], bound_ns: int) -> list[Outage]:
     """The pauses, each from its first question in all parts to its last failure.
 
     Gaps in which too little was asked, or for too short a time, go.
     """
-    whole: dict[int, list[Asked]] = defaultdict(list)
+    whole: dict[int, list[GapRows]] = defaultdict(list)
     for part in parts:
         for number, some in part.items():
             whole[number].append(some)
@@ -304,11 +304,11 @@ def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, Asked]], bound_ns:
         (index, begin), (last, end) = asked[0], failed
         if end - begin > bound_ns:
             rows = dict.fromkeys([*(row for row, _ in asked), last])
-            found.append(Pause(gap.run, gap.key, index, begin, end, tuple(rows)))
+            found.append(Outage(gap.run, gap.key, index, begin, end, tuple(rows)))
     return sorted(found)
 
 
-def troubled(rows: Rows, places: Places) -> frozenset[Place]:
+def troubled(rows: Rows, places: PlaceTable) -> frozenset[Place]:
     """The groups in which an operation was not ``ok``."""
     types = rows.type.codes
     failed = (_operations(rows) >= 0) & (types != rows.type.code("invoke")) & (types != rows.type.code("ok"))
@@ -319,7 +319,7 @@ def troubled(rows: Rows, places: Places) -> frozenset[Place]:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempts:
+class GroupOperations:
     """Operations in some groups, one row each.
 
     Which group and operation (``key``), and whether it asks or is ``ok``; else it failed.
@@ -332,22 +332,22 @@ class Attempts:
     ok: Flags
 
 
-def attempts(rows: Rows, places: Places, of: Container[Place]) -> Attempts:
+def attempts(rows: Rows, places: PlaceTable, of: Container[Place]) -> GroupOperations:
     """Those of these rows."""
     wanted = np.array([place in of for place in places.named], dtype=bool)
     operation = _operations(rows)
     at = np.flatnonzero((operation >= 0) & wanted[rows.place])
     types = rows.type.codes[at]
-    return Attempts(
+    return GroupOperations(
         rows.place[at].astype(np.int64) * len(OPERATIONS) + operation[at], rows.index[at], rows.time[at],
         types == rows.type.code("invoke"), types == rows.type.code("ok"),
     )  # fmt: skip
 
 
-def in_groups(slices: Sequence[Attempts], places: Places, bound_ns: int) -> list[Pause]:
+def in_groups(slices: Sequence[GroupOperations], places: PlaceTable, bound_ns: int) -> list[Outage]:
     """The pauses of groups, of whose rows none lies elsewhere."""
     key, index, time, asking, ok = (
-        np.concatenate([getattr(some, name) for some in slices]) for name in Attempts.__slots__
+        np.concatenate([getattr(some, name) for some in slices]) for name in GroupOperations.__slots__
     )
     order = np.lexsort((index, key))
     key, index, time, asking, ok = (some[order] for some in (key, index, time, asking, ok))
@@ -367,7 +367,7 @@ def in_groups(slices: Sequence[Attempts], places: Places, bound_ns: int) -> list
             run, queue, group = places.named[place]
             rows = (*index[few].tolist(), int(index[high]))
             name = of_group(queue, group, OPERATIONS[operation])
-            found.append(Pause(run, name, int(index[low]), int(time[low]), int(time[high]), rows))
+            found.append(Outage(run, name, int(index[low]), int(time[low]), int(time[high]), rows))
     return sorted(found)
 
 

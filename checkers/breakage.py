@@ -34,7 +34,7 @@ from checkers.rows import (
     NONE,
     Flags,
     Numbers,
-    Places,
+    PlaceTable,
     Rows,
     Texts,
     from_table,
@@ -119,7 +119,9 @@ def step_of(rows: int) -> int:
 # -------------------------------------------------------------------------------------------- parts
 
 
-def of_part(rows: Rows, places: Places, step: int, *, keys: bool, lacking: frozenset[str] = _NONE) -> Look:
+def of_part(
+    rows: Rows, places: PlaceTable, step: int, *, keys: bool, lacking: frozenset[str] = _NONE
+) -> Look:
     """Look at the rows of a part that carry messages.
 
     ``keys``: it has to hold whole groups; ``lacking`` are columns that the history does not have.
@@ -159,7 +161,7 @@ def _first(found: Iterable[Breakage | None]) -> Breakage | None:
     return follows
 
 
-def _of_messages(rows: Rows, places: Places, lacking: frozenset[str]) -> Iterator[Breakage | None]:
+def _of_messages(rows: Rows, places: PlaceTable, lacking: frozenset[str]) -> Iterator[Breakage | None]:
     yield _of_order(rows.index, rows.time)
     yield from _of_words(rows.index, rows.f, rows.type)
     what = _what(rows.f, rows.type)
@@ -342,7 +344,7 @@ def _unpaired_words(what: str, type_: str, process: int, again: bool) -> str:
     return f"{type_} of {what} by process {process} completes what that process has not invoked"
 
 
-def of_key(rows: Rows, places: Places, key: int) -> tuple[int, str] | None:
+def of_key(rows: Rows, places: PlaceTable, key: int) -> tuple[int, str] | None:
     """Finds the first row that has to lie where all of a key do.
 
     Given as its index and what the key stands for.
@@ -358,7 +360,7 @@ def of_key(rows: Rows, places: Places, key: int) -> tuple[int, str] | None:
     return None
 
 
-def _keys(rows: Rows, places: Places) -> Iterator[int]:
+def _keys(rows: Rows, places: PlaceTable) -> Iterator[int]:
     """What must lie in one part.
 
     Without a group: all of a producer's; who has none counts as 0, as in the recorder's layout.
@@ -626,7 +628,7 @@ def of_tables(messages: pa.Table, control: pa.Table) -> tuple[Breakage | None, l
     What breaks its form, and what is confined.
     """
     step = step_of(len(messages) + len(control))
-    places = Places()
+    places = PlaceTable()
     carried = of_part(from_table(messages, places), places, step, keys=False)
     look, confined = of_control(control, step)
     index = np.sort(

@@ -17,7 +17,7 @@ from checkers.facts import Facts, FaultSpan
 from checkers.verdict import CheckOptions, Severity
 
 
-class Window(Protocol):
+class TimeSpan(Protocol):
     """From when to when (ns) nothing succeeded."""
 
     @property
@@ -78,7 +78,7 @@ def decide(
     known: Facts,
     options: CheckOptions,
     *,
-    windows: Mapping[str, Sequence[Window]] | None = None,
+    windows: Mapping[str, Sequence[TimeSpan]] | None = None,
     unknown: Collection[str] = (),
 ) -> Decision:
     """Decide one history.
@@ -123,7 +123,7 @@ def _empty(known: Facts, options: CheckOptions) -> Iterable[str]:
         yield "faults were asked for, but none was seen to take effect"
 
 
-def excused(pause: Window, spans: Sequence[FaultSpan], options: CheckOptions) -> bool:
+def excused(pause: TimeSpan, spans: Sequence[FaultSpan], options: CheckOptions) -> bool:
     """Whether faults explain it.
 
     What lies outside every fault and the recovery bound after it is within the bound.

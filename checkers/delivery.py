@@ -99,7 +99,7 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RuleContext:
     """What the rules must know beside the rows."""
 
     ends: Ends
@@ -108,7 +108,7 @@ class Asked:
     elsewhere: Elsewhere | None = None
 
 
-def marks(rows: Rows, lives: Lives, asked: Asked, offset: int) -> tuple[Marks, Stray]:
+def marks(rows: Rows, lives: Lives, asked: RuleContext, offset: int) -> tuple[Marks, Stray]:
     """All that is found of whole messages; ``offset`` is how many came before."""
     size = rows.messages
     known, sent = lives.message != NONE, lives.sent != NONE
@@ -153,7 +153,7 @@ def marks(rows: Rows, lives: Lives, asked: Asked, offset: int) -> tuple[Marks, S
 
 
 def _strange(
-    rows: Rows, lives: Lives, shown: Numbers, asked: Asked
+    rows: Rows, lives: Lives, shown: Numbers, asked: RuleContext
 ) -> tuple[Numbers | None, Numbers | None, Stray]:
     """The messages that nobody sent, and those that belong elsewhere.
 

@@ -29,7 +29,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class AnsweredBefore:
     """What was asked and answered in a session, or on a connection, before an index."""
 
     session: int | None
@@ -38,7 +38,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RowSelection:
     """Which rows: of these messages, groups and indexes, at these moments.
 
     ``after``: answers to a session, and what it got, after an index.
@@ -49,12 +49,12 @@ class Wanted:
     indexes: frozenset[int] = frozenset()
     times: frozenset[int] = frozenset()
     after: Sequence[tuple[int, int]] = ()
-    links: Sequence[Link] = ()
+    links: Sequence[AnsweredBefore] = ()
     few: int = 60
     """So many of each session and link, the nearest."""
 
 
-def messages_rows(source: Source, wanted: Wanted) -> list[Row]:
+def messages_rows(source: Source, wanted: RowSelection) -> list[Row]:
     """The wanted rows of the parts, in order, without nulls; at most ``ROWS_MAX``."""
     parts = source.ask(partial(_of_part, wanted=wanted))
     rows = sorted((row for part in parts.values() for row in part), key=lambda row: row["index"])
@@ -73,14 +73,14 @@ def plain(table: pa.Table) -> list[Row]:
     ]
 
 
-def _of_part(part: Part, wanted: Wanted) -> list[Row]:
+def _of_part(part: Part, wanted: RowSelection) -> list[Row]:
     found: list[Row] = []
     for table in map(completed, part.slices(COLUMNS)):
         found += plain(table.filter(_mask(table, wanted)))
     return sorted(found, key=lambda row: row["index"])[:ROWS_MAX]
 
 
-def _mask(table: pa.Table, wanted: Wanted) -> pa.Array:
+def _mask(table: pa.Table, wanted: RowSelection) -> pa.Array:
     index = table["index"]
     mask = pc.is_in(index, pa.array(sorted(wanted.indexes), pa.int64()))
     if wanted.messages:

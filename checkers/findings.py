@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from checkers import roles, starved, takeovers, views, words
 from checkers.anomaly import looked_for, named
-from checkers.availability import BREADTH, Pause
-from checkers.decide import Decision, Window, excused
+from checkers.availability import BREADTH, Outage
+from checkers.decide import Decision, TimeSpan, excused
 from checkers.delivery import REDELIVERED
 from checkers.facts import Facts, FaultSpan
-from checkers.fetch import Wanted, messages_rows
+from checkers.fetch import RowSelection, messages_rows
 from checkers.instance import Found, Instance
 from checkers.roles import Overlap
 from checkers.rows import Place
@@ -42,7 +42,7 @@ class Discoveries:
     overlaps: Sequence[Overlap]
     windows: Sequence[roles.Window]
     answers: roles.Answered
-    pauses: Sequence[Pause]
+    pauses: Sequence[Outage]
     kept: Mapping[Place, tuple[int, int]]
     hungers: Sequence[starved.Hunger] = ()
     doubles: Sequence[takeovers.Double] = ()
@@ -107,7 +107,7 @@ def _example(i: Instance) -> dict[str, Any]:
 
 def _details(
     source: Source | None, some: Found, options: CheckOptions, known: Facts,
-    discoveries: Discoveries, pauses: Sequence[Pause],
+    discoveries: Discoveries, pauses: Sequence[Outage],
 ) -> dict[str, Any]:  # fmt: skip
     examples = [_example(i) for i in some.first[: options.examples]]
     details: dict[str, Any] = {"examples": examples}
@@ -132,7 +132,7 @@ def _details(
     return details
 
 
-def _window(windows: Sequence[Window], known: Facts, options: CheckOptions) -> dict[str, Any]:
+def _window(windows: Sequence[TimeSpan], known: Facts, options: CheckOptions) -> dict[str, Any]:
     """When the first of these windows was, and the faults in force then.
 
     And whether they explain all of the windows.
@@ -157,7 +157,7 @@ def _positions(
     took its send is a broker.
     """
     rows = messages_rows(
-        source, Wanted(messages=frozenset(i.message for i in first if i.message is not None))
+        source, RowSelection(messages=frozenset(i.message for i in first if i.message is not None))
     )
     brokers = {r["message"]: r.get("broker") for r in rows if r["f"] == "send" and r["type"] == "ok"}
     for instance, example in zip(first, examples, strict=True):
@@ -177,7 +177,7 @@ def _settlements(source: Source, first: Sequence[Instance], examples: list[dict[
     Whether acks of both were answered ``ok`` (in a transaction: and its commit).
     """
     rows = messages_rows(
-        source, Wanted(messages=frozenset(i.message for i in first if i.message is not None))
+        source, RowSelection(messages=frozenset(i.message for i in first if i.message is not None))
     )
     control = source.control
     done = pc.and_(
@@ -270,16 +270,18 @@ def _fenced(first: Instance, discoveries: Discoveries, known: Facts) -> dict[str
     }  # fmt: skip
 
 
-def _rows(discoveries: Discoveries, window: roles.Window) -> Sequence[roles.Answer]:
+def _rows(discoveries: Discoveries, window: roles.Window) -> Sequence[roles.OkAnswer]:
     some = discoveries.answers.get((window.run, window.id))
     return () if some is None else some.rows
 
 
-def _touches(span: FaultSpan, pause: Window) -> bool:
+def _touches(span: FaultSpan, pause: TimeSpan) -> bool:
     return span.begin < pause.end and (span.end is None or span.end > pause.begin)
 
 
-def _gravest_first(pauses: Sequence[Pause], spans: Sequence[FaultSpan], options: CheckOptions) -> list[Pause]:
+def _gravest_first(
+    pauses: Sequence[Outage], spans: Sequence[FaultSpan], options: CheckOptions
+) -> list[Outage]:
     """Those that no fault explains first, and of these the broadest."""
     breadth = {name: number for number, name in enumerate(BREADTH)}
     return sorted(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from checkers.rows import NONE, Numbers, Places
+from checkers.rows import NONE, Numbers, PlaceTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ Kinds = Mapping[str, Found]
 class Tally:
     """Collects what was found in a part, by run."""
 
-    def __init__(self, places: Places, examples: int) -> None:
+    def __init__(self, places: PlaceTable, examples: int) -> None:
         self.found: dict[int, dict[str, Found]] = defaultdict(dict)
         self._places = places
         self._runs = places.runs()

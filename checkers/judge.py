@@ -38,13 +38,13 @@ from checkers import (
 from checkers.anomaly import ANOMALIES, AT_END, rank
 from checkers.breakage import Subject
 from checkers.cause import in_a_line
-from checkers.decide import Window, decide
+from checkers.decide import TimeSpan, decide
 from checkers.facts import Facts
 from checkers.findings import Discoveries, compose, told
 from checkers.inspection import NOT_JUDGED, Confined, Inspection, looks_of
 from checkers.instance import Found, Instance, merged
-from checkers.part import Answer, Question
-from checkers.rows import READ, Place, Places, Rows, from_table
+from checkers.part import PartAnswer, Question
+from checkers.rows import READ, Place, PlaceTable, Rows, from_table
 from checkers.source import Files, HereSource, HistoryError, Source
 from checkers.verdict import CheckOptions, Statistics, Verdict
 
@@ -92,8 +92,8 @@ def rows_of(paths: Path | Sequence[Path]) -> int:
 
 
 @dataclass(slots=True)
-class Bench:
-    """One judging: whom it asks, what could not be judged and why, and how long each step took.
+class CheckRun:
+    """One check: source, options, what could not be judged and why, and how long each step took.
 
     ``inspection``: of a history that has not been looked at; ``confined``: what was seen of each
     run.
@@ -156,7 +156,7 @@ class Case:
     divergences: Mapping[int, list[views.Divergence]] = field(default_factory=dict)
     found: dict[int, dict[str, Found]] = field(default_factory=dict)
     kept: dict[Place, tuple[int, int]] = field(default_factory=dict)
-    pauses: list[availability.Pause] = field(default_factory=list)
+    pauses: list[availability.Outage] = field(default_factory=list)
     hungers: list[starved.Hunger] = field(default_factory=list)
     answers: roles.Answered = field(default_factory=dict)
     figures: statistics.Figures | None = None
@@ -182,21 +182,21 @@ class Case:
 def judge(source: Source, options: CheckOptions) -> Verdict:
     """As ``check``, for a history that is open already."""
     inspection = Inspection(source)
-    bench = Bench(source, options, inspection=inspection, confined={0: inspection.confined})
-    case = examine(bench)
+    check_run = CheckRun(source, options, inspection=inspection, confined={0: inspection.confined})
+    case = examine(check_run)
     if case is None:
         trouble = () if options.trouble is None else (options.trouble,)
         return Verdict(
-            valid=None, reasons=(*trouble, *bench.unknown),
-            statistics=Statistics(rows=source.rows, seconds=bench.seconds),
+            valid=None, reasons=(*trouble, *check_run.unknown),
+            statistics=Statistics(rows=source.rows, seconds=check_run.seconds),
             guarantee=options.guarantee, ordered=options.ordered,
         )  # fmt: skip
     known = case.known.get(0, Facts())
     found = case.found.get(0, {})
     kinds = told(found, options)
-    bench.unknown += map(str, inspection.confined)
-    windows: dict[str, Sequence[Window]] = {"unavailable": case.pauses, starved.NAME: case.hungers}
-    decision = decide(kinds, known, options, windows=windows, unknown=bench.unknown)
+    check_run.unknown += map(str, inspection.confined)
+    windows: dict[str, Sequence[TimeSpan]] = {"unavailable": case.pauses, starved.NAME: case.hungers}
+    decision = decide(kinds, known, options, windows=windows, unknown=check_run.unknown)
     if inspection.confined and decision.valid is not False:
         raise HistoryError(inspection.confined[0].line)
     figures = Statistics(rows=source.rows)
@@ -208,10 +208,10 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
         pauses=case.pauses, hungers=case.hungers, kept=case.kept, doubles=case.doubles.get(0, []),
         divergences=case.divergences.get(0, []),
     )  # fmt: skip
-    findings = bench.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
+    findings = check_run.attempt("witnesses", lambda: compose(source, discoveries, decision, options, known))
     if findings is None:  # what was found stands, witness or not
         findings = compose(None, discoveries, decision, options, known)
-        decision = replace(decision, unknown=tuple(sorted(set(bench.unknown))))
+        decision = replace(decision, unknown=tuple(sorted(set(check_run.unknown))))
     if decision.undecided is not None:
         what = ", ".join(f"{kinds[name].count} {name}" for name in sorted(decision.hidden, key=rank))
         text = f"{' and '.join(sorted(AT_END, key=rank))} cannot be decided, because {decision.undecided}"
@@ -230,19 +230,19 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
         valid=decision.valid,
         reasons=(*decision.reasons[:first], *grave, *decision.reasons[first:], *(left if untold else ())),
         findings=tuple(findings),
-        statistics=Statistics(**{**values, "seconds": dict(bench.seconds)}),
+        statistics=Statistics(**{**values, "seconds": dict(check_run.seconds)}),
         guarantee=options.guarantee,
         ordered=options.ordered,
     )
 
 
-def examine(bench: Bench) -> Case | None:
+def examine(check_run: CheckRun) -> Case | None:
     """All rules over all runs; None if not even the control rows could be read."""
-    source, options = bench.source, bench.options
-    control_ends = bench.attempt("facts", lambda: ends.read(source.control))
+    source, options = check_run.source, check_run.options
+    control_ends = check_run.attempt("facts", lambda: ends.read(source.control))
     if control_ends is None:
         return None
-    case, unheard = _begin(bench)
+    case, unheard = _begin(check_run)
     phases = {run: known.phases for run, known in case.known.items()}
     last_ns = {run: known.last_ns for run, known in case.known.items()}
     waited = partial(availability.waiting, phases, last_ns, options.recovery_bound_s)
@@ -252,23 +252,25 @@ def examine(bench: Bench) -> Case | None:
         bound_ns=int(options.unavailable_bound_s * 1e9),
         windows=case.windows,
         limit_s=options.deadline_s,
-        since_ns=bench.attempt("phases", waited) or {},
+        since_ns=check_run.attempt("phases", waited) or {},
         owners=stores.owners(case.known),
         deaths=deaths.read(case.known),
         promises=options.broker,
-        look_step=0 if bench.inspection is None else bench.inspection.step,
+        look_step=0 if check_run.inspection is None else check_run.inspection.step,
         look_keys=source.laid_out,
         look_lacking=source.lacking,
     )
-    answers = _ask(bench, question)
-    if bench.inspection is not None and not any(part.LOOK in answer.failed for answer in answers.values()):
-        bench.inspection.judged(looks_of((number, answer.given) for number, answer in answers.items()))
+    answers = _ask(check_run, question)
+    if check_run.inspection is not None and not any(
+        part.LOOK in answer.failed for answer in answers.values()
+    ):
+        check_run.inspection.judged(looks_of((number, answer.given) for number, answer in answers.items()))
     question = replace(question, look_step=0)
     given: dict[str, list[Any]] = {
         name: [one for answer in answers.values() for one in answer.given.get(name, ())]
         for name in (*part.ROW_FAMILIES, *part.GROUP_FAMILIES)
     }
-    given["delivery"] = _delivery(bench, question, given["delivery"])
+    given["delivery"] = _delivery(check_run, question, given["delivery"])
     examples = options.examples
     case.add_instances([o.instance(run) for run, some in case.overlaps.items() for o in some], examples)
     case.add_instances([d.instance(run) for run, some in case.doubles.items() for d in some], examples)
@@ -280,24 +282,26 @@ def examine(bench: Bench) -> Case | None:
             [
                 *(delivered.found for delivered in given["delivery"]),
                 *given["order"],
-                *_sessions(bench, question, answers),
+                *_sessions(check_run, question, answers),
             ],
             examples,
         ),
         examples,
     )
-    in_control = bench.attempt("roles", lambda: roles.answered(*_control(source), case.windows))
+    in_control = check_run.attempt("roles", lambda: roles.answered(*_control(source), case.windows))
     case.answers = roles.merged([*given["roles"], in_control or {}])
     case.add_instances(roles.zombies(case.windows, case.answers), examples)
-    pauses = bench.attempt(
+    pauses = check_run.attempt(
         "pauses", lambda: _pauses(source, question, given["availability"], given["groups"])
     )
     case.pauses = pauses or []
     case.add_instances([pause.instance() for pause in case.pauses], examples)
-    if starved.NAME in bench.row_families and not any(
+    if starved.NAME in check_run.row_families and not any(
         starved.NAME in answer.failed for answer in answers.values()
     ):
-        case.hungers = bench.attempt("starved", lambda: _hungers(source, question, given["starved"])) or []
+        case.hungers = (
+            check_run.attempt("starved", lambda: _hungers(source, question, given["starved"])) or []
+        )
     case.add_instances([hunger.instance() for hunger in case.hungers], examples)
     case.add_instances(availability.not_recovered(phases, given["recovery"]), examples)
     case.figures = statistics.merged(given["statistics"])
@@ -318,30 +322,30 @@ def _untold(source: Source) -> dict[str, list[str]]:
     return {name: columns for name, columns in lacking.items() if columns}
 
 
-def _begin(bench: Bench) -> tuple[Case, dict[int, set[str]]]:
+def _begin(check_run: CheckRun) -> tuple[Case, dict[int, set[str]]]:
     """What the control rows say, and so what must be asked of the others.
 
     And by run what cannot be told, because some of them say nothing sensible.
     """
-    source = bench.source
+    source = check_run.source
     untold = set(_untold(source))
 
     def attempt(subject: Subject, work: Callable[[], Result], otherwise: Result) -> Result:
-        result = bench.attempt(subject, work)
+        result = check_run.attempt(subject, work)
         if result is None:
             untold.update(NOT_JUDGED[subject])
         return otherwise if result is None else result
 
-    known = bench.attempt("facts", lambda: facts.read(source.control, source.last_ns))
+    known = check_run.attempt("facts", lambda: facts.read(source.control, source.last_ns))
     if known is None:
         known = {run: Facts(last_ns=last) for run, last in source.last_ns.items()}
         untold.update(*NOT_JUDGED.values())
-    for run, confined in bench.confined.items():
+    for run, confined in check_run.confined.items():
         for one in confined:
             known[run].forget(one.of)
     case = attempt("roles", lambda: _reigns(known), Case(known, {}, {}, []))
     case.divergences = attempt("views", lambda: _divergences(known), {})
-    spoilt = {run: [NOT_JUDGED[one.of] for one in some] for run, some in bench.confined.items()}
+    spoilt = {run: [NOT_JUDGED[one.of] for one in some] for run, some in check_run.confined.items()}
     return case, {run: untold.union(*spoilt.get(run, ())) for run in known}
 
 
@@ -362,41 +366,43 @@ def _divergences(known: Mapping[int, Facts]) -> dict[int, list[views.Divergence]
     return {run: list(views.divergences(views.read(some.views))) for run, some in known.items()}
 
 
-def _control(source: Source) -> tuple[Rows, Places]:
+def _control(source: Source) -> tuple[Rows, PlaceTable]:
     """The control rows as the rules about brokers read them."""
-    places = Places()
+    places = PlaceTable()
     present = [name for name in (*READ, "run") if name in source.control.column_names]
     return from_table(source.control.select(present), places), places
 
 
-def _ask(bench: Bench, question: Question) -> dict[int, Answer]:
+def _ask(check_run: CheckRun, question: Question) -> dict[int, PartAnswer]:
     """One job for all families, or each alone if that fails; failures are told by family."""
-    source = bench.source
-    rows, groups = bench.row_families, bench.group_families
+    source = check_run.source
+    rows, groups = check_run.row_families, check_run.group_families
 
     def job(
         some_rows: Mapping[str, part.RowFamily], some_groups: Mapping[str, part.GroupFamily]
-    ) -> Callable[[], dict[int, Answer]]:
+    ) -> Callable[[], dict[int, PartAnswer]]:
         work = partial(part.answer, question=question, rows=some_rows, groups=some_groups)
         return lambda: source.ask(work)
 
-    answers = bench.attempt("rules", job(rows, groups), quietly=True, deadlines=_ALL_AT_ONCE)
+    answers = check_run.attempt("rules", job(rows, groups), quietly=True, deadlines=_ALL_AT_ONCE)
     if answers is None:
-        pieces = [bench.attempt(name, job({name: family}, {})) for name, family in rows.items()]
-        pieces += [bench.attempt(name, job({}, {name: family})) for name, family in groups.items()]
+        pieces = [check_run.attempt(name, job({name: family}, {})) for name, family in rows.items()]
+        pieces += [check_run.attempt(name, job({}, {name: family})) for name, family in groups.items()]
         answers = {}
         for piece in pieces:
             for number, answer in (piece or {}).items():
-                known = answers.get(number, Answer({}, {}))
-                answers[number] = Answer({**known.given, **answer.given}, {**known.failed, **answer.failed})
+                known = answers.get(number, PartAnswer({}, {}))
+                answers[number] = PartAnswer(
+                    {**known.given, **answer.given}, {**known.failed, **answer.failed}
+                )
     failed: dict[str, str] = {}
     for answer in answers.values():
         failed |= answer.failed
-    bench.unknown += failed.values()
+    check_run.unknown += failed.values()
     return answers
 
 
-def _delivery(bench: Bench, question: Question, given: list[part.Delivered]) -> list[part.Delivered]:
+def _delivery(check_run: CheckRun, question: Question, given: list[part.Delivered]) -> list[part.Delivered]:
     """What became of messages.
 
     Asked once more where ids were seen to which no send of theirs belongs, but which may have been
@@ -407,22 +413,22 @@ def _delivery(bench: Bench, question: Question, given: list[part.Delivered]) -> 
         return given
 
     def ask() -> list[part.Delivered]:
-        sends = delivery.joined(bench.source.ask(partial(part.sends, stray=stray)).values())
+        sends = delivery.joined(check_run.source.ask(partial(part.sends, stray=stray)).values())
         elsewhere = delivery.elsewhere(stray, sends)
         if elsewhere is None:
             return given
         again = replace(question, elsewhere=elsewhere)
-        family = {"delivery": bench.group_families["delivery"]}
-        answers = bench.source.ask(partial(part.answer, question=again, rows={}, groups=family)).values()
+        family = {"delivery": check_run.group_families["delivery"]}
+        answers = check_run.source.ask(partial(part.answer, question=again, rows={}, groups=family)).values()
         for answer in answers:
-            bench.unknown += answer.failed.values()
+            check_run.unknown += answer.failed.values()
         return [one for answer in answers for one in answer.given.get("delivery", ())]
 
-    return bench.attempt("delivery", ask) or []
+    return check_run.attempt("delivery", ask) or []
 
 
 def _sessions(
-    bench: Bench, question: Question, answers: Mapping[int, Answer]
+    check_run: CheckRun, question: Question, answers: Mapping[int, PartAnswer]
 ) -> list[Mapping[int, Mapping[str, Found]]]:
     """What concerns sessions.
 
@@ -430,7 +436,7 @@ def _sessions(
     """
     held = {n: answer.given.get("sessions", []) for n, answer in answers.items()}
     open_ = [n for n, some in held.items() if any(one.open for one in some)]
-    source = bench.source
+    source = check_run.source
 
     def ask() -> dict[int, Mapping[int, Mapping[str, Found]]]:
         spans = links.Spans.of(links.joined_wanted([one.wanted for some in held.values() for one in some]))
@@ -438,16 +444,16 @@ def _sessions(
         gathered = [pair for some in source.ask(partial(part.proofs, spans=spans)).values() for pair in some]
         answered = links.joined([links.questions(control, spans), *(some for _, some in gathered)])
         proven = sessions.proven([proofs for proofs, _ in gathered], question.ends.sessions)
-        known = links.Known(proven, links.Links(answered))
+        known = links.SessionFacts(proven, links.Links(answered))
         return source.ask(partial(part.conflicts, question=question, known=known), open_)
 
-    asked = (bench.attempt("sessions", ask) or {}) if open_ else {}
+    asked = (check_run.attempt("sessions", ask) or {}) if open_ else {}
     return [asked.get(n, one.found) for n, some in held.items() for one in some]
 
 
 def _pauses(
     source: Source, question: Question, given: Sequence[Any], troubled: Sequence[frozenset[Place]]
-) -> list[availability.Pause]:
+) -> list[availability.Outage]:
     bound_ns = question.bound_ns
     gaps = availability.gaps(availability.merged(given), bound_ns)
     groups = frozenset().union(*troubled)

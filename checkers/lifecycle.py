@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from checkers.deaths import Deaths, sealed
 from checkers.ends import Ends
-from checkers.links import Known, Wanted
+from checkers.links import SessionFacts, UnderWay
 from checkers.rows import (
     ACK_INVOKE,
     ACK_OK,
@@ -130,10 +130,10 @@ class Deliveries:
     connection: Numbers
     since: Numbers
 
-    def wanted(self, runs: Numbers) -> Wanted:
+    def wanted(self, runs: Numbers) -> UnderWay:
         """What must be known of those that are open."""
         at = np.flatnonzero(self.open)
-        return Wanted(
+        return UnderWay(
             runs[self.place[at]], self.session[at], self.connection[at], self.since[at], self.index[at]
         )
 
@@ -151,7 +151,7 @@ def lives_and_deliveries(
     ends: Ends,
     offset: int = 0,
     promises: Promises | None = None,
-    known: Known | None = None,
+    known: SessionFacts | None = None,
     deaths: Deaths | None = None,
 ) -> tuple[Lives, Deliveries]:
     """Both tables of whole messages.
@@ -202,7 +202,7 @@ class _Asked:
 
     ends: Ends
     promises: Promises
-    known: Known | None
+    known: SessionFacts | None
     offset: int
 
 

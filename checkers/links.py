@@ -6,8 +6,8 @@ after an answer was sent after the question was asked. A session's own rows say 
 meant; the column ``connection`` ties those of others to it. Where it is null, a session's own rows
 must do.
 
-Only a delivery that would be accused if it was no longer under way asks for this (``Wanted``), and
-only of the span in which an answer would refute it.
+Only a delivery that would be accused if it was no longer under way asks for this (``UnderWay``),
+and only of the span in which an answer would refute it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_ANSWER: Final = ("deliver", "connect")
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class UnderWay:
     """Deliveries that may have been under way.
 
     Of which session and connection, asked about since ``low``, read at ``high``.
@@ -61,7 +61,7 @@ class Spans:
     connections: Keyed
 
     @classmethod
-    def of(cls, wanted: Wanted) -> Spans:
+    def of(cls, wanted: UnderWay) -> Spans:
         """The span of each session and connection that is wanted."""
 
         def by(number: Numbers) -> Keyed:
@@ -88,9 +88,9 @@ def joined(tables: Iterable[Questions]) -> Questions:
     return Questions(*(concatenate([getattr(one, name) for one in some]) for name in Questions.__slots__))
 
 
-def joined_wanted(tables: Sequence[Wanted]) -> Wanted:
+def joined_wanted(tables: Sequence[UnderWay]) -> UnderWay:
     """One table of several."""
-    return Wanted(*(concatenate([getattr(one, name) for one in tables]) for name in Wanted.__slots__))
+    return UnderWay(*(concatenate([getattr(one, name) for one in tables]) for name in UnderWay.__slots__))
 
 
 def questions(rows: Rows, spans: Spans) -> Questions:
@@ -185,7 +185,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SessionFacts:
     """What was gathered from all parts.
 
     Until when each session was certainly alive (``proven``), and what had been answered when.

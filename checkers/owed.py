@@ -32,7 +32,7 @@ from checkers.verdict import Promises
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class OwedMessages:
     """``missing``: owed, and every delivery of it was given back.
 
     ``dead``: refused so often that the broker may have given it up.
@@ -42,7 +42,7 @@ class Owed:
     dead: Flags
 
 
-def owed(rows: Rows, ends: Ends, certain: Flags, promises: Promises) -> Owed:
+def owed(rows: Rows, ends: Ends, certain: Flags, promises: Promises) -> OwedMessages:
     """Of each message; ``certain`` are those whose send is."""
     missing = certain & ~_released(rows, ends, promises)
     dead = np.zeros(rows.messages, dtype=bool)
@@ -50,7 +50,7 @@ def owed(rows: Rows, ends: Ends, certain: Flags, promises: Promises) -> Owed:
         missing &= ~_held(rows, ends, missing, promises)
     if missing.any():
         dead = _may_be_dead(rows, ends, missing, promises)
-    return Owed(missing, dead)
+    return OwedMessages(missing, dead)
 
 
 def _released(rows: Rows, ends: Ends, promises: Promises) -> Flags:

@@ -26,7 +26,7 @@ from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.instance import Found, Tally
 from checkers.lifecycle import Deliveries, Lives, joined, lives_and_deliveries
-from checkers.rows import FOR_MESSAGES, NONE, READ, Numbers, Place, Places, Rows, from_table, numbers_of
+from checkers.rows import FOR_MESSAGES, NONE, READ, Numbers, Place, PlaceTable, Rows, from_table, numbers_of
 from checkers.source import HistoryError, Part
 from checkers.stores import Owners
 from checkers.verdict import Promises
@@ -59,9 +59,9 @@ class Question:
     """Columns that the history does not have."""
 
     @property
-    def of_messages(self) -> delivery.Asked:
+    def of_messages(self) -> delivery.RuleContext:
         """What concerns messages one by one."""
-        return delivery.Asked(
+        return delivery.RuleContext(
             ends=self.ends, owners=self.owners, promises=self.promises, elsewhere=self.elsewhere
         )
 
@@ -75,7 +75,7 @@ class Messages:
 
     lives: Lives
     deliveries: Deliveries
-    places: Places
+    places: PlaceTable
     marks: Sequence[tuple[delivery.Marks, delivery.Stray]] = ()
 
 
@@ -104,10 +104,10 @@ class Held:
 
     found: Mapping[int, Mapping[str, Found]]
     open: bool
-    wanted: links.Wanted
+    wanted: links.UnderWay
 
 
-RowFamily = Callable[[Rows, Places, Question], Any]
+RowFamily = Callable[[Rows, PlaceTable, Question], Any]
 GroupFamily = Callable[[Messages, Question], Any]
 LOOK: Final = "look"
 """The answer that says what the part is like, beside those of the families."""
@@ -177,7 +177,7 @@ ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PartAnswer:
     """The answer of one part of a history.
 
     What each family gave, once for each slice, and in one sentence why one failed.
@@ -189,11 +189,11 @@ class Answer:
 
 def answer(
     part: Part, question: Question, rows: Mapping[str, RowFamily], groups: Mapping[str, GroupFamily]
-) -> Answer:
+) -> PartAnswer:
     """Ask the families; every error of theirs is an answer too."""
     given: dict[str, list[Any]] = {}
     failed: dict[str, str] = {}
-    places = Places()
+    places = PlaceTable()
     lives: list[Lives] = []
     deliveries: list[Deliveries] = []
     marks: dict[str, list[Any]] = {}
@@ -210,7 +210,7 @@ def answer(
             )
             _attempt(LOOK, question.limit_s, given, failed, looking)
             if any(look.broken for look in given.get(LOOK, ())):
-                return Answer(given, failed)
+                return PartAnswer(given, failed)
         for name, row_family in rows.items():
             _attempt(name, question.limit_s, given, failed, partial(row_family, columns, places, question))
         if groups:
@@ -229,7 +229,7 @@ def answer(
             if name in failed:
                 continue
             _attempt(name, question.limit_s, given, failed, partial(family, messages, question))
-    return Answer(given, failed)
+    return PartAnswer(given, failed)
 
 
 def _tables(part: Part, columns: Sequence[str], given: dict[str, list[Any]]) -> Iterator[pa.Table]:
@@ -283,23 +283,23 @@ def _attempt(
 
 def proofs(part: Part, spans: links.Spans) -> list[tuple[sessions.Proofs, links.Questions]]:
     """What proves sessions alive, and what was answered in some spans, of each slice."""
-    tables = (from_table(table, Places()) for table in part.slices(READ))
+    tables = (from_table(table, PlaceTable()) for table in part.slices(READ))
     return [(sessions.proofs(rows), links.questions(rows, spans)) for rows in tables]
 
 
 def sends(part: Part, stray: delivery.Stray) -> delivery.Stray:
     """The sends of some ids, of all slices."""
     return delivery.joined(
-        delivery.first_sends(from_table(table, Places()), stray) for table in part.slices(FOR_MESSAGES)
+        delivery.first_sends(from_table(table, PlaceTable()), stray) for table in part.slices(FOR_MESSAGES)
     )
 
 
-def conflicts(part: Part, question: Question, known: links.Known) -> Mapping[int, Mapping[str, Found]]:
+def conflicts(part: Part, question: Question, known: links.SessionFacts) -> Mapping[int, Mapping[str, Found]]:
     """The conflicts of one part: all that concerns sessions.
 
     Now that it is known how long each certainly lived and what had been answered when.
     """
-    places = Places()
+    places = PlaceTable()
     lives: list[Lives] = []
     deliveries: list[Deliveries] = []
     before = 0
@@ -319,27 +319,27 @@ def conflicts(part: Part, question: Question, known: links.Known) -> Mapping[int
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WindowAnswers:
     """What one part knows of windows of unavailability: of those that may be, slice by slice.
 
     And those of its groups.
     """
 
-    of_gaps: Sequence[Mapping[int, availability.Asked]]
-    of_groups: Sequence[availability.Pause]
+    of_gaps: Sequence[Mapping[int, availability.GapRows]]
+    of_groups: Sequence[availability.Outage]
 
 
 def questions(
     part: Part, wanted: Sequence[availability.Gap], troubled: Container[Place], bound_ns: int
-) -> Asked:
+) -> WindowAnswers:
     """What was asked in each gap and in each group that had trouble."""
-    places = Places()
+    places = PlaceTable()
     of_gaps, of_groups = [], []
     for table in part.slices(READ):
         rows = from_table(table, places)
         of_gaps.append(availability.questions(rows, places, wanted))
         of_groups.append(availability.attempts(rows, places, troubled))
-    return Asked(of_gaps, availability.in_groups(of_groups, places, bound_ns) if of_groups else ())
+    return WindowAnswers(of_gaps, availability.in_groups(of_groups, places, bound_ns) if of_groups else ())
 
 
 def spans(part: Part, low: int, width: int, count: int) -> list[breakage.Span]:
@@ -352,14 +352,14 @@ def spans(part: Part, low: int, width: int, count: int) -> list[breakage.Span]:
 
 def keyed(part: Part, key: int) -> list[tuple[int, str]]:
     """The first row of what has to lie in one part, and what it is in words."""
-    places = Places()
+    places = PlaceTable()
     found = [breakage.of_key(from_table(table, places), places, key) for table in part.slices(READ)]
     return sorted(one for one in found if one is not None)[:1]
 
 
 def served(part: Part, wanted: Sequence[starved.Idle], question: Question) -> list[starved.Served]:
     """What was held, and what waited, in each idle time."""
-    places = Places()
+    places = PlaceTable()
     serving = starved.Serving(places, wanted, question.ends, question.deaths, question.bound_ns)
     for table in part.slices(READ):
         serving.add(from_table(table, places))

@@ -22,10 +22,10 @@ import numpy as np
 
 from checkers.instance import Instance
 from checkers.links import asked_at
-from checkers.rows import NONE, Flags, Numbers, Places, Rows, first
+from checkers.rows import NONE, Flags, Numbers, PlaceTable, Rows, first
 from checkers.schema import MONITOR
 from checkers.spans import overlapping
-from checkers.takeovers import Fences, Takeover, life_of
+from checkers.takeovers import CertainTakeover, Fences, life_of
 
 Row = Mapping[str, Any]
 
@@ -91,7 +91,7 @@ class Window(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OkAnswer:
     """An operation that was answered ``ok``."""
 
     index: int
@@ -102,14 +102,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class AnswersInWindow:
     """Operations answered ``ok`` in a window: how many, and the first of them."""
 
     count: int
-    rows: tuple[Answer, ...]
+    rows: tuple[OkAnswer, ...]
 
 
-Answered = dict[tuple[int, int], Answers]
+Answered = dict[tuple[int, int], AnswersInWindow]
 """By (run, window id)."""
 
 
@@ -186,7 +186,7 @@ class Fall(NamedTuple):
 def fallen(
     found: Sequence[Reign],
     doubtful: Mapping[str, Sequence[tuple[int, int]]],
-    takeovers: Sequence[Takeover] = (),
+    takeovers: Sequence[CertainTakeover] = (),
 ) -> list[Fall]:
     """When which broker was certainly replaced, and by what that is known.
 
@@ -320,7 +320,7 @@ class _Spans:
         return self._spans[self.about(begin, end)]
 
 
-def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
+def answered(rows: Rows, places: PlaceTable, windows: Sequence[Window]) -> Answered:
     """What brokers answered within windows: (run, window id) -> operations.
 
     What was asked and answered ``ok`` within the window by its broker, in these rows.
@@ -354,7 +354,7 @@ def answered(rows: Rows, places: Places, windows: Sequence[Window]) -> Answered:
             late = late[_stored(rows, late)]
         if len(late):
             kept = tuple(_answer(rows, places, n) for n in late[:ANSWERS_KEPT].tolist())
-            found[window.run, window.id] = Answers(len(late), kept)
+            found[window.run, window.id] = AnswersInWindow(len(late), kept)
     return found
 
 
@@ -409,21 +409,21 @@ def _stored(rows: Rows, at: Numbers) -> Flags:
     return found
 
 
-def _answer(rows: Rows, places: Places, n: int) -> Answer:
+def _answer(rows: Rows, places: PlaceTable, n: int) -> OkAnswer:
     _, queue, group = places.named[rows.place[n]]
     message = rows.message[n]
     broker: str = rows.broker.values[rows.broker.codes[n]]
-    return Answer(int(rows.index[n]), queue, group, None if message == NONE else int(message), broker)
+    return OkAnswer(int(rows.index[n]), queue, group, None if message == NONE else int(message), broker)
 
 
 def merged(parts: Sequence[Answered]) -> Answered:
     """What several parts know of the same windows."""
-    whole: dict[tuple[int, int], list[Answers]] = defaultdict(list)
+    whole: dict[tuple[int, int], list[AnswersInWindow]] = defaultdict(list)
     for part in parts:
         for key, some in part.items():
             whole[key].append(some)
     return {
-        key: Answers(
+        key: AnswersInWindow(
             sum(one.count for one in some),
             tuple(
                 heapq.nsmallest(
@@ -440,7 +440,7 @@ def windows_of(
     roles: Sequence[Row],
     found: Sequence[Reign],
     lapped: Sequence[Overlap],
-    takeovers: Sequence[Takeover] = (),
+    takeovers: Sequence[CertainTakeover] = (),
 ) -> list[Window]:
     """What must be looked up of one run: windows of the fallen first, then two for each overlap."""
     falls = [*fallen(found, doubts(roles), takeovers), *never_live(roles, found)]

@@ -65,8 +65,8 @@ Place = tuple[int, str | None, str | None]
 
 
 @dataclass(slots=True)
-class Places:
-    """Every (run, queue, group) seen so far, numbered in the order they came."""
+class PlaceTable:
+    """The numbers of places: of every (run, queue, group) seen so far, in the order they came."""
 
     named: list[Place] = field(default_factory=list)
     _codes: dict[Place, int] = field(default_factory=dict)
@@ -168,7 +168,7 @@ class Rows:
         return np.flatnonzero(self.kind == kinds[0] if len(kinds) == 1 else wanted[self.kind])
 
 
-def from_table(table: pa.Table, places: Places) -> Rows:
+def from_table(table: pa.Table, places: PlaceTable) -> Rows:
     """Columns of ``checkers.schema``, texts plain or by dictionary; ``run`` (int) is optional."""
     table = table.unify_dictionaries().combine_chunks()
     index = numbers_of(table, "index")
@@ -253,7 +253,7 @@ def texts_of(table: pa.Table, name: str) -> Texts:
     return Texts(codes, column.dictionary.to_pylist())
 
 
-def _place(table: pa.Table, run: Numbers, places: Places) -> npt.NDArray[np.int32]:
+def _place(table: pa.Table, run: Numbers, places: PlaceTable) -> npt.NDArray[np.int32]:
     """The place of each row, by the few combinations that occur."""
     queue, group = texts_of(table, "queue"), texts_of(table, "group")
     queues, groups = len(queue.values) + 1, len(group.values) + 1
@@ -274,7 +274,7 @@ def _place(table: pa.Table, run: Numbers, places: Places) -> npt.NDArray[np.int3
     return result
 
 
-def _code(combined: int, queues: int, groups: int, queue: Texts, group: Texts, places: Places) -> int:
+def _code(combined: int, queues: int, groups: int, queue: Texts, group: Texts, places: PlaceTable) -> int:
     rest, g = divmod(combined, groups)
     run, q = divmod(rest, queues)
     return places.code((run, queue.values[q - 1] if q else None, group.values[g - 1] if g else None))

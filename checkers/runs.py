@@ -25,13 +25,13 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from checkers import findings
-from checkers.availability import Pause
+from checkers.availability import Outage
 from checkers.breakage import by_subject, of_schema, of_tables
-from checkers.decide import Decision, Window, decide
+from checkers.decide import Decision, TimeSpan, decide
 from checkers.facts import Facts
 from checkers.inspection import Confined
 from checkers.instance import Found
-from checkers.judge import Bench, Case, examine
+from checkers.judge import Case, CheckRun, examine
 from checkers.schema import OLDER, SCHEMA, completed
 from checkers.source import Part, Result, opened, with_messages
 from checkers.spark_source import SparkSource, on_tasks
@@ -185,7 +185,7 @@ def _parts(files: Sequence[RunFile]) -> Iterator[RunsPart]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class RunVerdict:
     """One run as judged among many.
 
     What was found, by name of the anomaly, what that means, and whether a fault was seen to take
@@ -202,17 +202,17 @@ def judge_runs(
     options: CheckOptions,
     expecting_faults: Collection[int] = (),
     troubles: Mapping[int, str | None] = {},
-) -> dict[int, Judged]:
+) -> dict[int, RunVerdict]:
     """All readable runs of a source, by number.
 
     ``options`` are what all of them promised; ``expecting_faults`` are the runs whose schedule had
     any, ``troubles`` why the machine spoiled some. No rule raises: what failed makes every run
     unknown in which nothing else was found.
     """
-    bench = Bench(source, options, confined=source.confined)
-    case = examine(bench) or Case({}, {}, {}, [])
+    check_run = CheckRun(source, options, confined=source.confined)
+    case = examine(check_run) or Case({}, {}, {}, [])
     expecting = frozenset(expecting_faults)
-    pauses: dict[int, list[Pause]] = defaultdict(list)
+    pauses: dict[int, list[Outage]] = defaultdict(list)
     hungers: dict[int, list[Hunger]] = defaultdict(list)
     for pause in case.pauses:
         pauses[pause.run].append(pause)
@@ -223,14 +223,14 @@ def judge_runs(
         known = case.known.get(run, Facts())
         promised = msgspec.structs.replace(options, expect_faults=run in expecting, trouble=troubles.get(run))
         found = findings.told(case.found.get(run, {}), options)
-        windows: dict[str, Sequence[Window]] = {"unavailable": pauses[run], NAME: hungers[run]}
+        windows: dict[str, Sequence[TimeSpan]] = {"unavailable": pauses[run], NAME: hungers[run]}
         confined = source.confined.get(run, ())
-        unknown = [*bench.unknown, *map(str, confined)]
+        unknown = [*check_run.unknown, *map(str, confined)]
         decision = decide(found, known, promised, windows=windows, unknown=unknown)
         if confined and decision.valid is not False:
             source.damaged[run] = confined[0].line
             continue
-        judged[run] = Judged(
+        judged[run] = RunVerdict(
             found={name: found[name] for name in decision.severities},
             decision=decision,
             bit=any(span.bit for span in known.spans()),
@@ -238,4 +238,4 @@ def judge_runs(
     return judged
 
 
-__all__ = ["RUN", "RUNS_SCHEMA", "Judged", "RunFile", "RunsSource", "judge_runs"]
+__all__ = ["RUN", "RUNS_SCHEMA", "RunFile", "RunVerdict", "RunsSource", "judge_runs"]

@@ -41,7 +41,7 @@ from checkers.rows import (
     SEND_INVOKE,
     Flags,
     Numbers,
-    Places,
+    PlaceTable,
     Rows,
     first,
 )
@@ -82,7 +82,7 @@ def find_backwards(deliveries: Deliveries, grouped: Flags, tally: Tally) -> None
 
 def conflicts(
     deliveries: Deliveries,
-    places: Places,
+    places: PlaceTable,
     ends: Ends,
     tally: Tally | None,
     proven: Keyed | None = None,

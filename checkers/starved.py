@@ -34,7 +34,7 @@ from checkers.rows import (
     SEND_OK,
     Flags,
     Numbers,
-    Places,
+    PlaceTable,
     Rows,
     concatenate,
     first,
@@ -142,7 +142,9 @@ def activity(rows: Rows, bound_ns: int) -> Activity:
     )  # fmt: skip
 
 
-def idle(known: Iterable[Activity], control: Rows, places: Places, ends: Ends, bound_ns: int) -> list[Idle]:
+def idle(
+    known: Iterable[Activity], control: Rows, places: PlaceTable, ends: Ends, bound_ns: int
+) -> list[Idle]:
     """Every time that a session had nothing to do for longer than the bound.
 
     After its subscription was confirmed and before it ended.
@@ -203,7 +205,7 @@ class Serving:
     """What one part knows of each idle time; ``add`` every slice of it first."""
 
     def __init__(
-        self, places: Places, wanted: Sequence[Idle], ends: Ends, deaths: Deaths, bound_ns: int
+        self, places: PlaceTable, wanted: Sequence[Idle], ends: Ends, deaths: Deaths, bound_ns: int
     ) -> None:
         self._places, self._wanted, self._ends, self._deaths = places, wanted, ends, deaths
         self._bound_ns = bound_ns
@@ -286,7 +288,7 @@ def _up_to(rows: Rows, at: Numbers, runs: Numbers, sessions: Numbers, after: Num
     return np.searchsorted(place, (mine << _BITS) | after, "right") - np.searchsorted(place, mine << _BITS)
 
 
-def _who(rows: Rows, places: Places, got: dict[int, dict[int, int]]) -> None:
+def _who(rows: Rows, places: PlaceTable, got: dict[int, dict[int, int]]) -> None:
     """Add which sessions got any of each group, and when first."""
     at = rows.of(DELIVER)
     at = at[(rows.session[at] != NONE) & places.grouped()[rows.place[at]]]

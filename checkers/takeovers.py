@@ -30,8 +30,8 @@ NAME: Final = "double-takeover"
 
 
 @dataclass(frozen=True, slots=True)
-class Takeover:
-    """Complete for certain from ``certain`` (ns).
+class CertainTakeover:
+    """A takeover of a node's data, complete for certain from ``certain`` (ns).
 
     The taker was certainly live with that node ID from then to ``until``; equal where that is not
     known.
@@ -51,8 +51,8 @@ class Double(NamedTuple):
     ``same`` if they have one number, else the first taker was still live when the second was.
     """
 
-    earlier: Takeover
-    later: Takeover
+    earlier: CertainTakeover
+    later: CertainTakeover
     same: bool
 
     def instance(self, run: int) -> Instance:
@@ -68,7 +68,7 @@ def life_of(row: Row) -> int | None:
     return int(value) if value is not None and value.isascii() and value.isdigit() else None
 
 
-def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[Takeover]:
+def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[CertainTakeover]:
     """From the ``takeover`` and ``role`` rows of one history, in order of their rows."""
     changes: dict[str, list[Row]] = defaultdict(list)
     for row in roles:
@@ -86,17 +86,19 @@ def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[T
         certain = row["time_high"]
         until = (after[0]["time_low"] if after else last_ns) if reigns else certain
         found.append(
-            Takeover(row["broker"], row["node_id"], life_of(row), certain, max(until, certain), row["index"])
+            CertainTakeover(
+                row["broker"], row["node_id"], life_of(row), certain, max(until, certain), row["index"]
+            )
         )
     return sorted(found, key=lambda takeover: takeover.index)
 
 
-def doubles(found: Sequence[Takeover]) -> list[Double]:
+def doubles(found: Sequence[CertainTakeover]) -> list[Double]:
     """Every two takeovers of one node's data by two brokers with no release between.
 
     There certainly was none.
     """
-    by_node: dict[str, list[Takeover]] = defaultdict(list)
+    by_node: dict[str, list[CertainTakeover]] = defaultdict(list)
     for takeover in found:
         by_node[takeover.node_id].append(takeover)
     pairs = []
@@ -115,9 +117,9 @@ def doubles(found: Sequence[Takeover]) -> list[Double]:
 class Fences:
     """The takeovers of each node by their numbers: which was the first that ended a life."""
 
-    def __init__(self, found: Sequence[Takeover]) -> None:
+    def __init__(self, found: Sequence[CertainTakeover]) -> None:
         self._lives: dict[str, list[int]] = defaultdict(list)
-        self._earliest: dict[str, list[list[Takeover]]] = defaultdict(list)
+        self._earliest: dict[str, list[list[CertainTakeover]]] = defaultdict(list)
         known = [(takeover.life, takeover) for takeover in found if takeover.life is not None]
         for life, takeover in sorted(known, key=lambda one: one[0], reverse=True):
             # Of all with this number or a higher one: the earliest, and the earliest of another
@@ -130,7 +132,7 @@ class Fences:
             self._lives[takeover.node_id].append(-life)
             self._earliest[takeover.node_id].append([some[0], *others[:1]])
 
-    def earliest(self, broker: str, node_id: str, life: int | None) -> Takeover | None:
+    def earliest(self, broker: str, node_id: str, life: int | None) -> CertainTakeover | None:
         """The first takeover by another that ends that life of that broker.
 
         None if there is none.

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from checkers import reference
 from checkers.anomaly import ANOMALIES, Evidence, named
-from checkers.fetch import Link, Range, Wanted, control_rows, messages_rows
+from checkers.fetch import AnsweredBefore, Range, RowSelection, control_rows, messages_rows
 from checkers.instance import Instance
 from checkers.source import Source
 from checkers.verdict import CheckOptions, Witness
@@ -64,7 +64,7 @@ def witnesses(
     others = [i for i in instances if not _evidence(i).paired]
     near = messages_rows(
         source,
-        Wanted(
+        RowSelection(
             messages=frozenset(messages),
             ranges=[Range(i.queue, i.group, i.index - _REACH, i.index) for i in paired],
             indexes=frozenset(index for i in others for index in (i.index, *shows.get(i, ()))),
@@ -79,7 +79,7 @@ def witnesses(
         partners |= partner
     missing = partners - messages
     if missing:
-        near = _unique([*near, *messages_rows(source, Wanted(messages=frozenset(missing)))])
+        near = _unique([*near, *messages_rows(source, RowSelection(messages=frozenset(missing)))])
     sessions = {
         r["session"] for r in near if r.get("session") is not None and r.get("message") in messages | partners
     }
@@ -93,7 +93,7 @@ def witnesses(
         control = _unique([*control, *control_rows(source, wanted)[:_PARTNER_ROWS]])
     proofs = _proofs(source, instances, by_instance, near)
     if links:
-        proofs += messages_rows(source, Wanted(links=links))
+        proofs += messages_rows(source, RowSelection(links=links))
     found = {}
     for instance in instances:
         context = _context(
@@ -228,15 +228,15 @@ def _proofs(
             wanted += [(session, i.index) for session in sorted(sessions)]
     if not wanted:
         return []
-    rows = messages_rows(source, Wanted(after=wanted[:8]))
+    rows = messages_rows(source, RowSelection(after=wanted[:8]))
     got = {r["message"] for r in rows if r["f"] == "deliver" and r.get("message") is not None}
-    return [*rows, *messages_rows(source, Wanted(messages=frozenset(got)))] if got else rows
+    return [*rows, *messages_rows(source, RowSelection(messages=frozenset(got)))] if got else rows
 
 
-def _links(i: Instance, near: Sequence[Row]) -> list[Link]:
+def _links(i: Instance, near: Sequence[Row]) -> list[AnsweredBefore]:
     """The session and connection of the delivery that is accused."""
     return [
-        Link(r.get("session"), r.get("connection"), i.index)
+        AnsweredBefore(r.get("session"), r.get("connection"), i.index)
         for r in near
         if r["index"] == i.index and r["f"] == "deliver"
     ]

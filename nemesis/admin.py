@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, InfrastructureError, NodePlan, UsageError
-from nemesis.kind import PAIR, CannotBeginError, Impact, Option, Site, Situation, some_text
+from nemesis.kind import PAIR, CannotBeginError, FaultActions, Impact, Option, Situation, some_text
 from nemesis.near import near
 from nemesis.node import NodeKind
 from nemesis.target import resolve_target
@@ -49,7 +49,7 @@ class AdminKind(NodeKind):
 
     async def ask(
         self,
-        site: Site,
+        actions: FaultActions,
         node: str,
         command: str,
         patience_s: float = COMMAND_PATIENCE_S,
@@ -61,19 +61,19 @@ class AdminKind(NodeKind):
         """
         try:
             async with asyncio.timeout(patience_s):
-                return await site.administer(node, command, arguments)
+                return await actions.administer(node, command, arguments)
         except TimeoutError:
             raise InfrastructureError(f"{node} has not answered {command} within {patience_s:g} s") from None
         except OSError as error:
             raise InfrastructureError(f"{node} did not do {command}: {error}") from None
 
-    async def member(self, site: Site, asked: str, node: str) -> Mapping[str, Any] | None:
+    async def member(self, actions: FaultActions, asked: str, node: str) -> Mapping[str, Any] | None:
         """The row of a node in the store, as another one or itself reads it.
 
         None where there is none or nobody answers.
         """
         try:
-            rows = (await self.ask(site, asked, "members"))["members"]
+            rows = (await self.ask(actions, asked, "members"))["members"]
         except InfrastructureError:
             return None
         return next((row for row in rows if row["broker-id"] == node), None)
@@ -83,7 +83,7 @@ class AdminKind(NodeKind):
         return bool(observed)
 
 
-class Takeover(AdminKind):
+class AdminTakeover(AdminKind):
     """One broker takes over from others by hand, however alive they are.
 
     They find themselves replaced and join again, empty.
@@ -115,12 +115,12 @@ class Takeover(AdminKind):
         taker = situation.random.choice(others)
         return Impact(f"{', '.join(victims)} by {taker}", nodes=victims, by=taker)
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """One after the other, without being asked whether it is really meant."""
         del label, fault
         for victim in impact.nodes:
             await self.ask(
-                site,
+                actions,
                 impact.by,
                 "takeover",
                 TAKEOVER_PATIENCE_S,
@@ -128,19 +128,19 @@ class Takeover(AdminKind):
             )
         return None
 
-    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
         """Nothing is to be mended: a victim that runs joins the cluster again by itself."""
 
-    async def look(self, impact: Impact, site: Site) -> Mapping[str, str]:
+    async def look(self, impact: Impact, actions: FaultActions) -> Mapping[str, str]:
         """Whom the taker says it has taken over, and what the store says of each now."""
         taker = impact.by
         seen = {}
         try:
-            taken: Sequence[str] = (await self.ask(site, taker, "status")).get("taken-over", ())
+            taken: Sequence[str] = (await self.ask(actions, taker, "status")).get("taken-over", ())
         except InfrastructureError:
             taken = ()
         for victim in impact.nodes:
-            row = await self.member(site, taker, victim)
+            row = await self.member(actions, taker, victim)
             state = row["state"] if row else SILENT
             seen[victim] = f"taken over by {taker}, now {state}" if victim in taken else state
         return seen
@@ -162,14 +162,14 @@ class Quiesce(AdminKind):
     description = "brokers take in no new clients and serve the old ones, until the fault ends"
     mild = True
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """Ask all of them."""
         del label, fault
         for node in impact.nodes:
-            await self.ask(site, node, "quiesce")
+            await self.ask(actions, node, "quiesce")
         return None
 
-    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
         """Let them take in clients again.
 
         One that is gone does so anyway when it is back, and one that does not answer is asked until
@@ -178,25 +178,25 @@ class Quiesce(AdminKind):
         del label, lease
         async with asyncio.TaskGroup() as group:
             for node in impact.nodes:
-                group.create_task(self._open(node, site))
+                group.create_task(self._open(node, actions))
 
-    async def _open(self, node: str, site: Site) -> None:
+    async def _open(self, node: str, actions: FaultActions) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + OPEN_PATIENCE_S
-        while await site.environment.running(node):
-            row = await self.member(site, node, node)
+        while await actions.environment.running(node):
+            row = await self.member(actions, node, node)
             if row is not None and not _quiet(row["state"]):
                 return
             try:
-                await self.ask(site, node, "unquiesce")
+                await self.ask(actions, node, "unquiesce")
             except InfrastructureError:
                 if loop.time() > deadline:
                     raise
                 await asyncio.sleep(POLL_S)
 
-    async def look(self, impact: Impact, site: Site) -> Mapping[str, str]:
+    async def look(self, impact: Impact, actions: FaultActions) -> Mapping[str, str]:
         """What the store says of each, as itself reads it."""
-        rows = {node: await self.member(site, node, node) for node in impact.nodes}
+        rows = {node: await self.member(actions, node, node) for node in impact.nodes}
         return {node: row["state"] if row else SILENT for node, row in rows.items()}
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:

@@ -20,7 +20,7 @@ import msgspec
 
 from harness.interface import Fault, InfrastructureError, NemesisContext, Schedule, UsageError
 from nemesis import registry
-from nemesis.kind import CannotBeginError, Impact, Kind, Site, Situation
+from nemesis.kind import CannotBeginError, FaultActions, Impact, Kind, Situation
 
 NEMESIS: Final = -1
 """The process number of nemesis rows in a history."""
@@ -46,7 +46,7 @@ async def run(schedule: Schedule, context: NemesisContext) -> None:
     A fault without a duration lasts until this call is cancelled; cancelling heals whatever is in
     force before it ends.
     """
-    site = Site(context.environment, context.stop_cleanly, context.administer)
+    actions = FaultActions(context.environment, context.stop_cleanly, context.administer)
     began_s = asyncio.get_running_loop().time()
     async with asyncio.TaskGroup() as group:
         for place, fault in enumerate(schedule.faults, 1):
@@ -54,7 +54,7 @@ async def run(schedule: Schedule, context: NemesisContext) -> None:
                 fault,
                 f"{fault.kind}-{place}",
                 context,
-                site,
+                actions,
                 # Chance of its own, so that what one fault draws does not depend on when another
                 # begins.
                 random.Random(context.random.getrandbits(64)),
@@ -66,13 +66,13 @@ class _Life:
     """One fault from its beginning to its healing."""
 
     def __init__(
-        self, fault: Fault, label: str, context: NemesisContext, site: Site, chance: random.Random
+        self, fault: Fault, label: str, context: NemesisContext, actions: FaultActions, chance: random.Random
     ) -> None:
         self.label = label
         self._fault = fault
         self._kind: Kind = registry.get(fault.kind)
         self._context = context
-        self._site = site
+        self._site = actions
         self._random = chance
         self._impact = Impact(fault.target, fault.shape)
         self._lease: str | None = None

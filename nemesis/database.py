@@ -47,7 +47,7 @@ class DatabaseKind(LeasedPart):
         return ""
 
 
-class ServerKind(DatabaseKind):
+class DatabaseServerKind(DatabaseKind):
     """A fault of the server itself: it is one, and hits all brokers, whichever is named."""
 
     def plan(self, fault: Fault, situation: Situation) -> Impact:
@@ -56,7 +56,7 @@ class ServerKind(DatabaseKind):
         return Impact("the database", nodes=situation.names, part=self.part)
 
 
-class DatabaseStall(ServerKind):
+class DatabaseStall(DatabaseServerKind):
     """A server that does not run: a machine that swaps, a virtual machine that is moved."""
 
     name = "database-stall"
@@ -65,7 +65,7 @@ class DatabaseStall(ServerKind):
     seen_as = "stalled"
 
 
-class DatabaseRestart(ServerKind):
+class DatabaseRestart(DatabaseServerKind):
     """A server that crashes and comes back: its connections are gone, its commits are not."""
 
     name = "database-restart"

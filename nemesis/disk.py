@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, NodePlan, UsageError
-from nemesis.kind import PAIR, Impact, Option, Site, Situation, number, one_of, truth
+from nemesis.kind import PAIR, FaultActions, Impact, Option, Situation, number, one_of, truth
 from nemesis.node import Kill, NodeKind
 from nemesis.target import resolve_target
 
@@ -41,18 +41,18 @@ class LeasedPart(NodeKind):
         unsaid = {name: option.default for name, option in self.options.items() if option.default is not None}
         return {**unsaid, **said}
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """Inject it as one lease."""
         del label
-        return await site.environment.inject(
+        return await actions.environment.inject(
             self.primitives[0], nodes=impact.nodes, options=self.given(fault)
         )
 
-    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
         """Heal the lease."""
         del label, impact
         if lease is not None:
-            await site.environment.heal(lease)
+            await actions.environment.heal(lease)
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
         """Every one shows it."""
@@ -152,11 +152,11 @@ class DiskCorrupt(Kill):
         nodes = resolve_target(fault, self.default_target, situation)
         return Impact(", ".join(nodes), nodes=nodes, part=DISK)
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """Kill them, then damage each disk."""
-        await super().begin(label, fault, impact, site)
+        await super().begin(label, fault, impact, actions)
         given = {name: value for name, value in fault.options.items() if name != "pair"}
-        await site.environment.inject("disk-corrupt", nodes=impact.nodes, options=given)
+        await actions.environment.inject("disk-corrupt", nodes=impact.nodes, options=given)
         return None
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
@@ -185,10 +185,10 @@ class PowerLoss(Kill):
         if fault.shape is not None:
             raise UsageError(f'takes no shape, but has "{fault.shape}"')
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """All at once: one power line."""
         del fault
         for node in impact.nodes:
-            site.down.setdefault(node, set()).add(label)
-        await asyncio.shield(site.environment.inject("power-loss", nodes=impact.nodes))
+            actions.down.setdefault(node, set()).add(label)
+        await asyncio.shield(actions.environment.inject("power-loss", nodes=impact.nodes))
         return None

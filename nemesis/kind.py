@@ -118,8 +118,8 @@ class CannotBeginError(Exception):
 
 
 @dataclass(slots=True)
-class Site:
-    """The hands of the nemesis.
+class FaultActions:
+    """Operations that a fault may perform on the cluster.
 
     ``down`` has, for every node that a fault keeps from running, the labels of those faults.
     """
@@ -232,19 +232,19 @@ class Kind(ABC):
         """
 
     @abstractmethod
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """Break it; the lease to renew, if it is a lease."""
 
     @abstractmethod
-    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
         """Mend it. Must do no harm when it has healed by itself."""
 
-    async def look(self, impact: Impact, site: Site) -> Mapping[str, str]:
+    async def look(self, impact: Impact, actions: FaultActions) -> Mapping[str, str]:
         """One probe of what was hit, for ``bit`` and ``healed``.
 
         What the environment sees, unless a kind looks elsewhere.
         """
-        return (await site.environment.probe(impact.links, impact.probed)).observed
+        return (await actions.environment.probe(impact.links, impact.probed)).observed
 
     @abstractmethod
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, NodePlan, UsageError
-from nemesis.kind import PAIR, Impact, Kind, Option, Site, Situation, number, one_of
+from nemesis.kind import PAIR, FaultActions, Impact, Kind, Option, Situation, number, one_of
 from nemesis.partition import SHAPES
 
 DIRECTION = Option(
@@ -57,18 +57,18 @@ class LinkKind(Kind):
         del fault
         return {}
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """Inject it as one lease."""
         del label
-        return await site.environment.inject(
+        return await actions.environment.inject(
             self.primitive, links=impact.links, options=self.primitive_options(fault)
         )
 
-    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
         """Heal the lease."""
         del label, impact
         if lease is not None:
-            await site.environment.heal(lease)
+            await actions.environment.heal(lease)
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
         """At least one link shows it, and none is open.

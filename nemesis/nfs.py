@@ -34,7 +34,7 @@ class StoreKind(LeasedPart):
         )
 
 
-class ServerKind(StoreKind):
+class FileServerKind(StoreKind):
     """A fault of the server.
 
     It hits every node that shares the directory with one of the target's.
@@ -56,7 +56,7 @@ class ServerKind(StoreKind):
         return Impact(f"the store of {', '.join(nodes)}", nodes=nodes, part=self.part)
 
 
-class NfsStall(ServerKind):
+class NfsStall(FileServerKind):
     """A server that stands still and goes on (SS7, SS9).
 
     Its clients wait, or give up on a soft mount; leases may run out unseen.
@@ -70,7 +70,7 @@ class NfsStall(ServerKind):
     primitives = ("nfs-stall",)
 
 
-class NfsRestart(ServerKind):
+class NfsRestart(FileServerKind):
     """A server that is away and comes back.
 
     Only what was held before can be had while its grace period lasts.

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, InfrastructureError, NodePlan, UsageError
-from nemesis.kind import PAIR, Impact, Kind, Option, Site, Situation, one_of, truth
+from nemesis.kind import PAIR, FaultActions, Impact, Kind, Option, Situation, one_of, truth
 from nemesis.target import TARGETS, names_in, resolve_target, validate_target
 
 STOP_PATIENCE_S: Final = 15.0
@@ -39,10 +39,10 @@ class NodeKind(Kind):
         nodes = resolve_target(fault, self.default_target, situation)
         return Impact(", ".join(nodes), nodes=nodes)
 
-    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
         """Start the nodes that nothing else keeps down."""
         del lease
-        await site.restart(label, impact.nodes)
+        await actions.restart(label, impact.nodes)
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
         """Every node is gone, and at least one was there before."""
@@ -62,14 +62,14 @@ class Kill(NodeKind):
     stops = ends = True
     primitives: ClassVar[tuple[str, ...]] = ("kill",)
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """Kill them all at once."""
         del fault
         for node in impact.nodes:
-            site.down.setdefault(node, set()).add(label)
+            actions.down.setdefault(node, set()).add(label)
         async with asyncio.TaskGroup() as group:
             for node in impact.nodes:
-                group.create_task(site.environment.kill(node))
+                group.create_task(actions.environment.kill(node))
         return None
 
 
@@ -82,12 +82,12 @@ class Destroy(Kill):
     primitives = ("kill", "destroy-data")
     default_target = "one"
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """Kill them, then remove what they had on disk."""
-        await super().begin(label, fault, impact, site)
+        await super().begin(label, fault, impact, actions)
         async with asyncio.TaskGroup() as group:
             for node in impact.nodes:
-                group.create_task(site.environment.destroy_data(node))
+                group.create_task(actions.environment.destroy_data(node))
         return None
 
 
@@ -114,30 +114,30 @@ class Stop(NodeKind):
         """
         return super().drawn(nodes) if any(node.database for node in nodes) else {}
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """Ask all of them, then wait until they are gone."""
         failover = fault.options.get("failover")
-        running = [node for node, state in (await site.states(impact.nodes)).items() if state != "gone"]
+        running = [node for node, state in (await actions.states(impact.nodes)).items() if state != "gone"]
         for node in impact.nodes:
-            site.down.setdefault(node, set()).add(label)
+            actions.down.setdefault(node, set()).add(label)
         async with asyncio.TaskGroup() as group:
             for node in running:
-                group.create_task(self._stop(node, site, failover))
+                group.create_task(self._stop(node, actions, failover))
         return None
 
-    async def _stop(self, node: str, site: Site, failover: bool | None) -> None:
+    async def _stop(self, node: str, actions: FaultActions, failover: bool | None) -> None:
         try:
             async with asyncio.timeout(STOP_PATIENCE_S):
-                await self.ask(node, site, failover)
-                await site.environment.wait_exit(node)
+                await self.ask(node, actions, failover)
+                await actions.environment.wait_exit(node)
         except TimeoutError:
             raise InfrastructureError(
                 f"{node} was asked to stop and still runs after {STOP_PATIENCE_S:g} s"
             ) from None
 
-    async def ask(self, node: str, site: Site, failover: bool | None) -> None:
+    async def ask(self, node: str, actions: FaultActions, failover: bool | None) -> None:
         """Say so to one of them; it may take its time."""
-        await site.stop_cleanly(node, failover)
+        await actions.stop_cleanly(node, failover)
 
 
 class LateStart(NodeKind):
@@ -164,11 +164,11 @@ class LateStart(NodeKind):
                 f"start-s is {fault.start_s:g}: it must be 0, the node is held back from the start"
             )
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """Nothing is done: the nodes were never started."""
         del fault
         for node in impact.nodes:
-            site.down.setdefault(node, set()).add(label)
+            actions.down.setdefault(node, set()).add(label)
         return None
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
@@ -206,18 +206,18 @@ class Reconfigure(NodeKind):
             return ""
         return "only a live-backup pair has a master and a slave: use --policy replication"
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """Write their files."""
         del label
-        for node, state in (await site.states(impact.nodes)).items():
+        for node, state in (await actions.states(impact.nodes)).items():
             if state != "gone":
                 raise InfrastructureError(
                     f"{node} is {state}: it reads its configuration only when it starts"
                 )
-            await site.environment.reconfigure(node, fault.options.get("as", "master"))
+            await actions.environment.reconfigure(node, fault.options.get("as", "master"))
         return None
 
-    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
         """It stays."""
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
@@ -239,16 +239,16 @@ class Pause(NodeKind):
     description = "broker processes stand still (SIGSTOP), and go on at the end"
     primitives = ("pause",)
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, site: Site) -> str | None:
+    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
         """Inject it as one lease."""
         del label, fault
-        return await site.environment.inject("pause", nodes=impact.nodes)
+        return await actions.environment.inject("pause", nodes=impact.nodes)
 
-    async def end(self, label: str, impact: Impact, lease: str | None, site: Site) -> None:
+    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
         """Heal the lease."""
         del label, impact
         if lease is not None:
-            await site.environment.heal(lease)
+            await actions.environment.heal(lease)
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
         """At least one was running and stands still, and none runs."""

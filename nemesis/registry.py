@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from harness.interface import UsageError
-from nemesis.admin import Quiesce, Takeover
+from nemesis.admin import AdminTakeover, Quiesce
 from nemesis.clock import ClockRate, ClockSkew, ClockStep, ClockStrobe
 from nemesis.database import DatabaseDisconnect, DatabaseRestart, DatabaseStall
 from nemesis.disk import DiskCorrupt, DiskError, DiskFull, DiskSlow, DiskStall, PowerLoss
@@ -45,7 +45,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         NfsStall(),
         NfsDisconnect(),
         NfsRestart(),
-        Takeover(),
+        AdminTakeover(),
         Quiesce(),
         SwitchOver(),
     )

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from harness.interface import Fault, NodePlan
-from nemesis.kind import PAIR, CannotBeginError, Impact, Option, Site, Situation
+from nemesis.kind import PAIR, CannotBeginError, FaultActions, Impact, Option, Situation
 from nemesis.node import Stop
 from nemesis.target import resolve_target
 
@@ -47,7 +47,7 @@ class SwitchOver(Stop):
             )
         return Impact(", ".join(nodes), nodes=nodes)
 
-    async def ask(self, node: str, site: Site, failover: bool | None) -> None:
+    async def ask(self, node: str, actions: FaultActions, failover: bool | None) -> None:
         """At once, whoever is connected."""
         del failover
-        await site.administer(node, COMMAND, {"immediate": True, "switch-over": True})
+        await actions.administer(node, COMMAND, {"immediate": True, "switch-over": True})

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from harness.interface import WorkloadContext
 from workloads.layout import queues_of
 from workloads.load import Load, Pair
-from workloads.producer import Lane
+from workloads.producer import ProducerStream
 
 
 class Groups(Load):
@@ -26,11 +26,13 @@ class Groups(Load):
     grouped = True
     description = "several producers per message group, consumers that come and go"
 
-    def lanes(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Lane]:
-        """One lane for each producer and group of a pair."""
+    def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
+        """One stream for each producer and group of a pair."""
         queues = queues_of(context.spec)
         return [
-            Lane(context, client, producer, queues[(number // len(pairs)) % len(queues)], f"g{number}")
+            ProducerStream(
+                context, client, producer, queues[(number // len(pairs)) % len(queues)], f"g{number}"
+            )
             for number in range(max(context.spec.groups, 1))
             for producer, client in pairs[number % len(pairs)].producers
         ]

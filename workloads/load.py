@@ -2,8 +2,8 @@
 
 Clients that come up, work until told to stop, complete what they began, and a drain.
 
-A workload differs only in its *lanes*: which producer sends to which queue and group, through which
-pair.
+A workload differs only in its *streams*: which producer sends to which queue and group, through
+which pair.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workloads.drain import drain
 from workloads.failover import FailoverClient
 from workloads.layout import pairs_of, queues_of, staffed
 from workloads.pacer import Pacer
-from workloads.producer import Lane, Producer
+from workloads.producer import Producer, ProducerStream
 from workloads.sessions import Sessions
 
 UP_S: Final = 10.0
@@ -45,7 +45,7 @@ class Pair:
 
 
 class Load(abc.ABC):
-    """A workload without lanes; see ``harness.interface.Workload``.
+    """A workload without streams; see ``harness.interface.Workload``.
 
     Args:
         pipeline: sends under way per producer and group (or queue); None: 1, or 8 where the rate is
@@ -68,7 +68,7 @@ class Load(abc.ABC):
         self._unclean_at: float | None = None
 
     @abc.abstractmethod
-    def lanes(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Lane]:
+    def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
         """Which producer sends where; each workload's own."""
 
     async def run(self, context: WorkloadContext) -> None:
@@ -84,7 +84,7 @@ class Load(abc.ABC):
         clients = [client for pair in pairs for _, client in pair.producers]
         pacer = Pacer(context.spec.rate)
         pipeline = self._pipeline or (FULL_SPEED_PIPELINE if full_speed else 1)
-        pacer.drive(context, self.lanes(context, pairs), pipeline, context.random)
+        pacer.drive(context, self.streams(context, pairs), pipeline, context.random)
         churns = [Churn(pair.consumers, context.random.getrandbits(64)) for pair in pairs]
         async with asyncio.TaskGroup() as group:
             stays = [group.create_task(client.run()) for client in clients]

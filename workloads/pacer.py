@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.interface import WorkloadContext
-from workloads.producer import Lane, Slot
+from workloads.producer import ProducerStream, Slot
 
 TICK_S: Final = 0.005
 BURST_S: Final = 0.1
@@ -41,10 +41,14 @@ class Pacer:
         self._running = False
 
     def drive(
-        self, context: WorkloadContext, lanes: Sequence[Lane], pipeline: int, chance: random.Random
+        self,
+        context: WorkloadContext,
+        streams: Sequence[ProducerStream],
+        pipeline: int,
+        chance: random.Random,
     ) -> None:
-        """Make ``pipeline`` slots for each lane; before ``run``."""
-        self._slots = [Slot(context, lane, self.on_idle) for lane in lanes for _ in range(pipeline)]
+        """Make ``pipeline`` slots for each stream; before ``run``."""
+        self._slots = [Slot(context, stream, self.on_idle) for stream in streams for _ in range(pipeline)]
         chance.shuffle(self._slots)
         self._idle.extend(self._slots)
 

@@ -1,12 +1,12 @@
 """Producers: who sends what next, and what became of it.
 
-A *lane* is one producer's messages of one group (or of one queue, where there are no groups): its
-sequence counts from 0 and never repeats. Up to ``pipeline`` sends of a lane may be under way; each
-has a logical process of its own, a ``Slot``. With a pipeline of 1 the order of a lane is beyond
-doubt; with more it still is the order of one connection's bytes.
+A *stream* is one producer's messages of one group (or of one queue, where there are no groups): its
+sequence counts from 0 and never repeats. Up to ``pipeline`` sends of a stream may be under way;
+each has a logical process of its own, a ``Slot``. With a pipeline of 1 the order of a stream is
+beyond doubt; with more it still is the order of one connection's bytes.
 
 A send that ended in ``info`` is not tried again: a second attempt would be a second message. The
-lane goes on with the next sequence number.
+stream goes on with the next sequence number.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Producer:
         return self.number << PRODUCER_SHIFT | self.sent
 
 
-class Lane:
+class ProducerStream:
     """One producer's messages of one group or queue, in order."""
 
     __slots__ = ("client", "group", "head", "producer", "queue", "sequence", "writer")
@@ -68,7 +68,7 @@ class Lane:
 
 
 class Slot:
-    """One logical process of a lane.
+    """One logical process of a stream.
 
     Sends one message at a time, ``on_idle`` when it may send the next.
 
@@ -77,15 +77,17 @@ class Slot:
     """
 
     __slots__ = (
-        "_connection", "_context", "_counters", "_digest", "_lane", "_message", "_on_idle", "_process",
-        "_record", "_sequence", "busy",
+        "_connection", "_context", "_counters", "_digest", "_message", "_on_idle", "_process",
+        "_record", "_sequence", "_stream", "busy",
     )  # fmt: skip
 
-    def __init__(self, context: WorkloadContext, lane: Lane, on_idle: Callable[[Slot, bool], None]) -> None:
+    def __init__(
+        self, context: WorkloadContext, stream: ProducerStream, on_idle: Callable[[Slot, bool], None]
+    ) -> None:
         self._context = context
         self._record = context.recorder.event
         self._counters = context.counters
-        self._lane = lane
+        self._stream = stream
         self._on_idle = on_idle
         self._process = context.recorder.next_process()
         self._message = self._sequence = self._digest = 0
@@ -95,21 +97,21 @@ class Slot:
     @property
     def connected(self) -> bool:
         """Whether a send would reach a connection."""
-        connection = self._lane.client.connection
+        connection = self._stream.client.connection
         return connection is not None and not connection.closed
 
     def send(self) -> None:
-        """Send the lane's next message.
+        """Send the stream's next message.
 
         Without a connection the operation fails at once: nothing was sent.
         """
-        lane = self._lane
-        self._sequence = sequence = lane.sequence
-        lane.sequence = sequence + 1
-        self._message = message = lane.producer.next_message()
-        body = lane.writer.encode(message, sequence)
+        stream = self._stream
+        self._sequence = sequence = stream.sequence
+        stream.sequence = sequence + 1
+        self._message = message = stream.producer.next_message()
+        body = stream.writer.encode(message, sequence)
         self._digest = checksum = digest(body)
-        connection = lane.client.connection
+        connection = stream.client.connection
         if connection is not None and connection.closed:
             connection = None
         self._connection = None if connection is None else connection.number
@@ -117,10 +119,10 @@ class Slot:
             self._process,
             "invoke",
             "send",
-            queue=lane.queue,
-            group=lane.group,
+            queue=stream.queue,
+            group=stream.group,
             message=message,
-            producer=lane.producer.number,
+            producer=stream.producer.number,
             sequence=sequence,
             digest=checksum,
             connection=self._connection,
@@ -130,24 +132,24 @@ class Slot:
             self._finish("fail", "not connected", None)
             self._on_idle(self, False)
         else:
-            connection.request(lane.head, self, body)
+            connection.request(stream.head, self, body)
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - Operation's
         """The broker has answered, or never will."""
-        connection = self._lane.client.connection
+        connection = self._stream.client.connection
         self._finish(type, error, None if connection is None else connection.broker)
         self._on_idle(self, True)
 
     def _finish(self, type: str, error: str | None, broker: str | None) -> None:  # noqa: A002 - as above
-        lane = self._lane
+        stream = self._stream
         self._record(
             self._process,
             type,
             "send",
-            queue=lane.queue,
-            group=lane.group,
+            queue=stream.queue,
+            group=stream.group,
             message=self._message,
-            producer=lane.producer.number,
+            producer=stream.producer.number,
             sequence=self._sequence,
             digest=self._digest,
             broker=broker,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.interface import WorkloadContext
 from workloads.layout import queues_of
 from workloads.load import Load, Pair
-from workloads.producer import Lane
+from workloads.producer import ProducerStream
 
 
 class Queue(Load):
@@ -19,10 +19,10 @@ class Queue(Load):
     name = "queue"
     description = "messages without groups; producers and consumers on every pair, consumers come and go"
 
-    def lanes(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[Lane]:
-        """One lane for each producer and queue."""
+    def streams(self, context: WorkloadContext, pairs: Sequence[Pair]) -> list[ProducerStream]:
+        """One stream for each producer and queue."""
         return [
-            Lane(context, client, producer, queue, None)
+            ProducerStream(context, client, producer, queue, None)
             for pair in pairs
             for producer, client in pair.producers
             for queue in queues_of(context.spec)

@@ -54,7 +54,7 @@ class LinkError(ConnectionError):
     """The link is not there, or no more; the text says why. Connect again, or do without."""
 
 
-class RefusedError(LinkError):
+class LinkRefusedError(LinkError):
     """The other side wants no link with us: wrong user, password or protocol version.
 
     Mend the configuration.
@@ -247,7 +247,7 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side, or the network, ended it."""
         self._reason = self._reason or (str(exc) if exc else "closed by the other side")
-        self._ended(RefusedError(str(exc)) if isinstance(exc, TlsError) else None)
+        self._ended(LinkRefusedError(str(exc)) if isinstance(exc, TlsError) else None)
 
     def pause_writing(self) -> None:
         """The buffer is full: ``drain`` waits."""
@@ -318,7 +318,7 @@ class Link(asyncio.Protocol):
         if isinstance(message, m.Refusal):
             reason = message.reason[:REASON_MAX]
             self._warn(f"cluster: {self.peer} refused the connection: {reason}")
-            self._fail(RefusedError(f"refused: {reason}"))
+            self._fail(LinkRefusedError(f"refused: {reason}"))
         elif not self.connecting and isinstance(message, m.Hello) and not self._theirs:
             if message.version != m.VERSION:
                 self._reject(f"cluster protocol version {message.version} is not {m.VERSION}")
@@ -344,7 +344,7 @@ class Link(asyncio.Protocol):
         elif self.connecting and isinstance(message, m.Welcome) and self._theirs:
             if not is_proof(message.digest, *self._proven("accepting")):
                 self._warn(f"cluster: {self.peer} does not know our cluster-password")
-                self._fail(RefusedError("it does not know our cluster-password"))
+                self._fail(LinkRefusedError("it does not know our cluster-password"))
                 return
             assert self.purpose is not None
             self.send(m.Introduction(terms.member(), self.purpose))
@@ -467,8 +467,8 @@ async def connect(
 
     ``opened`` is called on it before any message is handed out, to set its callbacks.
 
-    Raises LinkError (RefusedError for wrong credentials), OSError, TimeoutError after ``timeout_s``
-    (default ``call-timeout``).
+    Raises LinkError (LinkRefusedError for wrong credentials), OSError, TimeoutError after
+    ``timeout_s`` (default ``call-timeout``).
     """
     loop = asyncio.get_running_loop()
     result: asyncio.Future[Link] = loop.create_future()

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from broker.cluster.link import Link, LinkError, RefusedError, Terms, connect
+from broker.cluster.link import Link, LinkError, LinkRefusedError, Terms, connect
 from broker.seams import Seams
 from broker.sections import ClusterSection
 
@@ -113,7 +113,7 @@ class Peer:
         text = str(error) or type(error).__name__
         if text != self._last_error:
             self._last_error = text
-            level = logging.WARNING if isinstance(error, RefusedError | ValueError) else logging.DEBUG
+            level = logging.WARNING if isinstance(error, LinkRefusedError | ValueError) else logging.DEBUG
             _log.log(level, "cluster: no link to %s: %s", self.address, text)
 
 

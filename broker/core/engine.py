@@ -36,9 +36,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from broker.core import recovery, views
+from broker.core import browsing, recovery
 from broker.core.backlog import CHUNK
 from broker.core.blobs import LargeBodies
+from broker.core.browsing import Browsing, QueueStatus
 from broker.core.consumer import Consumer, Delivery
 from broker.core.deadletters import dead_letter, is_dead
 from broker.core.duplicates import DuplicateId, Duplicates, encode_duplicate
@@ -59,8 +60,8 @@ from broker.core.outcomes import arrived, give_back, refused
 from broker.core.paging import Paging
 from broker.core.queue import Queue
 from broker.core.reaper import Reaper
+from broker.core.settings import EngineSettings, Router
 from broker.core.transactions import Transaction
-from broker.core.views import Browsing, EngineSettings, QueueStatus, Router
 from broker.seams import Seams
 from broker.storage.entries import Entries
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
@@ -152,7 +153,7 @@ class Engine:
 
     def status(self, names: Iterable[str] | None = None) -> list[QueueStatus]:
         """Counts of these queues, or of all, by name."""
-        return views.status(self.queues, self.settings, names)
+        return browsing.status(self.queues, self.settings, names)
 
     def consumers(self, queue: str) -> int:
         """How many clients' consumers a queue has."""

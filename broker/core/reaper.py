@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from broker.core.queue import Queue
-from broker.core.views import INTERNAL_PREFIX
+from broker.core.settings import INTERNAL_PREFIX
 from broker.storage.errors import JournalError
 
 SLICE: Final = 200

@@ -22,12 +22,12 @@ import msgspec
 from broker import config as configuration
 from broker.admin_client import NobodyAnswersError, RefusedError
 from broker.config import BrokerConfig, ConfigurationError
+from broker.confirmation import confirmed
 from broker.database_tool import backup as backups
 from broker.database_tool.store import Store, ToolRefusedError
 from broker.database_tool.upgrade import upgrade as import_journal
 from broker.ha_policy import DatabaseStoreSection, HaDatabaseSection
 from broker.masking import MaskError
-from broker.question import confirmed
 from broker.storage.database.opening import open_database
 from broker.storage.database.seam import DatabaseError
 

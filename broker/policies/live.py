@@ -13,7 +13,7 @@ import logging
 from broker.config import BrokerConfig
 from broker.core.disk import DiskWatch
 from broker.core.engine import Engine
-from broker.core.views import EngineSettings, Router
+from broker.core.settings import EngineSettings, Router
 from broker.seams import Seams
 from broker.start_error import StartError
 from broker.stomp.server import StompServer

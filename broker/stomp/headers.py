@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from broker.core.views import INTERNAL_PREFIX, SYSTEM_PREFIX
+from broker.core.settings import INTERNAL_PREFIX, SYSTEM_PREFIX
 from stomp_protocol.versions import header_line
 
 QUEUE_PREFIX: Final = "/queue/"

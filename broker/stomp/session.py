@@ -29,8 +29,8 @@ from typing import Final
 from broker.core.consumer import Delivery
 from broker.core.memory import ANY_QUEUE
 from broker.core.message import Message
+from broker.core.settings import SYSTEM_PREFIX
 from broker.core.transactions import Transaction
-from broker.core.views import SYSTEM_PREFIX
 from broker.stomp.connection import Connection, Server
 from broker.stomp.headers import QUEUE_PREFIX, RefusedError, kept_headers, number, queue_name
 from broker.stomp.intake import PARKED_BYTES_MAX, Intake

@@ -12,11 +12,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from broker.core.browsing import Browsing
 from broker.core.consumer import Consumer, Delivery
 from broker.core.engine import Engine
 from broker.core.feed import Feed
 from broker.core.message import Message
-from broker.core.views import Browsing
 from broker.stomp.connection import Connection
 from broker.storage.errors import JournalError
 from stomp_protocol.versions import Version

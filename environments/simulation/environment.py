@@ -37,10 +37,10 @@ from harness.interface import (
     Effect,
     InfrastructureError,
     InProcess,
+    InProcessResources,
     Layout,
     Link,
     NodePlan,
-    Outside,
     Status,
     System,
     T,
@@ -233,7 +233,7 @@ class SimulationEnvironment:
     async def _serve(self, node: str, life: int) -> int:
         """The whole life of one broker process, on its own loop."""
         world = self._world()
-        outside = Outside(
+        outside = InProcessResources(
             random=world.random(f"broker:{node}:{life}"),
             wall_clock=world.clock(node).wall_s,
             disk=self._disks[node],

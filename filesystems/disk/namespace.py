@@ -18,7 +18,7 @@ from filesystems.disk.condition import DiskState
 from filesystems.disk.inodes import Inode, Inodes, status_of
 from filesystems.fuse import kernel
 from filesystems.fuse.attributes import Attributes
-from filesystems.fuse.connection import Answer, Request
+from filesystems.fuse.connection import Answer, FuseRequest
 from filesystems.fuse.directories import Entry
 
 _RENAME_NOREPLACE: Final = 1
@@ -41,7 +41,7 @@ class Namespace:
         inode = self._inodes.found(parent, name, status)
         return inode, kernel.entry_out(inode.number, _attributes(status), 0.0, 0.0)
 
-    async def listed(self, request: Request) -> list[Entry]:
+    async def listed(self, request: FuseRequest) -> list[Entry]:
         """What is in a directory."""
         path = self._inodes.path(self._inodes[request.node])
         found = [(b".", os.lstat(path)), (b"..", os.lstat(path + b"/.."))]
@@ -51,13 +51,13 @@ class Namespace:
                 found.append((name, status))
         return [Entry(status.st_ino, status.st_mode, name) for name, status in found]
 
-    async def lookup(self, request: Request) -> Answer:
+    async def lookup(self, request: FuseRequest) -> Answer:
         return self.found(self._inodes[request.node], kernel.names(request.body, 1)[0])[1]
 
-    async def getattr(self, request: Request) -> Answer:
+    async def getattr(self, request: FuseRequest) -> Answer:
         return kernel.attr_out(_attributes(self._inodes.status(self._inodes[request.node])), 0.0)
 
-    async def setattr(self, request: Request) -> Answer:
+    async def setattr(self, request: FuseRequest) -> Answer:
         (
             valid, _, _, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _,
         ) = kernel.SETATTR_IN.unpack_from(request.body)  # fmt: skip
@@ -77,7 +77,7 @@ class Namespace:
             os.utime(path, ns=(accessed, modified))
         return kernel.attr_out(_attributes(self._inodes.status(inode)), 0.0)
 
-    async def mkdir(self, request: Request) -> Answer:
+    async def mkdir(self, request: FuseRequest) -> Answer:
         mode, umask = kernel.MKDIR_IN.unpack_from(request.body)
         name = kernel.names(request.body[kernel.MKDIR_IN.size :], 1)[0]
         await self._state.settle()
@@ -88,7 +88,7 @@ class Namespace:
         os.chown(path, request.uid, request.gid)
         return self.found(directory, name)[1]
 
-    async def link(self, request: Request) -> Answer:
+    async def link(self, request: FuseRequest) -> Answer:
         old = self._inodes[kernel.LINK_IN.unpack_from(request.body)[0]]
         name = kernel.names(request.body[kernel.LINK_IN.size :], 1)[0]
         await self._state.settle()
@@ -97,13 +97,13 @@ class Namespace:
         os.link(self._inodes.path(old), self._inodes.inside(directory, name))
         return self.found(directory, name)[1]
 
-    async def unlink(self, request: Request) -> Answer:
+    async def unlink(self, request: FuseRequest) -> Answer:
         return await self._remove(request, os.unlink)
 
-    async def rmdir(self, request: Request) -> Answer:
+    async def rmdir(self, request: FuseRequest) -> Answer:
         return await self._remove(request, os.rmdir)
 
-    async def _remove(self, request: Request, remove: Callable[[bytes], None]) -> Answer:
+    async def _remove(self, request: FuseRequest, remove: Callable[[bytes], None]) -> Answer:
         await self._state.settle()
         self._state.change()
         path = self._inodes.inside(self._inodes[request.node], kernel.names(request.body, 1)[0])
@@ -112,15 +112,15 @@ class Namespace:
         self._inodes.removed(status)
         return b""
 
-    async def rename(self, request: Request) -> Answer:
+    async def rename(self, request: FuseRequest) -> Answer:
         target = kernel.RENAME_IN.unpack_from(request.body)[0]
         return await self._move(request, target, request.body[kernel.RENAME_IN.size :], 0)
 
-    async def rename2(self, request: Request) -> Answer:
+    async def rename2(self, request: FuseRequest) -> Answer:
         target, flags, _ = kernel.RENAME2_IN.unpack_from(request.body)
         return await self._move(request, target, request.body[kernel.RENAME2_IN.size :], flags)
 
-    async def _move(self, request: Request, target: int, names: bytes, flags: int) -> Answer:
+    async def _move(self, request: FuseRequest, target: int, names: bytes, flags: int) -> Answer:
         if flags & ~_RENAME_NOREPLACE:
             raise OSError(errno.EINVAL, "a disk in a test does not exchange names")
         await self._state.settle()
@@ -141,7 +141,7 @@ class Namespace:
         self._inodes.moved(status, directory, new)
         return b""
 
-    async def statfs(self, request: Request) -> Answer:  # noqa: ARG002 - one signature for all
+    async def statfs(self, request: FuseRequest) -> Answer:  # noqa: ARG002 - one signature for all
         found = os.statvfs(self._behind)
         free = 0 if self._state.full else found.f_bfree
         return kernel.STATFS_OUT.pack(
@@ -149,7 +149,7 @@ class Namespace:
             found.f_namemax, found.f_frsize, 0,
         )  # fmt: skip
 
-    async def fsyncdir(self, request: Request) -> Answer:  # noqa: ARG002 - one signature for all
+    async def fsyncdir(self, request: FuseRequest) -> Answer:  # noqa: ARG002 - one signature for all
         await self._state.settle()
         if self._state.sync_fails:
             raise OSError(errno.EIO, os.strerror(errno.EIO))

@@ -23,7 +23,7 @@ from filesystems.disk.inodes import Inode, Inodes, status_of
 from filesystems.disk.namespace import Namespace
 from filesystems.disk.unsynced import Unsynced
 from filesystems.fuse import kernel
-from filesystems.fuse.connection import Answer, Request
+from filesystems.fuse.connection import Answer, FuseRequest
 from filesystems.fuse.directories import Directories
 from filesystems.fuse.dispatch import Dispatch
 from filesystems.fuse.session import Session
@@ -76,7 +76,7 @@ class Passthrough:
         inode.descriptors.append(descriptor)
         return kernel.OPEN_OUT.pack(descriptor, kernel.DIRECT_IO, 0)
 
-    async def open(self, request: Request) -> Answer:
+    async def open(self, request: FuseRequest) -> Answer:
         flags, _ = kernel.OPEN_IN.unpack_from(request.body)
         inode = self._inodes[request.node]
         if flags & os.O_TRUNC:
@@ -86,7 +86,7 @@ class Passthrough:
         access = os.O_RDWR if flags & os.O_ACCMODE else os.O_RDONLY
         return self._opened(inode, os.open(self._inodes.path(inode), access | os.O_NOFOLLOW))
 
-    async def create(self, request: Request) -> Answer:
+    async def create(self, request: FuseRequest) -> Answer:
         flags, mode, umask, _ = kernel.CREATE_IN.unpack_from(request.body)
         name = kernel.names(request.body[kernel.CREATE_IN.size :], 1)[0]
         await self.state.settle()
@@ -105,11 +105,11 @@ class Passthrough:
             self._inodes.cut(inode, 0)
         return entry + opened
 
-    async def read(self, request: Request) -> Answer:
+    async def read(self, request: FuseRequest) -> Answer:
         descriptor, offset, size, _, _, _, _ = kernel.READ_IN.unpack_from(request.body)
         return os.pread(descriptor, size, offset)
 
-    async def write(self, request: Request) -> Answer:
+    async def write(self, request: FuseRequest) -> Answer:
         descriptor, offset, size, _, _, flags, _ = kernel.WRITE_IN.unpack_from(request.body)
         data = request.body[kernel.WRITE_IN.size : kernel.WRITE_IN.size + size]
         self.state.change(grows=True)
@@ -122,7 +122,7 @@ class Passthrough:
         inode.unsynced.write(descriptor, offset, len(data))
         return kernel.WRITE_OUT.pack(os.pwrite(descriptor, data, offset), 0)
 
-    async def fsync(self, request: Request) -> Answer:
+    async def fsync(self, request: FuseRequest) -> Answer:
         descriptor, _, _ = kernel.FSYNC_IN.unpack_from(request.body)
         inode = self._inodes[request.node]
         size = os.fstat(descriptor).st_size
@@ -136,10 +136,10 @@ class Passthrough:
             inode.unsynced.kept(size, begun)
         return b""
 
-    async def flush(self, request: Request) -> Answer:  # noqa: ARG002 - one signature for all
+    async def flush(self, request: FuseRequest) -> Answer:  # noqa: ARG002 - one signature for all
         return b""  # closing a file syncs nothing
 
-    async def release(self, request: Request) -> Answer:
+    async def release(self, request: FuseRequest) -> Answer:
         descriptor, _, _, _ = kernel.RELEASE_IN.unpack_from(request.body)
         inode = self._inodes[request.node]
         inode.descriptors.remove(descriptor)

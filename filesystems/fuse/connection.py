@@ -23,7 +23,7 @@ _KNOWN: Final = frozenset(int(opcode) for opcode in Opcode)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class FuseRequest:
     """What the kernel asks, and for whom."""
 
     opcode: int
@@ -52,7 +52,7 @@ class FuseConnection:
     def __init__(
         self,
         device: int,
-        serve: Callable[[Request], Awaitable[Answer]],
+        serve: Callable[[FuseRequest], Awaitable[Answer]],
         tell: Callable[[str], None],
         *,
         interruptible: bool,
@@ -96,7 +96,7 @@ class FuseConnection:
 
     def _begin(self, data: bytes) -> None:
         _, opcode, unique, node, uid, gid, pid, _, _ = kernel.IN_HEADER.unpack_from(data)
-        request = Request(opcode, unique, node, uid, gid, pid, data[kernel.IN_HEADER.size :])
+        request = FuseRequest(opcode, unique, node, uid, gid, pid, data[kernel.IN_HEADER.size :])
         if opcode == Opcode.INTERRUPT:
             self._interrupt(kernel.INTERRUPT_IN.unpack_from(request.body)[0])
         elif opcode not in _KNOWN:
@@ -120,7 +120,7 @@ class FuseConnection:
         else:  # the kernel says it once for each request: a SIGKILL that comes later must be looked for
             asyncio.get_running_loop().call_later(_LOOK_AGAIN_S, self._interrupt, unique)
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: FuseRequest) -> None:
         try:
             answer = await self._serve(request)
         except OSError as error:

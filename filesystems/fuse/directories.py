@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from filesystems.fuse import kernel
-from filesystems.fuse.connection import Answer, Request
+from filesystems.fuse.connection import Answer, FuseRequest
 
 
 class Entry(NamedTuple):
@@ -32,17 +32,17 @@ class Directories:
     OSError.
     """
 
-    def __init__(self, listed: Callable[[Request], Awaitable[list[Entry]]]) -> None:
+    def __init__(self, listed: Callable[[FuseRequest], Awaitable[list[Entry]]]) -> None:
         self._listed = listed
         self._listings: dict[int, list[bytes]] = {}
         self._numbers = itertools.count(1)
 
-    async def opendir(self, request: Request) -> Answer:  # noqa: ARG002 - one signature for all
+    async def opendir(self, request: FuseRequest) -> Answer:  # noqa: ARG002 - one signature for all
         number = next(self._numbers)
         self._listings[number] = []
         return kernel.OPEN_OUT.pack(number, 0, 0)
 
-    async def readdir(self, request: Request) -> Answer:
+    async def readdir(self, request: FuseRequest) -> Answer:
         handle, offset, size, _, _, _, _ = kernel.READ_IN.unpack_from(request.body)
         listing = self._listings[handle]
         if offset == 0:  # from the beginning: look again
@@ -58,6 +58,6 @@ class Directories:
             answer.append(entry)
         return answer or b""
 
-    async def releasedir(self, request: Request) -> Answer:
+    async def releasedir(self, request: FuseRequest) -> Answer:
         self._listings.pop(kernel.RELEASE_IN.unpack_from(request.body)[0], None)
         return b""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Awaitable, Callable
 
-from filesystems.fuse.connection import Answer, Request
+from filesystems.fuse.connection import Answer, FuseRequest
 from filesystems.fuse.kernel import Opcode
 
 
@@ -22,7 +22,7 @@ class Dispatch:
     """
 
     def __init__(self, *parts: object) -> None:
-        self._serves: dict[int, Callable[[Request], Awaitable[Answer]]] = {}
+        self._serves: dict[int, Callable[[FuseRequest], Awaitable[Answer]]] = {}
         for opcode in Opcode:
             for part in parts:
                 serve = getattr(part, opcode.name.lower(), None)
@@ -30,7 +30,7 @@ class Dispatch:
                     assert opcode not in self._serves, f"two parts answer {opcode.name}"
                     self._serves[opcode] = serve
 
-    async def serve(self, request: Request) -> Answer:
+    async def serve(self, request: FuseRequest) -> Answer:
         """Answer one request."""
         serve = self._serves.get(request.opcode)
         if serve is None:

@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from filesystems.fuse import device as fuse_device
-from filesystems.fuse.connection import Answer, FuseConnection, Request
+from filesystems.fuse.connection import Answer, FuseConnection, FuseRequest
 
 
 @contextlib.asynccontextmanager
 async def mounted(
     source: str,
     directory: Path,
-    serve: Callable[[Request], Awaitable[Answer]],
+    serve: Callable[[FuseRequest], Awaitable[Answer]],
     tell: Callable[[str], None],
     *,
     kind: str,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from filesystems.fuse import kernel
-from filesystems.fuse.connection import Answer, Request
+from filesystems.fuse.connection import Answer, FuseRequest
 
 _BACKGROUND: Final = 64
 """Requests that nobody waits for, under way at once."""
@@ -34,7 +34,7 @@ class Session:
         self._wanted = wanted
         self._write_bytes = min(write_bytes, kernel.WRITE_BYTES_MAX)
 
-    async def init(self, request: Request) -> Answer:
+    async def init(self, request: FuseRequest) -> Answer:
         major, minor, read_ahead, offered = kernel.INIT_IN.unpack_from(request.body)
         if major != kernel.MAJOR or minor < kernel.MINOR:
             raise OSError(errno.EPROTO, f"the kernel speaks FUSE {major}.{minor}, needed is 7.{kernel.MINOR}")
@@ -43,14 +43,14 @@ class Session:
             self._write_bytes, 1, kernel.WRITE_BYTES_MAX // kernel.BLOCK_BYTES, 0, 0,
         )  # fmt: skip
 
-    async def destroy(self, request: Request) -> Answer:  # noqa: ARG002 - one signature for all
+    async def destroy(self, request: FuseRequest) -> Answer:  # noqa: ARG002 - one signature for all
         return b""
 
-    async def forget(self, request: Request) -> Answer:
+    async def forget(self, request: FuseRequest) -> Answer:
         self._forget(request.node, kernel.FORGET_IN.unpack_from(request.body)[0])
         return None
 
-    async def batch_forget(self, request: Request) -> Answer:
+    async def batch_forget(self, request: FuseRequest) -> Answer:
         count, _ = kernel.BATCH_FORGET_IN.unpack_from(request.body)
         for at in range(count):
             offset = kernel.BATCH_FORGET_IN.size + at * kernel.FORGET_ONE.size

@@ -151,5 +151,5 @@ class Data:
             ),
         )
         if not result[0]:
-            raise rpc.RefusedError("a write of which nothing was taken")
+            raise rpc.RpcRefusedError("a write of which nothing was taken")
         return result

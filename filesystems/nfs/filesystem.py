@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from filesystems.fuse import kernel
-from filesystems.fuse.connection import Answer, Request
+from filesystems.fuse.connection import Answer, FuseRequest
 from filesystems.fuse.directories import Directories
 from filesystems.fuse.dispatch import Dispatch
 from filesystems.fuse.session import Session
@@ -65,7 +65,7 @@ class FileSystem:
         self._handles[number] = (node, node.state)
         return kernel.OPEN_OUT.pack(number, kernel.DIRECT_IO, 0)
 
-    async def open(self, request: Request) -> Answer:
+    async def open(self, request: FuseRequest) -> Answer:
         flags, _ = kernel.OPEN_IN.unpack_from(request.body)
         node = self._nodes[request.node]
         if node.parent is None:
@@ -83,7 +83,7 @@ class FileSystem:
             raise OSError(errno.ESTALE, "another file has this name now")
         return self._opened(node)
 
-    async def create(self, request: Request) -> Answer:
+    async def create(self, request: FuseRequest) -> Answer:
         flags, mode, umask, _ = kernel.CREATE_IN.unpack_from(request.body)
         name = kernel.names(request.body[kernel.CREATE_IN.size :], 1)[0]
         values = attributes.encode(mode=mode & ~umask, size=0 if flags & os.O_TRUNC else None)
@@ -94,14 +94,14 @@ class FileSystem:
         entry = kernel.entry_out(node.number, found, self._lookup_s, self._attribute_s)
         return entry + self._opened(node)
 
-    async def read(self, request: Request) -> Answer:
+    async def read(self, request: FuseRequest) -> Answer:
         handle, offset, size, flags, owner, _, _ = kernel.READ_IN.unpack_from(request.body)
         holder = self._holder(handle, owner if flags & kernel.READ_LOCKOWNER else None)
         return await self._data.read(
             self._client.identity(request.uid, request.gid), self._handles[handle], holder, offset, size
         )
 
-    async def write(self, request: Request) -> Answer:
+    async def write(self, request: FuseRequest) -> Answer:
         handle, offset, size, flags, owner, file_flags, _ = kernel.WRITE_IN.unpack_from(request.body)
         data = request.body[kernel.WRITE_IN.size : kernel.WRITE_IN.size + size]
         holder = self._holder(handle, owner if flags & kernel.WRITE_LOCKOWNER else None)
@@ -111,12 +111,12 @@ class FileSystem:
         )  # fmt: skip
         return kernel.WRITE_OUT.pack(taken, 0)
 
-    async def fsync(self, request: Request) -> Answer:
+    async def fsync(self, request: FuseRequest) -> Answer:
         handle, _, _ = kernel.FSYNC_IN.unpack_from(request.body)
         await self._data.sync(self._client.identity(request.uid, request.gid), self._handles[handle][0])
         return b""
 
-    async def flush(self, request: Request) -> Answer:
+    async def flush(self, request: FuseRequest) -> Answer:
         handle, _, _, owner = kernel.FLUSH_IN.unpack_from(request.body)
         node, state = self._handles[handle]
         try:  # what close() returns without an error for is on the server's disk
@@ -126,7 +126,7 @@ class FileSystem:
             await self._locking.closed(node, state, owner)
         return b""
 
-    async def release(self, request: Request) -> Answer:
+    async def release(self, request: FuseRequest) -> Answer:
         handle, _, flags, owner = kernel.RELEASE_IN.unpack_from(request.body)
         node, state = self._handles[handle]
         del self._handles[handle]
@@ -142,7 +142,7 @@ class FileSystem:
             self._files.release(node, state)
         return b""
 
-    async def getlk(self, request: Request) -> Answer:
+    async def getlk(self, request: FuseRequest) -> Answer:
         return await self._locking.test(request, self._handles)
 
     def _holder(self, handle: int, process: int | None) -> int | None:
@@ -153,7 +153,7 @@ class FileSystem:
         lockers = self._lockers.get(handle)
         return process if not lockers or process in lockers else next(iter(lockers))
 
-    def _locks(self, request: Request) -> None:
+    def _locks(self, request: FuseRequest) -> None:
         """Remember who locks through which opening.
 
         The kernel says at a close which process' locks go, and of an opening's own locks nothing.
@@ -162,10 +162,10 @@ class FileSystem:
         if not flags & kernel.LK_FLOCK:
             self._lockers.setdefault(handle, {})[owner] = None
 
-    async def setlk(self, request: Request) -> Answer:
+    async def setlk(self, request: FuseRequest) -> Answer:
         self._locks(request)
         return await self._locking.set(request, self._handles, wait=False)
 
-    async def setlkw(self, request: Request) -> Answer:
+    async def setlkw(self, request: FuseRequest) -> Answer:
         self._locks(request)
         return await self._locking.set(request, self._handles, wait=True)

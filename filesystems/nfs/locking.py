@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from filesystems.fuse import kernel
-from filesystems.fuse.connection import Request
+from filesystems.fuse.connection import FuseRequest
 from filesystems.nfs import operations as ops
 from filesystems.nfs.files import FLOCK, POSIX, FileState, Range
 from filesystems.nfs.nodes import Node
@@ -37,7 +37,7 @@ class Locking:
     def __init__(self, files: OpenFiles) -> None:
         self._files = files
 
-    async def set(self, request: Request, handles: Handles, *, wait: bool) -> bytes:
+    async def set(self, request: FuseRequest, handles: Handles, *, wait: bool) -> bytes:
         """Take or give back.
 
         Without ``wait`` a lock that somebody else has is EAGAIN; with it, being cancelled ends the
@@ -62,7 +62,7 @@ class Locking:
             await asyncio.sleep(_AGAIN_S[min(attempt, len(_AGAIN_S) - 1)])
             attempt += 1
 
-    async def test(self, request: Request, handles: Handles) -> bytes:
+    async def test(self, request: FuseRequest, handles: Handles) -> bytes:
         """The lock that would refuse this one, or that none would.
 
         Who holds it on another host has no process number here.

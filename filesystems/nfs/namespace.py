@@ -14,7 +14,7 @@ from typing import Final
 
 from filesystems.fuse import kernel
 from filesystems.fuse.attributes import Attributes
-from filesystems.fuse.connection import Answer, Request
+from filesystems.fuse.connection import Answer, FuseRequest
 from filesystems.fuse.directories import Entry
 from filesystems.nfs import attributes, xdr
 from filesystems.nfs import operations as ops
@@ -41,7 +41,7 @@ class Namespace:
         self._attribute_s = client.options.attribute_cache_s
 
     async def _at(
-        self, request: Request, node: Node, operations: list[bytes], parse: Callable[[Reply], None]
+        self, request: FuseRequest, node: Node, operations: list[bytes], parse: Callable[[Reply], None]
     ) -> None:
         def whole(reply: Reply) -> None:
             reply.take(Operation.PUTFH)
@@ -55,7 +55,7 @@ class Namespace:
         node = self._nodes.found(found[0], parent, name)
         return kernel.entry_out(node.number, found[1], self._lookup_s, self._attribute_s)
 
-    async def _made(self, request: Request, parent: Node, name: bytes, operation: bytes) -> bytes:
+    async def _made(self, request: FuseRequest, parent: Node, name: bytes, operation: bytes) -> bytes:
         """Make something in a directory, and say what the name leads to then."""
 
         def parse(reply: Reply) -> tuple[bytes, Attributes]:
@@ -70,7 +70,7 @@ class Namespace:
         )
         return self._entry(parent, name, found)
 
-    async def _found(self, request: Request, parent: Node, name: bytes) -> bytes:
+    async def _found(self, request: FuseRequest, parent: Node, name: bytes) -> bytes:
         if len(name) > _NAME_BYTES_MAX:
             raise OSError(errno.ENAMETOOLONG, "the name is too long")
 
@@ -85,10 +85,10 @@ class Namespace:
         )
         return self._entry(parent, name, found)
 
-    async def lookup(self, request: Request) -> Answer:
+    async def lookup(self, request: FuseRequest) -> Answer:
         return await self._found(request, self._nodes[request.node], kernel.names(request.body, 1)[0])
 
-    async def getattr(self, request: Request) -> Answer:
+    async def getattr(self, request: FuseRequest) -> Answer:
         node = self._nodes[request.node]
         found = await self._client.call(
             self._client.identity(request.uid, request.gid),
@@ -97,7 +97,7 @@ class Namespace:
         )
         return kernel.attr_out(found, self._attribute_s)
 
-    async def setattr(self, request: Request) -> Answer:
+    async def setattr(self, request: FuseRequest) -> Answer:
         (
             valid, _, _, size, _, atime, mtime, _, atime_ns, mtime_ns, _, mode, _, uid, gid, _,
         ) = kernel.SETATTR_IN.unpack_from(request.body)  # fmt: skip
@@ -136,27 +136,27 @@ class Namespace:
         )
         return kernel.attr_out(found, self._attribute_s)
 
-    async def readlink(self, request: Request) -> Answer:
+    async def readlink(self, request: FuseRequest) -> Answer:
         return await self._client.call(
             self._client.identity(request.uid, request.gid),
             [ops.putfh(self._nodes[request.node].handle), ops.READLINK],
             lambda reply: reply.take(Operation.PUTFH, Operation.READLINK).opaque(),
         )
 
-    async def symlink(self, request: Request) -> Answer:
+    async def symlink(self, request: FuseRequest) -> Answer:
         name, target = kernel.names(request.body, 2)
         values = attributes.encode(mode=0o777)
         return await self._made(
             request, self._nodes[request.node], name, ops.create_link(name, target, values)
         )
 
-    async def mkdir(self, request: Request) -> Answer:
+    async def mkdir(self, request: FuseRequest) -> Answer:
         mode, umask = kernel.MKDIR_IN.unpack_from(request.body)
         name = kernel.names(request.body[kernel.MKDIR_IN.size :], 1)[0]
         values = attributes.encode(mode=mode & ~umask)
         return await self._made(request, self._nodes[request.node], name, ops.create_directory(name, values))
 
-    async def mknod(self, request: Request) -> Answer:
+    async def mknod(self, request: FuseRequest) -> Answer:
         mode, _, umask, _ = kernel.MKNOD_IN.unpack_from(request.body)
         if not stat.S_ISREG(mode):
             raise OSError(errno.EOPNOTSUPP, "a store keeps files and directories")
@@ -169,7 +169,7 @@ class Namespace:
         self._files.release(node, node.state)
         return kernel.entry_out(node.number, found, self._lookup_s, self._attribute_s)
 
-    async def link(self, request: Request) -> Answer:
+    async def link(self, request: FuseRequest) -> Answer:
         old = self._nodes[kernel.LINK_IN.unpack_from(request.body)[0]]
         name = kernel.names(request.body[kernel.LINK_IN.size :], 1)[0]
         directory = self._nodes[request.node]
@@ -181,13 +181,13 @@ class Namespace:
         )
         return await self._found(request, directory, name)
 
-    async def unlink(self, request: Request) -> Answer:
+    async def unlink(self, request: FuseRequest) -> Answer:
         directory = self._nodes[request.node]
         name = kernel.names(request.body, 1)[0]
         await self._hide_open(request, directory, name)
         return b""
 
-    async def _hide_open(self, request: Request, directory: Node, name: bytes) -> None:
+    async def _hide_open(self, request: FuseRequest, directory: Node, name: bytes) -> None:
         """Removes the name of a file that may be open here.
 
         One that is open is renamed instead until it is closed, for the server would end it under
@@ -201,27 +201,27 @@ class Namespace:
         await self._renamed(request, directory, name, directory, hidden)
         node.hidden, node.name = True, hidden
 
-    async def rmdir(self, request: Request) -> Answer:
+    async def rmdir(self, request: FuseRequest) -> Answer:
         await self.remove(request, self._nodes[request.node], kernel.names(request.body, 1)[0])
         return b""
 
-    async def remove(self, request: Request, directory: Node, name: bytes) -> None:
+    async def remove(self, request: FuseRequest, directory: Node, name: bytes) -> None:
         """Take a name out of a directory."""
         await self._at(
             request, directory, [ops.remove(name)], lambda reply: (reply.take(Operation.REMOVE), None)[1]
         )
 
-    async def rename(self, request: Request) -> Answer:
+    async def rename(self, request: FuseRequest) -> Answer:
         (target,) = kernel.RENAME_IN.unpack_from(request.body)
         return await self._move(request, target, request.body[kernel.RENAME_IN.size :])
 
-    async def rename2(self, request: Request) -> Answer:
+    async def rename2(self, request: FuseRequest) -> Answer:
         target, flags, _ = kernel.RENAME2_IN.unpack_from(request.body)
         if flags:
             raise OSError(errno.EINVAL, "NFSv4.0 renames atomically in one way only")
         return await self._move(request, target, request.body[kernel.RENAME2_IN.size :])
 
-    async def _move(self, request: Request, target: int, both: bytes) -> Answer:
+    async def _move(self, request: FuseRequest, target: int, both: bytes) -> Answer:
         source, directory = self._nodes[request.node], self._nodes[target]
         old, new = kernel.names(both, 2)
         moved, replaced = self._nodes.named(source, old), self._nodes.named(directory, new)
@@ -232,7 +232,9 @@ class Namespace:
             moved.parent, moved.name = directory, new
         return b""
 
-    async def _renamed(self, request: Request, source: Node, old: bytes, directory: Node, new: bytes) -> None:
+    async def _renamed(
+        self, request: FuseRequest, source: Node, old: bytes, directory: Node, new: bytes
+    ) -> None:
         await self._at(
             request,
             source,
@@ -240,7 +242,7 @@ class Namespace:
             lambda reply: (reply.take(Operation.SAVEFH, Operation.PUTFH, Operation.RENAME), None)[1],
         )
 
-    async def listed(self, request: Request) -> list[Entry]:
+    async def listed(self, request: FuseRequest) -> list[Entry]:
         """What is in a directory."""
         node = self._nodes[request.node]
         entries = [Entry(1, stat.S_IFDIR, b"."), Entry(1, stat.S_IFDIR, b"..")]
@@ -269,10 +271,10 @@ class Namespace:
                 raise xdr.XdrError("the server lists a directory without end")
         return entries
 
-    async def fsyncdir(self, request: Request) -> Answer:  # noqa: ARG002 - one signature for all
+    async def fsyncdir(self, request: FuseRequest) -> Answer:  # noqa: ARG002 - one signature for all
         return b""  # a server's answer to a change of a directory says that the change is on its disk
 
-    async def statfs(self, request: Request) -> Answer:
+    async def statfs(self, request: FuseRequest) -> Answer:
         found = await self._client.call(
             self._client.identity(request.uid, request.gid),
             [ops.putfh(self._nodes[request.node].handle), ops.GETATTR_SPACE],

@@ -44,7 +44,7 @@ class UnreachableError(OSError):
         super().__init__(errno.EIO, f"no answer from the NFS server within {waited_s:g} s")
 
 
-class RefusedError(OSError):
+class RpcRefusedError(OSError):
     """The server does not accept the call itself (wrong program, version or credentials)."""
 
     def __init__(self, reason: str) -> None:
@@ -100,8 +100,8 @@ class RpcClient:
     async def compound(self, identity: bytes, body: bytes, *, patience_s: float | None = None) -> xdr.Reader:
         """One COMPOUND call; the answer after its RPC header.
 
-        Raises UnreachableError after ``patience_s`` without an answer, RefusedError if the server
-        rejects the call.
+        Raises UnreachableError after ``patience_s`` without an answer, RpcRefusedError if the
+        server rejects the call.
         """
         loop = asyncio.get_running_loop()
         xid = self._xid = (self._xid + 1) & 0xFFFFFFFF
@@ -173,7 +173,7 @@ class RpcClient:
             return  # the caller has gone: given up, or interrupted
         try:
             _accepted(reader)
-        except (RefusedError, xdr.XdrError) as error:
+        except (RpcRefusedError, xdr.XdrError) as error:
             entry[1].set_exception(error)
         else:
             entry[1].set_result(reader)
@@ -181,9 +181,9 @@ class RpcClient:
 
 def _accepted(reader: xdr.Reader) -> None:
     if reader.u32() != _REPLY:
-        raise RefusedError("not a reply")
+        raise RpcRefusedError("not a reply")
     if reader.u32() != 0:
-        raise RefusedError(
+        raise RpcRefusedError(
             "denied: " + ("RPC version" if reader.u32() == 0 else f"authentication, reason {reader.u32()}")
         )
     reader.u32()
@@ -198,7 +198,7 @@ def _accepted(reader: xdr.Reader) -> None:
             "garbage arguments",
             "system error",
         )
-        raise RefusedError(names[status] if status < len(names) else f"status {status}")
+        raise RpcRefusedError(names[status] if status < len(names) else f"status {status}")
 
 
 class _Connection(asyncio.Protocol):

@@ -35,8 +35,11 @@ AS_IT_SHOULD: Final = "failed as it should"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What was asked for. Each row is tried with ``runs`` seeds, and must notice in each."""
+class RefutationRequest:
+    """What ``claims --refute`` was asked for.
+
+    Each row is tried with ``runs`` seeds, and must notice in each.
+    """
 
     rows: Sequence[Scenario | Probe]
     runs: int
@@ -60,7 +63,7 @@ class Teeth:
         return f"{self.words}: {self.failed}" if self.failed else self.words
 
 
-def run(request: Request) -> int:
+def run(request: RefutationRequest) -> int:
     """Try them all, print the table as it grows.
 
     0 if every row has teeth, 1 if a row has none, 2 if one could not be decided.
@@ -75,7 +78,7 @@ def run(request: Request) -> int:
     return next((each for each in (judging.INVALID, judging.UNKNOWN) if each in statuses), judging.VALID)
 
 
-async def _each(request: Request, out: Any) -> list[Teeth]:
+async def _each(request: RefutationRequest, out: Any) -> list[Teeth]:
     """As many at a time as this machine has cores, told in their order."""
     free = asyncio.Semaphore(os.cpu_count() or 1)
     width = max(len(row.id) for row in request.rows)
@@ -177,4 +180,4 @@ def _document(rows: Sequence[Scenario | Probe], found: Sequence[Teeth]) -> dict[
     }
 
 
-__all__ = ["Request", "Teeth", "decide", "refute", "run"]
+__all__ = ["RefutationRequest", "Teeth", "decide", "refute", "run"]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ClaimsRequest:
     """What was asked for.
 
     ``runs`` of each scenario, with the seeds 0, 1, ...; of each probe as many, wherever it takes
@@ -68,7 +68,7 @@ class Ran:
 
 
 @dataclass(slots=True)
-class Row:
+class ScenarioRuns:
     """A scenario or probe with its runs so far."""
 
     scenario: Scenario | Probe
@@ -98,7 +98,7 @@ class Row:
         return first.store
 
 
-def run(request: Request) -> int:
+def run(request: ClaimsRequest) -> int:
     """Run them all, print the table as it grows.
 
     1 if a run was not as expected, 2 if one could not be decided.
@@ -109,7 +109,7 @@ def run(request: Request) -> int:
     rows = []
     width = max(len(scenario.id) for scenario in request.scenarios)
     for scenario in request.scenarios:
-        row = Row(scenario)
+        row = ScenarioRuns(scenario)
         for number in range(request.runs):
             row.runs.append(once(scenario, request.environment, number, request.root, spark, request.hosts))
         rows.append(row)
@@ -181,7 +181,7 @@ def _probed(probe: Probe, root: Path) -> Ran:
     return Ran(problem="; ".join(wrong), undecided=False, found=frozenset({found}), store=store)
 
 
-def _told(row: Row, width: int) -> list[str]:
+def _told(row: ScenarioRuns, width: int) -> list[str]:
     scenario = row.scenario
     share = "as expected" if len(row.runs) == 1 else f"{row.as_expected} of {len(row.runs)} as expected"
     if row.as_expected < len(row.runs) and len(row.runs) == 1:
@@ -206,7 +206,7 @@ def _place(scenario: Scenario | Probe) -> str:
     return f"; {scenario.place}" if isinstance(scenario, Probe) else ""
 
 
-def _summary(rows: Sequence[Row], request: Request) -> list[str]:
+def _summary(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> list[str]:
     good = sum(row.as_expected == len(row.runs) for row in rows)
     claims = len({row.scenario.row for row in rows})
     lines = [
@@ -221,7 +221,7 @@ def _summary(rows: Sequence[Row], request: Request) -> list[str]:
     return lines
 
 
-def _document(rows: Sequence[Row], request: Request) -> dict[str, Any]:
+def _document(rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> dict[str, Any]:
     return {
         "environment": request.environment,
         "runs": request.runs,
@@ -248,7 +248,7 @@ def _refuter(scenario: Scenario | Probe) -> str:
     return f"{refuter.without}: {refuter.fails}" if refuter else "none"
 
 
-def write(path: Path, rows: Sequence[Row], request: Request) -> None:
+def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> None:
     """The table as Markdown."""
     lines = [
         "# What the source documents claim, and what was found",
@@ -280,4 +280,4 @@ def write(path: Path, rows: Sequence[Row], request: Request) -> None:
     temporary.replace(path)
 
 
-__all__ = ["Ran", "Request", "Row", "once", "run", "write"]
+__all__ = ["ClaimsRequest", "Ran", "ScenarioRuns", "once", "run", "write"]

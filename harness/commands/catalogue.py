@@ -20,14 +20,14 @@ from harness.systems import registry as systems
 from nemesis.target import TARGETS
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A policy: what it is, whether its brokers share a store or a database."""
 
     description: str
     shares: bool
 
 
-class Nemesis(msgspec.Struct, frozen=True, kw_only=True):
+class NemesisEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A nemesis.
 
     ``environments`` has for each environment "" or the reason why it cannot do it; ``policies`` are
@@ -45,13 +45,13 @@ class Nemesis(msgspec.Struct, frozen=True, kw_only=True):
     disks: bool
 
 
-class Workload(msgspec.Struct, frozen=True, kw_only=True):
+class WorkloadEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A workload; every policy can be loaded with it."""
 
     description: str
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class UsableEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An environment or a system.
 
     ``problem`` is why it cannot be used on this machine, "" if it can.
@@ -64,12 +64,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
     """Everything, by name; the policies of one system, and what breaks its brokers."""
 
-    systems: dict[str, Place]
+    systems: dict[str, UsableEntry]
     system: str
-    policies: dict[str, Policy]
-    nemeses: dict[str, Nemesis]
-    workloads: dict[str, Workload]
-    environments: dict[str, Place]
+    policies: dict[str, PolicyEntry]
+    nemeses: dict[str, NemesisEntry]
+    workloads: dict[str, WorkloadEntry]
+    environments: dict[str, UsableEntry]
 
 
 def read(name: str) -> Catalogue:
@@ -87,7 +87,7 @@ def read(name: str) -> Catalogue:
         systems={each: _system(systems.get(each)) for each in systems.SYSTEMS},
         system=name,
         policies={
-            policy: Policy(
+            policy: PolicyEntry(
                 description=summary.description,
                 shares=any(
                     node.store is not None or node.database is not None for node in clusters[policy][0]
@@ -96,7 +96,7 @@ def read(name: str) -> Catalogue:
             for policy, summary in system.policies.items()
         },
         nemeses={
-            name: Nemesis(
+            name: NemesisEntry(
                 description=kind.description,
                 shapes=tuple(kind.shapes),
                 targets=tuple(TARGETS) if kind.targets else (),
@@ -113,9 +113,11 @@ def read(name: str) -> Catalogue:
             )
             for name, kind in nemesis.registry.KINDS.items()
         },
-        workloads={name: Workload(description=line) for name, line in workloads.registry.WORKLOADS.items()},
+        workloads={
+            name: WorkloadEntry(description=line) for name, line in workloads.registry.WORKLOADS.items()
+        },
         environments={
-            name: Place(description=line, problem=_problem(name, supports[name]))
+            name: UsableEntry(description=line, problem=_problem(name, supports[name]))
             for name, line in environments.registry.ENVIRONMENTS.items()
         },
     )
@@ -129,9 +131,9 @@ def _supports(name: str, system: System) -> Mapping[str, str] | str:
         return str(error)
 
 
-def _system(system: System) -> Place:
+def _system(system: System) -> UsableEntry:
     missing = system.missing() if isinstance(system, Installed) else ""
-    return Place(description=system.summary, problem=missing)
+    return UsableEntry(description=system.summary, problem=missing)
 
 
 def _problem(name: str, can: Mapping[str, str] | str) -> str:
@@ -170,7 +172,7 @@ def _lines(catalogue: Catalogue) -> Iterator[str]:
     yield "Every policy goes with every workload, nemesis and environment, except as said above."
 
 
-def _places(places: Mapping[str, Place]) -> Iterator[str]:
+def _places(places: Mapping[str, UsableEntry]) -> Iterator[str]:
     for name, place in places.items():
         yield f"  {name:<14} {place.description}"
         if place.problem:

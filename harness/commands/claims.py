@@ -77,7 +77,7 @@ def claims_command(
     if render is not None and not render.resolve().parent.is_dir():
         raise UsageError(f"--render {render}: there is no directory {render.parent}")
     return runner.run(
-        runner.Request(
+        runner.ClaimsRequest(
             scenarios=scenarios,
             environment=environment,
             runs=runs,
@@ -116,4 +116,4 @@ def _refuted(
     ):
         if given:
             raise UsageError(f"--refute and {why}")
-    return refute.run(refute.Request(rows=chosen(words), runs=runs, root=root, as_json=as_json))
+    return refute.run(refute.RefutationRequest(rows=chosen(words), runs=runs, root=root, as_json=as_json))

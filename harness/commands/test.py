@@ -89,7 +89,7 @@ def test_command(
     if given["seed"] is None and base is None:
         given["seed"] = random.SystemRandom().randrange(2**31)
     spec = specs.with_settings(specs.build(given, base), settings)
-    request = session.Request(
+    request = session.RunRequest(
         spec=spec,
         schedule_file=schedule_file,
         root=root,

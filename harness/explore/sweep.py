@@ -34,7 +34,7 @@ from harness.run import reproduction
 from harness.run.simulate import simulate
 
 if TYPE_CHECKING:
-    from checkers.runs import Judged
+    from checkers.runs import RunVerdict
 
 TABLE: Final = "table.json"
 WORST: Final = 10
@@ -140,7 +140,7 @@ def _judge(request: Request, store: Path, talk: Talk) -> tuple[Sweep, list[Run]]
     plan = request.plan
     there = list(histories.read(store / histories.DIRECTORY, plan.runs))
     files = histories.files(there)
-    judged: dict[int, Judged] = {}
+    judged: dict[int, RunVerdict] = {}
     damaged: dict[int, str] = {}
     if files:
         talk(f"judging {len(files)} histories, {sum(file.rows for file in files)} rows")
@@ -148,7 +148,7 @@ def _judge(request: Request, store: Path, talk: Talk) -> tuple[Sweep, list[Run]]
         expecting = {record.number for _, record in there if record.schedule.faults}
         troubles = {record.number: record.trouble for _, record in there}
 
-        def work() -> tuple[dict[int, Judged], dict[int, str]]:
+        def work() -> tuple[dict[int, RunVerdict], dict[int, str]]:
             with workers.clusters_fault():
                 source = RunsSource(workers.start_spark(request.spark_master), files)
                 return judge_runs(source, options, expecting, troubles), source.damaged

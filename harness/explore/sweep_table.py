@@ -24,7 +24,7 @@ from harness.explore.runs import WORDS, Record
 from harness.run.reproduction import ordered
 
 if TYPE_CHECKING:
-    from checkers.runs import Judged
+    from checkers.runs import RunVerdict
 
 Z: Final = 1.959963984540054
 """The standard normal's quantile at 97.5 %: two sides of 95 %."""
@@ -110,7 +110,7 @@ def rate_of(seen: int, of: int, *, grave: bool = False) -> Rate:
     )
 
 
-def run_of(plan: SweepPlan, record: Record, judged: Judged | None, damage: str | None) -> Run:
+def run_of(plan: SweepPlan, record: Record, judged: RunVerdict | None, damage: str | None) -> Run:
     """One run, from what its file says and how its history was judged (None: it could not be)."""
     ended, trouble = "unknown", damage or record.trouble
     if record.bug:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from checkers.decide import Decision, Window, decide
+from checkers.decide import Decision, TimeSpan, decide
 from checkers.facts import gather
 from checkers.instance import Instance
 from checkers.reference import History, find
@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class PlainVerdict:
     """The verdict of the plain judge: all instances, and what that means."""
 
     findings: tuple[Instance, ...]
@@ -44,14 +44,16 @@ def options_of(spec: TestSpec, schedule: Schedule | None, trouble: str | None = 
     )
 
 
-def judge(rows: Sequence[Row], spec: TestSpec, schedule: Schedule, trouble: str | None = None) -> Judged:
+def judge(
+    rows: Sequence[Row], spec: TestSpec, schedule: Schedule, trouble: str | None = None
+) -> PlainVerdict:
     """Judge one history: all its rows, in order."""
     options = options_of(spec, schedule, trouble)
     findings = tuple(find(rows, options))
     names = {found.name for found in findings}
-    windows: dict[str, Sequence[Window]] = {}
+    windows: dict[str, Sequence[TimeSpan]] = {}
     if "unavailable" in names:
         windows["unavailable"] = list(unavailabilities(rows, options))
     if NAME in names:
         windows[NAME] = list(hungers(History(rows), options))
-    return Judged(findings, decide(names, gather(rows), options, windows=windows))
+    return PlainVerdict(findings, decide(names, gather(rows), options, windows=windows))

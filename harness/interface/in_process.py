@@ -1,4 +1,4 @@
-"""What a broker takes from outside where it runs in the harness' own process.
+"""Resources that the simulation gives a broker that runs in the harness' own process.
 
 A part of the ``interface``.
 
@@ -99,7 +99,7 @@ class InProcess(Protocol):
         """An empty disk of our making for one broker."""
         ...
 
-    async def serve(self, files: Mapping[str, bytes], outside: Outside) -> int:
+    async def serve(self, files: Mapping[str, bytes], outside: InProcessResources) -> int:
         """Run a broker on the running loop until its end; its exit status.
 
         ``files`` are those of ``System.files``.
@@ -108,7 +108,7 @@ class InProcess(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class InProcessResources:
     """What a broker that runs in this process takes from its place besides the running loop."""
 
     random: random.Random

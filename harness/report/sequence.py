@@ -18,7 +18,7 @@ from typing import Final
 
 from harness.report.figure import ROLE_COLOURS
 from harness.report.narrative.cluster_state import SILENT
-from harness.report.narrative.story import Lane, Step, Story
+from harness.report.narrative.story import Participant, Step, Story
 
 HEAD: Final = 34
 CROWDED: Final = 7
@@ -114,7 +114,7 @@ def _own(step: Step) -> Sequence[dict[str, int]]:
     return [dict(row) for row in (step.rows if step.answered else step.rows[:1])]
 
 
-def _x(story: Story, lane: Lane | str) -> float:
+def _x(story: Story, lane: Participant | str) -> float:
     names = [each.name for each in story.lanes]
     n = names.index(lane if isinstance(lane, str) else lane.name)
     return round(100 * (n + 0.5) / len(names), 2)
@@ -178,7 +178,7 @@ def _lines(story: Story, step: Step) -> Iterator[str]:
             )
 
 
-def _colour(story: Story, lane: Lane, index: int) -> tuple[str, int]:
+def _colour(story: Story, lane: Participant, index: int) -> tuple[str, int]:
     """Of a lane before the row of that index."""
     if lane.kind != "broker":
         return _CLIENT_LINE, 2

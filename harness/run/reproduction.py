@@ -35,7 +35,7 @@ WITNESS_ROWS: Final = 8
 """Rows of a history that one witness shows at the most."""
 
 
-class Witness(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
+class KeptWitness(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
     """One instance of a finding: what it concerns, and the rows of the history that tell of it."""
 
     name: str
@@ -64,7 +64,7 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", fo
     schedule: Schedule
     digest: str = ""
     origin: str = ""
-    witness: tuple[Witness, ...] = ()
+    witness: tuple[KeptWitness, ...] = ()
 
     @property
     def exact(self) -> bool:
@@ -128,7 +128,7 @@ def of_run(
         schedule=schedule,
         digest=digest,
         witness=tuple(
-            Witness(
+            KeptWitness(
                 name=name,
                 sentence=grave[name].sentence,
                 rows=tuple(_short(row) for row in grave[name].witness.rows[:WITNESS_ROWS]),
@@ -239,7 +239,7 @@ def _found(store: Path) -> tuple[str, ...]:
         raise UsageError(f"{store / stores.FINDINGS} is no verdict: {error}") from None
 
 
-def _witness(name: str, findings: Sequence[Instance], rows: Sequence[Mapping[str, Any]]) -> Witness:
+def _witness(name: str, findings: Sequence[Instance], rows: Sequence[Mapping[str, Any]]) -> KeptWitness:
     """The earliest instance, with what happened to its message.
 
     Or only with the row that completes it.
@@ -250,7 +250,7 @@ def _witness(name: str, findings: Sequence[Instance], rows: Sequence[Mapping[str
         place = (found.queue, found.group, found.message)
         about += [row["index"] for row in rows if (row["queue"], row["group"], row["message"]) == place]
     shown = sorted(set(sorted(set(about) - {found.index})[: WITNESS_ROWS - 1]) | {found.index})
-    return Witness(
+    return KeptWitness(
         name=name,
         queue=found.queue,
         group=found.group,
@@ -267,8 +267,8 @@ def _short(row: Mapping[str, Any]) -> dict[str, Any]:
 
 __all__ = [
     "FILE",
+    "KeptWitness",
     "Reproduction",
-    "Witness",
     "keep",
     "line",
     "load",

@@ -58,7 +58,7 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RunRequest:
     """What ``jepsen-run test`` was asked for."""
 
     spec: TestSpec
@@ -69,7 +69,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RunOutcome:
     """How a test ended.
 
     ``verdict`` is None only if it was interrupted or a bug of ours ended it; ``judged_s`` is from
@@ -82,7 +82,7 @@ class Outcome:
     judged_s: float | None = None
 
 
-def run(request: Request) -> int:
+def run(request: RunRequest) -> int:
     """Run one test and print its verdict; the exit status."""
     path = request.schedule_file
     schedule = None
@@ -105,7 +105,7 @@ def execute(
     *,
     spark_master: str | None = None,
     spark: Starting | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run a composed test to its verdict, telling ``talk``; leaves nothing running but Spark.
 
     ``spark`` is a session that is started already, for who runs many tests; else one is started at
@@ -169,7 +169,7 @@ class _Attempt:
         self.interrupted = False
         self._ending = False
 
-    async def run(self) -> Outcome:
+    async def run(self) -> RunOutcome:
         loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
@@ -214,7 +214,7 @@ class _Attempt:
             if isinstance(life.recorder, MemoryRecorder):
                 life.recorder.store(self.store)
 
-    async def _conclude(self, life: Run, bug: BaseException | None) -> Outcome:
+    async def _conclude(self, life: Run, bug: BaseException | None) -> RunOutcome:
         dismantling = asyncio.create_task(self._dismantle(life))
         verdict: Verdict | None = None
         judged_s: float | None = None
@@ -239,7 +239,7 @@ class _Attempt:
             await asyncio.to_thread(_stop_spark)
         if bug is not None:
             self._report_bug(bug)
-            return Outcome(status=judging.INTERNAL, store=self.store)
+            return RunOutcome(status=judging.INTERNAL, store=self.store)
         if verdict is None:
             print(
                 "interrupted; the history is kept, judge it with: jepsen-run check "
@@ -247,9 +247,9 @@ class _Attempt:
                 file=self.talk,
                 flush=True,
             )
-            return Outcome(status=judging.INTERRUPTED, store=self.store)
+            return RunOutcome(status=judging.INTERRUPTED, store=self.store)
         await asyncio.to_thread(files.write, self.store)
-        return Outcome(
+        return RunOutcome(
             status=judging.exit_status(verdict.valid), store=self.store, verdict=verdict, judged_s=judged_s
         )
 

@@ -74,11 +74,11 @@ def spark_instances(
     rows = [{**row, "run": run} for run, history in enumerate(runs) for row in history]
     columns = T.StructType([T.StructField("run", T.IntegerType()), *COLUMNS.fields])
     everything = spark.createDataFrame(pa.Table.from_pylist(rows, schema=schema), columns).cache()
-    bench = judge.Bench(FrameSource(spark, everything, len(rows)), options)
-    case = judge.examine(bench)
+    check_run = judge.CheckRun(FrameSource(spark, everything, len(rows)), options)
+    case = judge.examine(check_run)
     everything.unpersist()
     assert case is not None
-    assert not bench.unknown, bench.unknown
+    assert not check_run.unknown, check_run.unknown
     return [found_in(case, run) for run in range(len(runs))]
 
 
@@ -112,13 +112,13 @@ def file_instances(
     directory: Path, rows: Sequence[Row], options: CheckOptions | None = None, *, slice_rows: int = 10**6
 ) -> set[Instance]:
     """Every instance in one history that lies in files."""
-    bench = judge.Bench(
+    check_run = judge.CheckRun(
         lay_out(directory, rows, slice_rows=slice_rows),
         msgspec.structs.replace(options or CheckOptions(), examples=10**9),
     )
-    case = judge.examine(bench)
+    case = judge.examine(check_run)
     assert case is not None
-    assert not bench.unknown, bench.unknown
+    assert not check_run.unknown, check_run.unknown
     return found_in(case, 0)
 
 

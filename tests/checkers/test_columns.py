@@ -14,12 +14,12 @@ import pytest
 from checker_rows import o, table
 
 from checkers.ends import read
-from checkers.rows import NONE, READ, Places, from_table
+from checkers.rows import NONE, READ, PlaceTable, from_table
 from checkers.source import FilePart
 
 
 def rows_of(rows, places=None):
-    return from_table(table(rows), Places() if places is None else places)
+    return from_table(table(rows), PlaceTable() if places is None else places)
 
 
 def test_null_is_none_in_every_kind_of_number_and_false_is_not_null():
@@ -50,7 +50,7 @@ def test_rows_out_of_order_and_columns_in_pieces_are_read_all_the_same(texts):
         ]
         whole = whole.cast(pa.schema(plain))
     pieces = pa.concat_tables([whole.slice(7), whole.slice(0, 7)])
-    rows = from_table(pieces, Places())
+    rows = from_table(pieces, PlaceTable())
     assert rows.index.tolist() == list(range(12))
     assert rows.producer[np.arange(12)].tolist() == list(range(12))
 
@@ -70,7 +70,7 @@ def test_messages_are_numbered_densely_however_far_apart_their_ids_lie(spread):
         o(n, 1, "invoke", "send", chance.randrange(30) * spread, group=chance.choice("abc"))
         for n in range(200)
     ]
-    places = Places()
+    places = PlaceTable()
     rows = rows_of(given, places)
     known = {}
     for n, row in enumerate(given):
@@ -91,7 +91,7 @@ def test_slices_have_whole_messages_and_together_every_row(tmp_path):
     path = tmp_path / "part-00000.parquet"
     pq.write_table(table(given), path, row_group_size=150)
     part = FilePart(0, str(path), 1001, slice_rows=100)
-    slices = [from_table(some, Places()) for some in part.slices(READ)]
+    slices = [from_table(some, PlaceTable()) for some in part.slices(READ)]
     assert len(slices) > 5
     assert sorted(i for some in slices for i in some.index.tolist()) == list(range(1001))
     seen = [set(some.message.tolist()) for some in slices]

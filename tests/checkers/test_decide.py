@@ -13,7 +13,7 @@ from checker_rows import S, finished, lay_out, o, phase
 from damaged import DAMAGE, correct, damage
 
 from checkers import judge
-from checkers.availability import Pause
+from checkers.availability import Outage
 from checkers.decide import decide, excused
 from checkers.facts import FaultSpan, gather
 from checkers.schema import COLUMNS
@@ -97,7 +97,7 @@ def test_a_fault_begins_and_ends_under_one_label():
 
 
 def test_a_pause_is_excused_by_the_faults_that_explain_it():
-    pause = Pause(0, "operation send", 5, 10 * S, 60 * S)
+    pause = Outage(0, "operation send", 5, 10 * S, 60 * S)
     assert not excused(pause, [], OPTIONS)
     assert excused(pause, [FaultSpan("kill", "k", bit=True, begin=15 * S, end=20 * S)], OPTIONS)
     assert not excused(pause, [FaultSpan("kill", "k", bit=True, begin=0, end=5 * S)], OPTIONS)

@@ -7,7 +7,7 @@ import pyarrow as pa
 from checker_rows import S, o, table
 
 from checkers import facts, statistics
-from checkers.rows import Places, from_table
+from checkers.rows import PlaceTable, from_table
 from checkers.verdict import LongestPause
 
 
@@ -42,7 +42,7 @@ def recovery(*rows):
     history = table(numbered)
     known = facts.read(history, {0: numbered[-1]["time"]})[0]
     halves = [history.slice(0, len(history) // 2), history.slice(len(history) // 2)]
-    whole = statistics.merged(statistics.figures(from_table(pa.table(half), Places())) for half in halves)
+    whole = statistics.merged(statistics.figures(from_table(pa.table(half), PlaceTable())) for half in halves)
     return statistics.read(len(history), whole, known).faults[0]
 
 

@@ -92,7 +92,7 @@ def test_ids_are_unique_and_every_family_is_known():
 
 
 def request(tmp_path, *scenarios, **options):
-    return runner.Request(
+    return runner.ClaimsRequest(
         scenarios=scenarios, environment="simulation", root=tmp_path / "store", **{"runs": 1, **options}
     )
 

@@ -12,6 +12,7 @@ from harness.claims.scenarios.expectations import (
     Becomes,
     Before,
     Exactly,
+    ExpectedTakeover,
     GoesOn,
     Happens,
     Moved,
@@ -22,7 +23,6 @@ from harness.claims.scenarios.expectations import (
     Says,
     Shares,
     SlowestSend,
-    Takeover,
     Takeovers,
 )
 from harness.claims.scenarios.scenario import Failure, Scenario
@@ -92,7 +92,7 @@ KILLED = [live("a1", "A"), fault("kill-1"), live("a2", "A"), phase("heal")]
 
 
 def test_a_takeover_is_who_is_live_with_the_node_id_of_another():
-    wanted = Takeovers((Takeover("a1", "a2"),))
+    wanted = Takeovers((ExpectedTakeover("a1", "a2"),))
     assert str(wanted) == "taken over: a1's data by a2"
     assert wanted.wrong(seen(KILLED)) == ""
     crossed = [live("a1", "A"), live("b1", "B"), fault("kill-1"), live("a2", "B"), phase("heal")]
@@ -104,7 +104,7 @@ def test_a_takeover_is_who_is_live_with_the_node_id_of_another():
 
 def test_a_takeover_told_by_its_taker_counts_and_the_victims_return_is_none():
     members = [live("b1", "B"), live("b2", "C"), fault("kill-1"), taken("b2", "B"), phase("heal")]
-    anyone = Takeovers((Takeover("b1"),))
+    anyone = Takeovers((ExpectedTakeover("b1"),))
     assert str(anyone) == "taken over: b1's data by one other broker"
     assert anyone.wrong(seen(members)) == ""
     back = [live("b1", "B"), fault("kill-1"), live("b1", "B"), phase("heal")]
@@ -113,7 +113,7 @@ def test_a_takeover_told_by_its_taker_counts_and_the_victims_return_is_none():
         live("b1", "B"), fault("kill-1"), taken("b2", "B"), live("b2", "B"), live("b1", "B"), phase("heal")
     )
     assert failback.successions() == [("b1", "b2"), ("b1", "b1")]
-    others = Takeovers((Takeover("b1"), Takeover("b1")))
+    others = Takeovers((ExpectedTakeover("b1"), ExpectedTakeover("b1")))
     assert others.wrong(failback) == "taken over: b1's data by b2, then b1 has its own data back"
 
 
@@ -133,16 +133,19 @@ def test_takeovers_of_one_brokers_data_may_be_all_that_is_looked_at():
     both = seen(
         live("a1", "A"), live("b1", "B"), live("c1", "C"), fault("kill-1"), taken("c1", "B"), taken("c1", "A")
     )
-    assert Takeovers((Takeover("a1"),), of="a1").wrong(both) == ""
-    assert Takeovers((Takeover("a1"),)).wrong(both) == "taken over: b1's data by c1, then a1's data by c1"
+    assert Takeovers((ExpectedTakeover("a1"),), of="a1").wrong(both) == ""
+    assert (
+        Takeovers((ExpectedTakeover("a1"),)).wrong(both)
+        == "taken over: b1's data by c1, then a1's data by c1"
+    )
     assert Takeovers((), of="b1").wrong(both) == "taken over: b1's data by c1"
 
 
 def test_one_takeover_more_is_one_too_many_and_what_comes_after_the_healing_counts_for_nothing():
-    once = Takeovers((Takeover("a1", "a2"),))
+    once = Takeovers((ExpectedTakeover("a1", "a2"),))
     failback = [*KILLED[:-1], live("a1", "A"), phase("heal")]
     assert once.wrong(seen(failback)) == "taken over: a1's data by a2, then a1 has its own data back"
-    assert Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))).wrong(seen(failback)) == ""
+    assert Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a1"))).wrong(seen(failback)) == ""
     assert once.wrong(seen(KILLED, live("a1", "A"))) == ""
     assert Takeovers().wrong(seen(KILLED)) == "taken over: a1's data by a2"
     assert Takeovers().wrong(seen(live("a1", "A"), fault("kill-1"), phase("heal"))) == ""
@@ -369,7 +372,7 @@ def test_a_run_with_nothing_to_lose_is_unknown():
 
 
 def test_a_failure_says_which_expectation_it_is_of():
-    both = scenario(besides=(Reported("unavailable"), Takeovers((Takeover("a1", "a2"),))))
+    both = scenario(besides=(Reported("unavailable"), Takeovers((ExpectedTakeover("a1", "a2"),))))
     assert both.expected == "valid; reported: unavailable; taken over: a1's data by a2"
     assert both.judge(seen(KILLED)).failures == (
         Failure("reported: unavailable", "unavailable was not reported"),

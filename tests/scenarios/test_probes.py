@@ -11,8 +11,8 @@ import pytest
 
 from harness.claims import runner
 from harness.claims.scenarios import PROBES, Probe
-from harness.claims.scenarios.bench import Bench
 from harness.claims.scenarios.probe import STEPS, StepMissedError
+from harness.claims.scenarios.workbench import Workbench
 from harness.history import judge as judging
 from harness.interface import InfrastructureError
 
@@ -30,7 +30,7 @@ def made(take):
 
 
 def request(tmp_path, probe, **options):
-    return runner.Request(
+    return runner.ClaimsRequest(
         scenarios=[probe], environment="simulation", root=tmp_path / "store", runs=1, **options
     )
 
@@ -93,7 +93,7 @@ def test_what_a_bench_started_ends_with_it_and_what_was_said_is_kept(tmp_path):
     processes = []
 
     async def take(notes):
-        async with Bench(notes) as bench:
+        async with Workbench(notes) as bench:
             said = await bench.command("sh", "-c", "echo a line; exit 3")
             notes.compare("a command", (3, ["a line"]), (said.status, said.lines))
             processes.append(await bench.start("sleeper", "sh", "-c", "echo begun; exec sleep 600"))
@@ -111,13 +111,13 @@ def test_what_a_bench_started_ends_with_it_and_what_was_said_is_kept(tmp_path):
 
 
 def test_what_never_comes_is_a_missed_step(tmp_path, monkeypatch):
-    monkeypatch.setattr("harness.claims.scenarios.bench.PATIENCE_S", 0.0)
+    monkeypatch.setattr("harness.claims.scenarios.workbench.PATIENCE_S", 0.0)
 
     async def take(notes):
         async def never():
             return False
 
-        async with Bench(notes) as bench:
+        async with Workbench(notes) as bench:
             with pytest.raises(StepMissedError):
                 await bench.until("it comes", "it", never)
 

@@ -17,8 +17,8 @@ from stored import stored
 from broker import config
 from broker.core.engine import Engine
 from broker.core.message import Message
+from broker.core.settings import EngineSettings
 from broker.core.transactions import Transaction
-from broker.core.views import EngineSettings
 from broker.seams import Seams
 from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Journal

@@ -16,7 +16,7 @@ from stored import stored
 
 from broker import config
 from broker.core.engine import Engine
-from broker.core.views import EngineSettings
+from broker.core.settings import EngineSettings
 from broker.seams import Seams
 from broker.stomp.server import StompServer
 from broker.storage import DurabilityGate, Journal, MemoryVolume

@@ -30,7 +30,7 @@ class Expectation(Protocol):
         ...
 
 
-class Takeover(msgspec.Struct, frozen=True):
+class ExpectedTakeover(msgspec.Struct, frozen=True):
     """The data of the node that began with ``of`` go on at ``by``; None: at any other broker."""
 
     of: str
@@ -51,7 +51,7 @@ class Takeovers(msgspec.Struct, frozen=True):
     as well, by whom and when is another matter.
     """
 
-    exactly: tuple[Takeover, ...] = ()
+    exactly: tuple[ExpectedTakeover, ...] = ()
     of: str | None = None
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Takeovers(msgspec.Struct, frozen=True):
         )
         if fits:
             return ""
-        told = ", then ".join(str(Takeover(of, by)) for of, by in found) or "nothing"
+        told = ", then ".join(str(ExpectedTakeover(of, by)) for of, by in found) or "nothing"
         return f"taken over: {told}"
 
 

@@ -22,9 +22,9 @@ from broker.filesystem_check.calls import Calls
 from broker.filesystem_check.concurrent import ConcurrentCheck
 from broker.filesystem_check.mounts import MOUNTS, unsafe
 from broker.filesystem_check.results import Result
-from harness.claims.scenarios.bench import Bench, Process
 from harness.claims.scenarios.probe import Notes, Probe
 from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.workbench import ProbeProcess, Workbench
 from harness.interface import Fault, InfrastructureError, Schedule, TestSpec
 
 _SOURCE: Final = "WMQ"
@@ -55,7 +55,7 @@ async def _mi3(notes: Notes) -> None:
     place.mkdir()
     if problem := unsafe(place, MOUNTS.read_text(), os.environ):
         raise InfrastructureError(f"{place} is no good mount to begin with: {problem}")
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         said = await bench.command("brokerctl", "check-filesystem", str(place))
         notes.compare("the basic check of a good mount", (0, [_PASSED]), (said.status, said.lines))
         both = [
@@ -82,7 +82,7 @@ async def _mi3(notes: Notes) -> None:
     )
 
 
-async def _wait_for_the_lock(bench: Bench, notes: Notes, place: Path) -> None:
+async def _wait_for_the_lock(bench: Workbench, notes: Notes, place: Path) -> None:
     """-wv on two hosts: the second waits until the first gives the lock back."""
     first = await bench.start("first", "brokerctl", "check-filesystem", "-wv", str(place))
     await _says(bench, first, "File lock acquired")
@@ -98,7 +98,7 @@ async def _wait_for_the_lock(bench: Bench, notes: Notes, place: Path) -> None:
     )
 
 
-async def _says(bench: Bench, process: Process, words: str) -> None:
+async def _says(bench: Workbench, process: ProbeProcess, words: str) -> None:
     async def said() -> bool:
         return words in process.output
 

@@ -13,6 +13,7 @@ from harness.claims.scenarios.expectations import (
     AtStake,
     Before,
     Expectation,
+    ExpectedTakeover,
     GoesOn,
     Happens,
     Moved,
@@ -20,7 +21,6 @@ from harness.claims.scenarios.expectations import (
     Resumed,
     SaidBy,
     Says,
-    Takeover,
     Takeovers,
 )
 from harness.claims.scenarios.paged import paged
@@ -96,7 +96,7 @@ def _faults(*faults: Fault) -> Schedule:
 
 _GONE_ON: Final[tuple[Expectation, ...]] = (Moved(least=10, of="a1"), Resumed(of="a1", least=20))
 """What a1 had goes on elsewhere, and its clients."""
-_TAKEN: Final[tuple[Expectation, ...]] = (Takeovers((Takeover("a1"),)), *_GONE_ON)
+_TAKEN: Final[tuple[Expectation, ...]] = (Takeovers((ExpectedTakeover("a1"),)), *_GONE_ON)
 """One other broker goes on with it; a1 stays away, or comes back with nothing."""
 
 
@@ -257,7 +257,7 @@ SCENARIOS: Final = (
             _fault("kill", 3.0, None), _after("member/takeover-begun", "kill", 0.5, None, "taker")
         ),
         besides=(
-            Takeovers((Takeover("a1"),), of="a1"),
+            Takeovers((ExpectedTakeover("a1"),), of="a1"),
             Happens("member/takeover-begun"),
             Says(None, "the takeover of a1 has begun", 2),
             *_GONE_ON,
@@ -326,7 +326,7 @@ SCENARIOS: Final = (
         spec=_spec("ha6-by-hand"),
         schedule=_faults(_fault("stop", 3.0, 6.0, failover=False), _fault("takeover", 4.5, 1.0, taker="b1")),
         roles=Roles(live=("a1",)),
-        besides=(Takeovers((Takeover("a1", "b1"),)), Moved(least=10, of="a1", by="b1")),
+        besides=(Takeovers((ExpectedTakeover("a1", "b1"),)), Moved(least=10, of="a1", by="b1")),
         guards=_at_stake("stop-1"),
         refuter=Refuter(
             without="only a broker that has failed is taken over, by hand too",
@@ -342,7 +342,7 @@ SCENARIOS: Final = (
         spec=_spec("ha6-forced"),
         schedule=_faults(_fault("takeover", 3.0, 2.0, taker="b1")),
         roles=Roles(live=("a1",)),
-        besides=(Takeovers((Takeover("a1", "b1"),)), Moved(least=10, of="a1", by="b1"), GoesOn("a1")),
+        besides=(Takeovers((ExpectedTakeover("a1", "b1"),)), Moved(least=10, of="a1", by="b1"), GoesOn("a1")),
         guards=_at_stake("takeover-1"),
         refuter=Refuter(
             without="a broker that was taken over ends",
@@ -365,7 +365,7 @@ SCENARIOS: Final = (
         schedule=_faults(_fault("pause", 3.0, 0.9), _fault("takeover", 3.1, 2.0, taker="b1")),
         roles=Roles(live=("a1",)),
         besides=(
-            Takeovers((Takeover("a1", "b1"),)),
+            Takeovers((ExpectedTakeover("a1", "b1"),)),
             Moved(least=10, of="a1", by="b1"),
             Before("a1", "nobody is answered any more", "b1", "a1 is taken over with"),
             GoesOn("a1"),

@@ -12,7 +12,6 @@ import sqlite3
 from typing import Final
 
 from broker.storage.database import schema as s
-from harness.claims.scenarios.bench import Bench, Broker, Said
 from harness.claims.scenarios.ha_database_probes import (
     CLUSTER,
     QUEUE,
@@ -28,6 +27,7 @@ from harness.claims.scenarios.ha_database_probes import (
 from harness.claims.scenarios.probe import Notes, Probe
 from harness.claims.scenarios.refuter import Refuter, Replacement
 from harness.claims.scenarios.stomp_client import StompClient
+from harness.claims.scenarios.workbench import Broker, CommandResult, Workbench
 
 _NEVER_MS: Final = 600_000
 _STEERING: Final = "broker/policies/ha_database/steering.py"
@@ -35,7 +35,7 @@ _STEERING: Final = "broker/policies/ha_database/steering.py"
 
 async def _ha6(notes: Notes) -> None:
     question = re.compile(r"The broker associated with b1 last accessed the database \d+ seconds ago\.")
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         taker, victim = member(bench, "a1"), member(bench, "b1")
         await started(taker, victim)
         await send(victim, "kept")
@@ -78,7 +78,7 @@ async def _ha6(notes: Notes) -> None:
 
 
 async def _ha7(notes: Notes) -> None:
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         quiet, other = member(bench, "a1"), member(bench, "b1")
         await started(quiet, other)
         async with await StompClient.connect(quiet.stomp) as old:
@@ -112,7 +112,7 @@ async def _ha7(notes: Notes) -> None:
 
 
 async def _ha9(notes: Notes) -> None:
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         # The first begins takeovers and never completes one: as a taker that failed half-way.
         slow = member(bench, "a1", takeover_wait_ms=_NEVER_MS)
         victim, other = member(bench, "b1"), member(bench, "g1")
@@ -173,11 +173,11 @@ def _write_state(path: str, state: str) -> None:
 
 
 async def _ha10(notes: Notes) -> None:
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         alone = Broker(bench, "alone", {})
         broker, other = member(bench, "a1", data="alone-data"), member(bench, "b1")
 
-        async def tool(*words: str) -> Said:
+        async def tool(*words: str) -> CommandResult:
             return await bench.command("brokerctl", "--config", str(broker.path), "database", *words)
 
         async def ended(one: Broker, *words: str) -> None:

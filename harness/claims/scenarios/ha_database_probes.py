@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from harness.claims.scenarios.bench import Bench, Broker, Said
 from harness.claims.scenarios.probe import Notes, Probe
 from harness.claims.scenarios.refuter import Refuter, Replacement
 from harness.claims.scenarios.stomp_client import Frame, StompClient
+from harness.claims.scenarios.workbench import Broker, CommandResult, Workbench
 
 CLUSTER: Final = "probe"
 SOURCE: Final = "SUN, High-Availability Clusters"
@@ -22,7 +22,7 @@ QUEUE: Final = "/queue/orders"
 
 
 def member(
-    bench: Bench,
+    bench: Workbench,
     name: str,
     *,
     broker_id: str | None = None,
@@ -94,7 +94,7 @@ async def send(broker: Broker, *bodies: str) -> str:
         return client.connected.headers["store-session"]
 
 
-def table_of(said: Said) -> dict[str, list[str]]:
+def table_of(said: CommandResult) -> dict[str, list[str]]:
     """``brokerctl members`` by broker id: columns are two or more spaces apart."""
     return {cells[0]: cells for cells in (re.split(r" {2,}", line) for line in said.lines[2:])}
 
@@ -109,7 +109,7 @@ def _texts(frames: list[Frame]) -> list[str]:
 
 
 async def _ha3(notes: Notes) -> None:
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         # One that is killed cannot say so: the taker waits for the end of its lease.
         failing, taker = (member(bench, name, expiration_ms=12_000) for name in ("a1", "b1"))
         await started(failing, taker)
@@ -174,7 +174,7 @@ async def _ha3(notes: Notes) -> None:
 
 
 async def _ha8(notes: Notes) -> None:
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         first = member(bench, "a1")
         second = member(bench, "b1", cluster={"static-connectors": ["127.0.0.1:1"]})
         await first.start()
@@ -204,7 +204,7 @@ async def _ha8(notes: Notes) -> None:
 
 
 async def _ha8_id(notes: Notes) -> None:
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         first, twin = member(bench, "a1"), member(bench, "twin", broker_id="a1")
         await started(first)
         refused = await twin.start()

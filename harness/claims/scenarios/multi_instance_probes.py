@@ -11,9 +11,9 @@ import asyncio
 import signal
 from typing import Final
 
-from harness.claims.scenarios.bench import Bench, Broker, Process, Said
 from harness.claims.scenarios.probe import Notes, Probe
 from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.workbench import Broker, CommandResult, ProbeProcess, Workbench
 
 _SOURCE: Final = "WMQ"
 _MESSAGES: Final = 3
@@ -25,7 +25,7 @@ class Host:
     A broker that can be started as an instance of QM1, with and without -x.
     """
 
-    def __init__(self, bench: Bench, name: str) -> None:
+    def __init__(self, bench: Workbench, name: str) -> None:
         self.bench = bench
         self.name = name
         self._brokers = {
@@ -33,7 +33,7 @@ class Host:
             for permitted in (False, True)
         }
         self.broker = self._brokers[True]
-        self.process: Process | None = None
+        self.process: ProbeProcess | None = None
 
     def _broker(self, file: str, permitted: bool) -> Broker:
         """Its log is long-lived, its lease too.
@@ -101,7 +101,7 @@ class Host:
         said = await self.bench.command("brokerctl", "--config", str(self.broker.path), "display", *options)
         return [line.strip() for line in said.lines]
 
-    async def endmqm(self, option: str = "") -> Said:
+    async def endmqm(self, option: str = "") -> CommandResult:
         """``endmqm [-x|-is] QM1``."""
         return await self.broker.ctl("end", *([option] if option else []))
 
@@ -136,7 +136,7 @@ class Host:
 
 
 async def _mi1(notes: Notes) -> None:
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         one, two = Host(bench, "one"), Host(bench, "two")
         await one.strmqm()
         await one.becomes("Running")
@@ -157,7 +157,7 @@ async def _mi1(notes: Notes) -> None:
 
 
 async def _mi4(notes: Notes) -> None:
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         one, two, three = (Host(bench, name) for name in ("one", "two", "three"))
         await one.strmqm(permitted=False)
         await one.becomes("Running")
@@ -215,7 +215,7 @@ async def _mi4(notes: Notes) -> None:
 
 
 async def _mi5(notes: Notes) -> None:
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         one, two = Host(bench, "one"), Host(bench, "two")
         await one.strmqm()
         await one.becomes("Running")

@@ -12,11 +12,11 @@ from harness.claims.scenarios.expectations import (
     AtStake,
     Exactly,
     Expectation,
+    ExpectedTakeover,
     Moved,
     Reported,
     Says,
     SlowestSend,
-    Takeover,
     Takeovers,
 )
 from harness.claims.scenarios.paged import paged
@@ -130,7 +130,7 @@ def _reconfigure(target: str, role: str, start_s: float) -> Fault:
 
 
 _TAKEN: Final[tuple[Expectation, ...]] = (
-    Takeovers((Takeover("a1", "a2"),)),
+    Takeovers((ExpectedTakeover("a1", "a2"),)),
     Moved(least=20, of="a1", by="a2"),
 )
 """a2 goes on with what a1 had; a1 stays away."""
@@ -289,7 +289,7 @@ SCENARIOS: Final = (
         schedule=_faults(_isolate_live(3.0)),
         allowed=("split-brain",),
         roles=Roles(live=("a2",), ended=("a1",)),
-        besides=(Takeovers((Takeover("a1", "a2"),)),),
+        besides=(Takeovers((ExpectedTakeover("a1", "a2"),)),),
         refuter=Refuter(
             without="a live that lost its backup goes on without asking",
             fails="a1 did not end itself",
@@ -391,7 +391,7 @@ SCENARIOS: Final = (
         spec=_spec("rp8-kill", pairs=5, properties=_votes(live=True)),
         schedule=_faults(_kill("e1,e2", 2.0), _kill("a1", 4.0)),
         besides=(
-            Takeovers((Takeover("a1", "a2"),)),
+            Takeovers((ExpectedTakeover("a1", "a2"),)),
             Says("a2", "backup vote, round .*: 3 of 3 votes needed"),
         ),
         refuter=Refuter(
@@ -433,7 +433,7 @@ SCENARIOS: Final = (
             Fault(kind="stop", start_s=3.0, duration_s=1.0, target="a1,a2,b1,b2"),
             _kill("a1", 9.0),
         ),
-        besides=(Takeovers((Takeover("a1", "a2"),)),),
+        besides=(Takeovers((ExpectedTakeover("a1", "a2"),)),),
         refuter=Refuter(
             without="the threshold outlives a restart",
             fails="taken over: nothing",
@@ -455,7 +455,7 @@ SCENARIOS: Final = (
             ),
             _kill("a1", 2.5),
         ),
-        besides=(Takeovers((Takeover("a1", "a2"),)),),
+        besides=(Takeovers((ExpectedTakeover("a1", "a2"),)),),
         refuter=Refuter(
             without="a backup asks once, whatever vote-retries is",
             fails="taken over: nothing",
@@ -637,7 +637,7 @@ SCENARIOS: Final = (
         spec=_spec("rp14-true", pairs=1, properties={"*": {f"{_MASTER}check-for-live-server": True}}),
         schedule=_faults(_kill("a1", 3.0, 3.0)),
         roles=Roles(live=("a2", "a1")),
-        besides=(Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))),),
+        besides=(Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a1"))),),
         refuter=Refuter(
             without="a master never looks for a live with its node ID",
             fails="split-brain",
@@ -657,7 +657,7 @@ SCENARIOS: Final = (
             _kill("a1", 4.0),
             _kill("b1", 8.0),
         ),
-        besides=(Takeovers((Takeover("a1", "a2"), Takeover("b1", "b2"))),),
+        besides=(Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("b1", "b2"))),),
         refuter=Refuter(
             without="any broker backs any live, whatever its group-name",
             fails="taken over: ",
@@ -785,7 +785,7 @@ SCENARIOS: Final = (
             _reconfigure("a1", "slave", 5.4),
         ),
         roles=Roles(live=("a2",), never_live=("a1",)),
-        besides=(Takeovers((Takeover("a1", "a2"),)),),
+        besides=(Takeovers((ExpectedTakeover("a1", "a2"),)),),
         guards=(AtStake(least=20, at="kill-2", broker="a2"),),
         refuter=_FORGETS,
     ),
@@ -824,7 +824,7 @@ SCENARIOS: Final = (
         allowed=("split-brain",),
         roles=Roles(live=("a1", "a2"), ended=("a2",)),
         besides=(
-            Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))),
+            Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a1"))),
             Says("a2", "the live vote was lost"),
         ),
         refuter=Refuter(
@@ -847,7 +847,11 @@ SCENARIOS: Final = (
         spec=_spec("rp19-true", pairs=1, seconds=15.0, hold_s=0.2, prefetch=2),
         schedule=_faults(_kill("a1", 2.0, 3.0), _kill("a1", 9.0)),
         # The second takeover shows that the backup became one again.
-        besides=(Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"), Takeover("a1", "a2"))),),
+        besides=(
+            Takeovers(
+                (ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a1"), ExpectedTakeover("a1", "a2"))
+            ),
+        ),
         guards=(AtStake(least=20, at="kill-1", broker="a1"),),
         refuter=Refuter(
             without="a slave never gives the place back",
@@ -876,7 +880,7 @@ SCENARIOS: Final = (
         schedule=_faults(_kill("a1", 2.0, 3.0)),
         roles=Roles(live=("a2",), never_live=("a1",)),
         besides=(
-            Takeovers((Takeover("a1", "a2"),)),
+            Takeovers((ExpectedTakeover("a1", "a2"),)),
             Says("a2", "replication: a1 is up to date"),
         ),
         refuter=Refuter(
@@ -905,7 +909,7 @@ SCENARIOS: Final = (
         ),
         schedule=_faults(_kill("a1", 2.0, 3.0)),
         roles=Roles(live=("a1", "a2"), ended=("a2",)),
-        besides=(Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))),),
+        besides=(Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a1"))),),
         refuter=Refuter(
             without="a slave that gave the place back is a backup again, whatever restart-backup is",
             fails="a2 did not end itself",
@@ -933,7 +937,7 @@ SCENARIOS: Final = (
         ),
         schedule=_faults(_kill("a1", 3.0, 5.0)),
         roles=Roles(never_live=("a1",)),
-        besides=(Takeovers((Takeover("a1"),)), Says("a1", "is our backup already|is not our live")),
+        besides=(Takeovers((ExpectedTakeover("a1"),)), Says("a1", "is our backup already|is not our live")),
         refuter=Refuter(
             without="a live takes a second backup in the place of the first",
             fails="a1 became live",
@@ -956,7 +960,7 @@ SCENARIOS: Final = (
         spec=_spec("rp20", pairs=3, hold_s=0.5, prefetch=2, properties=_votes(live=True)),
         schedule=_faults(_isolate_live(3.0)),
         roles=Roles(live=("a2",), ended=("a1",)),
-        besides=(Takeovers((Takeover("a1", "a2"),)),),
+        besides=(Takeovers((ExpectedTakeover("a1", "a2"),)),),
         guards=(AtStake(least=20, at="partition-1", broker="a1"),),
         refuter=Refuter(
             without="a live that lost its backup answers who waits before its vote is decided, as "

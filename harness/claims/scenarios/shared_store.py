@@ -15,11 +15,11 @@ from harness.claims.scenarios.expectations import (
     AtStake,
     Becomes,
     Expectation,
+    ExpectedTakeover,
     Moved,
     Reported,
     Says,
     SlowestSend,
-    Takeover,
     Takeovers,
 )
 from harness.claims.scenarios.paged import paged
@@ -35,7 +35,7 @@ _LIVE_ROLE: Final = "broker/policies/shared_store/live.py"
 _POLICY: Final = "broker/policies/shared_store/policy.py"
 
 TAKEN: Final[tuple[Expectation, ...]] = (
-    Takeovers((Takeover("a1", "a2"),)),
+    Takeovers((ExpectedTakeover("a1", "a2"),)),
     Moved(least=20, of="a1", by="a2"),
 )
 """a2 goes on with what a1 had; a1 stays away."""
@@ -301,7 +301,11 @@ SCENARIOS: Final = (
         # backup became one again.
         spec=_spec("ss5-true", seconds=15.0, hold_s=0.2),
         schedule=_faults(_fault("kill", 2.0), _fault("kill", start_s=9.0)),
-        besides=(Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"), Takeover("a1", "a2"))),),
+        besides=(
+            Takeovers(
+                (ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a1"), ExpectedTakeover("a1", "a2"))
+            ),
+        ),
         guards=AT_STAKE,
         refuter=Refuter(
             without="a slave never gives the place back",
@@ -323,7 +327,7 @@ SCENARIOS: Final = (
         schedule=_faults(_fault("kill", 2.0)),
         roles=Roles(live=("a2",), never_live=("a1",)),
         besides=(
-            Takeovers((Takeover("a1", "a2"),)),
+            Takeovers((ExpectedTakeover("a1", "a2"),)),
             Says("a1", "waiting for the live lock, next in line"),
         ),
         guards=AT_STAKE,
@@ -347,7 +351,7 @@ SCENARIOS: Final = (
         schedule=_faults(_fault("kill", 2.0)),
         roles=Roles(live=("a1", "a2"), ended=("a2",)),
         besides=(
-            Takeovers((Takeover("a1", "a2"), Takeover("a1", "a1"))),
+            Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a1"))),
             Says("a2", "failback is done and restart-backup is off"),
         ),
         guards=AT_STAKE,
@@ -375,7 +379,7 @@ SCENARIOS: Final = (
         ),
         roles=Roles(never_live=("a1",)),
         besides=(
-            Takeovers((Takeover("a1", "a2"),)),
+            Takeovers((ExpectedTakeover("a1", "a2"),)),
             Says("a3", "waiting for the live lock, behind another backup"),
             Says("a3", "waiting for the live lock, next in line"),
             Says("a2", "no failback: this broker has a backup already"),
@@ -398,7 +402,7 @@ SCENARIOS: Final = (
             _fault("kill", target="a2", start_s=7.0),
         ),
         besides=(
-            Takeovers((Takeover("a1", "a2"), Takeover("a1", "a3"))),
+            Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a3"))),
             Moved(least=20, of="a2", by="a3"),
         ),
         guards=(AtStake(least=20, at="kill-3", broker="a2"),),

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from harness.claims.scenarios.bench import Bench, Broker
 from harness.claims.scenarios.probe import Notes, Probe
 from harness.claims.scenarios.refuter import Refuter, Replacement
 from harness.claims.scenarios.stomp_client import StompClient
+from harness.claims.scenarios.workbench import Broker, Workbench
 
 _STORED: Final = (1_000, 40_000, 160_000)
 """Messages stored at each takeover in turn; each pair of brokers has a store of its own.
@@ -36,7 +36,7 @@ _BODY: Final = "x" * 64
 _BLOCK: Final = 10_000
 
 
-def _pair(bench: Bench, count: int) -> tuple[Broker, Broker]:
+def _pair(bench: Workbench, count: int) -> tuple[Broker, Broker]:
     """A live and its backup on one directory."""
 
     def broker(name: str, role: str) -> Broker:
@@ -69,7 +69,7 @@ async def _stored(broker: Broker) -> int:
     return sum(int(queue["messages"]) for queue in queues if queue["name"] == "stored")
 
 
-async def _taken_over(bench: Bench, notes: Notes, count: int) -> float:
+async def _taken_over(bench: Workbench, notes: Notes, count: int) -> float:
     """The CPU seconds from the live's end to its backup's first word as live."""
     live, backup = _pair(bench, count)
     await live.start()
@@ -98,7 +98,7 @@ async def _taken_over(bench: Bench, notes: Notes, count: int) -> float:
 
 
 async def _ss8(notes: Notes) -> None:
-    async with Bench(notes) as bench:
+    async with Workbench(notes) as bench:
         took = [await _taken_over(bench, notes, count) for count in _STORED]
     few, many = _STORED[-2:]
     times = took[-1] / took[-2]

@@ -38,8 +38,8 @@ _PHASES: Final = frozenset({"heal", "recovered", "not-recovered", "drain", "brow
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """A party: "a1", "producer 5", "session 6"."""
+class Participant:
+    """A participant of the sequence diagram, with a lane of its own: "a1", "producer 5"."""
 
     name: str
     kind: Kind
@@ -82,7 +82,7 @@ class Story:
     """
 
     finding: Finding
-    lanes: tuple[Lane, ...]
+    lanes: tuple[Participant, ...]
     steps: tuple[Step, ...]
     standing: Standing
     names: Names
@@ -357,7 +357,9 @@ def _step(candidate: _Candidate, names: Names, standing: Standing, witness: froz
     )
 
 
-def _lanes(steps: Sequence[Step], brokers: Sequence[str], names: Names) -> tuple[tuple[Lane, ...], list[str]]:
+def _lanes(
+    steps: Sequence[Step], brokers: Sequence[str], names: Names
+) -> tuple[tuple[Participant, ...], list[str]]:
     """Producers, then brokers, then sessions: the way of a message from left to right.
 
     And who found no place.
@@ -377,10 +379,10 @@ def _lanes(steps: Sequence[Step], brokers: Sequence[str], names: Names) -> tuple
         else:
             hidden.append(name)
 
-    def of(kind: Kind) -> list[Lane]:
-        return [Lane(name, kind) for name in sorted(kinds[kind], key=names.order)]
+    def of(kind: Kind) -> list[Participant]:
+        return [Participant(name, kind) for name in sorted(kinds[kind], key=names.order)]
 
-    middle = [Lane(name, "broker") for name in sorted(brokers)]
+    middle = [Participant(name, "broker") for name in sorted(brokers)]
     return (*of("producer"), *of("client"), *middle, *of("session")), hidden
 
 

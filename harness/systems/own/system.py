@@ -17,9 +17,9 @@ from checkers.verdict import Promises
 from harness.interface import (
     Address,
     Disk,
+    InProcessResources,
     Layout,
     NodePlan,
-    Outside,
     Patience,
     PolicySummary,
     Status,
@@ -166,7 +166,7 @@ class OwnSystem(AdminClients):
         """A disk in memory that forgets what was not synced."""
         return OwnDisk()
 
-    async def serve(self, files: Mapping[str, bytes], outside: Outside) -> int:
+    async def serve(self, files: Mapping[str, bytes], outside: InProcessResources) -> int:
         """All of ``brokerd`` but its process."""
         from broker.daemon import serve  # noqa: PLC0415 - only who runs brokers in this process needs the whole of one
         from broker.policies.policy import Succeeding  # noqa: PLC0415 - as above

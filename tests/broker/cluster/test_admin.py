@@ -13,7 +13,7 @@ from broker.admin_connection import PROOF_MAX, REQUEST_MAX
 from broker.core.backlog import CHUNK
 from broker.core.engine import Engine
 from broker.core.message import Message
-from broker.core.views import EngineSettings
+from broker.core.settings import EngineSettings
 from broker.seams import real_seams
 from broker.sections import AdminSection
 from broker.storage import DurabilityGate, Journal, MemoryVolume

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from broker.cluster import messages as m
-from broker.cluster.link import Link, LinkError, RefusedError, Terms, connect
+from broker.cluster.link import Link, LinkError, LinkRefusedError, Terms, connect
 from environments.simulation.world import World
 
 
@@ -78,7 +78,7 @@ def test_both_sides_learn_who_the_other_is():
 def test_a_wrong_password_is_refused_and_tells_nobody_who_is_there():
     async def scenario():
         async with Listener() as listener:
-            with pytest.raises(RefusedError, match="wrong cluster-user or cluster-password"):
+            with pytest.raises(LinkRefusedError, match="wrong cluster-user or cluster-password"):
                 await connect(terms("client", password="guess"), listener.address, "cluster")
             assert listener.links.empty()
 
@@ -106,7 +106,7 @@ def test_an_impostor_that_accepts_any_proof_is_refused_by_the_connecting_side():
 
         server = await asyncio.start_server(impostor, "127.0.0.1", 0)
         async with server:
-            with pytest.raises(RefusedError, match="does not know our cluster-password"):
+            with pytest.raises(LinkRefusedError, match="does not know our cluster-password"):
                 await connect(terms("client"), server.sockets[0].getsockname(), "cluster")
         assert [type(message) for message in seen[:2]] == [m.Hello, m.Proof]
         assert b"client" not in m.encode(seen[0]) + m.encode(seen[1])

@@ -13,7 +13,7 @@ from broker import config
 from broker.core.consumer import Consumer, Delivery
 from broker.core.engine import Engine
 from broker.core.message import Message
-from broker.core.views import EngineSettings
+from broker.core.settings import EngineSettings
 from broker.seams import Seams
 from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Journal

@@ -13,7 +13,7 @@ from broker import config
 from broker.core.engine import Engine
 from broker.core.message import Message
 from broker.core.pages import Page
-from broker.core.views import EngineSettings
+from broker.core.settings import EngineSettings
 from broker.seams import Seams
 from broker.storage.database import Statement
 from broker.storage.database.journal import DatabaseJournal

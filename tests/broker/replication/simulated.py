@@ -17,7 +17,7 @@ from environments.link_condition import LinkCondition
 from environments.simulation.logs import NodeLogs
 from environments.simulation.process import Process
 from environments.simulation.world import World
-from harness.interface import Link, Outside
+from harness.interface import InProcessResources, Link
 from harness.systems.own.system import OwnSystem
 
 PORTS = {"stomp": 61613, "cluster": 61616, "admin": 8161}
@@ -73,7 +73,7 @@ class SimulatedCluster(Cluster):
             node = self.nodes[name]
             node.lives += 1
             table = config.dumps(self.table(name)).encode()
-            outside = Outside(
+            outside = InProcessResources(
                 random=self.world.random(f"broker:{name}:{node.lives}"),
                 wall_clock=self.world.clock(name).wall_s,
                 disk=node.disk,

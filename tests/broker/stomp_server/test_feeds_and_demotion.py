@@ -11,7 +11,7 @@ from test_sessions_at_random import Transport
 from broker import config
 from broker.core.engine import Engine
 from broker.core.feed import Feed
-from broker.core.views import EngineSettings
+from broker.core.settings import EngineSettings
 from broker.seams import Seams
 from broker.stomp.server import StompServer
 from broker.storage.gate import DurabilityGate

@@ -17,7 +17,7 @@ from wsproto.events import AcceptConnection, BytesMessage, Request
 
 from broker import config
 from broker.core.engine import Engine
-from broker.core.views import EngineSettings
+from broker.core.settings import EngineSettings
 from broker.seams import Seams
 from broker.stomp.server import StompServer
 from broker.storage.gate import DurabilityGate

@@ -14,7 +14,7 @@ from authority import Authority
 
 from broker import config, tls
 from broker.cluster import messages as m
-from broker.cluster.link import Link, LinkError, RefusedError, Terms, connect
+from broker.cluster.link import Link, LinkError, LinkRefusedError, Terms, connect
 from broker.daemon import serve
 from broker.seams import real_seams
 from broker.storage import MemoryVolume
@@ -153,7 +153,7 @@ def test_a_server_that_our_authority_does_not_know_is_not_talked_to(tmp_path):
 
     async def scenario():
         async with Listener(layer(foreign.store("server"), authority.trust)) as listener:
-            with pytest.raises(RefusedError, match="its certificate is not trusted"):
+            with pytest.raises(LinkRefusedError, match="its certificate is not trusted"):
                 await connect(
                     terms("client", layer(authority.store("client"), authority.trust)),
                     listener.address,
@@ -171,7 +171,7 @@ def test_a_password_is_still_wanted_within(tmp_path):
         async with Listener(layer(authority.store("server"), authority.trust)) as listener:
             mine = terms("client", layer(authority.store("client"), authority.trust))
             object.__setattr__(mine, "password", "guess")
-            with pytest.raises(RefusedError, match="wrong cluster-user or cluster-password"):
+            with pytest.raises(LinkRefusedError, match="wrong cluster-user or cluster-password"):
                 await connect(mine, listener.address, "cluster")
 
     asyncio.run(scenario())

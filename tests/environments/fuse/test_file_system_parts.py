@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from filesystems.fuse import kernel
-from filesystems.fuse.connection import Request
+from filesystems.fuse.connection import FuseRequest
 from filesystems.fuse.directories import Directories, Entry
 from filesystems.fuse.dispatch import Dispatch
 from filesystems.fuse.kernel import Opcode
@@ -21,7 +21,7 @@ from filesystems.fuse.session import Session
 
 
 def request(opcode, body=b"", node=ROOT):
-    return Request(opcode, 1, node, 0, 0, os.getpid(), body)
+    return FuseRequest(opcode, 1, node, 0, 0, os.getpid(), body)
 
 
 class Reading:

@@ -72,8 +72,8 @@ MUTANTS: Final = (
         (
             Replacement(
                 _PRODUCER,
-                '"_record", "_sequence", "busy",\n',
-                '"_record", "_sequence", "_unknown", "busy",\n',
+                '"_record", "_sequence", "_stream", "busy",\n',
+                '"_record", "_sequence", "_stream", "_unknown", "busy",\n',
             ),
             Replacement(
                 _PRODUCER,
@@ -82,11 +82,12 @@ MUTANTS: Final = (
             ),
             Replacement(
                 _PRODUCER,
-                "        self._sequence = sequence = lane.sequence\n        lane.sequence = sequence + 1\n"
-                "        self._message = message = lane.producer.next_message()\n",
+                "        self._sequence = sequence = stream.sequence\n"
+                "        stream.sequence = sequence + 1\n"
+                "        self._message = message = stream.producer.next_message()\n",
                 "        if not self._unknown:\n"
-                "            self._sequence = lane.sequence\n            lane.sequence += 1\n"
-                "            self._message = lane.producer.next_message()\n"
+                "            self._sequence = stream.sequence\n            stream.sequence += 1\n"
+                "            self._message = stream.producer.next_message()\n"
                 "        sequence, message = self._sequence, self._message\n",
             ),
             Replacement(

@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandResult:
     """How a command ended, and all it wrote."""
 
     status: int
@@ -50,7 +50,7 @@ class Said:
         return [line for line in self.output.splitlines() if line.strip()]
 
 
-class Process:
+class ProbeProcess:
     """A process that goes on while the probe does other things; its output is a file."""
 
     def __init__(self, name: str, popen: asyncio.subprocess.Process, log: Path) -> None:
@@ -99,13 +99,13 @@ class Process:
         await self._popen.stdin.drain()
 
 
-class Bench:
+class Workbench:
     """Use it with ``async with``: everything it started is ended at the end."""
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
         self.directory = notes.directory
-        self._processes: list[Process] = []
+        self._processes: list[ProbeProcess] = []
         self._reserved: list[socket.socket] = []
         self.secret = secrets.token_hex(24)
         """What the brokers of this probe know of each other, and whoever asks them."""
@@ -127,7 +127,9 @@ class Bench:
         self._reserved.append(reserve_port())
         return int(self._reserved[-1].getsockname()[1])
 
-    async def command(self, *words: str, typed: str = "", variables: Mapping[str, str] | None = None) -> Said:
+    async def command(
+        self, *words: str, typed: str = "", variables: Mapping[str, str] | None = None
+    ) -> CommandResult:
         """Runs a command of this project or of the machine to its end.
 
         This project's are "brokerctl", "brokerd" and "jepsen-run". Raises InfrastructureError,
@@ -144,12 +146,12 @@ class Bench:
             raise
         status = popen.returncode
         assert status is not None
-        said = Said(status, output.decode("utf-8", "replace"))
+        said = CommandResult(status, output.decode("utf-8", "replace"))
         with (self.directory / TRANSCRIPT).open("a", encoding="utf-8") as transcript:
             transcript.write(f"$ {shlex.join(words)}\n{said.output}[{status}]\n\n")
         return said
 
-    async def start(self, name: str, *words: str, variables: Mapping[str, str] | None = None) -> Process:
+    async def start(self, name: str, *words: str, variables: Mapping[str, str] | None = None) -> ProbeProcess:
         """Start a command and go on.
 
         Its output goes to ``name``.log. Raises InfrastructureError.
@@ -157,7 +159,7 @@ class Bench:
         log = self.directory / f"{name}.log"
         with log.open("ab") as output:
             popen = await _spawn(words, variables, output.fileno(), output.fileno())
-        process = Process(name, popen, log)
+        process = ProbeProcess(name, popen, log)
         self._processes.append(process)
         return process
 
@@ -184,7 +186,7 @@ class Broker:
     ``table`` is put over what every broker here has.
     """
 
-    def __init__(self, bench: Bench, name: str, table: Mapping[str, Any]) -> None:
+    def __init__(self, bench: Workbench, name: str, table: Mapping[str, Any]) -> None:
         self.bench = bench
         self.name = name
         self.admin = bench.port()
@@ -216,9 +218,9 @@ class Broker:
         secret_file.write_text(bench.secret, encoding="utf-8")
         self.brokerctl = ("brokerctl", "--admin", str(self.admin), "--secret-file", str(secret_file))
         """The beginning of a command that asks it."""
-        self.process: Process | None = None
+        self.process: ProbeProcess | None = None
 
-    async def start(self) -> Process:
+    async def start(self) -> ProbeProcess:
         """Start ``brokerd``; once again after it has ended."""
         self.process = await self.bench.start(self.name, "brokerd", "--config", str(self.path))
         return self.process
@@ -249,7 +251,7 @@ class Broker:
         """The answer of its admin port; OSError where nobody answers, or it refuses."""
         return await ask(self._target, command, **arguments)
 
-    async def ctl(self, *words: str, typed: str = "") -> Said:
+    async def ctl(self, *words: str, typed: str = "") -> CommandResult:
         """``brokerctl`` with this broker's admin port."""
         return await self.bench.command(*self.brokerctl, *words, typed=typed)
 

@@ -1,0 +1,67 @@
+"""What an engine is given: its settings, and whom it asks where a message goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from broker.config import BrokerConfig
+from broker.core.addresses import AddressBook
+from broker.core.message import Message
+from broker.core.open_transactions import TransactionBounds
+
+INTERNAL_PREFIX: Final = "$.artemis.internal."
+"""Queues of the broker itself; clients may neither send to nor consume from them."""
+SYSTEM_PREFIX: Final = "$SYS."
+"""Destinations of feeds."""
+
+
+class Router(Protocol):
+    """The cluster's say on where a message goes (``message-load-balancing``)."""
+
+    def route(self, queue: str, message: Message) -> str | None:
+        """The node ID of the broker that shall have the message, None for this one.
+
+        Called once per message, before it is stored.
+
+        Never asked for a message with a group: without a grouping handler two brokers could pick
+        two owners. Nor for one that another broker forwarded here: it stays.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """What the engine needs of the configuration, and the identity it serves under."""
+
+    node_id: str
+    cluster: str = "my-cluster"
+    global_max_size: int = 256 * 1024 * 1024
+    addresses: AddressBook = field(default_factory=AddressBook)
+    transactions: TransactionBounds = field(default_factory=TransactionBounds)
+
+    @classmethod
+    def of(cls, config: BrokerConfig, node_id: str) -> EngineSettings:
+        """From a configuration."""
+        return cls(
+            node_id=node_id,
+            cluster=config.cluster.name if config.cluster else "my-cluster",
+            global_max_size=config.broker.global_max_size,
+            addresses=AddressBook(config.address_settings),
+            transactions=TransactionBounds(
+                config.broker.transaction_timeout / 1000,
+                config.broker.transaction_timeout_scan_period / 1000,
+                config.broker.max_transactions,
+                config.broker.global_max_size * config.broker.max_transactions_percent // 100,
+            ),
+        )
+
+    def forwarding_queue(self, node_id: str) -> str:
+        """The name of the store-and-forward queue for a broker (AMQ 17.1.3)."""
+        return f"{INTERNAL_PREFIX}sf.{self.cluster}.{node_id}"
+
+    def store(self, queue: str) -> str:
+        """Which kind of store a queue is: "main", "dead-letter" or "store-and-forward"."""
+        if queue.startswith(INTERNAL_PREFIX):
+            return "store-and-forward"
+        return "dead-letter" if self.addresses.is_dead_letter(queue) else "main"
