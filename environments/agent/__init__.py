@@ -23,6 +23,7 @@ AGENT_MODULES: Final = (
             "__init__",
             "agent",
             "child",
+            "clock",
             "control",
             "disk",
             "end",

@@ -27,7 +27,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from environments.agent.child import Child, reap
+from environments.agent.clock import Clock
 from environments.agent.control import (
+    CLOCK,
     CONTROL_HOST_VARIABLE,
     CONTROL_PORT,
     DATA,
@@ -65,10 +67,13 @@ class Agent:
         self._child = self._program.child
         self._store = StoreClient(Path(LOGS) / "nfs-client.log", say)
         self._disk = NodeDisk(Path(LOGS) / "disk.log")
+        self._clock = Clock(Path(CLOCK))
         self._prober = Prober()
         # A restarted container must not take an old lease's name for one of its own.
         self._board = FaultBoard(
-            (self._firewall, self._program, self._disk, *parts), prefix=os.urandom(4).hex(), say=say
+            (self._firewall, self._program, self._disk, self._clock, *parts),
+            prefix=os.urandom(4).hex(),
+            say=say,
         )
         self._missing: dict[str, str] = {}
         self._stop = asyncio.Event()
@@ -208,6 +213,10 @@ class Agent:
                 f"the broker runs, as pid {self._child.pid}: kill it before its disk is damaged"
             )
         return {"where": await self._disk.ask("corrupt", damage)}
+
+    async def do_look_at_clock(self) -> dict[str, Any]:
+        """How the machine's clock is."""
+        return {"seen": await self._clock.look("")}
 
     # ---- a shared directory
 

@@ -37,6 +37,9 @@ STORE: Final = f"{ROOT}/store"
 RULES: Final = f"{ROOT}/device"
 """Says which device's rules are the node's, from the moment that its agent has the machine."""
 
+CLOCK: Final = f"{ROOT}/clock"
+"""Says by how many milliseconds the machine's clock is wrong on purpose."""
+
 DISK: Final = f"{ROOT}/disk"
 """Where a disk that can break is mounted, in front of DATA."""
 

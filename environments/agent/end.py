@@ -1,4 +1,4 @@
-"""Ends what is left of one node on a machine that is not ours: agent, broker, rules, mounts, files.
+"""Ends what is left of one node on a machine: agent, broker, rules, a wrong clock, mounts, files.
 
 ``python -m environments.agent.end ROOT``; run by ``jepsen-run clean`` and at the end of each run,
 as the user that the agent runs as. A second call finds nothing. It says what it did, a line for
@@ -20,7 +20,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from environments.agent.control import ROOT, ROOT_VARIABLE, RULES
+from environments.agent.clock import shift
+from environments.agent.control import CLOCK, ROOT, ROOT_VARIABLE, RULES
 from environments.agent.firewall import TABLE
 
 _END_S: Final = 5.0
@@ -83,6 +84,11 @@ def main() -> None:
         if "qdisc prio 1: root" in shown and "qdisc netem 20:" in shown:
             subprocess.run(["tc", "qdisc", "del", "dev", name, "root"], check=False)
             print(f"delays of {name} removed")
+    clock = Path(f"{root}{CLOCK.removeprefix(ROOT)}")
+    if clock.exists() and (wrong_ms := float(clock.read_text())):
+        shift(-wrong_ms)
+        clock.write_text("0.0")
+        print(f"clock set right by {-wrong_ms:g} ms")
     for place in mounts(root):
         subprocess.run(["umount", "--lazy", place], check=False)
         print(f"{place} unmounted")

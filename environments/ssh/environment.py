@@ -16,6 +16,8 @@ from typing import Final
 from environments.disk_condition import DISK_LEASES, DISK_MOMENTS
 from environments.labels import new_run_id
 from environments.lease import DEFAULT_LEASE_S
+from environments.machines import clocks
+from environments.machines.clocks import Clocks
 from environments.machines.deployment import Deployment
 from environments.machines.disks import Disks
 from environments.machines.environment import MachinesEnvironment
@@ -79,7 +81,7 @@ class SshEnvironment(MachinesEnvironment):
         self._hosts = hosts
         self._orphan_s = orphan_s
         self._machines = SshDeployment(self.run)
-        super().__init__(self._machines, (Disks(self._machines),), lease_s, tell)
+        super().__init__(self._machines, (Disks(self._machines), Clocks(self._machines)), lease_s, tell)
 
     def supports(self) -> Mapping[str, str]:
         """What the machines' kernels can do, tried out on them; before `deploy` nothing is known
@@ -89,6 +91,14 @@ class SshEnvironment(MachinesEnvironment):
         answers |= dict.fromkeys((*DISK_LEASES, *DISK_MOMENTS), "")
         answers |= dict.fromkeys(_NFS_PRIMITIVES, f"the file server {_ELSEWHERE}")
         answers |= dict.fromkeys(DATABASE_PRIMITIVES, f"the database {_ELSEWHERE}")
+        fixed = [host.name for host in inventory(self._hosts).hosts if not host.clock] if self._hosts else ()
+        for primitive in clocks.PRIMITIVES:
+            answers[primitive] = (
+                f'the clock of {fixed[0]} may not be set ("clock = true" in hosts.toml allows it)'
+                if fixed
+                else ""
+            )
+        answers["clock-rate"] = "a machine's clock can be set, not made faster; use --environment simulation"
         return answers
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:

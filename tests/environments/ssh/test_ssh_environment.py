@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import beds
@@ -173,3 +174,37 @@ def test_who_names_too_few_machines_or_none_is_told_so(bed):
     assert "each of the 3 brokers" in SshEnvironment((str(bed.hosts),)).refuses(plan)
     with pytest.raises(UsageError, match="cannot be read"):
         SshEnvironment((str(bed.directory / "none.toml"),)).refuses(plan)
+
+
+def test_a_machine_whose_owner_allows_it_has_its_clock_set_and_set_right_again(bed):
+    """The clock of this very machine, by a tenth of a second: namespaces have none of their own."""
+    assert "may not be set" in SshEnvironment((str(bed.hosts),)).supports()["clock-skew"]
+    bed.hosts.write_text(bed.hosts.read_text().replace("[[host]]", "[[host]]\nclock = true"))
+
+    async def wrong():
+        environment = await deployed(hosts=(str(bed.hosts),))
+        assert environment.supports()["clock-skew"] == ""
+
+        async def seen():
+            return (await environment.probe(nodes=["a1/clock"])).observed["a1/clock"]
+
+        assert await seen() == "true"
+        lease = await environment.inject("clock-skew", nodes=["a1"], options={"skew_ms": 100})
+        assert 60 < int((await seen()).removeprefix("skewed ").removesuffix(" ms")) < 140
+        await environment.heal(lease)
+        assert await seen() == "true"
+        options = {"step_ms": 100, "period_ms": 100}
+        lease = await environment.inject("clock-strobe", nodes=["a1"], options=options)
+        assert "strobing" in await seen()
+        await environment.heal(lease)
+        assert await seen() == "true"
+        # and by `clean`, where the agent was killed
+        before = time.time() - time.monotonic()
+        await environment.inject("clock-skew", nodes=["a1"], options={"skew_ms": 100})
+        bed.machines[0].do("pkill", "-9", "-f", "environments.agent.agent")
+        with contextlib.suppress(InfrastructureError):
+            await environment.teardown()
+        clean.remove(force=True)
+        assert abs(time.time() - time.monotonic() - before) < 0.04
+
+    asyncio.run(wrong())

@@ -1,0 +1,97 @@
+"""The clock of a machine, as what can break: it is really set, for everything that runs there.
+
+The monotonic clock runs on undisturbed. What is wrong with the wall clock at present stands in a
+file, so that it can be set right when the agent was killed (``environments.agent.end``).
+
+Only the standard library and modules that keep to it are imported here: this module runs on the
+machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from environments.part import Fault, Part
+
+SKEWED_MS: Final = 20.0
+"""What a clock may be wrong by and pass for true: NTP may lead it while a test runs."""
+
+_LOOKS: Final = 40
+_LOOK_S: Final = 0.01
+
+
+def shift(milliseconds: float) -> None:
+    """Set the wall clock ahead by so much. Raises OSError where it may not be set."""
+    now_ns = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    time.clock_settime_ns(time.CLOCK_REALTIME, now_ns + round(milliseconds * 1e6))
+
+
+class Clock(Part):
+    """ "skew" sets it ahead by ``skew_ms``, "strobe" to and fro every ``period_ms``."""
+
+    name = "clock"
+    primitives = ("skew", "strobe")
+
+    def __init__(self, record: Path) -> None:
+        self._record = record
+        self._true_ms = self._offset_ms()
+        self._shifted_ms = 0.0
+        self._ahead: dict[Fault, float] = {}
+        self._strobes: dict[Fault, asyncio.Task[None]] = {}
+
+    def wanted(self, asked: Fault) -> dict[str, float]:
+        """As the harness sent it. Raises KeyError, TypeError or ValueError for anything else."""
+        wanted = {name: float(value) for name, value in asked.wanted.items()}
+        if "skew_ms" not in wanted or (asked.primitive == "strobe" and wanted["period_ms"] <= 0):
+            raise ValueError(f"{asked.primitive} of a clock: {asked.wanted}")
+        return wanted
+
+    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+        """Set it, or set it right."""
+        if changed not in in_force:
+            self._ahead.pop(changed, None)
+            strobe = self._strobes.pop(changed, None)
+            if strobe is not None:
+                strobe.cancel()
+        elif changed.primitive == "strobe":
+            self._strobes[changed] = asyncio.get_running_loop().create_task(self._strobe(changed))
+        else:
+            self._ahead[changed] = changed.wanted["skew_ms"]
+        self._set()
+
+    async def look(self, node: str) -> str:
+        """Against the monotonic clock.
+
+        "true", "skewed 500 ms", "true, strobing 500 ms".
+        """
+        del node
+        seen_ms = []
+        for _ in range(_LOOKS):
+            seen_ms.append(self._offset_ms() - self._true_ms)
+            await asyncio.sleep(_LOOK_S)
+        jumps_ms = max(seen_ms) - min(seen_ms)
+        strobing = f", strobing {jumps_ms:.0f} ms" if jumps_ms > SKEWED_MS else ""
+        least_ms = min(seen_ms, key=abs)
+        return ("true" if abs(least_ms) < SKEWED_MS else f"skewed {least_ms:.0f} ms") + strobing
+
+    async def _strobe(self, fault: Fault) -> None:
+        while True:
+            for ahead_ms in (fault.wanted["skew_ms"], 0.0):
+                self._ahead[fault] = ahead_ms
+                self._set()
+                await asyncio.sleep(fault.wanted["period_ms"] / 2000)
+
+    def _set(self) -> None:
+        wanted_ms = sum(self._ahead.values())
+        if wanted_ms != self._shifted_ms:
+            self._record.write_text(repr(wanted_ms))
+            shift(wanted_ms - self._shifted_ms)
+            self._shifted_ms = wanted_ms
+
+    @staticmethod
+    def _offset_ms() -> float:
+        return (time.time_ns() - time.monotonic_ns()) / 1e6
