@@ -210,8 +210,10 @@ class Node:
 
     def _collect(self, destination: Path) -> None:
         destination.mkdir(parents=True, exist_ok=True)
-        with tarfile.open(fileobj=io.BytesIO(self.machine.fetch(self.layout.logs))) as tar:
-            tar.extractall(destination, filter="data")
+        archive = self.machine.fetch(self.layout.logs)
+        if archive:  # else its agent was never begun
+            with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+                tar.extractall(destination, filter="data")
         (destination / "agent.log").write_bytes(self.machine.words())
 
     def _log(self) -> bytes:
