@@ -20,7 +20,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from broker.storage import ADD, DELETE, DirectoryVolume, Journal, JournalOptions, MemoryVolume, Operation
+from broker.storage.directory import DirectoryVolume
+from broker.storage.entry import ADD, DELETE, Operation
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
+from broker.storage.options import JournalOptions
 
 RECORD = b"x" * 200
 

@@ -51,8 +51,10 @@ from broker.core.settings import EngineSettings
 from broker.policies.shared_store.lives import COMPLETE, directory
 from broker.seams import real_seams
 from broker.stomp.headers import kept_headers
-from broker.storage import ADD, DirectoryVolume, Journal, Operation
+from broker.storage.directory import DirectoryVolume
+from broker.storage.entry import ADD, Operation
 from broker.storage.gate import DurabilityGate
+from broker.storage.journal import Journal
 
 GROUPS = 1000
 LEAST_BYTES, MOST_BYTES = 64, 1024

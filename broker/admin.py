@@ -374,6 +374,3 @@ def _answer(fields: dict[str, Any]) -> bytes:
 
 def _error(text: str) -> bytes:
     return msgspec.json.encode({"ok": False, "error": text})
-
-
-__all__ = ["AdminServer"]

@@ -236,6 +236,3 @@ def _bytes(value: object) -> bytes:
         return bytes.fromhex(value) if isinstance(value, str) else b""
     except ValueError:
         return b""
-
-
-__all__ = ["PROOF_MAX", "PROOF_S_MAX", "REQUEST_MAX", "Connection", "Desk"]

@@ -29,6 +29,3 @@ def proof(secret: str, port: Port, side: Side, connecting: bytes, accepting: byt
 def is_proof(said: bytes, secret: str, port: Port, side: Side, connecting: bytes, accepting: bytes) -> bool:
     """Whether that is it; takes as long for a wrong one."""
     return hmac.compare_digest(said, proof(secret, port, side, connecting, accepting))
-
-
-__all__ = ["NONCE_BYTES", "Port", "Side", "is_proof", "proof"]

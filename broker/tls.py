@@ -367,6 +367,3 @@ def _load(name: str, path: Path, what: str, load: Callable[[], None]) -> None:
         raise ConfigurationError(f"{name}: {path} does not hold {what}, as PEM: {why}") from None
     except OSError as error:
         raise ConfigurationError(f"{name}: {path} cannot be read: {error.strerror or error}") from None
-
-
-__all__ = ["Layer", "TlsError", "TlsProtocol", "check", "reason_of"]

@@ -187,6 +187,3 @@ def _refuse_full(engine: Engine, queue: str) -> None:
 
 class _FullError(Exception):
     """No room: the message waits at its origin."""
-
-
-__all__ = ["Balancing"]

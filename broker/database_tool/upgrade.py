@@ -234,6 +234,3 @@ def converted(
         latest = {update.kind: update.data for update in record.updates}
         updated += [(cluster_id, session, new, kind, data) for kind, data in latest.items()]
     return tuple(added), tuple(updated), bodies
-
-
-__all__ = ["Imported", "converted", "upgrade"]

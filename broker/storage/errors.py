@@ -49,10 +49,3 @@ class JournalFailedError(JournalError):
         failure = type(self)(*self.args)
         failure.__cause__ = self.__cause__
         return failure
-
-
-# The names of the architecture page.
-JournalDamaged = JournalDamagedError
-JournalIncomplete = JournalIncompleteError
-JournalLocked = JournalLockedError
-JournalFailed = JournalFailedError

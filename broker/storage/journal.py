@@ -15,12 +15,13 @@ from typing import Self
 
 from broker.storage.blobs import LARGE_MESSAGES, PAGING, Blobs, Files
 from broker.storage.compaction import Compactor
-from broker.storage.entry import ADD, DELETE, UPDATE, Operation, encode_entry
+from broker.storage.entry import ADD, DELETE, Operation, encode_entry
 from broker.storage.errors import JournalError, JournalFailedError, JournalIncompleteError, JournalLockedError
 from broker.storage.log import Log
 from broker.storage.manifest import Manifest, write_manifest
 from broker.storage.options import JournalOptions
-from broker.storage.recovery import Image, Record, manifest_of, recover
+from broker.storage.records import Record
+from broker.storage.recovery import Image, manifest_of, recover
 from broker.storage.snapshot import Snapshot
 from broker.storage.volume import Space, Volume, VolumeLock, VolumeLockedError
 
@@ -281,6 +282,3 @@ async def take_lock(volume: Volume, directory: str) -> VolumeLock:
         return await volume.lock(f"{directory}.lock")
     except (VolumeLockedError, BlockingIOError):
         raise JournalLockedError(f"{directory} is in use: another broker has {directory}.lock") from None
-
-
-__all__ = ["ADD", "DELETE", "UPDATE", "Journal", "JournalOptions", "Operation", "Record", "Recovered"]

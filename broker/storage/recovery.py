@@ -310,6 +310,3 @@ async def manifest_of(volume: Volume, directory: str) -> Manifest | None:
         if synced is not None:
             raise _cut_short(directory, Image(), synced)
     return manifest
-
-
-__all__ = ["Image", "Record", "Update", "load", "manifest_of", "recover"]

@@ -13,8 +13,8 @@ from broker.daemon import serve
 from broker.ha_policy import DatabaseStoreSection
 from broker.masking import KEY_VARIABLE, MaskError, mask, unmask
 from broker.seams import real_seams
-from broker.storage import MemoryVolume
 from broker.storage.database.opening import open_database
+from broker.storage.memory import MemoryVolume
 
 KEY = {KEY_VARIABLE: "a key"}
 

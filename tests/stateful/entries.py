@@ -1,6 +1,6 @@
 """The plainest journal there is: all entries ever taken, and a loop that says what they mean."""
 
-from broker.storage import ADD, UPDATE
+from broker.storage.entry import ADD, UPDATE
 
 
 class Entries:

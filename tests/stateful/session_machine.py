@@ -19,7 +19,9 @@ from broker.core.engine import Engine
 from broker.core.settings import EngineSettings
 from broker.seams import Seams
 from broker.stomp.server import StompServer
-from broker.storage import DurabilityGate, Journal, MemoryVolume
+from broker.storage.gate import DurabilityGate
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
 from stateful.machines import LoopMachine
 from stateful.session_view import Effect, Pending, View
 from stateful.stomp_client import BROKEN, WRONG_FRAMES, WRONG_LOGINS, spell

@@ -14,13 +14,15 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from broker.storage import ADD, DELETE, UPDATE, Journal, JournalError, JournalOptions, MemoryVolume, Operation
 from broker.storage import journal as journal_module
 from broker.storage.compaction import Compactor
-from broker.storage.entry import decode_entry
+from broker.storage.entry import ADD, DELETE, UPDATE, Operation, decode_entry
+from broker.storage.errors import JournalError
+from broker.storage.journal import Journal
 from broker.storage.log import Log
 from broker.storage.manifest import Manifest, write_manifest
-from broker.storage.memory import VolumeCrashedError
+from broker.storage.memory import MemoryVolume, VolumeCrashedError
+from broker.storage.options import JournalOptions
 from stateful.entries import Entries, plain
 from stateful.machines import LoopMachine, assert_found, budget
 

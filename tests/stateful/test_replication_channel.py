@@ -19,16 +19,12 @@ from broker.cluster.quorum import session_name
 from broker.policies.replication.blobs import begin_copy
 from broker.policies.replication.feed import ReplicaFeed
 from broker.policies.replication.follower import Follower
-from broker.storage import (
-    ADD,
-    DELETE,
-    DurabilityGate,
-    Journal,
-    JournalCopy,
-    JournalOptions,
-    MemoryVolume,
-    Operation,
-)
+from broker.storage.copy import JournalCopy
+from broker.storage.entry import ADD, DELETE, Operation
+from broker.storage.gate import DurabilityGate
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
+from broker.storage.options import JournalOptions
 from stateful.entries import Entries, plain
 from stateful.machines import LoopMachine, assert_found, budget
 from stateful.pipe import Pipe

@@ -21,7 +21,9 @@ from broker.cluster import quorum
 from broker.cluster.quorum import Grants, session_name, vote, votes_needed, withdraw
 from broker.policies.replication.ballots import Ballots
 from broker.policies.replication.decision import LiveVote
-from broker.storage import DurabilityGate, Journal, MemoryVolume
+from broker.storage.gate import DurabilityGate
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
 from stateful.machines import LoopMachine, assert_found, budget
 
 NODE = "A"

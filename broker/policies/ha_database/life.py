@@ -37,7 +37,7 @@ from broker.storage.database.schema import (
 from broker.storage.errors import JournalError, JournalFailedError
 from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Recovered
-from broker.storage.recovery import Record
+from broker.storage.records import Record
 
 RETRY_S: Final = 0.05
 """From a transaction that failed to its next try."""

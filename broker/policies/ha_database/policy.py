@@ -26,7 +26,7 @@ from broker.start_error import StartError
 from broker.storage.database import Database, DatabaseError
 from broker.storage.database.registry import RefusedError, Registered, Registry, ReplacedError
 from broker.storage.database.schema import TAKEOVER_STARTED
-from broker.storage.recovery import Record
+from broker.storage.records import Record
 
 _log = logging.getLogger(__name__)
 

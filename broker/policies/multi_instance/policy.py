@@ -111,6 +111,3 @@ class MultiInstancePolicy(Contender):
         if role == "live" and self._role in ("starting", "backup"):
             _log.info("queue manager %r started", self.section.queue_manager)
         super()._become(role)
-
-
-__all__ = ["MultiInstancePolicy"]

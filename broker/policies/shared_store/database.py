@@ -32,7 +32,7 @@ from broker.storage.database.locks import BACKUP, MASTER, RETRY_S, Holding, Live
 from broker.storage.database.locks import LIVE as LIVE_PLACE
 from broker.storage.database.schema import SESSION_MAX, SESSION_SHIFT
 from broker.storage.journal import Recovered
-from broker.storage.recovery import Record, Update
+from broker.storage.records import Record, Update
 
 _log = logging.getLogger(__name__)
 

@@ -33,7 +33,7 @@ from broker.storage.database.seam import (
 )
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
 from broker.storage.errors import JournalError, JournalFailedError
-from broker.storage.recovery import Record
+from broker.storage.records import Record
 from broker.storage.volume import Space
 
 RETRY_S: Final = 0.05

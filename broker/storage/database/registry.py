@@ -27,7 +27,7 @@ from broker.storage.database.seam import (
     Statement,
     UnexpectedCountError,
 )
-from broker.storage.recovery import Record, Update
+from broker.storage.records import Record, Update
 
 
 @dataclass(frozen=True, slots=True)

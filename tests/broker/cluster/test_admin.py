@@ -16,7 +16,9 @@ from broker.core.message import Message
 from broker.core.settings import EngineSettings
 from broker.seams import real_seams
 from broker.sections import AdminSection
-from broker.storage import DurabilityGate, Journal, MemoryVolume
+from broker.storage.gate import DurabilityGate
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
 
 
 class StandStill:

@@ -12,7 +12,11 @@ from broker.cluster.quorum import session_name
 from broker.policies.replication.blobs import begin_copy
 from broker.policies.replication.feed import ReplicaFeed
 from broker.policies.replication.follower import Follower
-from broker.storage import ADD, DurabilityGate, Journal, JournalCopy, MemoryVolume, Operation
+from broker.storage.copy import JournalCopy
+from broker.storage.entry import ADD, Operation
+from broker.storage.gate import DurabilityGate
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
 
 
 def terms(name):

@@ -14,7 +14,9 @@ from broker.cluster import messages as m
 from broker.cluster.quorum import session_name
 from broker.policies.replication.backup import BackupRole
 from broker.policies.replication.ballots import Ballots
-from broker.storage import DurabilityGate, Journal, MemoryVolume
+from broker.storage.gate import DurabilityGate
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
 
 
 def run(scenario):

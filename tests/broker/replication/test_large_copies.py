@@ -12,8 +12,9 @@ from pair import Pair, until
 
 from broker.core.message import MESSAGE, Message, encode
 from broker.core.recovery import read
-from broker.storage import ADD, DELETE, Journal, Operation
 from broker.storage.blobs import LARGE_MESSAGES
+from broker.storage.entry import ADD, DELETE, Operation
+from broker.storage.journal import Journal
 
 
 async def store(pair, chance, size):

@@ -9,7 +9,9 @@ import pytest
 from shared import in_world
 
 from broker.policies.shared_store import lives, lockfile
-from broker.storage import ADD, DELETE, Journal, JournalOptions, Operation
+from broker.storage.entry import ADD, DELETE, Operation
+from broker.storage.journal import Journal
+from broker.storage.options import JournalOptions
 
 NODE_ID = "41c7157e-8ae5-5545-b0b5-dbe72403a0dc"
 SMALL = JournalOptions(segment_size=1024, compact_min_files=2, compact_percentage=60)

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from broker.storage import ADD, DELETE, UPDATE, JournalOptions, Operation
+from broker.storage.entry import ADD, DELETE, UPDATE, Operation
+from broker.storage.options import JournalOptions
 
 DIRECTORY = "data/journal"
 SMALL = JournalOptions(segment_size=1024, compact_min_files=0)

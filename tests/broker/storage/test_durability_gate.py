@@ -1,6 +1,6 @@
 import asyncio
 
-from broker.storage import DurabilityGate
+from broker.storage.gate import DurabilityGate
 
 
 def run(scenario):

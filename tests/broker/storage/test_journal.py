@@ -3,16 +3,12 @@ import asyncio
 import pytest
 from journals import DIRECTORY, SMALL, Model, add, delete, plain, until, update
 
-from broker.storage import (
-    DirectoryVolume,
-    Journal,
-    JournalError,
-    JournalFailed,
-    JournalLocked,
-    JournalOptions,
-    MemoryVolume,
-    Operation,
-)
+from broker.storage.directory import DirectoryVolume
+from broker.storage.entry import Operation
+from broker.storage.errors import JournalError, JournalFailedError, JournalLockedError
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
+from broker.storage.options import JournalOptions
 
 
 def test_what_was_synced_is_there_again_in_order_of_its_add():
@@ -66,7 +62,7 @@ def test_close_makes_everything_durable_and_gives_the_lock_back():
     async def main():
         volume = MemoryVolume()
         journal, _ = await Journal.open(volume, DIRECTORY)
-        with pytest.raises(JournalLocked, match="in use"):
+        with pytest.raises(JournalLockedError, match="in use"):
             await Journal.open(volume, DIRECTORY)
         journal.append([add(1)])
         await journal.close()
@@ -175,15 +171,15 @@ def test_a_disk_that_fails_ends_the_journal_at_once_and_nothing_is_called_synced
         journal.on_synced = lambda _: pytest.fail("nothing was synced")
         volume.fail_after = volume.operations
         journal.append([add(2)])
-        with pytest.raises(JournalFailed, match=r"journal-0000000000000001\.seg"):
+        with pytest.raises(JournalFailedError, match=r"journal-0000000000000001\.seg"):
             await journal.flush()
         assert len(failures) == 1
         assert journal.failure is failures[0]
-        with pytest.raises(JournalFailed):
+        with pytest.raises(JournalFailedError):
             journal.append([add(3)])
-        with pytest.raises(JournalFailed):
+        with pytest.raises(JournalFailedError):
             await journal.flush()
-        with pytest.raises(JournalFailed):
+        with pytest.raises(JournalFailedError):
             await journal.snapshot()
         assert journal.synced == 1
         await journal.close()

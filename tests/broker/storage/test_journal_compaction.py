@@ -4,7 +4,10 @@ import random
 import pytest
 from journals import DIRECTORY, Model, add, delete, plain, until, update
 
-from broker.storage import Journal, JournalDamaged, JournalOptions, MemoryVolume
+from broker.storage.errors import JournalDamagedError
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
+from broker.storage.options import JournalOptions
 
 OPTIONS = JournalOptions(segment_size=1024, compact_min_files=4, compact_percentage=30)
 NEVER = JournalOptions(segment_size=1024, compact_min_files=0)
@@ -238,7 +241,7 @@ def test_a_rewrite_never_carries_damage_over(caplog):
         assert victim in caplog.text
         journal.append([add(journal.next_id() + 5000)])
         await journal.close()
-        with pytest.raises(JournalDamaged, match=victim):
+        with pytest.raises(JournalDamagedError, match=victim):
             await Journal.open(volume, DIRECTORY, NEVER)
 
     asyncio.run(main())
@@ -255,7 +258,7 @@ def test_damage_in_a_compacted_segment_is_refused_at_every_byte():
         for offset in range(len(image[victim])):
             data = image[victim]
             for broken in (data[:offset], data[:offset] + bytes([data[offset] ^ 4]) + data[offset + 1 :]):
-                with pytest.raises(JournalDamaged) as raised:
+                with pytest.raises(JournalDamagedError) as raised:
                     await Journal.open(MemoryVolume({**image, victim: broken}), DIRECTORY, NEVER)
                 assert raised.value.path == victim
                 assert raised.value.offset <= offset

@@ -6,18 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journals import DIRECTORY, Model, add, delete, plain, until, update
 
-from broker.storage import (
-    Journal,
-    JournalCopy,
-    JournalDamaged,
-    JournalError,
-    JournalFailed,
-    JournalIncomplete,
-    JournalLocked,
-    JournalOptions,
-    MemoryVolume,
-)
+from broker.storage.copy import JournalCopy
 from broker.storage.entry import BadFrameError, encode_entry
+from broker.storage.errors import (
+    JournalDamagedError,
+    JournalError,
+    JournalFailedError,
+    JournalIncompleteError,
+    JournalLockedError,
+)
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
+from broker.storage.options import JournalOptions
 
 OPTIONS = JournalOptions(segment_size=1024, compact_min_files=3, compact_percentage=40)
 
@@ -159,7 +159,7 @@ def test_a_copy_that_was_not_completed_is_refused_for_ever():
         pair.pass_on()
         await pair.copy.close()
         for _ in range(2):
-            with pytest.raises(JournalIncomplete, match="never ended"):
+            with pytest.raises(JournalIncompleteError, match="never ended"):
                 await Journal.open(pair.target, DIRECTORY, OPTIONS)
 
     asyncio.run(main())
@@ -190,7 +190,7 @@ def test_a_crash_at_any_change_leaves_an_incomplete_copy_or_all_of_it():
                 await synchronise(pair)
             pair.target.crash(random.Random(count))
             await pair.copy.close()
-            with pytest.raises(JournalIncomplete):
+            with pytest.raises(JournalIncompleteError):
                 await Journal.open(pair.target, DIRECTORY, OPTIONS)
 
     asyncio.run(main())
@@ -204,10 +204,10 @@ def test_damage_on_the_way_is_found_before_the_copy_counts():
         pair.chunks[0] = (name, offset, data[:100] + bytes([data[100] ^ 1]) + data[101:])
         for chunk in pair.chunks:
             pair.copy.write_chunk(*chunk)
-        with pytest.raises(JournalDamaged, match=name):
+        with pytest.raises(JournalDamagedError, match=name):
             await pair.copy.complete(pair.last)
         await pair.copy.close()
-        with pytest.raises(JournalIncomplete):
+        with pytest.raises(JournalIncompleteError):
             await Journal.open(pair.target, DIRECTORY, OPTIONS)
 
     asyncio.run(main())
@@ -232,7 +232,7 @@ def test_what_is_missing_is_found_before_the_copy_counts(what):
         if what == "stream":
             pair.stream.pop(0)
         pair.pass_on()
-        with pytest.raises(JournalDamaged):
+        with pytest.raises(JournalDamagedError):
             await pair.copy.complete(pair.last, pair.snapshot.files)
         assert not pair.copy.up_to_date
         await pair.copy.close()
@@ -276,7 +276,7 @@ def test_the_old_journal_is_moved_aside_and_the_newest_two_are_kept():
         for number in range(1, 5):
             journal, _ = await Journal.open(volume, DIRECTORY, OPTIONS)
             journal.append([add(journal.next_id(), b"life %d" % number)])
-            with pytest.raises(JournalLocked):
+            with pytest.raises(JournalLockedError):
                 await JournalCopy.create(volume, DIRECTORY, OPTIONS)
             await journal.close()
             copy = await JournalCopy.create(volume, DIRECTORY, OPTIONS)
@@ -330,7 +330,7 @@ def test_a_failing_disk_is_told_once_and_ends_the_copy():
         pair.load(1)
         pair.pass_on()
         await until(lambda: failures)
-        with pytest.raises(JournalFailed):
+        with pytest.raises(JournalFailedError):
             await pair.copy.complete(pair.last)
         assert len(failures) == 1
         await pair.copy.close()

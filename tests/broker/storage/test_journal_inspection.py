@@ -11,8 +11,10 @@ from journals import DIRECTORY, SMALL, Model, add, delete, update
 
 from broker import ctl
 from broker.core.message import CLEAN
-from broker.storage import DirectoryVolume, Journal, MemoryVolume
+from broker.storage.directory import DirectoryVolume
 from broker.storage.inspection import inspect, salvage
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
 
 
 async def written(count=40, volume=None, directory=DIRECTORY):

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from journals import DIRECTORY, Model, add, delete, plain, update
 from test_journal_compaction import check_accounting
 
-from broker.storage import Journal, JournalError, JournalOptions, MemoryVolume
+from broker.storage.errors import JournalError
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
+from broker.storage.options import JournalOptions
 
 OPTIONS = JournalOptions(segment_size=1024, compact_min_files=3, compact_percentage=50)
 

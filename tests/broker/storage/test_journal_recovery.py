@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journals import DIRECTORY, SMALL, Model, add, delete, plain, update
 
-from broker.storage import Journal, JournalDamaged, MemoryVolume, synced
+from broker.storage import synced
 from broker.storage.entry import HEADER_SIZE, MARK_SIZE, Operation, encode_entry, encode_mark
+from broker.storage.errors import JournalDamagedError
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
 from broker.storage.synced import NAME as SYNCED
 
 
@@ -53,7 +56,7 @@ async def opened(image):
     try:
         journal, recovered = await Journal.open(MemoryVolume(image), DIRECTORY, SMALL)
         await journal.close()
-    except JournalDamaged as error:
+    except JournalDamagedError as error:
         return error
     return recovered
 
@@ -79,7 +82,7 @@ def test_damage_at_every_byte_of_every_file(damage):
                         data[:offset] + bytes([data[offset] ^ chance.randrange(1, 256)]) + data[offset + 1 :]
                     )
                 result = await opened({**image, path: broken})
-                if isinstance(result, JournalDamaged):
+                if isinstance(result, JournalDamagedError):
                     outcomes.add("refused")
                     assert result.path.startswith(DIRECTORY + "/")
                     assert f"{result.path} at offset {result.offset}" in str(result)
@@ -122,7 +125,7 @@ def test_damage_anywhere_in_any_journal(sizes, where, mask):
         data = image[path]
         broken = data[:offset] + (bytes([data[offset] ^ mask]) + data[offset + 1 :] if mask else b"")
         result = await opened({**image, path: broken})
-        if isinstance(result, JournalDamaged):
+        if isinstance(result, JournalDamagedError):
             assert result.path in image
         else:
             assert model.states()[repr(plain(result))] == len(model.entries)
@@ -148,7 +151,7 @@ def test_the_last_sector_of_what_was_synced_zeroed_is_no_torn_tail(marks):
 
     result = asyncio.run(main())
     if marks == "kept":
-        assert isinstance(result, JournalDamaged)
+        assert isinstance(result, JournalDamagedError)
         assert "had been synced and cannot be read" in str(result)
     else:  # as in a journal that was written before there were marks
         assert result.torn is not None
@@ -161,7 +164,7 @@ def test_marks_without_a_journal_are_what_is_left_of_one():
         return await opened({note: volume.image()[note]})
 
     result = asyncio.run(main())
-    assert isinstance(result, JournalDamaged)
+    assert isinstance(result, JournalDamagedError)
     assert "entries 1 to 10 had been synced" in str(result)
 
 
@@ -240,7 +243,7 @@ def test_a_later_valid_entry_of_the_same_batch_proves_nothing_but_a_mark_does():
         assert plain(await opened({**image, last: image[last] + torn})) == model.state()
         marked = image[last] + torn + encode_mark(size + len(torn), first)
         refused = await opened({**image, last: marked})
-        assert isinstance(refused, JournalDamaged)
+        assert isinstance(refused, JournalDamagedError)
         assert (refused.path, refused.offset) == (last, size)
         assert "had been synced" in refused.reason
         # A message may look like a mark; it does not lie where the mark says.
@@ -258,7 +261,7 @@ def test_after_a_clean_stop_no_flipped_byte_is_taken_for_a_tear():
         for offset in range(len(image[last]) - MARK_SIZE):
             data = bytearray(image[last])
             data[offset] ^= 0x10
-            assert isinstance(await opened({**image, last: bytes(data)}), JournalDamaged)
+            assert isinstance(await opened({**image, last: bytes(data)}), JournalDamagedError)
 
     asyncio.run(main())
 
@@ -271,7 +274,7 @@ def test_a_missing_segment_is_named(which):
         gone = sorted(path for path in image if ".seg" in path)[which]
         del image[gone]
         refused = await opened(image)
-        assert isinstance(refused, JournalDamaged)
+        assert isinstance(refused, JournalDamagedError)
         assert "missing" in str(refused)
 
     asyncio.run(main())
@@ -316,7 +319,7 @@ def test_an_entry_that_was_written_wrong_is_damage_wherever_it_stands(entry, rea
         image[last] += entry
         image[last] += encode_mark(len(image[last]), first)
         refused = await opened(image)
-        assert isinstance(refused, JournalDamaged)
+        assert isinstance(refused, JournalDamagedError)
         assert reason in str(refused)
 
     asyncio.run(main())

@@ -9,7 +9,10 @@ import random
 
 import pytest
 
-from broker.storage import ADD, Journal, JournalDamagedError, JournalFailedError, MemoryVolume, Operation
+from broker.storage.entry import ADD, Operation
+from broker.storage.errors import JournalDamagedError, JournalFailedError
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
 from broker.storage.memory_faults import SOUND, DiskFault
 
 

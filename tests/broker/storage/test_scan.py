@@ -10,7 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from journals import DIRECTORY, Model, add, delete, plain, update
 
-from broker.storage import Journal, JournalDamagedError, JournalOptions, MemoryVolume, recovery
+from broker.storage import recovery
+from broker.storage.errors import JournalDamagedError
+from broker.storage.journal import Journal
+from broker.storage.memory import MemoryVolume
+from broker.storage.options import JournalOptions
 
 OPTIONS = JournalOptions(segment_size=2048, compact_min_files=0)
 

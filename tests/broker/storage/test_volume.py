@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from broker.storage import DirectoryVolume, MemoryVolume, VolumeLockedError
-from broker.storage.memory import VolumeCrashedError
+from broker.storage.directory import DirectoryVolume
+from broker.storage.memory import MemoryVolume, VolumeCrashedError
+from broker.storage.volume import VolumeLockedError
 
 
 @pytest.fixture(params=["directory", "memory"])

@@ -17,7 +17,7 @@ from broker.cluster import messages as m
 from broker.cluster.link import Link, LinkError, LinkRefusedError, Terms, connect
 from broker.daemon import serve
 from broker.seams import real_seams
-from broker.storage import MemoryVolume
+from broker.storage.memory import MemoryVolume
 from broker.tls import Layer, TlsTransport
 from environments.link_proxy import reserve_port
 from environments.simulation.world import World
