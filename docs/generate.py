@@ -23,7 +23,7 @@ import broker.sections
 import checkers.schema
 import harness.commands.cli
 import harness.interface
-import harness.systems.own.events
+import harness.systems.registry
 
 REFERENCE = Path(__file__).parent / "reference"
 NOTE = "<!-- made by docs/generate.py from the code: edit the docstrings there -->\n\n"
@@ -107,8 +107,12 @@ def test_spec() -> str:
 
 
 def _events_table() -> str:
-    rows = [f"| `{name}` | {event.meaning} |" for name, event in harness.systems.own.events.EVENTS.items()]
-    return "\n".join(["| event | meaning |", "|---|---|", *rows]) + "\n"
+    rows = [
+        f"| {system} | `{name}` | {event.meaning} |"
+        for system in harness.systems.registry.SYSTEMS
+        for name, event in harness.systems.registry.get(system).events.items()
+    ]
+    return "\n".join(["| system | event | meaning |", "|---|---|---|", *rows]) + "\n"
 
 
 def broker_properties() -> str:

@@ -55,12 +55,14 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     ``pair`` is the live-backup group's name ("a"); ``name`` is the pair and a number ("a1" is
     configured as master, "a2" as slave). ``ports`` maps the logical ports ("stomp", "cluster",
     "admin") to the numbers the broker *announces*; where it really listens is the environment's
-    affair (see ``Environment.listen``).
+    affair (see ``Environment.listen``). ``configured`` is a word of ours, whatever the system's
+    own: "master" begins as the live of its pair and "slave" as a backup, "instance" is either,
+    "member" serves beside others that may take it over, "standalone" serves alone.
     """
 
     name: str
     pair: str
-    configured: str  # "master" | "slave" | "standalone" | "member" | "instance"
+    configured: str
     ports: dict[str, int]
     database: DatabasePlan | None = None  # the deployment's one database, where it keeps its messages
     store: StorePlan | None = None  # the directory it shares with others, where its data lies

@@ -9,10 +9,10 @@ from __future__ import annotations
 import importlib
 from typing import Final
 
-from harness.interface import System, TestSpec, UsageError
+from harness.interface import OWN, System, TestSpec, UsageError
 from harness.interface.errors import choose, meant
 
-SYSTEMS: Final[dict[str, str]] = {"own": "harness.systems.own.system:OwnSystem"}
+SYSTEMS: Final[dict[str, str]] = {OWN: "harness.systems.own.system:OwnSystem"}
 """Name -> the module and class of it, which takes no argument. Here a system is added."""
 
 

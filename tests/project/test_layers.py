@@ -101,6 +101,7 @@ def test_every_folder_of_modules_is_a_package():
         ("workloads/registry.py", "harness.history.store"),
         ("environments/registry.py", "harness.systems.registry"),
         ("harness/report/html.py", "harness.run.run"),
+        ("harness/run/run.py", "harness.systems.own.system"),
         ("filesystems/fuse/kernel.py", "filesystems.nfs.client"),
     ],
 )
