@@ -75,7 +75,8 @@ def search_command(
     **given: Any,
 ) -> int:
     """Draw simulated runs until one breaks the guarantee; name what never happened."""
-    from harness.explore import plans, search, workers  # noqa: PLC0415 - imports every part
+    from harness.explore import plans, workers  # noqa: PLC0415 - imports every part
+    from harness.explore.search import search  # noqa: PLC0415 - as above
 
     limits = {
         "runs": runs,

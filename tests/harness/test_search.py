@@ -18,7 +18,8 @@ import pytest
 
 from checkers.verdict import Verdict
 from harness.commands import cli
-from harness.explore import plans, runs, search, swarm, workers
+from harness.explore import plans, runs, swarm, workers
+from harness.explore.search import search
 from harness.history import judge as judging
 from harness.interface import Schedule, TestSpec, UsageError
 from harness.run import reproduction

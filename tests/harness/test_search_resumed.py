@@ -12,8 +12,9 @@ import psutil
 import pytest
 
 from harness.commands import cli
-from harness.explore import log, plans, runs, search, swarm
+from harness.explore import plans, runs, swarm
 from harness.explore.plans import SearchPlan
+from harness.explore.search import log, search
 from harness.history import judge as judging
 from harness.interface import TestSpec
 from harness.run import reproduction

@@ -16,8 +16,10 @@ from checkers.runs import RunsSource, judge_runs
 from checkers.schema import SCHEMA
 from checkers.verdict import CheckOptions
 from harness.commands import cli
-from harness.explore import histories, plans, runs, sweep, sweep_table, workers
+from harness.explore import plans, runs, workers
 from harness.explore.plans import Cell, SweepPlan
+from harness.explore.sweep import histories, sweep
+from harness.explore.sweep import table as sweep_table
 from harness.history import judge as judging
 from harness.history import plain_judge
 from harness.interface import InfrastructureError, Schedule

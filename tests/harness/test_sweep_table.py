@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from harness.explore import sweep_table
 from harness.explore.plans import Cell
+from harness.explore.sweep import table as sweep_table
 
 
 @pytest.mark.parametrize(

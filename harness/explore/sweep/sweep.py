@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from harness.explore import histories, sweep_table, workers
+from harness.explore import workers
 from harness.explore.plans import SweepPlan, run_seed
 from harness.explore.runs import Record
-from harness.explore.sweep_table import Row, Run
+from harness.explore.sweep import histories, table
+from harness.explore.sweep.table import Row, Run
 from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
 from harness.history import plain_judge
@@ -156,12 +157,10 @@ def _judge(request: Request, store: Path, talk: Talk) -> tuple[Sweep, list[Run]]
         judged, damaged = workers.beside(work).result()
     records = {record.number: record for _, record in there}
     runs = [
-        sweep_table.run_of(plan, record, judged.get(number), damaged.get(number))
+        table.run_of(plan, record, judged.get(number), damaged.get(number))
         for number, record in sorted(records.items())
     ]
-    worst = tuple(
-        _keep(store, plan, one, records[one.number], talk) for one in sweep_table.worst(runs, WORST)
-    )
+    worst = tuple(_keep(store, plan, one, records[one.number], talk) for one in table.worst(runs, WORST))
     ended = {
         word: sum(one.ended == word for one in runs) for word in ("valid", "invalid", "unknown", "crashed")
     }
@@ -170,7 +169,7 @@ def _judge(request: Request, store: Path, talk: Talk) -> tuple[Sweep, list[Run]]
         store=str(store),
         plan=plan,
         ended=ended,
-        table=sweep_table.rows(runs, plan.cells),
+        table=table.rows(runs, plan.cells),
         worst=worst,
         runs=tuple(runs),
     )
@@ -236,7 +235,7 @@ def _opening(plan: SweepPlan, store: Path, found: int) -> Iterator[str]:
 
 
 def _closing(sweep: Sweep, runs: Sequence[Run]) -> Iterator[str]:
-    yield sweep_table.text(sweep.table)
+    yield table.text(sweep.table)
     yield ", ".join(f"{count} {word}" for word, count in sweep.ended.items() if count) or "no run"
     for one in runs:
         if one.ended == "crashed":

@@ -20,11 +20,11 @@ from pathlib import Path
 import msgspec
 
 from harness.explore import workers
-from harness.explore.campaign import FILE as CAMPAIGN
-from harness.explore.campaign import Tally, campaign, closing, counts, how
-from harness.explore.log import Log
 from harness.explore.plans import SearchPlan, run_seed
 from harness.explore.runs import Record, judged
+from harness.explore.search.campaign import FILE as CAMPAIGN
+from harness.explore.search.campaign import Tally, campaign, closing, counts, how
+from harness.explore.search.log import Log
 from harness.explore.shrink import shrink as shrinking
 from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
