@@ -58,7 +58,7 @@ _REQUEST_TIMEOUT_S: Final = 10.0
 
 
 class Agent:
-    """What the harness can ask of a machine; each method ``do_<operation>`` is one request."""
+    """What the harness can ask of a machine; each ``do_<operation>`` is one request."""
 
     def __init__(self, token: str, program: Program | None = None, *parts: Part) -> None:
         self._token = token
@@ -74,6 +74,11 @@ class Agent:
             (self._firewall, self._program, self._disk, self._clock, *parts),
             prefix=os.urandom(4).hex(),
             say=say,
+        )
+        self.do_renew, self.do_heal, self.do_heal_all = (
+            self._board.renew,
+            self._board.heal,
+            self._board.heal_all,
         )
         self._missing: dict[str, str] = {}
         self._stop = asyncio.Event()
@@ -139,11 +144,11 @@ class Agent:
             return {"error": "wrong token: this machine belongs to another deployment"}
         self._heard()
         name = str(request["operation"])
-        operation: Callable[..., Awaitable[dict[str, Any]]] | None = getattr(self, f"do_{name}", None)
+        operation: Callable[..., Awaitable[dict[str, Any] | None]] | None = getattr(self, f"do_{name}", None)
         if operation is None:
             return {"error": f"no operation {name!r}"}
         try:
-            return {"result": await operation(**request["arguments"])}
+            return {"result": await operation(**request["arguments"]) or {}}
         except (LeaseExpiredError, UnknownLeaseError) as error:
             return {"error": str(error), "kind": ENDED}
         except RuntimeError as error:
@@ -191,10 +196,9 @@ class Agent:
 
     # ---- a disk that can break
 
-    async def do_disk(self) -> dict[str, Any]:
+    async def do_disk(self) -> None:
         """Put it in front of the node's data, unless it is there."""
         await self._disk.begin()
-        return {}
 
     async def do_look_at_disk(self) -> dict[str, Any]:
         """How it is."""
@@ -220,10 +224,9 @@ class Agent:
 
     # ---- a shared directory
 
-    async def do_mount(self, source: str, directory: str, options: str) -> dict[str, Any]:
+    async def do_mount(self, source: str, directory: str, options: str) -> None:
         """Mount it from now on; whoever needs it waits (``filesystems.nfs.await_mount``)."""
         self._store.begin(source, directory, options)
-        return {}
 
     async def do_ask_store(self, server: str, server_port: int, patience_s: float) -> dict[str, Any]:
         """Whether a file server answers this machine."""
@@ -235,21 +238,6 @@ class Agent:
         """Begin a fault, of one part or of several, and name its lease."""
         faults = [self._board.fault(name, (), (), wanted) for name, wanted in fault.items() if wanted]
         return {"lease": await self._board.begin(faults, lease_s)}
-
-    async def do_renew(self, lease: str) -> dict[str, Any]:
-        """Let a fault last for another full lease."""
-        await self._board.renew(lease)
-        return {}
-
-    async def do_heal(self, lease: str) -> dict[str, Any]:
-        """End a fault; fine if it has ended already."""
-        await self._board.heal(lease)
-        return {}
-
-    async def do_heal_all(self) -> dict[str, Any]:
-        """End every fault of this node."""
-        await self._board.heal_all()
-        return {}
 
     async def do_probe(self, targets: dict[str, str], patience_s: float) -> dict[str, Any]:
         """Try the links to other nodes."""

@@ -107,10 +107,9 @@ class DatabaseAgent(Agent):
         super().__init__(token, Server(ServerChild(Path(LOGS) / LOG)), severed)
         self._relay = severed.relay
 
-    async def do_relay(self) -> dict[str, Any]:
+    async def do_relay(self) -> None:
         """Take in brokers from now on."""
         await self._relay.listen("0.0.0.0", PORT)
-        return {}
 
     async def do_said(self) -> dict[str, Any]:
         """The last lines of the server's log."""

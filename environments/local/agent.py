@@ -68,13 +68,12 @@ class Agent:
         self._server = ControlServer(
             {
                 "plan": self.plan,
-                "database": self.database,
-                "disk": self.disk,
-                "store": self.store,
-                "mount": self.mount,
+                "database": self._database.begin,
+                "disk": self._disks.mount,
+                "store": self._stores.serve,
+                "mount": self._stores.mount,
                 "start": self.start,
                 "wait": self.wait,
-                "states": self.states,
                 "kill": self.kill,
                 **self._faults,
                 "inject": self.inject,
@@ -121,27 +120,6 @@ class Agent:
         self._record()
         return {"listen": listen, "routes": routes}
 
-    async def database(self, log: str, nodes: Sequence[str]) -> dict[str, Any]:
-        """Make a PostgreSQL server for these nodes.
-
-        ``routes`` (node -> address) and ``variables`` of their environment.
-        """
-        return await self._database.begin(Path(log), nodes)
-
-    async def disk(self, node: str, behind: str, directory: str, log: str) -> None:
-        """Put a node's directory onto a disk that can break."""
-        self._ports(node)
-        await self._disks.mount(node, Path(behind), Path(directory), Path(log))
-
-    async def store(self, store: str, directory: str, state: str, lease_s: int, grace_s: int) -> None:
-        """Start a file server that exports a directory."""
-        await self._stores.serve(store, directory, state, lease_s, grace_s)
-
-    async def mount(self, node: str, store: str, directory: str, options: str, log: str) -> str:
-        """Mount what such a server exports for a node; how it was mounted."""
-        self._ports(node)
-        return await self._stores.mount(node, store, directory, options, log)
-
     async def start(
         self, node: str, argv: Sequence[str], cwd: str, log: str, variables: Mapping[str, str]
     ) -> int:
@@ -155,10 +133,6 @@ class Agent:
         """The exit status of a node's broker once it has ended."""
         self._ports(node)
         return await self._brokers.wait(node)
-
-    async def states(self, nodes: Sequence[str]) -> dict[str, str]:
-        """Node -> "running", "paused" or "gone"."""
-        return {node: self._brokers.state(node) for node in nodes if self._ports(node) is not None}
 
     async def kill(self, node: str) -> None:
         """SIGKILL a node's broker."""

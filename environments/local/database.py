@@ -58,7 +58,7 @@ class LocalDatabase(DatabasePart):
         """The postmaster, while it runs."""
         return None if self._process is None else identify(self._process.pid)
 
-    async def begin(self, log: Path, nodes: Iterable[str]) -> dict[str, Any]:
+    async def begin(self, log: str, nodes: Iterable[str]) -> dict[str, Any]:
         """Make the server and start it; ``log`` gets what it says.
 
         "routes" (node -> address) and "variables", which a broker's environment must have.
@@ -69,7 +69,7 @@ class LocalDatabase(DatabasePart):
             raise UsageError("the deployment has a database already")
         if lack := program.missing():
             raise InfrastructureError(lack)
-        self._log = log
+        self._log = Path(log)
         self._directory = self._kept.enter_context(scratch.directory(NODE))
         self._directory.chmod(0o711)
         password = program.new_password()

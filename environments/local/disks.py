@@ -41,10 +41,10 @@ class Disks(DiskPart):
         self._runs = runs
         self._disks: dict[str, FaultyDisk] = {}
 
-    async def mount(self, node: str, behind: Path, directory: Path, log: Path) -> None:
+    async def mount(self, node: str, behind: str, directory: str, log: str) -> None:
         """Put a node's directory onto a disk of its own."""
         try:
-            self._disks[node] = await FaultyDisk.mount(behind, directory, log)
+            self._disks[node] = await FaultyDisk.mount(Path(behind), Path(directory), Path(log))
         except DiskFailedError as error:
             raise InfrastructureError(f"the disk of {node}: {error}") from None
 

@@ -205,7 +205,7 @@ class LocalEnvironment:
 
     async def running(self, node: str) -> bool:
         """Whether the broker's process exists, stopped or not."""
-        states: dict[str, str] = await self._call("states", nodes=[node])
+        states: dict[str, str] = await self._call("probe", links=(), nodes=[node])
         return states[node] != "gone"
 
     async def kill(self, node: str) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from nfs_container import ServerContainer
 from nfs_store import SAFE
 
 from environments.docker.engine import connect, labels
@@ -14,7 +15,6 @@ from environments.docker.nfs_server import (
     CLIENT_CAPABILITIES,
     CLIENT_DEVICES,
     PORT,
-    ServerContainer,
     server_image,
 )
 from environments.nfs_mounting import mount
