@@ -1,5 +1,6 @@
-"""A machine on which a node runs, as the harness uses it: put files there, run something, fetch
-files, reach a port.
+"""A host: a machine on which a node runs, as the harness uses it.
+
+Put files there, run something, fetch files, reach a port.
 
 As small as this because every kind of machine has these four and nothing else in common: a
 container has them through the engine's SDK, a machine over ssh through its channels (compare

@@ -1,5 +1,6 @@
-"""A container's own program (a broker, or a server that brokers need), and others beside it, as
-children of the container's PID 1.
+"""Processes of a container, as children of its PID 1.
+
+The container's own program (a broker, or a server that brokers need), and others beside it.
 
 Why not ``asyncio.subprocess``: PID 1 inherits every orphan in the container and must reap them all
 with ``waitpid(-1)``, which would take the exit status away from anybody else who waits. So there is

@@ -117,8 +117,9 @@ class DatabaseAgent(Agent):
         return {"lines": [line for line in lines if line.strip()][-5:]}
 
     async def do_look(self) -> dict[str, Any]:
-        """How the server answers, whether all of it is stopped, and who loses commits to a fault
-        in force.
+        """How the server answers, and what is wrong with it.
+
+        Whether all of it is stopped, and who loses commits to a fault in force.
         """
         return {
             "answer": await question.ask("127.0.0.1", INSIDE),

@@ -78,8 +78,9 @@ def ruleset(hit: Mapping[str, Iterable[str]]) -> str:
 
 
 def disciplines(slowed: Iterable[Slow], device: str) -> list[list[str]]:
-    """The ``tc`` commands that slow exactly these links, from a device without a
-    discipline; [] where nothing is slow.
+    """The ``tc`` commands that slow exactly these links; [] where nothing is slow.
+
+    They begin with a device without a discipline.
 
     Delays of several faults on one link add up, the lowest rate limits. Raises ValueError for more
     targets than there are bands.

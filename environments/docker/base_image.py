@@ -109,8 +109,9 @@ def _from_debian(client: Any, tag: str, problem: str) -> None:
 def import_debian(
     client: Any, tag: str, packages: Sequence[str], problem: str, without: Sequence[str] = ()
 ) -> None:
-    """Make an image of a minimal Debian with these packages but without some files, on this host
-    and without an image to begin with.
+    """Makes an image of a minimal Debian with these packages but without some files.
+
+    On this host and without an image to begin with.
 
     ``problem`` is why it is made so. Raises InfrastructureError.
     """

@@ -159,8 +159,9 @@ def _make_container(
 
 
 def _must_publish(client: Any) -> bool:
-    """Whether containers' own addresses are out of reach, as they are where the engine lives in
-    a virtual machine.
+    """Whether containers' own addresses are out of reach.
+
+    They are where the engine lives in a virtual machine.
     """
     endpoint = str(client.api.base_url)
     if not endpoint.startswith(_LOCAL):

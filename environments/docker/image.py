@@ -79,8 +79,9 @@ def _exists(client: Any, tag: str) -> bool:
 
 
 def forget_old(client: Any, kind: str) -> None:
-    """Remove all images of a kind but the newest few, or every edit of the sources would stay
-    for ever.
+    """Removes all images of a kind but the newest few.
+
+    Or every edit of the sources would stay for ever.
     """
     from docker.errors import APIError  # noqa: PLC0415
 

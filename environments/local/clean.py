@@ -31,8 +31,9 @@ END_PATIENCE_S: Final = 10.0
 
 
 def leftovers(*, force: bool = False) -> list[str]:
-    """One line for each local deployment that nobody uses any more, and for each process that
-    lost its deployment.
+    """What is left of local deployments, a line for each.
+
+    For each deployment that nobody uses any more, and for each process that lost its deployment.
     """
     return _survey(force=force, remove=False)
 

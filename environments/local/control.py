@@ -81,8 +81,9 @@ class ControlServer:
         self._server: asyncio.Server | None = None
 
     async def listen(self, path: Path) -> None:
-        """Accept requests on a unix socket that only its owner may use (its directory is
-        private).
+        """Accepts requests on a unix socket that only its owner may use.
+
+        Its directory is private.
         """
         with short_path(path) as address:
             self._server = await asyncio.start_unix_server(self.serve, address, limit=LINE_BYTES_MAX)

@@ -309,8 +309,9 @@ class LocalEnvironment:
         return await log_file.follow(read, position, LOG_POLL_S)
 
     async def collect(self, destination: Path) -> None:
-        """Copy the nodes' logs to ``destination/<node>/``, and the agent's to
-        ``destination/agent.log`` if it said anything.
+        """Copies the nodes' logs to ``destination/<node>/``.
+
+        And the agent's to ``destination/agent.log`` if it said anything.
         """
         homes = {node: self._home(node) / "logs" for node in self._plan.listen}
         if self._databases and self._nodes is not None:
@@ -372,8 +373,9 @@ class LocalEnvironment:
         self._nodes = nodes
 
     async def _start_agent(self, run_id: str) -> ControlClient:
-        """Start the agent in a session of its own, so that Ctrl-C and the end of the terminal do
-        not reach it.
+        """Starts the agent in a session of its own.
+
+        So Ctrl-C and the end of the terminal do not reach it.
         """
         assert self._state is not None
         reading, writing = os.pipe()

@@ -1,5 +1,6 @@
-"""What a local deployment leaves on disk about itself, so that `clean` can end it without the help
-of any process.
+"""What a local deployment leaves on disk about itself.
+
+So `clean` can end it without the help of any process.
 
 One directory per deployment, ``<state root>/local/<run id>``: ``harness.json`` is written by the
 environment before anything starts, ``agent.json`` by the agent whenever a broker starts or ends.
@@ -36,8 +37,10 @@ class HarnessState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentState(msgspec.Struct, frozen=True, kw_only=True):
-    """The agent and what it runs (node -> process, the database's server as one of them), each
-    node's own ports, and the server's directory.
+    """The agent and what it runs.
+
+    Node -> process, the database's server as one of them; each node's own ports, and the server's
+    directory.
     """
 
     run_id: str

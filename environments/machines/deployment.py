@@ -22,7 +22,9 @@ T = TypeVar("T")
 
 
 class Deployment:
-    """``nodes`` by name, in the order of their plans, ``services`` likewise: machines that are no
+    """The machines of a deployment.
+
+    ``nodes`` by name, in the order of their plans, ``services`` likewise: machines that are no
     brokers. ``machines`` are both.
     """
 

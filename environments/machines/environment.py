@@ -167,7 +167,9 @@ class MachinesEnvironment:
             raise
 
     def resolve(self, source: str, node: str, port: str) -> Address:
-        """Zones are given the proxy, the harness itself ("admin") the machine, other nodes the
+        """The address at which a source reaches a node's port.
+
+        Zones are given the proxy, the harness itself ("admin") the machine, other nodes the
         machine's own address.
         """
         target = self._node(node)
@@ -256,8 +258,10 @@ class MachinesEnvironment:
         return await self._state(node) != "gone"
 
     async def kill(self, node: str) -> None:
-        """SIGKILL the whole machine, if it is ours: broker, agent and network end at once; else
-        the broker. Nothing to do if it does not run.
+        """SIGKILLs the whole machine, if it is ours; else the broker.
+
+        Of the whole machine, broker, agent and network end at once. Nothing to do if it does not
+        run.
         """
         target = self._node(node)
         async with target.lock:
@@ -284,8 +288,10 @@ class MachinesEnvironment:
         nodes: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
     ) -> str:
-        """Begin "cut", "reset", "slow", "stall" on links, "pause" or a fault of their shared
-        directory on nodes; the lease to `renew` and `heal`.
+        """Begins a fault; returns the lease to `renew` and `heal`.
+
+        "cut", "reset", "slow", "stall" on links, "pause" or a fault of their shared directory on
+        nodes.
 
         UsageError for what makes no sense, InfrastructureError for what this kernel cannot do;
         nothing is in force then.

@@ -184,8 +184,9 @@ class Node:
         self._down.set()
 
     async def kill(self) -> None:
-        """SIGKILL every process of the machine, or its broker where the machine is not ours to
-        end; returns when that does not run any more.
+        """SIGKILLs every process of the machine, or its broker if the machine is not ours to end.
+
+        Returns when that does not run any more.
         """
         if not self.up:
             return

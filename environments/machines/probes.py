@@ -65,8 +65,9 @@ async def probe(nodes: Mapping[str, Node], links: Sequence[Link]) -> dict[str, s
 
 
 def phrase(connection: str, delay_ms: float | None) -> str:
-    """The word for one direction, from how a connection went and how long the fastest datagram
-    took (None: none arrived).
+    """The word for the state of one direction.
+
+    From how a connection went and how long the fastest datagram took (None: none arrived).
     """
     if delay_ms is not None:
         # This direction passes: whatever happened to the connection happened on the way back.

@@ -81,8 +81,9 @@ class Clock:
         return self._monotonic_s + (now_ns - self._anchor_ns) / 1e9 * self._rate
 
     def due_ns(self, monotonic_s: float) -> int:
-        """The virtual time at which this machine's monotonic clock shows ``monotonic_s``, to the
-        nanosecond.
+        """When this machine's monotonic clock shows ``monotonic_s``.
+
+        In virtual time, to the nanosecond.
         """
         return self._anchor_ns + round((monotonic_s - self._monotonic_s) / self._rate * 1e9)
 

@@ -142,14 +142,16 @@ class DatabaseServer:
             self._process.resume()
 
     def sever(self, clients: Mapping[str, tuple[float, float]]) -> None:
-        """From now on a transaction of such a client loses its connection with the first chance,
-        and is all the same committed with the second.
+        """Makes transactions of these clients lose their connection from now on.
+
+        With the first chance they do, and with the second they are all the same committed.
         """
         self._severed = dict(clients)
 
     def state(self, client: str = "") -> str:
-        """As a probe sees it: "serving", "stalled", "down", or "severed" for a client that loses
-        connections.
+        """The database's state as a probe sees it.
+
+        "serving", "stalled", "down", or "severed" for a client that loses connections.
         """
         if self._process is None or self._process.state == "gone":
             return "down"

@@ -24,8 +24,9 @@ class StallError(RuntimeError):
 
 
 class ForbiddenCallError(RuntimeError):
-    """Code in a world took something from outside its seams (time, chance, threads, sockets), so
-    that its seed says no longer what happens.
+    """Code in a world took something from outside its seams.
+
+    Time, chance, threads or sockets: its seed says no longer what happens.
 
     The text names the call, the place, and what to use instead. It ends the run even if the caller
     swallows it.

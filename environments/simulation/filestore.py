@@ -142,8 +142,9 @@ class FileServer:
         return self._clients.setdefault(name, Client(name))
 
     def remove(self, path: str) -> None:
-        """Remove a name; locks are of the file that had it, and nobody who opens the name anew
-        meets them.
+        """Removes a name.
+
+        Locks are of the file that had it, and nobody who opens the name anew meets them.
         """
         self.files.pop(path, None)
         for place in [place for place in self.locks if place[0] == path]:

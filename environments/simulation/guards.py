@@ -108,8 +108,9 @@ class Guards:
 
     @contextmanager
     def lifted(self) -> Iterator[None]:
-        """For the world's own work, such as collecting garbage, at which hooks of others may
-        look at the clock.
+        """Lifts the guards for the world's own work.
+
+        Such as collecting garbage, at which hooks of others may look at the clock.
         """
         self._lifted = True
         try:

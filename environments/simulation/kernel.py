@@ -123,8 +123,9 @@ class Kernel:
         self._chance = chance
 
     def process_ended(self, chance: random.Random) -> None:
-        """The kernel writes what it had been given, any prefix of what the process wrote, and
-        then unlocks.
+        """A process has ended: the kernel writes what it had been given, and then unlocks.
+
+        That is any prefix of what the process wrote.
         """
         process, self.process = self.process, self.process + 1
         self._abandon()

@@ -1,5 +1,6 @@
-"""What the code of a world logs, filed under the node that was running and stamped with that node's
-clock.
+"""What the code of a world logs.
+
+Filed under the node that was running and stamped with that node's clock.
 
 Why a handler and not another logger: brokers and clients log as they do in a process of their own;
 only where a line goes, and what time it shows, is the environment's affair. Lines of other threads
@@ -27,8 +28,9 @@ class NodeLogs(logging.Handler):
         self._awaited: dict[str, list[asyncio.Future[None]]] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
-        """File a record; ``2026-01-01T00:00:04.123Z INFO a1 serving STOMP``, a traceback on
-        lines of its own.
+        """Files a record.
+
+        ``2026-01-01T00:00:04.123Z INFO a1 serving STOMP``, a traceback on lines of its own.
         """
         loop = events._get_running_loop()  # noqa: SLF001 - the one that runs in this very thread
         if not isinstance(loop, NodeLoop):

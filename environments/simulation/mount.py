@@ -242,8 +242,9 @@ class MountedFile:
         return self._unwritten
 
     def appending(self, data: bytes) -> Callable[[], None]:
-        """What the server does with these bytes, at the place where this client knows the file's
-        end.
+        """What the server does with these bytes.
+
+        At the place where this client knows the file's end.
         """
         start = self._end
         self._end += len(data)

@@ -86,8 +86,9 @@ class World:
         return self.scheduler.steps
 
     def random(self, purpose: str) -> random.Random:
-        """A new stream of chance for one purpose ("network", "disk:a1"), so that more use of one
-        does not change another.
+        """A new stream of chance for one purpose ("network", "disk:a1").
+
+        So more use of one does not change another.
         """
         return random.Random(f"{self.seed}/{purpose}")
 

@@ -84,8 +84,9 @@ class SshEnvironment(MachinesEnvironment):
         super().__init__(self._machines, (Disks(self._machines), Clocks(self._machines)), lease_s, tell)
 
     def supports(self) -> Mapping[str, str]:
-        """What the machines' kernels can do, tried out on them; before `deploy` nothing is known
-        against them.
+        """What the machines' kernels can do, tried out on them.
+
+        Before `deploy` nothing is known against them.
         """
         answers = self._supports(self._missing or {})
         answers |= dict.fromkeys((*DISK_LEASES, *DISK_MOMENTS), "")

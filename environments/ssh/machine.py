@@ -150,8 +150,9 @@ class SshMachine:
         return self.run(("sh", "-c", 'tail -c 65536 "$1/agent.log" 2>/dev/null || true', "sh", self.root))
 
     def reach(self, port: int) -> Address:
-        """The agent through the connection, since it listens to this machine alone; all else at the
-        machine's own address.
+        """The address of a port: the agent's through the connection, all else at the machine's own.
+
+        The agent listens to this machine alone.
         """
         if port == CONTROL_PORT:
             assert self._control is not None, "the agent was begun"

@@ -41,8 +41,9 @@ def sweep_command(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Simulate many runs, judge them as one job of Spark, and say how often each nemesis breaks
-    each policy.
+    """Simulate many runs, and say how often each nemesis breaks each policy.
+
+    They are judged as one job of Spark.
     """
     from harness.explore import plans, workers  # noqa: PLC0415 - Spark; most commands do without
     from harness.explore.sweep import sweep  # noqa: PLC0415 - as above

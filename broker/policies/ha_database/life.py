@@ -141,8 +141,9 @@ class Life:
         return node_id_of(self._section.cluster_id, broker_id)
 
     async def run(self, stopping: asyncio.Event) -> LifeEnd:
-        """Serve until ``stopping``, or until the store says or may say that somebody else owns
-        what we had. Raises StartError.
+        """Serves until ``stopping``, or until somebody else owns what we had.
+
+        The store says that, or may say it. Raises StartError.
         """
         self._journal.on_synced = self._synced
         self._journal.on_failed = self._failed
@@ -308,8 +309,9 @@ class Life:
             _log.error("ha-database: what lay beside the messages of %s: %s", victim.broker_id, error)
 
     def _told(self, rows: Sequence[BrokerRow], owners: Mapping[int, str]) -> None:
-        """Remember what the store says, for ``brokerctl`` and for clients that come to the wrong
-        place.
+        """Remembers what the store says.
+
+        For ``brokerctl`` and for clients that come to the wrong place.
         """
         self.rows = rows
         for row in rows:

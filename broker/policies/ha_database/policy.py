@@ -1,5 +1,6 @@
-"""The life of a broker in a high-availability cluster, and what follows each of its ends (Sun 4.1,
-chapter 8).
+"""The life of a broker in a high-availability cluster (Sun 4.1, chapter 8).
+
+And what follows each of its ends.
 
 A broker that was taken over, or that could not renew its lease in time, begins again: it registers
 in a new epoch and serves what it then owns, which after a takeover is nothing. So a victim that

@@ -140,8 +140,9 @@ class Watch:
         return row.silence_ms > self._registry.expiration_ms and self.suspects(row.address)
 
     def suspects(self, address: str) -> bool:
-        """Is the broker with this cluster address silent on its link, or does it say that it
-        does not serve?
+        """Whether the broker with this cluster address may be lost.
+
+        It is silent on its link, or says that it does not serve.
         """
         now = asyncio.get_running_loop().time()
         patience_s = self._section.heartbeat_interval * self._section.heartbeat_threshold / 1000

@@ -1,3 +1,4 @@
-"""Owning what a store keeps, for as long as nobody else may: the lease, and what a policy has of
-it.
+"""Owning what a store keeps, for as long as nobody else may.
+
+The lease, and what a policy has of it.
 """

@@ -1,5 +1,6 @@
-"""Waiting for the lock of a store's owner: what all do that wait, whichever policy's rules say who
-gets it.
+"""Waiting for the lock of a store's owner.
+
+What all do that wait, whichever policy's rules say who gets it.
 """
 
 from __future__ import annotations

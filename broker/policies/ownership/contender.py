@@ -1,5 +1,6 @@
-"""What every broker is that others may take over from through a store, whichever policy's rules say
-who owns what.
+"""A broker that others may take over from through a store.
+
+What each is, whichever policy's rules say who owns what.
 
 Its role, its place in the cluster, the wait for its turn, and its reign.
 """

@@ -109,8 +109,9 @@ class Candidate(Candidacy):
 
 
 async def master_is_back(places: Places, section: SharedStoreRole) -> None:
-    """Return when a master waits for its place and nobody else waits for ours (AMQ 17.3.2.2: no
-    failback with several backups).
+    """Returns when a master waits for its place and nobody else waits for ours.
+
+    AMQ 17.3.2.2: no failback with several backups.
     """
     said = False
     while True:

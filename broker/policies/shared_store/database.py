@@ -224,8 +224,9 @@ class DatabaseStore:
             after = last
 
     async def _rows(self, question: Statement, require: Callable[[], None]) -> list[tuple[int, int, bytes]]:
-        """A look into the journal's tables, on its own connection, so that renewals go on beside
-        it; repeated while the lock is certainly ours. Raises OSError.
+        """Looks into the journal's tables, on its own connection.
+
+        So renewals go on beside it; repeated while the lock is certainly ours. Raises OSError.
         """
         while True:
             require()

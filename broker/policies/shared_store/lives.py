@@ -1,5 +1,6 @@
-"""The journal of a shared store, one directory for each life, so that an old life can never write
-into a new one's.
+"""The journal of a shared store, one directory for each life.
+
+So an old life can never write into a new one's.
 
 Why: on a network file system a broker that lost its lock is stopped by the server only where it
 uses a lock or an open file. A rename, a removal, or an append that it had sent before may still

@@ -1,5 +1,6 @@
-"""``server.lock``: who is live, who is next, and what the last live left behind, in one small file
-of the shared directory.
+"""``server.lock``: one small file of the shared directory, about who is live.
+
+And who is next, and what the last live left behind.
 
 The places are those of Apache ActiveMQ Artemis; what follows its node ID is ours::
 

@@ -107,8 +107,10 @@ FORGETS_PAGES: Final = (
 
 
 def alone(*changes: Replacement) -> tuple[Replacement, ...]:
-    """In ``changes`` a candidate's ``self.alone()`` says whether it has lost the link to a
-    broker that it was linked with.
+    """Changes in which a candidate knows whether it has lost a broker.
+
+    In ``changes`` its ``self.alone()`` says whether it has lost the link to a broker that it was
+    linked with.
     """
     return (
         Replacement(

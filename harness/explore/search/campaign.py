@@ -156,8 +156,9 @@ def counts(tally: Tally, real_s: float) -> str:
 
 
 def closing(tally: Tally, ended: Campaign, store: Path, smallest: Simulated | None) -> Iterator[str]:
-    """The last words: what was found, what it was made to, what happened, what never did, and
-    what to type next.
+    """The last words of a campaign.
+
+    What was found, what it was made to, what happened, what never did, and what to type next.
     """
     found = tally.first("invalid")
     if found is not None:
