@@ -61,7 +61,7 @@ class Candidate(Candidacy):
     async def _queue(self) -> None:
         """Take the place of the next one, if it is free; say that we wait."""
         if self._waiting is None:
-            self._waiting = await (self._places.try_master() if self._master else self._places.try_backup())
+            self._waiting = await self._places.take("master" if self._master else "backup")
         else:
             await self._check_place(self._waiting)
         self.next_in_line = self._waiting is not None
@@ -77,7 +77,7 @@ class Candidate(Candidacy):
         self._waits(mark)
 
     async def _try_live(self) -> Granted | None:
-        lock = await self._places.try_live()
+        lock = await self._places.take("live")
         if lock is None:
             return None
         kept = False
@@ -97,7 +97,7 @@ class Candidate(Candidacy):
             may = not self._seen_live and (self._master or mark.name == self._name)
             why = f"{mark.name} was stopped without failover"
         elif mark.state == store.FAILING_BACK and not self._master:
-            may = not await self._places.master_waits()
+            may = not await self._places.held("master")
             why = "the master is to have its place back"
         else:
             may = self._master or mark.state != store.NOT_STARTED
@@ -116,9 +116,9 @@ async def master_is_back(places: Places, section: SharedStoreRole) -> None:
     said = False
     while True:
         await asyncio.sleep(section.lock_poll_period / 1000)
-        if not await places.master_waits():
+        if not await places.held("master"):
             continue
-        if not await places.backup_waits():
+        if not await places.held("backup"):
             return
         if not said:
             said = True

@@ -18,7 +18,7 @@ from typing import Final, cast
 from broker.config import BrokerConfig
 from broker.policies.identity import new_node_id
 from broker.policies.ownership.candidacy import HeldLock
-from broker.policies.shared_store.store import LIVE, Inherited, Mark
+from broker.policies.shared_store.store import LIVE, Inherited, Mark, Place
 from broker.seams import Seams
 from broker.storage.database import (
     Database,
@@ -28,8 +28,7 @@ from broker.storage.database import (
     Statement,
 )
 from broker.storage.database.journal import DatabaseJournal
-from broker.storage.database.locks import BACKUP, MASTER, RETRY_S, Holding, LiveOwner, Locks
-from broker.storage.database.locks import LIVE as LIVE_PLACE
+from broker.storage.database.locks import RETRY_S, Holding, LiveOwner, Locks
 from broker.storage.database.schema import SESSION_MAX, SESSION_SHIFT
 from broker.storage.journal import Recovered
 from broker.storage.records import Record, Update
@@ -69,34 +68,19 @@ class LockRows:
         """The tables, and this store's rows."""
         await self._locks.create()
 
-    async def try_live(self) -> DatabaseLock | None:
-        """The live lock, None while somebody has it."""
-        return await self._try(LIVE_PLACE)
+    async def take(self, place: Place) -> DatabaseLock | None:
+        """The lock of a place, None while somebody else has it."""
+        holding = await self._locks.acquire(place)
+        return None if holding is None else DatabaseLock(self._locks, holding)
 
-    async def try_backup(self) -> DatabaseLock | None:
-        """The lock of the backup that is next."""
-        return await self._try(BACKUP)
-
-    async def try_master(self) -> DatabaseLock | None:
-        """The lock of a waiting master."""
-        return await self._try(MASTER)
-
-    async def backup_waits(self) -> bool:
-        """Whether some backup is next."""
-        return await self._locks.held(BACKUP)
-
-    async def master_waits(self) -> bool:
-        """Whether a master waits for its place."""
-        return await self._locks.held(MASTER)
+    async def held(self, place: Place) -> bool:
+        """Whether somebody has a place."""
+        return await self._locks.held(place)
 
     async def read(self) -> Mark:
         """What the last live left."""
         state, node_id, name, _ = await self._locks.mark()
         return Mark(str(state), str(node_id) or None, str(name))
-
-    async def _try(self, place: str) -> DatabaseLock | None:
-        holding = await self._locks.acquire(place)
-        return None if holding is None else DatabaseLock(self._locks, holding)
 
 
 class DatabaseStore:

@@ -20,9 +20,10 @@ wrote it.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from typing import Final
 
-from broker.policies.shared_store.store import FAILING_BACK, LIVE, NOT_STARTED, PAUSED, Mark
+from broker.policies.shared_store.store import FAILING_BACK, LIVE, NOT_STARTED, PAUSED, Mark, Place
 from broker.storage.shared import SharedDirectory, SharedLock
 
 DIRECTORIES: Final = ("bindings", "journal", "large-messages", "paging")
@@ -34,10 +35,8 @@ DIRECTORIES: Final = ("bindings", "journal", "large-messages", "paging")
 PATH: Final = "journal/server.lock"
 
 _STATE_AT: Final = 0
-_LIVE_AT: Final = 1
-_BACKUP_AT: Final = 2
+_AT: Final[Mapping[Place, int]] = {"live": 1, "backup": 2, "master": 19}
 _NODE_ID_AT: Final = 3
-_MASTER_AT: Final = 19
 _NAME_AT: Final = 20
 _SIZE: Final = 85
 
@@ -56,25 +55,13 @@ class LockFile:
         for name in DIRECTORIES:
             await self._store.mkdir(name)
 
-    async def try_live(self) -> SharedLock | None:
-        """The live lock, None while somebody has it."""
-        return await self._store.try_lock(PATH, _LIVE_AT)
+    async def take(self, place: Place) -> SharedLock | None:
+        """The lock of a place, None while somebody else has it."""
+        return await self._store.try_lock(PATH, _AT[place])
 
-    async def try_backup(self) -> SharedLock | None:
-        """The lock of the backup that is next."""
-        return await self._store.try_lock(PATH, _BACKUP_AT)
-
-    async def try_master(self) -> SharedLock | None:
-        """The lock of a waiting master."""
-        return await self._store.try_lock(PATH, _MASTER_AT)
-
-    async def backup_waits(self) -> bool:
-        """Whether some backup is next."""
-        return await self._store.locked(PATH, _BACKUP_AT)
-
-    async def master_waits(self) -> bool:
-        """Whether a master waits for its place."""
-        return await self._store.locked(PATH, _MASTER_AT)
+    async def held(self, place: Place) -> bool:
+        """Whether somebody has a place."""
+        return await self._store.locked(PATH, _AT[place])
 
     async def read(self) -> Mark:
         """What the last live left; meaningful for whoever holds the live lock."""
@@ -82,7 +69,7 @@ class LockFile:
         if await self._store.exists(PATH):
             data = await self._store.read(PATH, 0, _SIZE)
         data = data.ljust(_SIZE, b"\0")
-        node = data[_NODE_ID_AT:_MASTER_AT]
+        node = data[_NODE_ID_AT : _AT["master"]]
         name = data[_NAME_AT + 1 :][: data[_NAME_AT]]
         return Mark(
             data[_STATE_AT:1].strip(b"\0").decode("ascii", "replace"),

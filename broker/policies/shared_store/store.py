@@ -13,7 +13,7 @@ was given up may take effect later, once; a store lets none of these reach the d
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from broker.policies.ownership.candidacy import HeldLock
 from broker.storage.entries import Entries
@@ -33,31 +33,23 @@ class Mark(NamedTuple):
     name: str
 
 
+Place = Literal["live", "backup", "master"]
+"""At a store: the live's, the next backup's, a waiting master's."""
+
+
 class Places(Protocol):
-    """The places at a store: the live's, the next backup's, a waiting master's."""
+    """Who has which place at a store."""
 
     async def prepare(self) -> None:
         """Make what has to be there before anybody can ask for a place."""
         ...
 
-    async def try_live(self) -> HeldLock | None:
-        """The live lock, None while somebody has it."""
+    async def take(self, place: Place) -> HeldLock | None:
+        """The lock of a place, None while somebody else has it."""
         ...
 
-    async def try_backup(self) -> HeldLock | None:
-        """The lock of the backup that is next."""
-        ...
-
-    async def try_master(self) -> HeldLock | None:
-        """The lock of a waiting master."""
-        ...
-
-    async def backup_waits(self) -> bool:
-        """Whether some backup is next."""
-        ...
-
-    async def master_waits(self) -> bool:
-        """Whether a master waits for its place."""
+    async def held(self, place: Place) -> bool:
+        """Whether somebody has a place."""
         ...
 
     async def read(self) -> Mark:

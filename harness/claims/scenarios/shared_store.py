@@ -240,8 +240,8 @@ SCENARIOS: Final = (
             changes=alone(
                 Replacement(
                     _CANDIDATE,
-                    "lock = await self._places.try_live()\n",
-                    "lock = await self._places.try_live()\n"
+                    'lock = await self._places.take("live")\n',
+                    'lock = await self._places.take("live")\n'
                     "        if lock is None and self.alone():\n            lock = await "
                     'self._places._store.try_lock("journal/server.lock", 90)\n',
                 )
@@ -390,7 +390,7 @@ SCENARIOS: Final = (
         refuter=Refuter(
             without="a slave gives the place back, whoever else waits",
             fails="a1 became live",
-            changes=(Replacement(_CANDIDATE, "if not await places.backup_waits():", "if True:"),),
+            changes=(Replacement(_CANDIDATE, 'if not await places.held("backup"):', "if True:"),),
         ),
     ),
     Scenario(
@@ -414,9 +414,8 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _CANDIDATE,
-                    "self._waiting = await (self._places.try_master()",
-                    'self._waiting = None if self._place.startswith("behind") else await '
-                    "(self._places.try_master()",
+                    "self._waiting = await self._places.take(",
+                    'self._waiting = None if self._place.startswith("behind") else await self._places.take(',
                 ),
             ),
         ),

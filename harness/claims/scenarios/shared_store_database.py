@@ -130,9 +130,9 @@ SCENARIOS: Final = (
             changes=alone(
                 Replacement(
                     _CANDIDATE,
-                    "lock = await self._places.try_live()\n",
+                    'lock = await self._places.take("live")\n',
                     "self._places._locks.alone = self.alone()\n        lock = await "
-                    "self._places.try_live()\n",
+                    'self._places.take("live")\n',
                 ),
                 Replacement(
                     _LOCKS,

@@ -38,7 +38,7 @@ def certain():
 
 async def reign(store, require=certain):
     await store.places.prepare()
-    live = await store.places.try_live()
+    live = await store.places.take("live")
     assert live is not None
     return live, await store.inherit(live, require)
 
@@ -121,7 +121,7 @@ def test_a_takeover_goes_on_when_the_database_was_away_for_a_moment():
         await first.journal.close()
         await store.close()
         again = store_of(place, "a2")
-        assert await again.places.try_live() is None  # it is kept for whoever was killed
+        assert await again.places.take("live") is None  # it is kept for whoever was killed
         place.server.stop()
         reading = asyncio.ensure_future(again._load(certain))
         await asyncio.sleep(1.0)

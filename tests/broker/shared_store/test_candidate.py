@@ -26,7 +26,7 @@ async def left_behind(mount, state, name):
     """A live of that name was here and left the store so."""
     file = LockFile(mount)
     await file.prepare()
-    lock = await file.try_live()
+    lock = await file.take("live")
     if state != lockfile.NOT_STARTED:
         await file.begin(lock, NODE_ID, name)
         await file.leave(lock, state)
@@ -61,7 +61,7 @@ def test_a_broker_that_starts_takes_a_free_lock_by_what_was_left(state, last, se
         assert (granted is not None) is takes
         if granted:
             await granted.live.verify()
-            assert await LockFile(mounts["a1"]).try_live() is None
+            assert await LockFile(mounts["a1"]).take("live") is None
         waiting.cancel()
 
     in_world(main)
@@ -73,7 +73,7 @@ def test_a_master_that_waited_respects_that_the_live_was_stopped_on_purpose():
     async def main(world, server, mounts):
         file = LockFile(mounts["a2"])
         await file.prepare()
-        lock = await file.try_live()
+        lock = await file.take("live")
         await file.begin(lock, NODE_ID, "a2")
         waiting = asyncio.ensure_future(candidate(mounts["a1"], MASTER, "a1").run())
         assert await granted_within(waiting, 1) is None
@@ -97,7 +97,7 @@ def test_a_backup_that_looks_is_not_taken_for_a_live():
 
     async def main(world, server, mounts):
         await left_behind(mounts["a1"], lockfile.PAUSED, "a1")
-        peeking = await LockFile(mounts["a2"]).try_live()
+        peeking = await LockFile(mounts["a2"]).take("live")
         waiting = asyncio.ensure_future(candidate(mounts["a1"], MASTER, "a1").run())
         assert await granted_within(waiting, 1) is None
         await peeking.release()
@@ -109,7 +109,7 @@ def test_a_backup_that_looks_is_not_taken_for_a_live():
 def test_while_a_master_waits_failing_back_is_left_to_it_and_after_its_death_it_is_not():
     async def main(world, server, mounts):
         await left_behind(mounts["a2"], lockfile.FAILING_BACK, "a2")
-        master = await LockFile(mounts["a1"]).try_master()
+        master = await LockFile(mounts["a1"]).take("master")
         waiting = asyncio.ensure_future(candidate(mounts["a2"], SLAVE, "a2").run())
         assert await granted_within(waiting, 2) is None
         await master.release()
@@ -122,7 +122,7 @@ def test_one_backup_is_next_and_another_moves_up_when_it_is_gone():
     async def main(world, server, mounts):
         file = LockFile(mounts["a1"])
         await file.prepare()
-        live = await file.try_live()
+        live = await file.take("live")
         await file.begin(live, NODE_ID, "a1")
         first, second = candidate(mounts["a2"], SLAVE, "a2"), candidate(mounts["a3"], SLAVE, "a3")
         one = asyncio.ensure_future(first.run())
@@ -191,7 +191,7 @@ def test_the_lock_file_says_who_was_live_and_as_which_node():
         file = LockFile(mounts["a1"])
         await file.prepare()
         assert await file.read() == Mark("", None, "")
-        lock = await file.try_live()
+        lock = await file.take("live")
         await file.begin(lock, NODE_ID, "ä" * 32)
         assert await LockFile(mounts["a2"]).read() == Mark("L", NODE_ID, "ä" * 32)
         await file.begin(lock, NODE_ID, "b")
@@ -213,7 +213,7 @@ def test_a_place_that_was_not_confirmed_once_is_not_lost_for_good(seed):
 
     async def main(world, server, mounts):
         await left_behind(mounts["a1"], lockfile.LIVE, "a1")
-        live = await LockFile(mounts["a1"]).try_live()
+        live = await LockFile(mounts["a1"]).take("live")
         chance = world.random("cuts")
         backup = candidate(mounts["a2"], SLAVE, "a2")
         waiting = asyncio.ensure_future(backup.run())

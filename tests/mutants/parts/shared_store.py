@@ -23,7 +23,7 @@ class _PosixLock:
         self.store, self.lock = store, lock
 
     async def verify(self):
-        again = await self.store.try_lock(PATH, _LIVE_AT)
+        again = await self.store.try_lock(PATH, _AT["live"])
         if again is not None:
             self.lock = again
         await self.lock.verify()
@@ -120,18 +120,21 @@ MUTANTS: Final = (
         (
             Replacement(
                 _LOCKFILE,
-                "        return await self._store.try_lock(PATH, _LIVE_AT)\n",
-                "        lock = await self._store.try_lock(PATH, _LIVE_AT)\n"
+                "        return await self._store.try_lock(PATH, _AT[place])\n",
+                "        lock = await self._store.try_lock(PATH, _AT[place])\n"
+                '        if place != "live":\n'
+                "            return lock\n"
                 "        self._own = None if lock is None else _PosixLock(self._store, lock)\n"
                 "        return self._own\n",
             ),
             Replacement(
                 _LOCKFILE,
-                '        """Whether a master waits for its place."""\n',
-                '        """Whether a master waits for its place."""\n'
-                "        await self.read()\n"
-                "        if self._own is not None:\n"
-                "            await self._own.release()\n",
+                '        """Whether somebody has a place."""\n',
+                '        """Whether somebody has a place."""\n'
+                '        if place == "master":\n'
+                "            await self.read()\n"
+                "            if self._own is not None:\n"
+                "                await self._own.release()\n",
             ),
             Replacement(
                 _LOCKFILE,
