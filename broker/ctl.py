@@ -10,9 +10,9 @@ import asyncio
 import base64
 import os
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 import msgspec
@@ -35,8 +35,6 @@ from broker.sections import AdminSection
 EXIT_REFUSED: Final = 1
 EXIT_NOBODY: Final = 2
 SECRET_FILE_VARIABLE: Final = "BROKERCTL_SECRET_FILE"  # noqa: S105 - the name of a variable
-
-_T = TypeVar("_T")
 
 
 class _Target(click.ParamType):  # type: ignore[type-arg]
@@ -105,7 +103,7 @@ def _secret(given: Path | None, config: BrokerConfig | None) -> str | None:
 def status(obj: tuple[Target, bool]) -> None:
     """Role, node ID, replication, peers, and queues with their counts."""
     at, as_json = obj
-    answer = _run(ask(at, "status"))
+    answer = asyncio.run(ask(at, "status"))
     if as_json:
         _print_json(answer)
         return
@@ -153,7 +151,7 @@ def status(obj: tuple[Target, bool]) -> None:
 def list_(obj: tuple[Target, bool]) -> None:
     """The brokers of the cluster, as this one knows them."""
     at, as_json = obj
-    answer = _run(ask(at, "brokers"))["brokers"]
+    answer = asyncio.run(ask(at, "brokers"))["brokers"]
     if as_json:
         _print_json(answer)
         return
@@ -179,7 +177,7 @@ def list_(obj: tuple[Target, bool]) -> None:
 def browse(obj: tuple[Target, bool], queue: str | None) -> None:
     """Stored messages, of all queues or of QUEUE; nothing is consumed."""
     at, as_json = obj
-    answer = _run(ask(at, "browse", queue=queue))["messages"]
+    answer = asyncio.run(ask(at, "browse", queue=queue))["messages"]
     if as_json:
         _print_json(answer)
         return
@@ -208,7 +206,7 @@ def browse(obj: tuple[Target, bool], queue: str | None) -> None:
 def stop(obj: tuple[Target, bool], failover: bool | None) -> None:
     """Stop the broker cleanly."""
     at, as_json = obj
-    _run(ask(at, "stop", failover=failover))
+    asyncio.run(ask(at, "stop", failover=failover))
     _print_json({}) if as_json else print(f"the broker at {at} stops")
 
 
@@ -229,7 +227,7 @@ def mask_() -> None:
 def members(obj: tuple[Target, bool]) -> None:
     """The brokers of a high-availability cluster, as the shared store knows them."""
     at, as_json = obj
-    answer = _run(ask(at, "members"))
+    answer = asyncio.run(ask(at, "members"))
     if as_json:
         _print_json(answer)
         return
@@ -256,7 +254,7 @@ def members(obj: tuple[Target, bool]) -> None:
 def quiesce(obj: tuple[Target, bool], undo: bool) -> None:
     """Take in no new clients and serve the old ones; no other broker takes over."""
     at, as_json = obj
-    answer = _run(ask(at, "unquiesce" if undo else "quiesce"))
+    answer = asyncio.run(ask(at, "unquiesce" if undo else "quiesce"))
     if as_json:
         _print_json(answer)
     elif undo:
@@ -272,12 +270,12 @@ def quiesce(obj: tuple[Target, bool], undo: bool) -> None:
 def takeover(obj: tuple[Target, bool], broker_id: str, force: bool) -> int:
     """Let this broker take over from another one; for a takeover that failed."""
     at, as_json = obj
-    answer = _run(ask(at, "takeover", broker_id=broker_id, force=force))
+    answer = asyncio.run(ask(at, "takeover", broker_id=broker_id, force=force))
     if "confirm" in answer:
         print(answer["confirm"], file=sys.stderr)
         if not confirmed("Do you want to take over for this broker?"):
             return EXIT_REFUSED
-        answer = _run(ask(at, "takeover", broker_id=broker_id, force=True))
+        answer = asyncio.run(ask(at, "takeover", broker_id=broker_id, force=True))
     if as_json:
         _print_json(answer)
     else:
@@ -291,7 +289,7 @@ def takeover(obj: tuple[Target, bool], broker_id: str, force: bool) -> int:
 def purge(obj: tuple[Target, bool], queue: str) -> None:
     """Delete the messages of QUEUE that no consumer holds."""
     at, as_json = obj
-    count = _run(ask(at, "purge", queue=queue))["purged"]
+    count = asyncio.run(ask(at, "purge", queue=queue))["purged"]
     _print_json({"purged": count}) if as_json else print(f"{count} messages purged from {queue}")
 
 
@@ -301,7 +299,7 @@ def purge(obj: tuple[Target, bool], queue: str) -> None:
 def create(obj: tuple[Target, bool], queue: str) -> None:
     """Make QUEUE, for brokers whose clients may not (auto-create-queues)."""
     at, as_json = obj
-    new = _run(ask(at, "create", queue=queue))["created"]
+    new = asyncio.run(ask(at, "create", queue=queue))["created"]
     _print_json({"created": new}) if as_json else print(f"{queue} {'is made' if new else 'was there'}")
 
 
@@ -318,7 +316,7 @@ def delete(obj: tuple[Target, bool], queue: str, remove_consumers: bool, remove_
     question = ask(
         at, "delete", queue=queue, remove_consumers=remove_consumers, remove_messages=remove_messages
     )
-    count = _run(question)["purged"]
+    count = asyncio.run(question)["purged"]
     _print_json({"purged": count}) if as_json else print(f"{queue} is deleted, and {count} messages with it")
 
 
@@ -354,11 +352,11 @@ def check_filesystem(
 
     calls = Calls(say if verbose else lambda _: None)
     if concurrent:
-        results = _run(ConcurrentCheck(directory, calls, say).run())
+        results = asyncio.run(ConcurrentCheck(directory, calls, say).run())
     elif wait:
-        results = _run(lock_wait(directory, calls, say, _enter))
+        results = asyncio.run(lock_wait(directory, calls, say, _enter))
     else:
-        results = _run(BasicCheck(directory, calls, MOUNTS.read_text(), os.environ).run())
+        results = asyncio.run(BasicCheck(directory, calls, MOUNTS.read_text(), os.environ).run())
     failed = [result for result in results if not result.passed]
     if as_json:
         tests = [
@@ -432,10 +430,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         return status if isinstance(status, int) else 0
     return 0
-
-
-def _run(question: Coroutine[Any, Any, _T]) -> _T:
-    return asyncio.run(question)
 
 
 def _replication(answer: dict[str, Any]) -> str:

@@ -10,8 +10,8 @@ system.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import click
 import msgspec
@@ -24,8 +24,6 @@ from broker.storage.shared_directory import SharedDirectoryVolume
 
 LOOK_PATIENCE_S = 10.0
 """How long a file system may take to answer before the status is called not available."""
-
-T = TypeVar("T")
 
 
 @click.command()
@@ -48,13 +46,13 @@ def display(context: click.Context, *, instances: bool, what: str) -> None:
     parent = context.parent
     path = parent.params.get("path") if parent is not None else None
     try:
-        answer = run(admin_client.ask(at, "display"))
+        answer = asyncio.run(admin_client.ask(at, "display"))
         shown = msgspec.convert(answer, status.Display)
     except admin_client.NobodyAnswersError:
         config = load(path) if path is not None else None
         if config is None or config.ha_policy.multi_instance is None:
             raise
-        shown = run(_looked(config))
+        shown = asyncio.run(_looked(config))
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(shown)).decode())
         return
@@ -75,7 +73,7 @@ def end(
         raise click.UsageError("-x ends the standby instance alone: it goes with neither -i nor -s")
     at, as_json = obj
     arguments = {"immediate": immediate, "switch-over": switch_over, "standby-only": standby_only}
-    answer = run(admin_client.ask(at, "end", **arguments))
+    answer = asyncio.run(admin_client.ask(at, "end", **arguments))
     click.echo(msgspec.json.encode(answer).decode() if as_json else answer["said"])
 
 
@@ -114,8 +112,3 @@ async def _looked(config: BrokerConfig) -> status.Display:
         )
     finally:
         await volume.close()
-
-
-def run(question: Coroutine[Any, Any, T]) -> T:
-    """Ask, and wait for the answer."""
-    return asyncio.run(question)

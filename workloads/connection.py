@@ -111,11 +111,6 @@ class Connection(asyncio.Protocol):
 
     # --------------------------------------------------------------------------------- for its user
 
-    @property
-    def open_operations(self) -> int:
-        """Operations that wait for their receipts."""
-        return len(self._pending)
-
     def request(self, head: bytes, operation: Operation, body: bytes = b"") -> None:
         """Send a frame with a receipt.
 

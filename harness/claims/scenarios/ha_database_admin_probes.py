@@ -95,7 +95,7 @@ async def _ha7(notes: Notes) -> None:
                     ("ERROR", True),
                     (
                         new.connected.command,
-                        "quiescing" in new.connected.headers.get("message", "") + new.connected.body,
+                        "quiescing" in new.connected.headers.get("message", ""),
                     ),
                 )
         await becomes(other, "a1", s.QUIESCE_COMPLETE)

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from harness.claims.scenarios.probe import Notes, Probe
 from harness.claims.scenarios.refuter import Refuter, Replacement
-from harness.claims.scenarios.stomp_client import Frame, StompClient
+from harness.claims.scenarios.stomp_client import StompClient
 from harness.claims.scenarios.workbench import Broker, CommandResult, Workbench
+from stomp_protocol.frames import Frame
 
 CLUSTER: Final = "probe"
 SOURCE: Final = "SUN, High-Availability Clusters"
@@ -105,7 +106,7 @@ async def stored(broker: Broker) -> list[str]:
 
 
 def _texts(frames: list[Frame]) -> list[str]:
-    return [frame.body for frame in frames]
+    return [frame.body.decode() for frame in frames]
 
 
 async def _ha3(notes: Notes) -> None:

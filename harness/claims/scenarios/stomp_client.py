@@ -1,4 +1,4 @@
-"""A STOMP client for probes: one connection, one question after the other, texts without NUL.
+"""A STOMP client for probes: one connection, one question after the other.
 
 Why not the workloads' client: that is made for load and for histories, where every outcome is a
 row. A probe asks little, and wants to read frames as they came.
@@ -8,29 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Self
 
+from stomp_protocol.codec import Parser, encode
+from stomp_protocol.frames import Frame
+
 PATIENCE_S: Final = 180.0
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A frame from the broker."""
-
-    command: str
-    headers: Mapping[str, str]
-    body: str
 
 
 class StompClient:
     """Made by ``connect``; use it with ``async with``."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connected = Frame("", {}, "")
+        self.connected = Frame("", {})
         """The broker's answer to CONNECT; an ERROR where it refused."""
         self._reader = reader
         self._writer = writer
+        self._parser = Parser()
+        self._frames: list[Frame] = []
         self._messages: list[Frame] = []
         self._receipts = 0
 
@@ -85,14 +80,13 @@ class StompClient:
         return found
 
     def _write(self, command: str, headers: Mapping[str, str], body: str) -> None:
-        lines = "".join(f"{name}:{value}\n" for name, value in headers.items())
-        self._writer.write(f"{command}\n{lines}\n{body}\0".encode())
+        self._writer.write(encode(command, headers, body.encode()))
 
     async def _read(self) -> Frame:
         async with asyncio.timeout(PATIENCE_S):
-            text = (await self._reader.readuntil(b"\0")).decode()
-        head, _, body = text.lstrip("\n").partition("\n\n")
-        command, *lines = head.split("\n")
-        # The first of equal headers counts.
-        headers = dict(reversed([line.split(":", 1) for line in lines]))
-        return Frame(command, headers, body.removesuffix("\0"))
+            while not self._frames:
+                data = await self._reader.read(65536)
+                if not data:
+                    raise EOFError("the broker closed the connection")
+                self._frames += self._parser.feed(data)
+        return self._frames.pop(0)
