@@ -189,6 +189,15 @@ def test_resuming_runs_only_what_is_missing_and_gives_what_it_gave(swept, copy):
     assert again["table"] == whole["table"]
 
 
+@pytest.mark.parametrize(("jobs", "master"), [(2, None), (1, "local[2]")])
+def test_processes_and_tasks_of_spark_simulate_the_same(swept, copy, jobs, master):
+    for number in range(3):
+        file_of(copy, number).unlink()
+    plan = SweepPlan.load(copy)
+    sweep.run(sweep.Request(plan=plan, store=copy, jobs=jobs, spark_master=master))
+    assert table_of(copy)["runs"] == table_of(swept[1])["runs"]
+
+
 def test_resuming_may_ask_for_more_runs_and_not_for_fewer(copy, capsys):
     before = stamps(copy)
     assert resume(copy, RUNS + 1) == judging.INVALID
