@@ -115,7 +115,7 @@ class DatabaseContainer(Furniture):
         """How a broker logs in."""
         return self._variables
 
-    def furnishings(self) -> dict[str, str]:
+    def describe_services(self) -> dict[str, str]:
         """What it is, for the report."""
         return {NODE: "PostgreSQL in a container"} if self._nodes else {}
 

@@ -137,7 +137,7 @@ class FileStores(Furniture):
             ["python", "-m", "filesystems.nfs.await_mount", STORE, *command] if node in self._of else command
         )
 
-    def furnishings(self) -> dict[str, str]:
+    def describe_services(self) -> dict[str, str]:
         """Store -> what it is and how it is mounted, for the report."""
         found = {}
         for name, plan in self._plans.items():

@@ -279,10 +279,10 @@ class LocalEnvironment:
         observed = await self._call("probe", links=links, nodes=nodes)
         return Effect(bit=False, observed=observed)
 
-    def furnishings(self) -> dict[str, str]:
+    def describe_services(self) -> dict[str, str]:
         """Each store and the database's server: what it is, and how it is mounted."""
         server = {DATABASE_NODE: "PostgreSQL, a process of this machine"} if self._databases else {}
-        return {**self._stores.furnishings(), **server}
+        return {**self._stores.describe_services(), **server}
 
     async def reconfigure(self, node: str, configured: str) -> None:
         """As Environment's."""

@@ -91,7 +91,7 @@ class FileStores:
         """Server -> where its log is."""
         return {name: place / name / "logs" for name in self._servers()}
 
-    def furnishings(self) -> dict[str, str]:
+    def describe_services(self) -> dict[str, str]:
         """Store -> what it is and how it is mounted."""
         found: dict[str, str] = {}
         for node, plan in self._plans.items():

@@ -184,9 +184,9 @@ class MachinesEnvironment:
         self._node(source)
         return Address(target.address, number)
 
-    def furnishings(self) -> dict[str, str]:
+    def describe_services(self) -> dict[str, str]:
         """Each store and the database: what it is, and how it is mounted."""
-        return {name: what for one in self._furniture for name, what in one.furnishings().items()}
+        return {name: what for one in self._furniture for name, what in one.describe_services().items()}
 
     async def reconfigure(self, node: str, configured: str) -> None:
         """As Environment's."""

@@ -43,7 +43,7 @@ class Furniture:
         """What the environment of a broker must have."""
         return {}
 
-    def furnishings(self) -> dict[str, str]:
+    def describe_services(self) -> dict[str, str]:
         """What it really is, for the report."""
         return {}
 

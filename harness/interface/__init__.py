@@ -10,7 +10,7 @@ Units are in names: ``_s`` seconds (float), ``_ns`` nanoseconds since the start 
 """
 
 from harness.interface.dialect import Dialect, Feed
-from harness.interface.environment import Effect, Environment, Furnished, Observer, Selective, T, Telling
+from harness.interface.environment import Effect, Environment, Observer, Selective, T, Telling, WithServices
 from harness.interface.errors import InfrastructureError, UsageError
 from harness.interface.in_process import Damage, Disk, DiskCondition, InProcess, InProcessResources
 from harness.interface.nemesis import Events, NemesisContext
@@ -49,7 +49,6 @@ __all__ = [
     "Events",
     "Fault",
     "Feed",
-    "Furnished",
     "InProcess",
     "InProcessResources",
     "InfrastructureError",
@@ -76,6 +75,7 @@ __all__ = [
     "TestSpec",
     "UsageError",
     "Viewed",
+    "WithServices",
     "Workload",
     "WorkloadContext",
 ]

@@ -173,14 +173,14 @@ class Selective(Protocol):
 
 
 @runtime_checkable
-class Furnished(Protocol):
+class WithServices(Protocol):
     """An environment that has more than brokers and links.
 
     It says what that is once it is deployed.
     """
 
-    def furnishings(self) -> dict[str, str]:
-        """What brokers were given -> what it really is.
+    def describe_services(self) -> dict[str, str]:
+        """Each auxiliary service -> what was really deployed.
 
         "store-a" -> "NFSv4 through FUSE, lease 4 s"; for the report.
         """

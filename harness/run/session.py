@@ -36,13 +36,13 @@ from harness.history.recorder import StreamRecorder
 from harness.history.rows import MemoryRecorder, RowRecorder
 from harness.interface import (
     Environment,
-    Furnished,
     InfrastructureError,
     Installed,
     System,
     Telling,
     TestSpec,
     UsageError,
+    WithServices,
 )
 from harness.report import files, summary
 from harness.report.progress import Lines, Progress, choose
@@ -309,8 +309,8 @@ class _Attempt:
 
     def _save(self, state: str) -> None:
         self.record.state = state
-        if isinstance(self.test.environment, Furnished):
-            self.record.furnishings = self.test.environment.furnishings()
+        if isinstance(self.test.environment, WithServices):
+            self.record.furnishings = self.test.environment.describe_services()
         with contextlib.suppress(OSError):  # a full disk has been told already
             stores.save(self.store, stores.RUN, self.record)
 

@@ -19,7 +19,7 @@ from broker.cluster.balancing import Balancing
 from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.core.message import MESSAGE
-from broker.policies.ha_database.homes import Homes
+from broker.policies.ha_database.store_sessions import StoreSessions
 from broker.policies.ha_database.watch import Watch
 from broker.policies.live import Live
 from broker.policies.ownership.lease import Lease, LeaseLostError
@@ -90,7 +90,7 @@ class Life:
         self.registry = registry
         self.registered = registered
         self.failover_on_shutdown = section.failover_on_shutdown
-        self.homes = Homes(registered.session, registered.sessions)
+        self.store_sessions = StoreSessions(registered.session, registered.sessions)
         self.gate = DurabilityGate()
         self.lease = Lease(
             "the lease",
@@ -126,7 +126,7 @@ class Life:
         self.live = Live(
             config, seams, self._journal, Recovered(records), node_id, self.gate, self._balancing
         )
-        self.live.server.admission = self.homes
+        self.live.server.admission = self.store_sessions
         self._ended: asyncio.Future[LifeEnd] = asyncio.get_running_loop().create_future()
         self._serving = False
 
@@ -164,7 +164,7 @@ class Life:
             "ha-database: serving as %s, epoch %d, %d store sessions",
             self.registered.broker_id,
             self.registered.epoch,
-            len(self.homes.sessions),
+            len(self.store_sessions.sessions),
         )
         work = [
             asyncio.create_task(self._hold(), name="ha-database lease"),
@@ -277,7 +277,7 @@ class Life:
         while True:
             try:
                 owned = await self.registry.owned_sessions(self.registered)
-                gained = [session for session in owned if session not in self.homes.sessions]
+                gained = [session for session in owned if session not in self.store_sessions.sessions]
                 if not gained:
                     return
                 records = await self.registry.load(self.registered, gained)
@@ -290,7 +290,7 @@ class Life:
         session = max(gained)
         self._journal.adopt(session, records)
         self.live.engine.adopt(Recovered(records))
-        self.homes.adopt(session, gained)
+        self.store_sessions.adopt(session, gained)
         self.taken_over.append(victim.broker_id)
         self._takeovers.append(Takeover(self._node_id_of(victim.broker_id), victim.epoch))
         _log.warning(
@@ -322,7 +322,7 @@ class Life:
             for member in self._membership.known.values()
             if member.live
         }
-        self.homes.learn(
+        self.store_sessions.learn(
             {
                 session: address
                 for session, owner in owners.items()

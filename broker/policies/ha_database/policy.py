@@ -85,7 +85,7 @@ class HaDatabasePolicy(Contender):
         if life is not None:
             shown |= {
                 "store-epoch": life.registered.epoch,
-                "store-sessions": list(life.homes.sessions),
+                "store-sessions": list(life.store_sessions.sessions),
                 "taken-over": list(life.taken_over),
                 "brokers": [
                     {

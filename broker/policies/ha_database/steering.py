@@ -111,19 +111,19 @@ class Steering:
         Nobody takes over, since we go on proving that we live.
         """
         life = self._life()
-        before = life.homes.closed
-        life.homes.closed = f"{self._broker_id} is quiescing: it takes no new connections"
+        before = life.store_sessions.closed
+        life.store_sessions.closed = f"{self._broker_id} is quiescing: it takes no new connections"
         try:
             await self._registry.become(life.registered, QUIESCING, since=SERVING)
         except BaseException:
-            life.homes.closed = before
+            life.store_sessions.closed = before
             raise
         if self._emptying is None or self._emptying.done():
             self._emptying = asyncio.create_task(self._until_empty(life), name="ha-database quiesces")
         return {"connections": len(life.live.server.connections)}
 
     async def _until_empty(self, life: Life) -> None:
-        while self._present() is life and life.homes.closed:
+        while self._present() is life and life.store_sessions.closed:
             if not life.live.server.connections:
                 try:
                     # Only from there: a shutdown that has begun meanwhile has the last word on what
@@ -143,7 +143,7 @@ class Steering:
         life = self._life()
         # Before the store says so: if that fails, what the store says is corrected by asking once
         # more.
-        life.homes.closed = ""
+        life.store_sessions.closed = ""
         if self._emptying is not None:
             self._emptying.cancel()
             await asyncio.gather(self._emptying, return_exceptions=True)

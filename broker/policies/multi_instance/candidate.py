@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.ha_policy import MultiInstanceSection
-from broker.policies.multi_instance.places import ActiveLocks, Places, Said, say
+from broker.policies.multi_instance.places import ActiveLocks, InstanceRecord, Places, write_record
 from broker.policies.ownership.candidacy import Candidacy, Granted, HeldLock
 from broker.start_error import StartError
 from broker.storage.shared import SharedLock
@@ -53,7 +53,11 @@ class Candidate(Candidacy):
     STORE = "the shared file system"
 
     def __init__(
-        self, places: Places, section: MultiInstanceSection, name: str, waits: Callable[[Said], None]
+        self,
+        places: Places,
+        section: MultiInstanceSection,
+        name: str,
+        waits: Callable[[InstanceRecord], None],
     ) -> None:
         super().__init__(section.lock_poll_period, section.lock_expiration)
         self._places = places
@@ -106,7 +110,7 @@ class Candidate(Candidacy):
         try:
             return await self._take_a_place()
         finally:
-            await self._owed.give_back(master)
+            await self._releases.retry(master)
 
     async def _take_a_place(self) -> Granted | None:
         places, section = self._places, self._section
@@ -118,7 +122,7 @@ class Candidate(Candidacy):
                 )
                 return None
             return await self._take_over()
-        active = await places.active_said()
+        active = await places.active_record()
         if (
             active is None
         ):  # nobody can take its place without saying so under the master lock: the file was lost
@@ -138,7 +142,7 @@ class Candidate(Candidacy):
             )
         standby = await places.try_standby()
         if standby is None:
-            there = await places.standby_said()
+            there = await places.standby_record()
             raise StartRefusedError(
                 f"{name} already has the maximum number of standby instances, which is 1"
                 + (f": {there.instance}" if there is not None else ""),
@@ -147,14 +151,14 @@ class Candidate(Candidacy):
         await self._begin_to_stand_by(standby, active)
         return None
 
-    async def _begin_to_stand_by(self, standby: SharedLock, active: Said) -> None:
+    async def _begin_to_stand_by(self, standby: SharedLock, active: InstanceRecord) -> None:
         kept = False
         try:
-            await say(standby, Said(instance=self._name, permit_standby=True))
+            await write_record(standby, InstanceRecord(instance=self._name, permit_standby=True))
             kept = True
         finally:
             if not kept:
-                await self._owed.give_back(standby)
+                await self._releases.retry(standby)
         self._waiting = standby
         self.next_in_line = self._stood_by = True
         _log.info(
@@ -172,7 +176,7 @@ class Candidate(Candidacy):
         await self._check_place(standby)
         places = self._places
         if await places.active_runs():
-            active = await places.active_said()
+            active = await places.active_record()
             if active is not None:
                 self._trouble = ""
                 self._waits(active)
@@ -186,7 +190,7 @@ class Candidate(Candidacy):
                 await self.give_up()
             return granted
         finally:
-            await self._owed.give_back(master)
+            await self._releases.retry(master)
 
     async def _take_over(self) -> Granted | None:
         """The locks over data and logs, if both are free.
@@ -205,12 +209,12 @@ class Candidate(Candidacy):
                     logging.WARNING, "the data are free and the logs are not: waiting for whoever holds them"
                 )
                 return None
-            before = await self._places.active_said()
+            before = await self._places.active_record()
             if self._stood_by and before is not None and before.ended:
                 raise _EndedError
-            await say(
+            await write_record(
                 data,
-                Said(
+                InstanceRecord(
                     instance=self._name,
                     node_id=before.node_id if before is not None else None,
                     permit_standby=self._section.permit_standby,
@@ -222,4 +226,4 @@ class Candidate(Candidacy):
             return Granted(locks, asked_s, None)
         finally:
             if not kept:
-                await self._owed.give_back(logs, data)
+                await self._releases.retry(logs, data)

@@ -31,8 +31,8 @@ _SAID_SIZE: Final = 511
 State = Literal["starting", "running", "switched-over", "ended-normally", "ended-immediately"]
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """What an instance said last under its lock; of a standby instance ``state`` means nothing."""
+class InstanceRecord(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """The record an instance writes into its lock file; a standby's ``state`` means nothing."""
 
     instance: str
     node_id: str | None = None
@@ -118,26 +118,26 @@ class Places:
         """Whether an instance stands by."""
         return await self._directory.locked(self._standby, _LOCKED)
 
-    async def active_said(self) -> Said | None:
+    async def active_record(self) -> InstanceRecord | None:
         """What the last active instance said; None if there was none, or its file was lost."""
-        return await self._said(self._active)
+        return await self._record(self._active)
 
-    async def standby_said(self) -> Said | None:
+    async def standby_record(self) -> InstanceRecord | None:
         """What the last standby instance said."""
-        return await self._said(self._standby)
+        return await self._record(self._standby)
 
-    async def _said(self, path: str) -> Said | None:
+    async def _record(self, path: str) -> InstanceRecord | None:
         if not await self._directory.exists(path):
             return None
         line = (await self._directory.read(path, _SAID_AT, _SAID_SIZE)).partition(b"\n")[0]
         try:
-            return msgspec.json.decode(line, type=Said)
+            return msgspec.json.decode(line, type=InstanceRecord)
         except msgspec.MsgspecError:  # locked for the first time, and nothing said yet
             return None
 
 
-async def say(lock: SharedLock, said: Said) -> None:
-    """Say it under a lock of ours. Raises OSError where the lock is lost."""
-    line = msgspec.json.encode(said) + b"\n"
+async def write_record(lock: SharedLock, record: InstanceRecord) -> None:
+    """Write it into the file of a lock of ours. Raises OSError where the lock is lost."""
+    line = msgspec.json.encode(record) + b"\n"
     assert len(line) <= _SAID_SIZE, "names are at most 64 characters"
     await lock.write(_SAID_AT, line.ljust(_SAID_SIZE, b"\n"))

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from broker.policies.multi_instance.places import Places, Said
+from broker.policies.multi_instance.places import InstanceRecord, Places
 
 STARTING: Final = "Starting"
 RUNNING: Final = "Running"
@@ -69,9 +69,9 @@ async def look(places: Places, queue_manager: str, own: str | None = None) -> Di
         raise FileNotFoundError(
             f"no queue manager {queue_manager!r} has been started here: there is no {places.data}"
         )
-    last = await places.active_said()
+    last = await places.active_record()
     active = last if await places.active_runs() else None
-    standby = await places.standby_said() if await places.standby_runs() else None
+    standby = await places.standby_record() if await places.standby_runs() else None
     instances: list[Instance] = []
     if active is not None:
         instances.append(Instance(name=active.instance, mode="Active"))
@@ -86,7 +86,7 @@ async def look(places: Places, queue_manager: str, own: str | None = None) -> Di
     )
 
 
-def _ended(last: Said | None) -> str:
+def _ended(last: InstanceRecord | None) -> str:
     """How a queue manager ended that runs nowhere."""
     if last is None or last.state in ("starting", "running"):
         return ENDED_UNEXPECTEDLY

@@ -19,7 +19,7 @@ from broker.config import BrokerConfig
 from broker.core.message import MESSAGE
 from broker.ha_policy import MultiInstanceSection
 from broker.policies.identity import new_node_id
-from broker.policies.multi_instance.places import ActiveLocks, Places, Said, State, say
+from broker.policies.multi_instance.places import ActiveLocks, InstanceRecord, Places, State, write_record
 from broker.policies.ownership.candidacy import HeldLock
 from broker.policies.shared_store import lives
 from broker.policies.shared_store.directory import begin_life, without_a_mark
@@ -61,7 +61,7 @@ class QueueManagerStore:
         """Replay the logs of the former life into one of our own."""
         name = self._section.queue_manager
         began_s = asyncio.get_running_loop().time()
-        said = await self.places.active_said()
+        said = await self.places.active_record()
         node_id = said.node_id if said is not None else None
         if node_id is None:
             node_id = await without_a_mark(self._logs, self._section)
@@ -88,7 +88,7 @@ class QueueManagerStore:
 
     async def leave(self, live: HeldLock, state: str) -> None:
         """Tell the standby instance whether it may take over, or ends with us."""
-        said = await self.places.active_said()
+        said = await self.places.active_record()
         assert said is not None, "a queue manager that ran has said so"
         ends: State = self.ends if state == PAUSED else "switched-over"
         await self._say(live, said.node_id, ends)
@@ -106,9 +106,9 @@ class QueueManagerStore:
         """Nothing was opened here."""
 
     async def _say(self, live: HeldLock, node_id: str | None, state: State) -> None:
-        await say(
+        await write_record(
             cast("ActiveLocks", live).data,
-            Said(
+            InstanceRecord(
                 instance=self._config.broker.name,
                 node_id=node_id,
                 permit_standby=self._section.permit_standby,

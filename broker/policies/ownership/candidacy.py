@@ -43,8 +43,8 @@ class Granted(NamedTuple):
     waiting: HeldLock | None
 
 
-class Owed:
-    """Locks that are to be given back, until the store has taken them.
+class PendingReleases:
+    """Locks whose release failed; retried before the next attempt.
 
     Why remembered: on a soft mount a request may fail though nothing else does. A lock whose
     release failed is still held, by a process that has forgotten it: nobody else gets it for as
@@ -58,8 +58,8 @@ class Owed:
         """To be given back the next time, also where nobody knows whether we hold it still."""
         self._locks += [lock for lock in locks if lock is not None]
 
-    async def give_back(self, *locks: HeldLock | None) -> None:
-        """These and all that are still owed. Raises OSError; what is left then is owed on."""
+    async def retry(self, *locks: HeldLock | None) -> None:
+        """Release these and all that are pending. Raises OSError; what is left stays pending."""
         self.add(*locks)
         while self._locks:
             await self._locks[0].release()
@@ -79,7 +79,7 @@ class Candidacy:
         self._poll_s = poll_period_ms / 1000
         self._expiration_s = expiration_ms / 1000
         self._waiting: HeldLock | None = None
-        self._owed = Owed()
+        self._releases = PendingReleases()
         self._trouble = ""
 
     async def run(self) -> Granted | None:
@@ -93,7 +93,7 @@ class Candidacy:
                 if not prepared:
                     await self._prepare()
                     prepared = True
-                await self._owed.give_back()
+                await self._releases.retry()
                 granted = await self._attempt()
             except OSError as error:
                 self._tell(logging.WARNING, f"{self.STORE} cannot be used: {error}; trying again")
@@ -106,7 +106,7 @@ class Candidacy:
         """Give the place in the line back. Raises OSError."""
         waiting, self._waiting = self._waiting, None
         self.next_in_line = False
-        await self._owed.give_back(waiting)
+        await self._releases.retry(waiting)
 
     async def _prepare(self) -> None:
         """Make what has to be there before anybody can ask for a place. Raises OSError."""
@@ -124,7 +124,7 @@ class Candidacy:
         try:
             await waiting.verify()
         except OSError:
-            self._owed.add(waiting)
+            self._releases.add(waiting)
             self._waiting, self.next_in_line = None, False
             raise
 

@@ -89,7 +89,7 @@ class Candidate(Candidacy):
                 return Granted(lock, asked_s, self._waiting)
         finally:
             if not kept:
-                await self._owed.give_back(lock)
+                await self._releases.retry(lock)
         return None
 
     async def _may_take(self, mark: Mark) -> bool:

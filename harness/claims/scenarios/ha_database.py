@@ -402,8 +402,9 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _STEERING,
-                    'life.homes.closed = f"{self._broker_id} is quiescing: it takes no new connections"',
-                    'life.homes.closed = ""',
+                    "life.store_sessions.closed = "
+                    'f"{self._broker_id} is quiescing: it takes no new connections"',
+                    'life.store_sessions.closed = ""',
                 ),
             ),
         ),

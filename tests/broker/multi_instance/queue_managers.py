@@ -7,7 +7,7 @@ import asyncio
 
 from broker.ha_policy import MultiInstanceSection
 from broker.policies.multi_instance.candidate import Candidate, StartRefusedError
-from broker.policies.multi_instance.places import Places, Said, say
+from broker.policies.multi_instance.places import InstanceRecord, Places, write_record
 from environments.simulation import World
 from environments.simulation.filestore import FileServer
 from environments.simulation.mount import Mount
@@ -44,7 +44,10 @@ class Host:
 
     async def run_active(self, granted, state="running"):
         """It says that it runs, or how it ended."""
-        await say(granted.live.data, Said(instance=self.name, node_id="n", permit_standby=True, state=state))
+        await write_record(
+            granted.live.data,
+            InstanceRecord(instance=self.name, node_id="n", permit_standby=True, state=state),
+        )
 
 
 def in_world(main, seed=1, users=None, options="hard"):

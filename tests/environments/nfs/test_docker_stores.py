@@ -33,7 +33,7 @@ def test_a_pair_in_containers_suffers_what_can_be_done_to_its_store_and_leaves_n
         try:
             await pair.begin(tmp_path)
             assert f"{environment.run}-store-a" in await asyncio.to_thread(remains, environment.run)
-            (described,) = environment.furnishings().values()
+            (described,) = environment.describe_services().values()
             assert described == (
                 "NFSv4 through FUSE, nfs-ganesha in a container, lease 4 s, grace 4 s, mounted hard"
             )

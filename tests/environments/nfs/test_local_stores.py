@@ -56,7 +56,7 @@ def test_a_pair_of_processes_suffers_what_can_be_done_to_its_store_and_leaves_no
         try:
             await pair.begin(tmp_path)
             assert len(mounts.below(tmp_path)) == 2
-            (described,) = environment.furnishings().values()
+            (described,) = environment.describe_services().values()
             assert described == (
                 "NFSv4 through FUSE, nfs-ganesha as a process, lease 4 s, grace 4 s, mounted hard"
             )

@@ -8,7 +8,7 @@ from harness.claims.changed import Replacement
 from mutants.mutant import Arena, Mutant
 
 _PART: Final = "ha-database"
-_HOMES: Final = "broker/policies/ha_database/homes.py"
+_STORE_SESSIONS: Final = "broker/policies/ha_database/store_sessions.py"
 _JOURNAL: Final = "broker/storage/database/journal.py"
 _TWO_OWNERS: Final = frozenset(
     {"split-brain", "zombie", "lost", "duplicate", "double-delivery", "double-takeover"}
@@ -99,7 +99,7 @@ MUTANTS: Final = (
         BACKLOG,
         (
             Replacement(
-                _HOMES,
+                _STORE_SESSIONS,
                 'return f"store session {session} is not served here", self._owners.get(session, "")',
                 'return "", ""',
             ),

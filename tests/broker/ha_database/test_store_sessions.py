@@ -4,39 +4,39 @@ import pytest
 
 from broker import config
 from broker.ha_policy import DatabaseStoreSection
-from broker.policies.ha_database.homes import Homes
+from broker.policies.ha_database.store_sessions import StoreSessions
 
 
 def test_a_client_is_taken_in_where_its_session_is_served_and_told_where_else():
-    homes = Homes(3, (1, 3))
-    homes.learn({5: "b1:61613"})
-    assert homes.redirect_for({}) == ("", "")
-    assert homes.redirect_for({"store-session": "1"}) == ("", "")
-    assert homes.redirect_for({"store-session": "5"}) == ("store session 5 is not served here", "b1:61613")
-    assert homes.redirect_for({"store-session": "6"}) == ("store session 6 is not served here", "")
-    assert homes.told == "store-session:3\n"
+    sessions = StoreSessions(3, (1, 3))
+    sessions.learn({5: "b1:61613"})
+    assert sessions.redirect_for({}) == ("", "")
+    assert sessions.redirect_for({"store-session": "1"}) == ("", "")
+    assert sessions.redirect_for({"store-session": "5"}) == ("store session 5 is not served here", "b1:61613")
+    assert sessions.redirect_for({"store-session": "6"}) == ("store session 6 is not served here", "")
+    assert sessions.told == "store-session:3\n"
 
 
 @pytest.mark.parametrize("named", ["", "x", "-1", "1.5", "٣", "9" * 40])
 def test_a_session_that_is_no_number_is_refused(named):
-    reason, address = Homes(1, (1,)).redirect_for({"store-session": named})
+    reason, address = StoreSessions(1, (1,)).redirect_for({"store-session": named})
     assert "is not a number" in reason
     assert not address
 
 
 def test_after_a_takeover_the_victims_sessions_are_served_here_under_a_new_one():
-    homes = Homes(3, (3,))
-    homes.adopt(9, (5, 6))
-    assert homes.sessions == (3, 5, 6, 9)
-    assert homes.current == 9
-    assert homes.redirect_for({"store-session": "5"}) == ("", "")
+    sessions = StoreSessions(3, (3,))
+    sessions.adopt(9, (5, 6))
+    assert sessions.sessions == (3, 5, 6, 9)
+    assert sessions.current == 9
+    assert sessions.redirect_for({"store-session": "5"}) == ("", "")
 
 
 def test_a_closed_broker_takes_in_nobody_not_even_its_own():
-    homes = Homes(3, (3,))
-    homes.closed = "quiescing"
-    assert homes.redirect_for({"store-session": "3"}) == ("quiescing", "")
-    assert homes.redirect_for({}) == ("quiescing", "")
+    sessions = StoreSessions(3, (3,))
+    sessions.closed = "quiescing"
+    assert sessions.redirect_for({"store-session": "3"}) == ("quiescing", "")
+    assert sessions.redirect_for({}) == ("quiescing", "")
 
 
 # ------------------------------------------------------------------------------------ configuration

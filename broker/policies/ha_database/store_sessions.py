@@ -16,7 +16,7 @@ from typing import Final
 HEADER: Final = "store-session"
 
 
-class Homes:
+class StoreSessions:
     """The store sessions whose messages are served here. A ``login.Admission``."""
 
     def __init__(self, current: int, sessions: Iterable[int]) -> None:
