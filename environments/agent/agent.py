@@ -268,8 +268,8 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S', time.gmtime())} {text}", flush=True)
 
 
-def main() -> None:
-    """Run the agent, or say what is missing."""
+def main(kind: type[Agent] = Agent) -> None:
+    """Run an agent, or say what is missing."""
     if sys.argv[1:] == ["--missing"]:
         print(json.dumps(missing()))
         return
@@ -279,7 +279,7 @@ def main() -> None:
     for directory in (DATA, LOGS):
         Path(directory).mkdir(parents=True, exist_ok=True)
     try:
-        asyncio.run(Agent(token).serve())
+        asyncio.run(kind(token).serve())
     except OSError as error:
         raise SystemExit(f"{error}: does another run use this machine?") from None
 

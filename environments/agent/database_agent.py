@@ -9,8 +9,6 @@ the image holds nothing else for it.
 
 from __future__ import annotations
 
-import asyncio
-import os
 import random
 import signal
 import time
@@ -18,9 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from environments.agent.agent import Agent
+from environments.agent.agent import Agent, main
 from environments.agent.child import Child
-from environments.agent.control import LOGS, TOKEN_VARIABLE
+from environments.agent.control import LOGS
 from environments.agent.program import Program
 from environments.part import Fault, Part
 from environments.postgresql import question, tree
@@ -128,14 +126,5 @@ class DatabaseAgent(Agent):
         }
 
 
-def main() -> None:
-    """Run the agent."""
-    token = os.environ.pop(TOKEN_VARIABLE, "")
-    if not token:
-        raise SystemExit(f"{TOKEN_VARIABLE} is not set: this agent is started by the harness only")
-    Path(LOGS).mkdir(parents=True, exist_ok=True)
-    asyncio.run(DatabaseAgent(token).serve())
-
-
 if __name__ == "__main__":
-    main()
+    main(DatabaseAgent)
