@@ -46,7 +46,7 @@ Row: TypeAlias = tuple[Any, ...]
 """Integers, text, bytes and None: the values that msgpack tells apart by itself."""
 
 
-class Asked(msgspec.Struct, array_like=True, frozen=True):
+class DatabaseCall(msgspec.Struct, array_like=True, frozen=True):
     """A statement of a request; ``count`` is the number of rows it must concern."""
 
     sql: str
@@ -55,11 +55,11 @@ class Asked(msgspec.Struct, array_like=True, frozen=True):
     count: int | None
 
 
-class Request(msgspec.Struct, array_like=True, frozen=True):
+class DatabaseRequest(msgspec.Struct, array_like=True, frozen=True):
     """One transaction of ``client``."""
 
     client: str
-    statements: tuple[Asked, ...]
+    statements: tuple[DatabaseCall, ...]
 
 
 class Done(msgspec.Struct, array_like=True, frozen=True):
@@ -69,7 +69,7 @@ class Done(msgspec.Struct, array_like=True, frozen=True):
     count: int
 
 
-class Answer(msgspec.Struct, array_like=True, frozen=True):
+class DatabaseAnswer(msgspec.Struct, array_like=True, frozen=True):
     """``problem`` is "" for a commit; "constraint", "count" or "error" for what was undone.
 
     ``index`` and ``count`` belong to "count".
@@ -82,7 +82,7 @@ class Answer(msgspec.Struct, array_like=True, frozen=True):
     results: list[Done] = []
 
 
-def framed(message: Request | Answer) -> bytes:
+def framed(message: DatabaseRequest | DatabaseAnswer) -> bytes:
     """A message as it travels."""
     content = msgspec.msgpack.encode(message)
     return _LENGTH.pack(len(content)) + content
@@ -97,7 +97,7 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 class _UndoneError(Exception):
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: DatabaseAnswer) -> None:
         super().__init__(answer.text)
         self.answer = answer
 
@@ -178,7 +178,7 @@ class DatabaseServer:
             while True:
                 content = await read_frame(reader)
                 await asyncio.sleep(self._chance.uniform(*SERVICE_S))
-                request = msgspec.msgpack.decode(content, type=Request)
+                request = msgspec.msgpack.decode(content, type=DatabaseRequest)
                 severed, committed = self._severed.get(request.client, (0.0, 0.0))
                 if self._chance.random() < severed:
                     if self._chance.random() < committed and not self._answer(request).problem:
@@ -190,7 +190,7 @@ class DatabaseServer:
         except (asyncio.IncompleteReadError, OSError, ValueError, msgspec.MsgspecError):
             writer.transport.abort()
 
-    def _answer(self, request: Request) -> Answer:
+    def _answer(self, request: DatabaseRequest) -> DatabaseAnswer:
         """Do a transaction, whole or not at all, within this instant."""
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
@@ -201,14 +201,14 @@ class DatabaseServer:
             return undone.answer
         except sqlite3.IntegrityError as error:
             connection.execute("ROLLBACK")
-            return Answer("constraint", str(error))
+            return DatabaseAnswer("constraint", str(error))
         except sqlite3.Error as error:
             connection.execute("ROLLBACK")
-            return Answer("error", str(error))
+            return DatabaseAnswer("error", str(error))
         connection.execute("COMMIT")
-        return Answer(results=results)
+        return DatabaseAnswer(results=results)
 
-    def _execute(self, index: int, asked: Asked) -> Done:
+    def _execute(self, index: int, asked: DatabaseCall) -> Done:
         if asked.many is not None:
             cursor = self._connection.executemany(asked.sql, asked.many)
             rows = []
@@ -217,7 +217,7 @@ class DatabaseServer:
             rows = cursor.fetchall()
         count = len(rows) if cursor.description is not None else max(cursor.rowcount, 0)
         if asked.count is not None and count != asked.count:
-            raise _UndoneError(Answer("count", "", index, count))
+            raise _UndoneError(DatabaseAnswer("count", "", index, count))
         return Done(rows, count)
 
 

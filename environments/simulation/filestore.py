@@ -64,7 +64,7 @@ class Client:
     cut: bool = False
     expires_ns: int | None = None
     """When its lease runs out, unless it is heard of again; None while it is heard."""
-    parked: list[Request] = field(default_factory=list)
+    parked: list[FileRequest] = field(default_factory=list)
     """Requests that it cannot send, and replies (``answered``) that cannot reach it."""
 
 
@@ -80,7 +80,7 @@ class Lock:
 
 
 @dataclass(slots=True, eq=False)
-class Request:
+class FileRequest:
     """One call on its way.
 
     ``done`` is told (result, error); ``abandoned`` says that nobody waits, and that it is not sent
@@ -130,7 +130,7 @@ class FileServer:
         self._grace_ns = round(grace_s * 1e9)
         self._grace_until_ns = 0
         self._stalled_since_ns = 0
-        self._backlog: list[Request] = []
+        self._backlog: list[FileRequest] = []
 
     @property
     def in_grace(self) -> bool:
@@ -152,11 +152,11 @@ class FileServer:
 
     # ------------------------------------------------------------------------------------- requests
 
-    def send(self, request: Request) -> None:
+    def send(self, request: FileRequest) -> None:
         """From a client's kernel; it arrives, if it can, a moment later."""
         self._after(LATENCY_S, lambda: self._arrive(request))
 
-    def _arrive(self, request: Request) -> None:
+    def _arrive(self, request: FileRequest) -> None:
         if request.client.cut or self.state == "down":
             request.client.parked.append(request)
         elif self.state == "stalled":
@@ -168,7 +168,7 @@ class FileServer:
         else:
             self._do(request)
 
-    def _do(self, request: Request) -> None:
+    def _do(self, request: FileRequest) -> None:
         if self.state != "up":
             self._arrive(request)
             return
@@ -180,7 +180,7 @@ class FileServer:
         request.answered = True
         self._after(LATENCY_S, lambda: self._reply(request))
 
-    def _reply(self, request: Request) -> None:
+    def _reply(self, request: FileRequest) -> None:
         if request.client.cut or self.state != "up":
             request.client.parked.append(request)
         elif not request.abandoned:

@@ -18,7 +18,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from environments.simulation.filestore import FileServer, Request, StoredFile
+from environments.simulation.filestore import FileRequest, FileServer, StoredFile
 from filesystems.nfs.options import MountOptions
 from harness.interface import Damage, DiskCondition
 
@@ -88,7 +88,7 @@ class Kernel:
         self._condition = DiskCondition()
         self.process = 0
         self.open_files: dict[OpenFile, None] = {}
-        self._waiting: dict[Request, None] = {}
+        self._waiting: dict[FileRequest, None] = {}
         self._off = False
         self._damage: _Damage | None = None
 
@@ -210,7 +210,7 @@ class Kernel:
 
     def _kernel(self, work: Callable[[], Any]) -> None:
         """Something the kernel does for a process that is gone; it does not give up."""
-        self.server.send(Request(self.client, work, lambda _, __: None, new_state=False, changes=True))
+        self.server.send(FileRequest(self.client, work, lambda _, __: None, new_state=False, changes=True))
 
     def _unlock(self, process: int) -> None:
         locks = self.server.locks
@@ -260,7 +260,7 @@ class Kernel:
                 given_up(result)
             return result
 
-        request = Request(self.client, work_late, done, new_state=new_state, changes=changes)
+        request = FileRequest(self.client, work_late, done, new_state=new_state, changes=changes)
         self._waiting[request] = None
         self.server.send(request)
         try:

@@ -31,7 +31,7 @@ def replay_command(
     from harness.explore import replay  # noqa: PLC0415 - errors of usage need none of it
 
     return replay.run(
-        replay.Request(
+        replay.ReplayRequest(
             path=path,
             times=times,
             environment=environment,

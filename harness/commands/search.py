@@ -93,7 +93,7 @@ def search_command(
             limits["time_limit_s"] = 600.0
         plan = _new_plan(limits, **fields)
     return search.run(
-        search.Request(
+        search.SearchRequest(
             plan=plan,
             store=store,
             root=root,

@@ -41,4 +41,4 @@ def shrink_command(**given: Any) -> int:
     """Make a finding smaller; PATH is a repro.json or a run's directory."""
     from harness.explore.shrink import reduction  # noqa: PLC0415 - imports every part; errors of usage need none
 
-    return reduction.run(reduction.Request(**given))
+    return reduction.run(reduction.ShrinkRequest(**given))

@@ -55,7 +55,7 @@ def sweep_command(
     else:
         plan = plans.sweep_plan(fields, runs or 100)
     return sweep.run(
-        sweep.Request(
+        sweep.SweepRequest(
             plan=plan,
             store=store,
             root=root,

@@ -31,7 +31,7 @@ TIMES_REAL: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ReplayRequest:
     """What ``jepsen-run replay`` was asked for.
 
     ``times`` None is once in the simulation, and three times elsewhere.
@@ -66,7 +66,7 @@ class Attempt:
         return "unknown" if self.valid is None else "not reproduced"
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class ReplayAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """What a replay says: ``--json``.
 
     ``of`` are the repetitions, of which ``reproduced`` gave a recorded finding.
@@ -84,7 +84,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     simulated: str | None = None
 
 
-def run(request: Request) -> int:
+def run(request: ReplayRequest) -> int:
     """Repeat, tell; the exit status.
 
     0 not reproduced, 1 reproduced or another finding, 2 unknown.
@@ -123,12 +123,12 @@ def _interrupted(attempts: list[Attempt], kept: Reproduction, times: int) -> str
     return f"interrupted after {len(attempts)} of {counted(times, 'run')}" + (f": {words}" if words else "")
 
 
-def _answer(kept: Reproduction, attempts: list[Attempt], simulated: str | None) -> Answer:
+def _answer(kept: Reproduction, attempts: list[Attempt], simulated: str | None) -> ReplayAnswer:
     answers = [one.answer(kept.findings) for one in attempts]
     order = ("reproduced", "different finding", "not reproduced", "unknown")
     gravest = min(answers, key=order.index, default="unknown")
     status = {"unknown": judging.UNKNOWN, "not reproduced": judging.VALID}.get(gravest, judging.INVALID)
-    return Answer(
+    return ReplayAnswer(
         answer=gravest,
         exit_status=status,
         wanted=kept.findings,
@@ -170,7 +170,7 @@ def _runs(kept: Reproduction, times: int) -> Iterator[Simulated]:
         yield simulate(spec, kept.schedule)
 
 
-def _real(kept: Reproduction, times: int, request: Request, talk: Talk) -> Iterator[Attempt]:
+def _real(kept: Reproduction, times: int, request: ReplayRequest, talk: Talk) -> Iterator[Attempt]:
     """On processes or containers, each time with a store of its own."""
     from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
 
@@ -180,7 +180,7 @@ def _real(kept: Reproduction, times: int, request: Request, talk: Talk) -> Itera
         yield _once(kept, request, talk, spark)
 
 
-def _once(kept: Reproduction, request: Request, talk: Talk, spark: Any) -> Attempt:
+def _once(kept: Reproduction, request: ReplayRequest, talk: Talk, spark: Any) -> Attempt:
     """One run by all rules; what the machine spoils is an attempt without an answer."""
     from harness.run import session  # noqa: PLC0415 - imports every part
 
@@ -225,7 +225,7 @@ def _how(one: Attempt, wanted: tuple[str, ...]) -> str:
     return one.answer(wanted) + (f": {found}" if found else f": {one.trouble}" if one.trouble else "") + where
 
 
-def _told(answer: Answer, kept: Reproduction, attempts: list[Attempt]) -> Iterator[str]:
+def _told(answer: ReplayAnswer, kept: Reproduction, attempts: list[Attempt]) -> Iterator[str]:
     wanted, found = ", ".join(answer.wanted) or "nothing", ", ".join(answer.found) or "nothing"
     counted = f" in {answer.reproduced} of {answer.of} runs" if answer.of > 1 else ""
     if answer.answer == "reproduced":
@@ -254,4 +254,4 @@ def _versions(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {versions[name]}" for name in ("jepsen-run", "python") if name in versions)
 
 
-__all__ = ["Answer", "Attempt", "Request", "run"]
+__all__ = ["Attempt", "ReplayAnswer", "ReplayRequest", "run"]

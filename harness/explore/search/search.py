@@ -37,7 +37,7 @@ from nemesis.registry import KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class SearchRequest:
     """What a search was asked for.
 
     ``store`` is that of a search to go on with; None begins one below ``root``. ``spark_master``
@@ -52,7 +52,7 @@ class Request:
     as_json: bool = False
 
 
-def run(request: Request) -> int:
+def run(request: SearchRequest) -> int:
     """Search, tell, keep; the exit status.
 
     1 if something was found, 0 if not, 2 if no run could be decided.
@@ -64,7 +64,7 @@ def run(request: Request) -> int:
         return _search(request, store, log, talk)
 
 
-def _search(request: Request, store: Path, log: Log, talk: Talk) -> int:
+def _search(request: SearchRequest, store: Path, log: Log, talk: Talk) -> int:
     plan = request.plan
     tally, there, spent_s = Tally(), set[int](), 0.0
     for record in log.read():
@@ -116,7 +116,7 @@ def _search(request: Request, store: Path, log: Log, talk: Talk) -> int:
 
 
 def tried(
-    request: Request, there: Collection[int], began: float, *, over: bool = False
+    request: SearchRequest, there: Collection[int], began: float, *, over: bool = False
 ) -> Generator[Record, None, None]:
     """The runs that are not ``there``, as they end.
 
@@ -145,7 +145,7 @@ def _stopped(plan: SearchPlan, tally: Tally) -> str:
     return "all runs" if tally.runs == plan.runs else "the time limit"
 
 
-def _again(request: Request, found: Record) -> Simulated:
+def _again(request: SearchRequest, found: Record) -> Simulated:
     """What was found, with all that a record does not have."""
     run = simulate(found.spec, found.schedule)
     if run.digest != found.digest and request.store is not None:
@@ -174,7 +174,7 @@ def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk) -> Simulated:
     return result.evidence
 
 
-def _opening(request: Request, store: Path, found: int) -> Iterator[str]:
+def _opening(request: SearchRequest, store: Path, found: int) -> Iterator[str]:
     plan = request.plan
     swarm, base = plan.swarm(), plan.base
     limits = [
@@ -195,4 +195,4 @@ def _opening(request: Request, store: Path, found: int) -> Iterator[str]:
     yield plan.place(store, found)
 
 
-__all__ = ["CAMPAIGN", "Request", "run", "tried"]
+__all__ = ["CAMPAIGN", "SearchRequest", "run", "tried"]

@@ -35,7 +35,7 @@ _TALK: Final = Talk()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ShrinkRequest:
     """What was asked for.
 
     On real processes ``need`` of at most ``times`` runs must give the finding.
@@ -62,7 +62,7 @@ def enough(once: Callable[[], bool], need: int, times: int) -> bool:
     return False
 
 
-def run(request: Request) -> int:
+def run(request: ShrinkRequest) -> int:
     """Shrinks and keeps: 1 with something kept, 0 if the finding did not come at all.
 
     In the second case there was nothing to shrink.
@@ -82,7 +82,7 @@ def run(request: Request) -> int:
     return _real(request, kept, start, anomaly)
 
 
-def _simulated(request: Request, start: Case, anomaly: str) -> int:
+def _simulated(request: ShrinkRequest, start: Case, anomaly: str) -> int:
     first = simulate(start.spec, start.schedule)
     if anomaly not in first.grave:
         return _gone(anomaly)
@@ -93,7 +93,7 @@ def _simulated(request: Request, start: Case, anomaly: str) -> int:
     return _kept(result.case, path, complete=result.complete, report=store)
 
 
-def _real(request: Request, kept: Reproduction, start: Case, anomaly: str) -> int:
+def _real(request: ShrinkRequest, kept: Reproduction, start: Case, anomaly: str) -> int:
     """Delta debugging over the faults; every run has a store of its own."""
     from checkers import api  # noqa: PLC0415 - imports Spark, which the simulation does without
     from harness.run import session  # noqa: PLC0415 - imports every part
@@ -177,4 +177,4 @@ def _kept(case: Case, path: Path, *, complete: bool, report: Path) -> int:
     return judging.INVALID
 
 
-__all__ = ["Request", "enough", "run"]
+__all__ = ["ShrinkRequest", "enough", "run"]

@@ -44,7 +44,7 @@ UNKNOWN_TOLD: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class SweepRequest:
     """What ``jepsen-run sweep`` was asked for.
 
     ``store`` is that of a sweep to go on with; None begins one below ``root``. ``spark_master``
@@ -86,7 +86,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     runs: tuple[Run, ...]
 
 
-def run(request: Request) -> int:
+def run(request: SweepRequest) -> int:
     """Simulate what is missing, judge all of it, tell and keep.
 
     The exit status: 1 if something was found, 255 for a bug of ours, 2 if nothing could be decided.
@@ -122,7 +122,7 @@ def _there(store: Path, plan: SweepPlan) -> frozenset[int]:
     return frozenset(record.number for _, record in histories.read(directory, plan.runs) if not record.bug)
 
 
-def _simulate(request: Request, directory: Path, there: frozenset[int], talk: Talk) -> None:
+def _simulate(request: SweepRequest, directory: Path, there: frozenset[int], talk: Talk) -> None:
     plan = request.plan
     if len(there) == plan.runs:
         return
@@ -134,7 +134,7 @@ def _simulate(request: Request, directory: Path, there: frozenset[int], talk: Ta
             talk.now_and_then(f"{ended} of {plan.runs} runs in {time.monotonic() - began:.0f} s")
 
 
-def _judge(request: Request, store: Path, talk: Talk) -> tuple[Sweep, list[Run]]:
+def _judge(request: SweepRequest, store: Path, talk: Talk) -> tuple[Sweep, list[Run]]:
     """All runs at once."""
     from checkers.runs import RunsSource, judge_runs  # noqa: PLC0415 - as above
 
@@ -259,4 +259,4 @@ def _closing(sweep: Sweep, runs: Sequence[Run]) -> Iterator[str]:
     yield f"More     {sweep.plan.resume_line(Path(sweep.store))} --runs {2 * sweep.plan.runs}"
 
 
-__all__ = ["TABLE", "Request", "Sweep", "run", "status"]
+__all__ = ["TABLE", "Sweep", "SweepRequest", "run", "status"]

@@ -23,7 +23,7 @@ from broker.storage.database import (
     Statement,
     UnexpectedCountError,
 )
-from environments.simulation.database import Answer, Asked, Request, framed, read_frame
+from environments.simulation.database import DatabaseAnswer, DatabaseCall, DatabaseRequest, framed, read_frame
 from harness.interface import Address
 
 LIMIT: Final = 1024 * 1024
@@ -45,9 +45,9 @@ class WorldDatabase:
     async def transact(self, statements: Sequence[Statement], timeout_s: float) -> list[Result]:
         """One request, one answer: what was asked and not answered may have happened."""
         asked = False
-        request = Request(
+        request = DatabaseRequest(
             self._client,
-            tuple(Asked(one.sql, one.parameters, one.many, one.count) for one in statements),
+            tuple(DatabaseCall(one.sql, one.parameters, one.many, one.count) for one in statements),
         )
         try:
             async with asyncio.timeout(timeout_s), self._turn:
@@ -61,7 +61,7 @@ class WorldDatabase:
                     reader, writer = self._streams
                     asked = True
                     writer.write(framed(request))
-                    answer = msgspec.msgpack.decode(await read_frame(reader), type=Answer)
+                    answer = msgspec.msgpack.decode(await read_frame(reader), type=DatabaseAnswer)
                 except BaseException:
                     self._drop()
                     raise
@@ -86,7 +86,7 @@ def _lost(words: str, *, asked: bool) -> DatabaseError:
     return OutcomeUnknownError(words) if asked else DatabaseUnavailableError(words)
 
 
-def _results(answer: Answer, statements: Sequence[Statement]) -> list[Result]:
+def _results(answer: DatabaseAnswer, statements: Sequence[Statement]) -> list[Result]:
     if answer.problem == "count":
         wanted = statements[answer.index].count
         assert wanted is not None, "a count nobody asked for"
