@@ -23,17 +23,15 @@ def test_a_name_makes_its_environment(docker_module):
     assert isinstance(registry.create("local"), LocalEnvironment)
     assert isinstance(registry.create("docker"), FakeDocker)
     assert registry.create("simulation").name == "simulation"
-    assert set(registry.ENVIRONMENTS) == {"local", "docker", "simulation"}
+    assert set(registry.ENVIRONMENTS) == {"local", "docker", "ssh", "simulation"}
 
 
 @pytest.mark.parametrize(("name", "near"), [("lokal", "local"), ("dokcer", "docker"), ("Auto", "auto")])
 def test_an_unknown_name_comes_with_the_near_one(name, near):
     with pytest.raises(UsageError) as raised:
         registry.choose(name)
-    assert (
-        str(raised.value)
-        == f"unknown environment {name!r}: did you mean {near!r}? there are auto, local, docker, simulation"
-    )
+    there = "there are auto, local, docker, ssh, simulation"
+    assert str(raised.value) == f"unknown environment {name!r}: did you mean {near!r}? {there}"
 
 
 def test_a_name_that_is_near_to_nothing_still_gets_the_list():
