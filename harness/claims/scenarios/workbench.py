@@ -1,4 +1,4 @@
-"""The bench of a probe.
+"""The workbench of a probe.
 
 Commands and brokers as processes of this machine, with everything they said kept as evidence.
 
@@ -100,7 +100,7 @@ class ProbeProcess:
 
 
 class Workbench:
-    """Use it with ``async with``: everything it started is ended at the end."""
+    """Where a probe runs commands and processes; with ``async with``, which ends them all."""
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
