@@ -30,8 +30,7 @@ def passwords(monkeypatch):
 
         async def begin(self, *arguments):
             await original(self, *arguments)
-            variables = self.variables if isinstance(self, DatabaseContainer) else self._variables
-            found.append(variables["PGPASSWORD"])
+            found.append(self._variables["PGPASSWORD"])
 
         monkeypatch.setattr(kind, name, begin)
 
