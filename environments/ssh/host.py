@@ -282,7 +282,8 @@ class SshHost:
 
 
 def _feed(channel: Any, text: bytes) -> None:
-    with contextlib.suppress(OSError):  # it ended without reading all
+    # It ended without reading all, or the connection did: who waits for the program is told.
+    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
         for start in range(0, len(text), _CHUNK):
             channel.sendall(text[start : start + _CHUNK])
         channel.shutdown_write()
