@@ -192,7 +192,9 @@ def test_on_postgresql_a_live_that_stood_still_past_its_lock_ends_with_3_and_ser
             assert await live.ended() == 3
             said = live.log.read_text()
             assert "this broker answers nobody any more" in said
-            assert "somebody else has been given the live lock" in said
+            # by the database's word, or by its own clock where the database took too long to say it
+            reasons = ("somebody else has been given the live lock", "has not confirmed the live lock for")
+            assert any(reason in said for reason in reasons)
             status = await backup.status()
             assert (status["role"], status["life"]) == ("live", 2)
             for text in (said, backup.log.read_text(), json.dumps(status)):
