@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from filesystems.nfs import attributes, rpc
 from filesystems.nfs import operations as ops
-from filesystems.nfs.operations import Operation, Reply
+from filesystems.nfs.operations import NfsOperation
 from filesystems.nfs.options import MountOptions
 from filesystems.nfs.status import LATER, STATE_GONE, NfsError, Status
 
@@ -66,7 +67,6 @@ class NfsClient:
         self._patience_s = options.patience_s if options.soft else None
         self._machine = name
         self._identity = rpc.credential(os.getuid(), os.getgid(), name)
-        self._identities: dict[tuple[int, int], bytes] = {}
         self._verifier = os.urandom(8)
         self._tell = tell
         self._rpc = rpc.RpcClient(host, port, try_s=options.try_s, notice_s=options.patience_s, tell=tell)
@@ -82,16 +82,10 @@ class NfsClient:
         mount that never was is not waited for.
         """
         self._rpc.start()
-        path = [part.encode() for part in export.split("/") if part]
-        operations = [ops.PUTROOTFH, *map(ops.lookup, path), ops.GETFH, ops.GETATTR_SERVER]
-
-        def parse(reply: Reply) -> tuple[bytes, dict[int, int]]:
-            reply.take(Operation.PUTROOTFH, *[Operation.LOOKUP] * len(path))
-            handle = reply.take(Operation.GETFH).opaque()
-            return handle, attributes.decode(reply.take(Operation.GETATTR))
-
-        root, server = await self._within(
-            self.options.mounting_s, self.call(self._identity, operations, parse, hard=True)
+        path = [ops.lookup(part.encode()) for part in export.split("/") if part]
+        *_, root, server = await self._within(
+            self.options.mounting_s,
+            self.call(self._identity, ops.PUTROOTFH, *path, ops.GETFH, ops.GETATTR_SERVER, hard=True),
         )
         self.lease_s = server.get(attributes.LEASE_TIME, 90)
         self.transfer_bytes = min(
@@ -99,7 +93,7 @@ class NfsClient:
         )
         await self._within(self.options.mounting_s, self._introduce())
         self._renewal = asyncio.get_running_loop().create_task(self._renew(), name="lease renewal")
-        return root
+        return bytes(root)
 
     async def close(self) -> None:
         """Stop renewing and hang up. What is still open or locked ends with the lease."""
@@ -112,35 +106,27 @@ class NfsClient:
 
     def identity(self, uid: int, gid: int) -> bytes:
         """The credential of a user."""
-        found = self._identities.get((uid, gid))
-        if found is None:
-            found = self._identities[uid, gid] = rpc.credential(uid, gid, self._machine)
-        return found
+        return rpc.credential(uid, gid, self._machine)
 
-    async def call(
-        self, identity: bytes, operations: list[bytes], parse: Callable[[Reply], T], *, hard: bool = False
-    ) -> T:
-        """A COMPOUND that needs no state; waits while the server says "later".
+    async def call(self, identity: bytes, *operations: NfsOperation, hard: bool = False) -> list[Any]:
+        """What each operation of a COMPOUND that needs no state gave; waits while that is "later".
 
         ``hard`` waits for it even on a soft mount.
         """
-        for attempt in range(1 << 30):
+        for attempt in itertools.count():
             try:
-                return await self.once(identity, operations, parse, hard=hard)
+                return await self.once(identity, *operations, hard=hard)
             except NfsError as error:
                 if error.status not in LATER:
                     raise
             await self.later(attempt)
-        raise AssertionError("the server was asked a thousand million times")
+        raise AssertionError("counting has no end")
 
-    async def once(
-        self, identity: bytes, operations: list[bytes], parse: Callable[[Reply], T], *, hard: bool = False
-    ) -> T:
+    async def once(self, identity: bytes, *operations: NfsOperation, hard: bool = False) -> list[Any]:
         """A COMPOUND, once."""
-        reader = await self._rpc.compound(
-            identity, ops.request(operations), patience_s=None if hard else self._patience_s
-        )
-        return parse(Reply(reader))
+        patience_s = None if hard else self._patience_s
+        reader = await self._rpc.compound(identity, ops.request(operations), patience_s=patience_s)
+        return ops.results(operations, reader)
 
     async def later(self, attempt: int) -> None:
         """Wait before a server that said "later" is asked again."""
@@ -178,7 +164,7 @@ class NfsClient:
             return
         if self._recovery is None or self._recovery.done():
             self._recovery = asyncio.get_running_loop().create_task(self._recover(status), name="recovery")
-        await (asyncio.shield(self._recovery) if hard else self.patiently(self._recovery))
+        await self.settled(hard=hard)
 
     async def settled(self, *, hard: bool) -> None:
         """Wait for a recovery that is under way.
@@ -222,25 +208,13 @@ class NfsClient:
 
     async def _introduce(self) -> None:
         """SETCLIENTID and its confirmation."""
-        operations = [ops.setclientid(self._verifier, self._machine.encode())]
-
-        def parse(reply: Reply) -> tuple[int, bytes]:
-            reader = reply.take(Operation.SETCLIENTID)
-            return reader.u64(), bytes(reader.fixed(8))
-
-        client, verifier = await self.call(self._identity, operations, parse, hard=True)
-        await self.call(
-            self._identity,
-            [ops.setclientid_confirm(client, verifier)],
-            lambda reply: reply.take(Operation.SETCLIENTID_CONFIRM),
-            hard=True,
-        )
+        introduction = ops.setclientid(self._verifier, self._machine.encode())
+        ((client, verifier),) = await self.call(self._identity, introduction, hard=True)
+        await self.call(self._identity, ops.setclientid_confirm(client, verifier), hard=True)
         self.client_id = client
 
     async def _renew_once(self) -> None:
-        await self.call(
-            self._identity, [ops.renew(self.client_id)], lambda reply: reply.take(Operation.RENEW), hard=True
-        )
+        await self.call(self._identity, ops.renew(self.client_id), hard=True)
 
     async def _renew(self) -> None:
         """Renews the lease for as long as this process is alive and the server can be reached.

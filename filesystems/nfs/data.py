@@ -7,7 +7,7 @@ on its disk.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from filesystems.nfs import attributes, rpc
 from filesystems.nfs import operations as ops
@@ -15,7 +15,6 @@ from filesystems.nfs.client import NfsClient
 from filesystems.nfs.files import FileState
 from filesystems.nfs.nodes import Node, Unsynced
 from filesystems.nfs.open_files import OpenFiles
-from filesystems.nfs.operations import Operation, Reply
 
 _UNSYNCED_BYTES_MAX: Final = 16 << 20
 
@@ -35,18 +34,14 @@ class Data:
         """``size`` bytes, fewer only at the end of the file."""
         node, state = opened
 
-        def parse(reply: Reply) -> tuple[bool, bytes]:
-            reader = reply.take(Operation.PUTFH, Operation.READ)
-            return bool(reader.u32()), reader.opaque()
-
-        async def piece() -> tuple[bool, bytes]:
-            operations = [ops.putfh(node.handle), ops.read(state.stateid_for(process), offset, size)]
-            return await self._client.call(identity, operations, parse)
+        async def piece() -> list[Any]:
+            reading = ops.read(state.stateid_for(process), offset, size)
+            return await self._client.call(identity, ops.putfh(node.handle), reading)
 
         parts: list[bytes] = []
         ended = False
         while size and not ended:
-            ended, data = await self._files.surviving(state, piece)
+            _, (ended, data) = await self._files.surviving(state, piece)
             parts.append(data)
             offset += len(data)
             size -= len(data)
@@ -71,16 +66,12 @@ class Data:
         """
         node, state = opened
         if append and self._fresh_sizes:
-            size = await self._client.call(
-                identity,
-                [ops.putfh(node.handle), ops.GETATTR_SIZE],
-                lambda reply: attributes.decode(reply.take(Operation.PUTFH, Operation.GETATTR))[
-                    attributes.SIZE
-                ],
-            )
+            _, found = await self._client.call(identity, ops.putfh(node.handle), ops.GETATTR_SIZE)
             # A server that was restarted may have lost what we are yet to send again: the end is
             # behind that.
-            offset = max([size, *(entry.offset + len(entry.data) for entry in node.unsynced)])
+            offset = max(
+                [found[attributes.SIZE], *(entry.offset + len(entry.data) for entry in node.unsynced)]
+            )
         done = 0
         while done < len(data):
             piece = data[done:] if done else data
@@ -105,11 +96,7 @@ class Data:
             if not entries:
                 return
             try:
-                verifier = await self._client.call(
-                    identity,
-                    [ops.putfh(node.handle), ops.commit()],
-                    lambda reply: bytes(reply.take(Operation.PUTFH, Operation.COMMIT).fixed(8)),
-                )
+                _, verifier = await self._client.call(identity, ops.putfh(node.handle), ops.COMMIT)
                 if any(entry.verifier != verifier for entry in entries):
                     for entry in entries:  # all, or an old one would overwrite a newer one of the same place
                         await self._again(identity, node, entry)
@@ -142,14 +129,12 @@ class Data:
         data: bytes,
         stable: int,
     ) -> tuple[int, int, bytes]:
-        result = await self._files.surviving(
+        _, (taken, kept, verifier) = await self._files.surviving(
             state,
             lambda: self._client.call(
-                identity,
-                [ops.putfh(node.handle), ops.write(stateid(), offset, data, stable)],
-                lambda reply: ops.written(reply.take(Operation.PUTFH, Operation.WRITE)),
+                identity, ops.putfh(node.handle), ops.write(stateid(), offset, data, stable)
             ),
         )
-        if not result[0]:
+        if not taken:
             raise rpc.RpcRefusedError("a write of which nothing was taken")
-        return result
+        return taken, kept, verifier

@@ -9,11 +9,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from filesystems.fuse import kernel
-from filesystems.fuse.attributes import Attributes
 from filesystems.fuse.connection import Answer, FuseRequest
 from filesystems.fuse.directories import Entry
 from filesystems.nfs import attributes, xdr
@@ -22,7 +20,7 @@ from filesystems.nfs.client import NfsClient
 from filesystems.nfs.files import READ, WRITE
 from filesystems.nfs.nodes import Node, Nodes
 from filesystems.nfs.open_files import OpenFiles
-from filesystems.nfs.operations import Operation, Reply
+from filesystems.nfs.operations import NfsOperation
 
 _NAME_BYTES_MAX: Final = 255
 
@@ -40,61 +38,28 @@ class Namespace:
         self._lookup_s = client.options.lookup_cache_s
         self._attribute_s = client.options.attribute_cache_s
 
-    async def _at(
-        self, request: FuseRequest, node: Node, operations: list[bytes], parse: Callable[[Reply], None]
-    ) -> None:
-        def whole(reply: Reply) -> None:
-            reply.take(Operation.PUTFH)
-            parse(reply)
+    async def _at(self, request: FuseRequest, node: Node, *operations: NfsOperation) -> list[Any]:
+        """What operations on a node gave."""
+        identity = self._client.identity(request.uid, request.gid)
+        _, *found = await self._client.call(identity, ops.putfh(node.handle), *operations)
+        return found
 
-        await self._client.call(
-            self._client.identity(request.uid, request.gid), [ops.putfh(node.handle), *operations], whole
-        )
-
-    def _entry(self, parent: Node, name: bytes, found: tuple[bytes, Attributes]) -> bytes:
-        node = self._nodes.found(found[0], parent, name)
-        return kernel.entry_out(node.number, found[1], self._lookup_s, self._attribute_s)
-
-    async def _made(self, request: FuseRequest, parent: Node, name: bytes, operation: bytes) -> bytes:
-        """Make something in a directory, and say what the name leads to then."""
-
-        def parse(reply: Reply) -> tuple[bytes, Attributes]:
-            reply.take(Operation.PUTFH)
-            ops.created(reply.take(Operation.CREATE))
-            return reply.take(Operation.GETFH).opaque(), ops.getattr_in(reply)
-
-        found = await self._client.call(
-            self._client.identity(request.uid, request.gid),
-            [ops.putfh(parent.handle), operation, ops.GETFH, ops.GETATTR],
-            parse,
-        )
-        return self._entry(parent, name, found)
+    async def _entry(self, request: FuseRequest, parent: Node, name: bytes, operation: NfsOperation) -> bytes:
+        """What a name in a directory leads to, which an operation looks up or makes."""
+        _, handle, found = await self._at(request, parent, operation, ops.GETFH, ops.GETATTR)
+        node = self._nodes.found(handle, parent, name)
+        return kernel.entry_out(node.number, found, self._lookup_s, self._attribute_s)
 
     async def _found(self, request: FuseRequest, parent: Node, name: bytes) -> bytes:
         if len(name) > _NAME_BYTES_MAX:
             raise OSError(errno.ENAMETOOLONG, "the name is too long")
-
-        def parse(reply: Reply) -> tuple[bytes, Attributes]:
-            handle = reply.take(Operation.PUTFH, Operation.LOOKUP, Operation.GETFH).opaque()
-            return handle, ops.getattr_in(reply)
-
-        found = await self._client.call(
-            self._client.identity(request.uid, request.gid),
-            [ops.putfh(parent.handle), ops.lookup(name), ops.GETFH, ops.GETATTR],
-            parse,
-        )
-        return self._entry(parent, name, found)
+        return await self._entry(request, parent, name, ops.lookup(name))
 
     async def lookup(self, request: FuseRequest) -> Answer:
         return await self._found(request, self._nodes[request.node], kernel.names(request.body, 1)[0])
 
     async def getattr(self, request: FuseRequest) -> Answer:
-        node = self._nodes[request.node]
-        found = await self._client.call(
-            self._client.identity(request.uid, request.gid),
-            [ops.putfh(node.handle), ops.GETATTR],
-            lambda reply: (reply.take(Operation.PUTFH), ops.getattr_in(reply))[1],
-        )
+        (found,) = await self._at(request, self._nodes[request.node], ops.GETATTR)
         return kernel.attr_out(found, self._attribute_s)
 
     async def setattr(self, request: FuseRequest) -> Answer:
@@ -120,41 +85,29 @@ class Namespace:
         )
         state = node.state
 
-        def operations() -> list[bytes]:
+        async def change() -> list[Any]:
             # Cutting a file is writing: it needs the right to, and the server checks locks by it.
             writes = valid & kernel.SET_SIZE and state is not None and state.access & WRITE
             stateid = state.stateid_for(None) if writes and state is not None else ops.ANONYMOUS
-            return [ops.putfh(node.handle), ops.setattr_(stateid, values), ops.GETATTR]
+            return await self._at(request, node, ops.setattr_(stateid, values), ops.GETATTR)
 
-        def parse(reply: Reply) -> Attributes:
-            reply.take(Operation.PUTFH, Operation.SETATTR).bits()
-            return ops.getattr_in(reply)
-
-        found = await self._files.surviving(
-            state,
-            lambda: self._client.call(self._client.identity(request.uid, request.gid), operations(), parse),
-        )
+        _, found = await self._files.surviving(state, change)
         return kernel.attr_out(found, self._attribute_s)
 
     async def readlink(self, request: FuseRequest) -> Answer:
-        return await self._client.call(
-            self._client.identity(request.uid, request.gid),
-            [ops.putfh(self._nodes[request.node].handle), ops.READLINK],
-            lambda reply: reply.take(Operation.PUTFH, Operation.READLINK).opaque(),
-        )
+        (target,) = await self._at(request, self._nodes[request.node], ops.READLINK)
+        return bytes(target)
 
     async def symlink(self, request: FuseRequest) -> Answer:
         name, target = kernel.names(request.body, 2)
-        values = attributes.encode(mode=0o777)
-        return await self._made(
-            request, self._nodes[request.node], name, ops.create_link(name, target, values)
-        )
+        making = ops.create_link(name, target, attributes.encode(mode=0o777))
+        return await self._entry(request, self._nodes[request.node], name, making)
 
     async def mkdir(self, request: FuseRequest) -> Answer:
         mode, umask = kernel.MKDIR_IN.unpack_from(request.body)
         name = kernel.names(request.body[kernel.MKDIR_IN.size :], 1)[0]
-        values = attributes.encode(mode=mode & ~umask)
-        return await self._made(request, self._nodes[request.node], name, ops.create_directory(name, values))
+        making = ops.create_directory(name, attributes.encode(mode=mode & ~umask))
+        return await self._entry(request, self._nodes[request.node], name, making)
 
     async def mknod(self, request: FuseRequest) -> Answer:
         mode, _, umask, _ = kernel.MKNOD_IN.unpack_from(request.body)
@@ -173,12 +126,7 @@ class Namespace:
         old = self._nodes[kernel.LINK_IN.unpack_from(request.body)[0]]
         name = kernel.names(request.body[kernel.LINK_IN.size :], 1)[0]
         directory = self._nodes[request.node]
-        await self._at(
-            request,
-            old,
-            [ops.SAVEFH, ops.putfh(directory.handle), ops.link(name)],
-            lambda reply: (reply.take(Operation.SAVEFH, Operation.PUTFH, Operation.LINK), None)[1],
-        )
+        await self._at(request, old, ops.SAVEFH, ops.putfh(directory.handle), ops.link(name))
         return await self._found(request, directory, name)
 
     async def unlink(self, request: FuseRequest) -> Answer:
@@ -207,9 +155,7 @@ class Namespace:
 
     async def remove(self, request: FuseRequest, directory: Node, name: bytes) -> None:
         """Take a name out of a directory."""
-        await self._at(
-            request, directory, [ops.remove(name)], lambda reply: (reply.take(Operation.REMOVE), None)[1]
-        )
+        await self._at(request, directory, ops.remove(name))
 
     async def rename(self, request: FuseRequest) -> Answer:
         (target,) = kernel.RENAME_IN.unpack_from(request.body)
@@ -235,12 +181,7 @@ class Namespace:
     async def _renamed(
         self, request: FuseRequest, source: Node, old: bytes, directory: Node, new: bytes
     ) -> None:
-        await self._at(
-            request,
-            source,
-            [ops.SAVEFH, ops.putfh(directory.handle), ops.rename(old, new)],
-            lambda reply: (reply.take(Operation.SAVEFH, Operation.PUTFH, Operation.RENAME), None)[1],
-        )
+        await self._at(request, source, ops.SAVEFH, ops.putfh(directory.handle), ops.rename(old, new))
 
     async def listed(self, request: FuseRequest) -> list[Entry]:
         """What is in a directory."""
@@ -248,25 +189,11 @@ class Namespace:
         entries = [Entry(1, stat.S_IFDIR, b"."), Entry(1, stat.S_IFDIR, b"..")]
         cookie, verifier, ended = 0, bytes(8), False
         while not ended:
-
-            def parse(reply: Reply) -> tuple[int, bytes, bool]:
-                reader = reply.take(Operation.PUTFH, Operation.READDIR)
-                verifier = bytes(reader.fixed(8))
-                last = cookie  # noqa: B023 - called at once
-                while reader.u32():
-                    last = reader.u64()
-                    name = reader.opaque()
-                    found = attributes.decode(reader)
-                    mode = attributes.FORMATS.get(found.get(attributes.TYPE, 0), 0)
-                    entries.append(Entry(found.get(attributes.FILEID, 1), mode, name))
-                return last, verifier, bool(reader.u32())
-
             before = cookie
-            cookie, verifier, ended = await self._client.call(
-                self._client.identity(request.uid, request.gid),
-                [ops.putfh(node.handle), ops.readdir(cookie, verifier)],
-                parse,
-            )
+            ((verifier, some, ended),) = await self._at(request, node, ops.readdir(cookie, verifier))
+            for cookie, name, found in some:  # noqa: B007 - the last one is where it goes on
+                mode = attributes.FORMATS.get(found.get(attributes.TYPE, 0), 0)
+                entries.append(Entry(found.get(attributes.FILEID, 1), mode, name))
             if not ended and cookie == before:
                 raise xdr.XdrError("the server lists a directory without end")
         return entries
@@ -275,11 +202,7 @@ class Namespace:
         return b""  # a server's answer to a change of a directory says that the change is on its disk
 
     async def statfs(self, request: FuseRequest) -> Answer:
-        found = await self._client.call(
-            self._client.identity(request.uid, request.gid),
-            [ops.putfh(self._nodes[request.node].handle), ops.GETATTR_SPACE],
-            lambda reply: attributes.decode(reply.take(Operation.PUTFH, Operation.GETATTR)),
-        )
+        (found,) = await self._at(request, self._nodes[request.node], ops.GETATTR_SPACE)
         blocks = [
             found.get(bit, 0) // kernel.BLOCK_BYTES
             for bit in (attributes.SPACE_TOTAL, attributes.SPACE_FREE, attributes.SPACE_AVAIL)

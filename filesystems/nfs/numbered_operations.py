@@ -8,30 +8,20 @@ seen for a repetition.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, Final
 
 from filesystems.fuse.attributes import Attributes
 from filesystems.nfs import operations as ops
 from filesystems.nfs.client import NfsClient
 from filesystems.nfs.files import FileState, LockHolder, OpenOwner, Range
 from filesystems.nfs.nodes import Node
-from filesystems.nfs.operations import Operation, Reply
+from filesystems.nfs.operations import NfsOperation
 from filesystems.nfs.status import LATER, SEQUENCE_KEPT, STATE_GONE, NfsError
 
-T = TypeVar("T")
-
-_NUMBERED = frozenset(
-    operation.name
-    for operation in (
-        Operation.OPEN,
-        Operation.OPEN_CONFIRM,
-        Operation.CLOSE,
-        Operation.LOCK,
-        Operation.LOCKU,
-    )
-)
+_NUMBERED: Final = frozenset(("OPEN", "OPEN_CONFIRM", "CLOSE", "LOCK", "LOCKU"))
 
 
 class NumberedOperations:
@@ -70,55 +60,40 @@ class NumberedOperations:
 
         Whoever calls holds the owner's ``order``, or recovers.
         """
-
-        def parse(reply: Reply) -> tuple[ops.Opened, bytes, Attributes]:
-            opened = ops.opened(reply.take(Operation.PUTFH, Operation.OPEN))
-            return opened, reply.take(Operation.GETFH).opaque(), ops.getattr_in(reply)
-
         owner = self.owner
-        opened, handle, attributes = await self._asked(
+        (stateid, confirm), handle, attributes = await self._asked(
             owner,
             identity,
-            lambda: [
-                ops.putfh(directory),
-                ops.open_file(
-                    owner.seqid,
-                    access,
-                    self._client.client_id,
-                    owner.name,
-                    name,
-                    create=create,
-                    exclusive=exclusive,
-                ),
-                ops.GETFH,
-                ops.GETATTR,
-            ],
-            parse,
+            directory,
+            lambda: ops.open_file(
+                owner.seqid,
+                access,
+                self._client.client_id,
+                owner.name,
+                name,
+                create=create,
+                exclusive=exclusive,
+            ),
+            ops.GETFH,
+            ops.GETATTR,
         )
-        return await self._confirmed(identity, handle, opened), handle, attributes
+        return await self._confirmed(identity, handle, stateid, confirm=confirm), handle, attributes
 
     async def reclaim(self, node: Node, state: FileState) -> bytes:
         """Open again what was open at a server that was restarted; the stateid."""
         owner = self.owner
-        opened = await self._asked(
+        ((stateid, confirm),) = await self._asked(
             owner,
             state.identity,
-            lambda: [
-                ops.putfh(node.handle),
-                ops.reclaim_open(owner.seqid, state.access, self._client.client_id, owner.name),
-            ],
-            lambda reply: ops.opened(reply.take(Operation.PUTFH, Operation.OPEN)),
+            node.handle,
+            lambda: ops.reclaim_open(owner.seqid, state.access, self._client.client_id, owner.name),
         )
-        return await self._confirmed(state.identity, node.handle, opened)
+        return await self._confirmed(state.identity, node.handle, stateid, confirm=confirm)
 
     async def close(self, node: Node, state: FileState) -> None:
         """Give a file back, with all its locks. Whoever calls holds the owner's ``order``."""
-        await self._asked(
-            self.owner,
-            state.identity,
-            lambda: [ops.putfh(node.handle), ops.close(state.stateid, self.owner.seqid)],
-            lambda reply: reply.take(Operation.PUTFH, Operation.CLOSE),
-        )
+        owner = self.owner
+        await self._asked(owner, state.identity, node.handle, lambda: ops.close(state.stateid, owner.seqid))
 
     async def lock(
         self,
@@ -137,96 +112,68 @@ class NumberedOperations:
         kind = piece.kind + (2 if waiting else 0)
         owner = self.owner
 
-        def parse(reply: Reply) -> bytes:
-            return bytes(reply.take(Operation.PUTFH, Operation.LOCK).fixed(16))
+        async def take(numbered: OpenOwner | LockHolder, locker: Callable[[], bytes]) -> list[Any]:
+            return await self._asked(
+                numbered,
+                state.identity,
+                node.handle,
+                lambda: ops.lock(kind, piece.start, piece.length, locker(), reclaim=reclaim),
+            )
 
         if holder.stateid is not None:
-            holder.stateid = await self._asked(
-                holder,
-                state.identity,
-                lambda: [
-                    ops.putfh(node.handle),
-                    ops.lock_again(
-                        kind, piece.start, piece.length, holder.stateid or b"", holder.seqid, reclaim=reclaim
-                    ),
-                ],
-                parse,
+            (holder.stateid,) = await take(
+                holder, lambda: ops.known_locker(holder.stateid or b"", holder.seqid)
             )
             return
         # A refused owner may or may not be known to the server afterwards: each try has a name of
         # its own.
         name, client = self.name("lock", next(self._names)), self._client.client_id
-
-        async def first() -> bytes:
-            return await self._asked(
-                owner,
-                state.identity,
-                lambda: [
-                    ops.putfh(node.handle),
-                    ops.lock_first(
-                        kind,
-                        piece.start,
-                        piece.length,
-                        (owner.seqid, state.stateid),
-                        self._client.client_id,
-                        name,
-                        reclaim=reclaim,
-                    ),
-                ],
-                parse,
+        # Recovery goes on while others hold the order and wait for it.
+        async with contextlib.nullcontext() if reclaim else owner.order:
+            (stateid,) = await take(
+                owner, lambda: ops.new_locker(owner.seqid, state.stateid, self._client.client_id, name)
             )
-
-        if reclaim:  # recovery goes on while others hold the order and wait for it
-            stateid = await first()
-        else:
-            async with owner.order:
-                stateid = await first()
         holder.name, holder.stateid, holder.seqid, holder.client = name, stateid, 1, client
 
     async def unlock(self, node: Node, state: FileState, holder: LockHolder, piece: Range) -> None:
         """Give back a range of what a holder has."""
-        holder.stateid = await self._asked(
+        (holder.stateid,) = await self._asked(
             holder,
             state.identity,
-            lambda: [
-                ops.putfh(node.handle),
-                ops.locku(piece.start, piece.length, holder.stateid or b"", holder.seqid),
-            ],
-            lambda reply: bytes(reply.take(Operation.PUTFH, Operation.LOCKU).fixed(16)),
+            node.handle,
+            lambda: ops.locku(piece.start, piece.length, holder.stateid or b"", holder.seqid),
         )
 
-    async def _confirmed(self, identity: bytes, handle: bytes, opened: ops.Opened) -> bytes:
-        if not opened.confirm:
-            return opened.stateid
-        return await self._asked(
-            self.owner,
-            identity,
-            lambda: [ops.putfh(handle), ops.open_confirm(opened.stateid, self.owner.seqid)],
-            lambda reply: bytes(reply.take(Operation.PUTFH, Operation.OPEN_CONFIRM).fixed(16)),
-        )
+    async def _confirmed(self, identity: bytes, handle: bytes, stateid: bytes, *, confirm: bool) -> bytes:
+        if confirm:
+            owner = self.owner
+            (stateid,) = await self._asked(
+                owner, identity, handle, lambda: ops.open_confirm(stateid, owner.seqid)
+            )
+        return stateid
 
     async def _asked(
         self,
         owner: OpenOwner | LockHolder,
         identity: bytes,
-        build: Callable[[], list[bytes]],
-        parse: Callable[[Reply], T],
-    ) -> T:
-        """One numbered operation, built anew with the next number while the server says "later"."""
+        handle: bytes,
+        build: Callable[[], NfsOperation],
+        *others: NfsOperation,
+    ) -> list[Any]:
+        """What a numbered operation on a handle gave, and ``others`` after it.
+
+        It is built anew with the next number while the server says "later".
+        """
         for attempt in itertools.count():
             try:
-                result = await self._client.once(identity, build(), parse, hard=True)
+                _, *found = await self._client.once(identity, ops.putfh(handle), build(), *others, hard=True)
             except NfsError as error:
-                if (
-                    error.operation in _NUMBERED
-                    and error.status not in SEQUENCE_KEPT
-                    and error.status not in STATE_GONE
-                ):
+                if error.operation in _NUMBERED and error.status not in SEQUENCE_KEPT | STATE_GONE:
                     owner.seqid = (owner.seqid + 1) & 0xFFFFFFFF
                 if error.status not in LATER:
                     raise
             else:
                 owner.seqid = (owner.seqid + 1) & 0xFFFFFFFF
-                return result
+                return found
             await self._client.later(attempt)
         raise AssertionError("counting has no end")

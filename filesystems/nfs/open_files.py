@@ -19,7 +19,6 @@ from filesystems.nfs.client import NfsClient
 from filesystems.nfs.files import FileState, HolderKey, LockHolder, Range, StateLostError
 from filesystems.nfs.nodes import Node, Nodes
 from filesystems.nfs.numbered_operations import NumberedOperations
-from filesystems.nfs.operations import Operation
 from filesystems.nfs.status import STATE_GONE, NfsError
 
 T = TypeVar("T")
@@ -170,17 +169,10 @@ class OpenFiles:
         """Who would refuse this lock, if anybody (LOCKT)."""
         holder = state.holders.get(key)
         name = holder.name if holder is not None and holder.name else self._operations.name("lock", 0)
+        test = ops.lockt(piece.kind, piece.start, piece.length, self._client.client_id, name)
         try:
             await self.surviving(
-                state,
-                lambda: self._client.call(
-                    state.identity,
-                    [
-                        ops.putfh(node.handle),
-                        ops.lockt(piece.kind, piece.start, piece.length, self._client.client_id, name),
-                    ],
-                    lambda reply: reply.take(Operation.PUTFH, Operation.LOCKT),
-                ),
+                state, lambda: self._client.call(state.identity, ops.putfh(node.handle), test)
             )
         except ops.LockDenied as denied:
             return denied

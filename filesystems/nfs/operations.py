@@ -1,23 +1,20 @@
-"""The operations of an NFSv4.0 COMPOUND (RFC 7530, 16) as bytes.
+"""The operations of an NFSv4.0 COMPOUND (RFC 7530, 16): their arguments, and their results.
 
-And its answer taken apart one operation after the other.
-
-A request is a list of the functions' results; ``Reply.take`` must be called once for each in the
-same order.
+An operation knows both, so that whoever asks for some gets what each of them gave, in their order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
-from filesystems.fuse.attributes import Attributes
 from filesystems.nfs import attributes, xdr
 from filesystems.nfs.status import NfsError, Status
 
 
-class Operation(IntEnum):
+class OperationCode(IntEnum):
     """nfs_opnum4, those that are used."""
 
     CLOSE = 4
@@ -55,37 +52,7 @@ ANONYMOUS: Final = bytes(16)
 
 _CONFIRM: Final = 2
 _READDIR_BYTES: Final = 65536
-
-
-class Reply:
-    """The answer to a COMPOUND."""
-
-    def __init__(self, reader: xdr.Reader) -> None:
-        self.reader = reader
-        self._status = reader.u32()
-        reader.opaque()
-        self._left = reader.u32()
-
-    def take(self, *operations: Operation) -> xdr.Reader:
-        """Step over the header of these operations, whose results but the last's are empty.
-
-        Raises NfsError for one that failed.
-        """
-        for operation in operations:
-            if not self._left:
-                raise NfsError(self._status, operation.name)
-            self._left -= 1
-            number, status = self.reader.u32(), self.reader.u32()
-            if number != operation:
-                raise xdr.XdrError(f"the server answered operation {number} where {operation.name} was asked")
-            if status:
-                if status == Status.DENIED and operation in _DENIABLE:
-                    raise LockDenied(self.reader, operation.name)
-                raise NfsError(status, operation.name)
-        return self.reader
-
-
-_DENIABLE: Final = (Operation.LOCK, Operation.LOCKT)
+_DENIABLE: Final = (OperationCode.LOCK, OperationCode.LOCKT)
 
 
 class LockDenied(NfsError):  # noqa: N818 - the RFC's own name (LOCK4denied)
@@ -104,205 +71,226 @@ class LockDenied(NfsError):  # noqa: N818 - the RFC's own name (LOCK4denied)
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """What OPEN answered.
+class NfsOperation:
+    """One operation: its code, its arguments, and ``result``, which reads what it gave."""
 
-    ``confirm``: this owner is new to the server, and OPEN_CONFIRM must follow.
-    """
-
-    stateid: bytes
-    confirm: bool
+    code: OperationCode
+    arguments: bytes
+    result: Callable[[xdr.Reader], Any]
 
 
-def request(operations: list[bytes]) -> bytes:
+def request(operations: Sequence[NfsOperation]) -> bytes:
     """A COMPOUND's arguments: no tag, minor version 0."""
-    return xdr.u32(0) + xdr.u32(0) + xdr.u32(len(operations)) + b"".join(operations)
+    parts = [xdr.u32(operation.code) + operation.arguments for operation in operations]
+    return xdr.u32(0) + xdr.u32(0) + xdr.u32(len(parts)) + b"".join(parts)
 
 
-def _op(operation: Operation, *parts: bytes) -> bytes:
-    return xdr.u32(operation) + b"".join(parts)
+def results(operations: Sequence[NfsOperation], reader: xdr.Reader) -> list[Any]:
+    """What each operation of a COMPOUND gave. Raises NfsError for one that failed, XdrError."""
+    status = reader.u32()
+    reader.opaque()
+    left = reader.u32()
+    found = []
+    for number, operation in enumerate(operations):
+        name = operation.code.name
+        if number == left:
+            raise NfsError(status, name)
+        answered, failure = reader.u32(), reader.u32()
+        if answered != operation.code:
+            raise xdr.XdrError(f"the server answered operation {answered} where {name} was asked")
+        if failure == Status.DENIED and operation.code in _DENIABLE:
+            raise LockDenied(reader, name)
+        if failure:
+            raise NfsError(failure, name)
+        found.append(operation.result(reader))
+    return found
 
 
-PUTROOTFH: Final = _op(Operation.PUTROOTFH)
-GETFH: Final = _op(Operation.GETFH)
-SAVEFH: Final = _op(Operation.SAVEFH)
-READLINK: Final = _op(Operation.READLINK)
-GETATTR: Final = _op(Operation.GETATTR, attributes.OF_A_FILE)
-GETATTR_SIZE: Final = _op(Operation.GETATTR, attributes.ONLY_SIZE)
-GETATTR_SERVER: Final = _op(Operation.GETATTR, attributes.OF_THE_SERVER)
-GETATTR_SPACE: Final = _op(Operation.GETATTR, attributes.OF_THE_SPACE)
+def _nothing(_: xdr.Reader) -> None:
+    """The result of an operation that only succeeds, or of which nothing is wanted at the end."""
 
 
-def putfh(handle: bytes) -> bytes:  # noqa: D103 - this and the following are the RFC's operations of the same name
-    return _op(Operation.PUTFH, xdr.opaque(handle))
+def _verifier(reader: xdr.Reader) -> bytes:
+    return bytes(reader.fixed(8))
 
 
-def lookup(name: bytes) -> bytes:  # noqa: D103
-    return _op(Operation.LOOKUP, xdr.opaque(name))
+def _stateid(reader: xdr.Reader) -> bytes:
+    return bytes(reader.fixed(16))
 
 
-def setclientid(verifier: bytes, name: bytes) -> bytes:
-    """No callback: delegations are not wanted."""
+def _change_info(reader: xdr.Reader) -> None:
+    reader.fixed(20)
+
+
+def _op(code: OperationCode, *parts: bytes, result: Callable[[xdr.Reader], Any] = _nothing) -> NfsOperation:
+    return NfsOperation(code, b"".join(parts), result)
+
+
+PUTROOTFH: Final = _op(OperationCode.PUTROOTFH)
+GETFH: Final = _op(OperationCode.GETFH, result=xdr.Reader.opaque)
+SAVEFH: Final = _op(OperationCode.SAVEFH)
+READLINK: Final = _op(OperationCode.READLINK, result=xdr.Reader.opaque)
+GETATTR: Final = _op(OperationCode.GETATTR, attributes.OF_A_FILE, result=attributes.of_file)
+GETATTR_SIZE: Final = _op(OperationCode.GETATTR, attributes.ONLY_SIZE, result=attributes.decode)
+GETATTR_SERVER: Final = _op(OperationCode.GETATTR, attributes.OF_THE_SERVER, result=attributes.decode)
+GETATTR_SPACE: Final = _op(OperationCode.GETATTR, attributes.OF_THE_SPACE, result=attributes.decode)
+COMMIT: Final = _op(OperationCode.COMMIT, xdr.u64(0), xdr.u32(0), result=_verifier)
+"""Of the whole file; gives the verifier of this life of the server."""
+
+
+def putfh(handle: bytes) -> NfsOperation:  # noqa: D103 - this and the following are the RFC's operations of the same name
+    return _op(OperationCode.PUTFH, xdr.opaque(handle))
+
+
+def lookup(name: bytes) -> NfsOperation:  # noqa: D103
+    return _op(OperationCode.LOOKUP, xdr.opaque(name))
+
+
+def setclientid(verifier: bytes, name: bytes) -> NfsOperation:
+    """No callback: delegations are not wanted. Gives our number and a verifier to confirm it."""
     callback = xdr.u32(0x40000000) + xdr.opaque(b"tcp") + xdr.opaque(b"0.0.0.0.0.0") + xdr.u32(1)
-    return _op(Operation.SETCLIENTID, verifier, xdr.opaque(name), callback)
-
-
-def setclientid_confirm(client: int, verifier: bytes) -> bytes:  # noqa: D103
-    return _op(Operation.SETCLIENTID_CONFIRM, xdr.u64(client), verifier)
-
-
-def renew(client: int) -> bytes:  # noqa: D103
-    return _op(Operation.RENEW, xdr.u64(client))
-
-
-def open_file(
-    seqid: int, access: int, client: int, owner: bytes, name: bytes, *, create: bytes | None, exclusive: bool
-) -> bytes:
-    """``create``: attributes (fattr4) of a file to make.
-
-    ``exclusive`` refuses one that is there.
-    """
-    how = xdr.u32(0) if create is None else xdr.u32(1) + xdr.u32(1 if exclusive else 0) + create
     return _op(
-        Operation.OPEN, xdr.u32(seqid), xdr.u32(access), xdr.u32(0), xdr.u64(client), xdr.opaque(owner), how,
-        xdr.u32(0), xdr.opaque(name),
+        OperationCode.SETCLIENTID, verifier, xdr.opaque(name), callback,
+        result=lambda reader: (reader.u64(), _verifier(reader)),
     )  # fmt: skip
 
 
-def reclaim_open(seqid: int, access: int, client: int, owner: bytes) -> bytes:
-    """Has again, during the server's grace, what was open before its restart.
-
-    CLAIM_PREVIOUS, without delegation.
-    """
-    return _op(
-        Operation.OPEN, xdr.u32(seqid), xdr.u32(access), xdr.u32(0), xdr.u64(client), xdr.opaque(owner),
-        xdr.u32(0),
-        xdr.u32(1), xdr.u32(0),
-    )  # fmt: skip
+def setclientid_confirm(client: int, verifier: bytes) -> NfsOperation:  # noqa: D103
+    return _op(OperationCode.SETCLIENTID_CONFIRM, xdr.u64(client), verifier)
 
 
-def opened(reader: xdr.Reader) -> Opened:
-    """OPEN's result."""
-    stateid = bytes(reader.fixed(16))
+def renew(client: int) -> NfsOperation:  # noqa: D103
+    return _op(OperationCode.RENEW, xdr.u64(client))
+
+
+def _open(seqid: int, access: int, client: int, owner: bytes, *how_and_claim: bytes) -> NfsOperation:
+    owned = xdr.u64(client) + xdr.opaque(owner)
+    shared = xdr.u32(seqid) + xdr.u32(access) + xdr.u32(0)
+    return _op(OperationCode.OPEN, shared, owned, *how_and_claim, result=_opened)
+
+
+def _opened(reader: xdr.Reader) -> tuple[bytes, bool]:
+    """The stateid, and whether this owner is new to the server: OPEN_CONFIRM must follow."""
+    stateid = _stateid(reader)
     _change_info(reader)
     flags = reader.u32()
     reader.bits()
     if reader.u32():
         raise xdr.XdrError("the server gave a delegation, which was not asked for")
-    return Opened(stateid, bool(flags & _CONFIRM))
+    return stateid, bool(flags & _CONFIRM)
 
 
-def open_confirm(stateid: bytes, seqid: int) -> bytes:  # noqa: D103
-    return _op(Operation.OPEN_CONFIRM, stateid, xdr.u32(seqid))
+def open_file(
+    seqid: int, access: int, client: int, owner: bytes, name: bytes, *, create: bytes | None, exclusive: bool
+) -> NfsOperation:
+    """``create``: attributes (fattr4) of a file to make. ``exclusive`` refuses one that exists."""
+    how = xdr.u32(0) if create is None else xdr.u32(1) + xdr.u32(1 if exclusive else 0) + create
+    return _open(seqid, access, client, owner, how, xdr.u32(0), xdr.opaque(name))
 
 
-def close(stateid: bytes, seqid: int) -> bytes:  # noqa: D103
-    return _op(Operation.CLOSE, xdr.u32(seqid), stateid)
+def reclaim_open(seqid: int, access: int, client: int, owner: bytes) -> NfsOperation:
+    """Has again, during the server's grace, what was open before its restart.
 
-
-def lock_first(
-    kind: int,
-    offset: int,
-    length: int,
-    opening: tuple[int, bytes],
-    client: int,
-    owner: bytes,
-    *,
-    reclaim: bool,
-) -> bytes:
-    """LOCK by an owner that is new to this file; ``opening`` is its opening's (seqid, stateid)."""
-    return _op(
-        Operation.LOCK, xdr.u32(kind), xdr.TRUE if reclaim else xdr.FALSE, xdr.u64(offset), xdr.u64(length),
-        xdr.TRUE, xdr.u32(opening[0]), opening[1], xdr.u32(0), xdr.u64(client), xdr.opaque(owner),
-    )  # fmt: skip
-
-
-def lock_again(kind: int, offset: int, length: int, stateid: bytes, seqid: int, *, reclaim: bool) -> bytes:
-    """LOCK by an owner that holds or held locks on this file."""
-    return _op(
-        Operation.LOCK, xdr.u32(kind), xdr.TRUE if reclaim else xdr.FALSE, xdr.u64(offset), xdr.u64(length),
-        xdr.FALSE,
-        stateid, xdr.u32(seqid),
-    )  # fmt: skip
-
-
-def lockt(kind: int, offset: int, length: int, client: int, owner: bytes) -> bytes:  # noqa: D103
-    return _op(
-        Operation.LOCKT, xdr.u32(kind), xdr.u64(offset), xdr.u64(length), xdr.u64(client), xdr.opaque(owner)
-    )
-
-
-def locku(offset: int, length: int, stateid: bytes, seqid: int) -> bytes:  # noqa: D103
-    return _op(
-        Operation.LOCKU, xdr.u32(WRITE_LOCK), xdr.u32(seqid), stateid, xdr.u64(offset), xdr.u64(length)
-    )
-
-
-def read(stateid: bytes, offset: int, count: int) -> bytes:  # noqa: D103
-    return _op(Operation.READ, stateid, xdr.u64(offset), xdr.u32(count))
-
-
-def write(stateid: bytes, offset: int, data: bytes | memoryview, stable: int) -> bytes:  # noqa: D103
-    return _op(Operation.WRITE, stateid, xdr.u64(offset), xdr.u32(stable), xdr.opaque(data))
-
-
-def written(reader: xdr.Reader) -> tuple[int, int, bytes]:
-    """WRITE's result: (bytes taken, how stable they are, the verifier).
-
-    The verifier is that of this life of the server.
+    CLAIM_PREVIOUS, without delegation.
     """
-    return reader.u32(), reader.u32(), bytes(reader.fixed(8))
+    return _open(seqid, access, client, owner, xdr.u32(0), xdr.u32(1), xdr.u32(0))
 
 
-def commit() -> bytes:
-    """COMMIT of the whole file."""
-    return _op(Operation.COMMIT, xdr.u64(0), xdr.u32(0))
+def open_confirm(stateid: bytes, seqid: int) -> NfsOperation:  # noqa: D103
+    return _op(OperationCode.OPEN_CONFIRM, stateid, xdr.u32(seqid), result=_stateid)
 
 
-def getattr_in(reply: Reply) -> Attributes:
-    """The result of GETATTR."""
-    return attributes.of_file(reply.take(Operation.GETATTR))
+def close(stateid: bytes, seqid: int) -> NfsOperation:  # noqa: D103
+    return _op(OperationCode.CLOSE, xdr.u32(seqid), stateid)
 
 
-def setattr_(stateid: bytes, values: bytes) -> bytes:  # noqa: D103
-    return _op(Operation.SETATTR, stateid, values)
+def lock(kind: int, offset: int, length: int, locker: bytes, *, reclaim: bool) -> NfsOperation:
+    """``locker`` is a `new_locker` or a `known_locker`; gives the stateid of its locks."""
+    reclaims = xdr.TRUE if reclaim else xdr.FALSE
+    piece = xdr.u64(offset) + xdr.u64(length)
+    return _op(OperationCode.LOCK, xdr.u32(kind), reclaims, piece, locker, result=_stateid)
 
 
-def create_directory(name: bytes, values: bytes) -> bytes:  # noqa: D103
-    return _op(Operation.CREATE, xdr.u32(attributes.DIRECTORY), xdr.opaque(name), values)
+def new_locker(seqid: int, opening: bytes, client: int, owner: bytes) -> bytes:
+    """An owner that is new to a file, which was opened under number ``seqid`` of its open owner."""
+    return xdr.TRUE + xdr.u32(seqid) + opening + xdr.u32(0) + xdr.u64(client) + xdr.opaque(owner)
 
 
-def create_link(name: bytes, target: bytes, values: bytes) -> bytes:
-    """A symbolic link."""
-    return _op(Operation.CREATE, xdr.u32(attributes.LINK), xdr.opaque(target), xdr.opaque(name), values)
+def known_locker(stateid: bytes, seqid: int) -> bytes:
+    """An owner that holds or held locks on the file."""
+    return xdr.FALSE + stateid + xdr.u32(seqid)
 
 
-def created(reader: xdr.Reader) -> None:
-    """Step over CREATE's result."""
+def lockt(kind: int, offset: int, length: int, client: int, owner: bytes) -> NfsOperation:  # noqa: D103
+    piece = xdr.u64(offset) + xdr.u64(length)
+    return _op(OperationCode.LOCKT, xdr.u32(kind), piece, xdr.u64(client), xdr.opaque(owner))
+
+
+def locku(offset: int, length: int, stateid: bytes, seqid: int) -> NfsOperation:  # noqa: D103
+    piece = xdr.u64(offset) + xdr.u64(length)
+    return _op(OperationCode.LOCKU, xdr.u32(WRITE_LOCK), xdr.u32(seqid), stateid, piece, result=_stateid)
+
+
+def read(stateid: bytes, offset: int, count: int) -> NfsOperation:
+    """Gives whether the file ends there, and the bytes."""
+    return _op(
+        OperationCode.READ, stateid, xdr.u64(offset), xdr.u32(count),
+        result=lambda reader: (bool(reader.u32()), reader.opaque()),
+    )  # fmt: skip
+
+
+def write(stateid: bytes, offset: int, data: bytes | memoryview, stable: int) -> NfsOperation:
+    """Gives how many bytes it took, how stable they are, and the verifier of the server's life."""
+    return _op(
+        OperationCode.WRITE, stateid, xdr.u64(offset), xdr.u32(stable), xdr.opaque(data),
+        result=lambda reader: (reader.u32(), reader.u32(), _verifier(reader)),
+    )  # fmt: skip
+
+
+def setattr_(stateid: bytes, values: bytes) -> NfsOperation:  # noqa: D103
+    return _op(OperationCode.SETATTR, stateid, values, result=xdr.Reader.bits)
+
+
+def _listed(reader: xdr.Reader) -> tuple[bytes, list[tuple[int, bytes, dict[int, Any]]], bool]:
+    verifier, entries = _verifier(reader), []
+    while reader.u32():
+        entries.append((reader.u64(), reader.opaque(), attributes.decode(reader)))
+    return verifier, entries, bool(reader.u32())
+
+
+def _created(reader: xdr.Reader) -> None:
     _change_info(reader)
     reader.bits()
 
 
-def link(name: bytes) -> bytes:
+def create_directory(name: bytes, values: bytes) -> NfsOperation:  # noqa: D103
+    kind = xdr.u32(attributes.DIRECTORY)
+    return _op(OperationCode.CREATE, kind, xdr.opaque(name), values, result=_created)
+
+
+def create_link(name: bytes, target: bytes, values: bytes) -> NfsOperation:
+    """A symbolic link."""
+    kind = xdr.u32(attributes.LINK) + xdr.opaque(target)
+    return _op(OperationCode.CREATE, kind, xdr.opaque(name), values, result=_created)
+
+
+def link(name: bytes) -> NfsOperation:
     """A hard link of the saved file in the current directory."""
-    return _op(Operation.LINK, xdr.opaque(name))
+    return _op(OperationCode.LINK, xdr.opaque(name))
 
 
-def remove(name: bytes) -> bytes:  # noqa: D103
-    return _op(Operation.REMOVE, xdr.opaque(name))
+def remove(name: bytes) -> NfsOperation:  # noqa: D103
+    return _op(OperationCode.REMOVE, xdr.opaque(name))
 
 
-def rename(old: bytes, new: bytes) -> bytes:
+def rename(old: bytes, new: bytes) -> NfsOperation:
     """From the saved directory to the current one."""
-    return _op(Operation.RENAME, xdr.opaque(old), xdr.opaque(new))
+    return _op(OperationCode.RENAME, xdr.opaque(old), xdr.opaque(new))
 
 
-def readdir(cookie: int, verifier: bytes) -> bytes:  # noqa: D103
+def readdir(cookie: int, verifier: bytes) -> NfsOperation:
+    """Gives a verifier, (cookie, name, attributes) of some entries, and whether these are all."""
     return _op(
-        Operation.READDIR, xdr.u64(cookie), verifier, xdr.u32(_READDIR_BYTES), xdr.u32(_READDIR_BYTES),
-        attributes.OF_A_NAME,
+        OperationCode.READDIR, xdr.u64(cookie), verifier, xdr.u32(_READDIR_BYTES), xdr.u32(_READDIR_BYTES),
+        attributes.OF_A_NAME, result=_listed,
     )  # fmt: skip
-
-
-def _change_info(reader: xdr.Reader) -> None:
-    reader.fixed(20)

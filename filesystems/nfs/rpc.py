@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import os
 import socket
 import struct
@@ -51,6 +52,7 @@ class RpcRefusedError(OSError):
         super().__init__(errno.EIO, f"the NFS server refuses the call: {reason}")
 
 
+@functools.lru_cache(256)
 def credential(uid: int, gid: int, machine: str) -> bytes:
     """AUTH_SYS: what the server believes about who asks. Supplementary groups are not sent."""
     body = xdr.u32(0) + xdr.opaque(machine.encode()) + xdr.u32(uid) + xdr.u32(gid) + xdr.u32(0)
