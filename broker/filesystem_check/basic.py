@@ -8,7 +8,7 @@ import fcntl
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -89,7 +89,7 @@ class BasicCheck:
 
     async def _write_and_read(self) -> None:
         data = bytes(range(256)) * 300
-        with self._opened(self._path, _NEW) as descriptor:
+        with self._calls.opened(self._path, _NEW) as descriptor:
             self._calls.write(descriptor, data)
             self._calls.fsync(descriptor)
             if self._calls.fstat(descriptor).st_size != len(data):
@@ -101,8 +101,8 @@ class BasicCheck:
 
     async def _append(self) -> None:
         with (
-            self._opened(self._path, os.O_WRONLY | os.O_APPEND | os.O_TRUNC) as one,
-            self._opened(self._path, os.O_WRONLY | os.O_APPEND) as other,
+            self._calls.opened(self._path, os.O_WRONLY | os.O_APPEND | os.O_TRUNC) as one,
+            self._calls.opened(self._path, os.O_WRONLY | os.O_APPEND) as other,
         ):
             for turn in range(8):
                 self._calls.write(one if turn % 2 else other, b"%d" % turn)
@@ -110,7 +110,7 @@ class BasicCheck:
             raise FailedError("two openings that append in turn overwrote each other")
 
     async def _truncate(self) -> None:
-        with self._opened(self._path, _NEW) as descriptor:
+        with self._calls.opened(self._path, _NEW) as descriptor:
             self._calls.write(descriptor, b"0123456789")
             self._calls.ftruncate(descriptor, 4)
             if self._calls.read(self._path) != b"0123":
@@ -118,9 +118,9 @@ class BasicCheck:
 
     async def _rename_replaces(self) -> None:
         for path, content in ((self._path, b"old"), (self._other, b"new")):
-            with self._opened(path, _NEW) as descriptor:
+            with self._calls.opened(path, _NEW) as descriptor:
                 self._calls.write(descriptor, content)
-        with self._opened(self._path, os.O_RDONLY) as before:
+        with self._calls.opened(self._path, os.O_RDONLY) as before:
             self._calls.rename(self._other, self._path)
             if self._calls.read(self._path) != b"new" or self._other.exists():
                 raise FailedError("a file that was renamed over another did not take its place")
@@ -128,19 +128,19 @@ class BasicCheck:
                 raise FailedError("who had the replaced file open does not have its content any more")
 
     async def _unlink_while_open(self) -> None:
-        with self._opened(self._other, _NEW) as descriptor:
+        with self._calls.opened(self._other, _NEW) as descriptor:
             self._calls.write(descriptor, b"here")
             self._calls.unlink(self._other)
             if self._other.exists() or os.pread(descriptor, 4, 0) != b"here":
                 raise FailedError("a file that was removed while open is still there, or its content is not")
 
     async def _sync_file(self) -> None:
-        with self._opened(self._path, _NEW) as descriptor:
+        with self._calls.opened(self._path, _NEW) as descriptor:
             self._calls.write(descriptor, b"durable")
             self._calls.fsync(descriptor)
 
     async def _sync_directory(self) -> None:
-        with self._opened(self._directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+        with self._calls.opened(self._directory, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             self._calls.fsync(descriptor)
 
     async def _sync_to_a_disk(self) -> None:
@@ -148,18 +148,18 @@ class BasicCheck:
             raise FailedError(problem)
 
     async def _lock(self) -> None:
-        with self._opened(self._path, os.O_RDWR) as descriptor:
+        with self._calls.opened(self._path, os.O_RDWR) as descriptor:
             if not self._calls.lock(descriptor, fcntl.LOCK_EX):
                 raise FailedError("the lock of a new file is held by somebody")
 
     async def _lock_denied(self) -> None:
-        with self._opened(self._path, os.O_RDWR) as descriptor:
+        with self._calls.opened(self._path, os.O_RDWR) as descriptor:
             self._calls.lock(descriptor, fcntl.LOCK_EX)
             if await self._neighbour_gets_it():
                 raise FailedError("two processes of this host hold the same lock")
 
     async def _lock_released_by_close(self) -> None:
-        with self._opened(self._path, os.O_RDWR) as descriptor:
+        with self._calls.opened(self._path, os.O_RDWR) as descriptor:
             self._calls.lock(descriptor, fcntl.LOCK_EX)
         async with asyncio.timeout(_RELEASE_S):
             while not await self._neighbour_gets_it():  # noqa: ASYNC110 - only the file system knows
@@ -170,7 +170,7 @@ class BasicCheck:
             assert process.stdout is not None
             if await process.stdout.readline() != b"held\n":
                 raise FailedError("another process did not get the lock though nobody held it")
-            with self._opened(self._path, os.O_RDWR) as descriptor:
+            with self._calls.opened(self._path, os.O_RDWR) as descriptor:
                 if self._calls.lock(descriptor, fcntl.LOCK_EX):
                     raise FailedError("two processes of this host hold the same lock")
                 process.kill()
@@ -203,14 +203,6 @@ class BasicCheck:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
-
-    @contextlib.contextmanager
-    def _opened(self, path: Path, flags: int) -> Iterator[int]:
-        descriptor = self._calls.open(path, flags)
-        try:
-            yield descriptor
-        finally:
-            self._calls.close(descriptor)
 
 
 async def outcome(name: str, test: Callable[[], Awaitable[None]]) -> Result:

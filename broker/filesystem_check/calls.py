@@ -5,9 +5,10 @@ What a report to the file system's maker has to contain.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +43,15 @@ class Calls:
         """Give a descriptor back, and with it the locks of this process."""
         self._say("close(fd)")
         os.close(descriptor)
+
+    @contextlib.contextmanager
+    def opened(self, path: Path, flags: int) -> Iterator[int]:
+        """A descriptor for as long as the block lasts."""
+        descriptor = self.open(path, flags)
+        try:
+            yield descriptor
+        finally:
+            self.close(descriptor)
 
     def stat(self, path: Path) -> os.stat_result:
         """Attributes by name."""

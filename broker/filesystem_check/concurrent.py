@@ -126,8 +126,7 @@ class ConcurrentCheck:
         """
         path = self._meeting.shared("turns")
         loop = asyncio.get_running_loop()
-        descriptor = self._calls.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
+        with self._calls.opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as descriptor:
             self._calls.stat(path)  # from now on there is something that could be stale
             self._meeting.send("opened")
             await self._expect("opened")
@@ -146,8 +145,6 @@ class ConcurrentCheck:
                     size = (await self._expect("wrote")).number
                     self._look(path, size)
                     self._meeting.send("looked")
-        finally:
-            self._calls.close(descriptor)
         if self._unseen:
             raise FailedError(self._unseen[0])
 
@@ -174,9 +171,7 @@ class ConcurrentCheck:
             )
 
     async def _lock_denied(self) -> None:
-        path = self._meeting.shared("lock")
-        descriptor = self._calls.open(path, os.O_RDWR | os.O_CREAT)
-        try:
+        with self._calls.opened(self._meeting.shared("lock"), os.O_RDWR | os.O_CREAT) as descriptor:
             for turn in range(2):
                 if (turn == 0) is self._meeting.first:
                     if not self._calls.lock(descriptor, fcntl.LOCK_EX):
@@ -192,13 +187,9 @@ class ConcurrentCheck:
                     await self._expect("unlocked")
                     if taken:
                         raise FailedError("both copies held the same lock at the same time")
-        finally:
-            self._calls.close(descriptor)
 
     async def _lock_passes(self) -> None:
-        path = self._meeting.shared("lock")
-        descriptor = self._calls.open(path, os.O_RDWR | os.O_CREAT)
-        try:
+        with self._calls.opened(self._meeting.shared("lock"), os.O_RDWR | os.O_CREAT) as descriptor:
             for turn in range(2):
                 if (turn == 0) is self._meeting.first:
                     self._calls.lock(descriptor, fcntl.LOCK_EX)
@@ -212,8 +203,6 @@ class ConcurrentCheck:
                     self._meeting.send("done")
                     if not taken:
                         raise FailedError("a lock that the other copy has given back was denied")
-        finally:
-            self._calls.close(descriptor)
 
     async def _concurrent_writes(self) -> None:
         """Both append numbered records under the lock as fast as they can.
@@ -221,10 +210,11 @@ class ConcurrentCheck:
         Each record's number must be the one after the last.
         """
         path, lock = self._meeting.shared("records"), self._meeting.shared("lock")
-        locked = self._calls.open(lock, os.O_RDWR | os.O_CREAT)
-        descriptor = self._calls.open(path, os.O_RDWR | os.O_CREAT)
         problem = ""
-        try:
+        with (
+            self._calls.opened(lock, os.O_RDWR | os.O_CREAT) as locked,
+            self._calls.opened(path, os.O_RDWR | os.O_CREAT) as descriptor,
+        ):
             for _ in range(_RECORDS):
                 await self._wait_for(locked)
                 try:
@@ -235,9 +225,6 @@ class ConcurrentCheck:
             self._meeting.send("wrote")
             await self._expect("wrote")
             problem = problem or self._records_wrong(path)
-        finally:
-            self._calls.close(descriptor)
-            self._calls.close(locked)
         if problem:
             raise FailedError(problem)
 

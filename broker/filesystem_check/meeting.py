@@ -126,13 +126,15 @@ class Meeting:
 
     async def receive(self, *, within_s: float | None = None) -> Message:
         """What the other copy tells next. Raises FailedError when nothing comes in time."""
+        patience_s = self._patience_s if within_s is None else within_s
+        loop = asyncio.get_running_loop()
+        end = loop.time() + patience_s
+        path = self._message(self._received + 1, mine=False)
+        while path.name not in self._calls.names(self._directory):
+            if loop.time() > end:
+                raise FailedError(f"nothing was seen of the other copy for {patience_s:.0f} s")
+            await asyncio.sleep(_LOOK_S)
         self._received += 1
-        path = self._message(self._received, mine=False)
-        try:
-            await self._until(lambda names: [name for name in names if name == path.name], within_s)
-        except FailedError:
-            self._received -= 1
-            raise
         self._seen_of = path
         return msgspec.json.decode(self._calls.read(path), type=Message)
 
@@ -164,22 +166,7 @@ class Meeting:
 
     def _create(self, path: Path, content: bytes = b"") -> None:
         beside = path.with_name(path.name + ".new")
-        descriptor = self._calls.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        try:
+        with self._calls.opened(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
             self._calls.write(descriptor, content)
             self._calls.fsync(descriptor)
-        finally:
-            self._calls.close(descriptor)
         self._calls.rename(beside, path)
-
-    async def _until(self, found: Callable[[list[str]], list[str]], within_s: float | None = None) -> str:
-        patience_s = self._patience_s if within_s is None else within_s
-        loop = asyncio.get_running_loop()
-        end = loop.time() + patience_s
-        while True:
-            names = found(self._calls.names(self._directory))
-            if names:
-                return names[0]
-            if loop.time() > end:
-                raise FailedError(f"nothing was seen of the other copy for {patience_s:.0f} s")
-            await asyncio.sleep(_LOOK_S)
