@@ -30,7 +30,8 @@ from broker.policies.policy import Policy
 from broker.seams import Seams, real_seams
 from broker.start_error import StartError
 from broker.storage import mount_lease
-from broker.storage.database.opening import Database, open_database
+from broker.storage.database import Database
+from broker.storage.database.opening import open_database
 from broker.storage.directory import DirectoryVolume
 from broker.storage.shared import SharedDirectory
 from broker.storage.shared_directory import SharedDirectoryVolume

@@ -19,8 +19,9 @@ from typing import Final
 import msgspec
 
 from broker.database_tool.store import Store, ToolRefusedError
+from broker.storage.database import Result, Row, Statement
 from broker.storage.database import schema as s
-from broker.storage.database.seam import Result, Row, Statement
+from broker.storage.directory import sync_directory
 
 MAGIC: Final = b"brokerd database backup 2\n"
 FORMER: Final = b"brokerd database backup 1\n"
@@ -120,14 +121,8 @@ async def put_back(store: Store, backup: Backup) -> None:
             count=1,
         ),
         *(
-            Statement(
-                "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, "
-                "heartbeat, taker, taker_epoch)"
-                " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, "
-                "clock_ms(), '', 0"
-                " FROM store_cluster WHERE cluster_id = ?",
-                (broker_id, address, state if state in lasting else s.SHUTDOWN_COMPLETE, *cluster),
-                count=1,
+            s.add_broker(
+                *cluster, broker_id, address, state if state in lasting else s.SHUTDOWN_COMPLETE, count=1
             )
             for broker_id, address, state, _ in backup.brokers
         ),
@@ -158,11 +153,7 @@ def write(path: Path, backup: Backup) -> int:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(path.parent)
     return len(MAGIC) + _DIGEST_SIZE + len(content)
 
 

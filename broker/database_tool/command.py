@@ -28,8 +28,8 @@ from broker.database_tool.store import Store, ToolRefusedError
 from broker.database_tool.upgrade import upgrade as import_journal
 from broker.ha_policy import DatabaseStoreSection, HaDatabaseSection
 from broker.masking import MaskError
+from broker.storage.database import DatabaseError
 from broker.storage.database.opening import open_database
-from broker.storage.database.seam import DatabaseError
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from typing import Final
 
 from broker.core.message import MESSAGE
-from broker.storage.database import schema as s
-from broker.storage.database.registry import BrokerRow, Registry
-from broker.storage.database.seam import (
+from broker.storage.database import (
     Database,
     DatabaseError,
     Result,
     Statement,
     UnexpectedCountError,
 )
+from broker.storage.database import schema as s
+from broker.storage.database.registry import BrokerRow, Registry
 
 PATIENCE_S: Final = 600.0
 """Of each transaction: a store may be large, and nobody waits for it but a person."""
@@ -106,10 +106,9 @@ class Store:
                 f"{broker_id} still has {row.messages} messages: let another broker take over first"
                 f" (brokerctl takeover -n {broker_id}), or give -f to delete them"
             )
-        sessions = "session IN (SELECT session FROM store_session WHERE cluster_id = ? AND broker_id = ?)"
         mine = (self.cluster_id, broker_id)
         held = Statement(
-            f"SELECT 1 FROM store_record WHERE cluster_id = ? AND kind = ? AND {sessions}",
+            f"SELECT 1 FROM store_record WHERE cluster_id = ? AND kind = ? AND {s.OWNED}",
             (self.cluster_id, MESSAGE, *mine),
             count=row.messages,
         )
@@ -124,9 +123,7 @@ class Store:
                 count=1,
             ),
             *(
-                Statement(
-                    f"DELETE FROM {table} WHERE cluster_id = ? AND {sessions}", (self.cluster_id, *mine)
-                )
+                Statement(f"DELETE FROM {table} WHERE cluster_id = ? AND {s.OWNED}", (self.cluster_id, *mine))
                 for table in OF_SESSIONS
             ),
             Statement("DELETE FROM store_session WHERE cluster_id = ? AND broker_id = ?", mine),
@@ -151,7 +148,7 @@ class Store:
         waits for its own restart. Raises ToolRefusedError, DatabaseError.
         """
         left = (*s.RUNNING, s.TAKEOVER_STARTED)
-        marks = ", ".join("?" for _ in left)
+        marks = s.marks(left)
         found = Statement(
             f"SELECT broker_id FROM store_broker WHERE cluster_id = ? AND state IN ({marks}) ORDER BY "
             "broker_id",
@@ -201,11 +198,10 @@ class Store:
 
         Behind a statement that has locked the cluster's row, so that nobody registers meanwhile.
         """
-        marks = ", ".join("?" for _ in s.RUNNING)
         one = "" if broker_id is None else " AND broker_id = ?"
         return Statement(
             "UPDATE store_broker SET heartbeat = heartbeat"
-            f" WHERE cluster_id = ? AND state IN ({marks}) AND heartbeat >= clock_ms() - ?{one}",
+            f" WHERE cluster_id = ? AND state IN ({s.marks(s.RUNNING)}) AND heartbeat >= clock_ms() - ?{one}",
             (self.cluster_id, *s.RUNNING, self.expiration_ms, *(() if broker_id is None else (broker_id,))),
             count=0,
         )

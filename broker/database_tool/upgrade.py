@@ -18,8 +18,8 @@ from broker.core.message import CLEAN, DUPLICATE, HEAD, IS_LARGE, LARGE, MESSAGE
 from broker.database_tool.store import Store, ToolRefusedError
 from broker.policies.identity import read_node_id
 from broker.storage.blobs import LARGE_MESSAGES, Blob, Blobs
+from broker.storage.database import ConstraintError, Row, Statement, UnexpectedCountError
 from broker.storage.database import schema as s
-from broker.storage.database.seam import ConstraintError, Row, Statement, UnexpectedCountError
 from broker.storage.directory import DirectoryVolume
 from broker.storage.errors import JournalError
 from broker.storage.journal import Journal
@@ -120,14 +120,7 @@ async def _import(
             (*cluster, node_id, session),
             count=1,
         ),
-        Statement(
-            "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, heartbeat, "
-            "taker, taker_epoch)"
-            " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, "
-            "clock_ms(), '', 0 FROM store_cluster WHERE cluster_id = ?"
-            " ON CONFLICT DO NOTHING",
-            (broker_id, address, s.SHUTDOWN_COMPLETE, *cluster),
-        ),
+        s.add_broker(*cluster, broker_id, address, s.SHUTDOWN_COMPLETE),
         # The broker has all of its store in its memory: what is added beside it would be seen only
         # by its next life.
         Statement(

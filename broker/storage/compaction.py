@@ -24,7 +24,9 @@ highest id.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import operator
 
 from broker.storage.entry import (
     DELETE,
@@ -107,10 +109,6 @@ class Compactor:
         if not self._holds:
             self.consider()
 
-    async def close(self) -> None:
-        """As ``hold``, for ever."""
-        await self.hold()
-
     def _start(self, *, force: bool) -> asyncio.Task[bool]:
         self._task = asyncio.create_task(self._run(force=force), name=f"compact {self._journal.directory}")
         self._task.add_done_callback(self._ended)
@@ -129,22 +127,12 @@ class Compactor:
             self.consider()
 
     def _sealed(self) -> list[Segment]:
-        sealed = []
-        for segment in self._journal.segments:
-            if not segment.sealed:
-                break
-            sealed.append(segment)
-        return sealed
+        return list(itertools.takewhile(operator.attrgetter("sealed"), self._journal.segments))
 
     def _reclaimable(self) -> int:
         """How many of the oldest segments hold nothing live."""
-        live = self._liveness.bytes
-        count = 0
-        for segment in self._journal.segments:
-            if not segment.sealed or live[segment.ordinal]:
-                break
-            count += 1
-        return count
+        live = (self._liveness.bytes[segment.ordinal] for segment in self._sealed())
+        return sum(1 for _ in itertools.takewhile(operator.not_, live))
 
     def _worthwhile(self) -> bool:
         options = self._journal.options

@@ -26,7 +26,8 @@ from broker.storage.liveness import Liveness
 from broker.storage.log import Log
 from broker.storage.manifest import Manifest, read_manifest, write_manifest
 from broker.storage.options import JournalOptions
-from broker.storage.recovery import Image, load
+from broker.storage.recovery import load
+from broker.storage.scan import JournalImage
 from broker.storage.segment import Segment, segment_first
 from broker.storage.volume import Volume, VolumeFile, VolumeLock
 
@@ -206,7 +207,7 @@ class JournalCopy:
                 return JournalDamagedError(f"{self.directory}/{name}", came, f"{due} bytes should have come")
         raise AssertionError("the files are alike")
 
-    async def _verify(self, streamed: list[Segment], last: int) -> Image:
+    async def _verify(self, streamed: list[Segment], last: int) -> JournalImage:
         names = [*self._names, *(segment.name for segment in streamed)]
         # Negative ordinals: the segments of the stream have those from 0 on.
         ordinals = itertools.count(-len(names))
@@ -228,7 +229,7 @@ class JournalCopy:
         self._wake.set()
         await self._writer
         if self._compactor is not None:
-            await self._compactor.close()
+            await self._compactor.hold()
         if self._journal is not None:
             await self._journal.close()
         lock, self._lock = self._lock, None

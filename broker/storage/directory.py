@@ -48,7 +48,7 @@ class DirectoryVolume:
         return await self.call(_list, self.path(directory))
 
     async def open(self, path: str) -> VolumeFile:
-        return DirectoryFile(self, await self.call(_open, self.path(path)))
+        return DirectoryFile(self, await self.call(open_appending, self.path(path)))
 
     async def read(self, path: str, offset: int = 0, size: int | None = None) -> bytes:
         return await self.call(_read, self.path(path), offset, size)
@@ -100,12 +100,7 @@ class DirectoryFile:
         self._descriptor = descriptor
 
     def write(self, data: bytes) -> None:
-        written = os.write(self._descriptor, data)
-        if written == len(data):
-            return
-        rest = memoryview(data)[written:]
-        while rest:
-            rest = rest[os.write(self._descriptor, rest) :]
+        write_all(self._descriptor, data)
 
     async def sync(self) -> None:
         await self._volume.call(os.fdatasync, self._descriptor)
@@ -133,7 +128,15 @@ class DirectoryLock:
             os.close(descriptor)
 
 
-def _sync_directory(path: Path) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
+    """Every byte, however few the system takes at a time."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+
+
+def sync_directory(path: Path) -> None:
+    """Make what was created, renamed or removed in it durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -148,11 +151,12 @@ def _list(path: Path) -> list[str]:
         return []
 
 
-def _open(path: Path) -> int:
+def open_appending(path: Path) -> int:
+    """A descriptor; a file that is not there is created, durably."""
     new = not path.exists()
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
     if new:
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
     return descriptor
 
 
@@ -172,14 +176,12 @@ def _write_atomic(path: Path, data: bytes) -> None:
     beside = path.with_name(path.name + ".tmp")
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        write_all(descriptor, data)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
     beside.replace(path)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _space(path: Path) -> Space | None:
@@ -192,22 +194,22 @@ def _remove(path: Path) -> None:
         path.unlink()
     except FileNotFoundError:
         return
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _remove_tree(path: Path) -> None:
     if path.exists():
         shutil.rmtree(path)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
 
 
 def _rename(old: Path, new: Path) -> None:
     if old.is_dir() and new.exists():
         raise FileExistsError(errno.EEXIST, "a directory is never renamed over another", str(new))
     old.replace(new)
-    _sync_directory(new.parent)
+    sync_directory(new.parent)
     if old.parent != new.parent:
-        _sync_directory(old.parent)
+        sync_directory(old.parent)
 
 
 def _mkdir(path: Path) -> None:
@@ -215,7 +217,7 @@ def _mkdir(path: Path) -> None:
         return
     _mkdir(path.parent)
     path.mkdir(exist_ok=True)
-    _sync_directory(path.parent)
+    sync_directory(path.parent)
 
 
 def _truncate(path: Path, size: int) -> None:

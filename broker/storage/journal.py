@@ -17,11 +17,13 @@ from broker.storage.blobs import LARGE_MESSAGES, PAGING, Blobs, Files
 from broker.storage.compaction import Compactor
 from broker.storage.entry import ADD, DELETE, Operation, encode_entry
 from broker.storage.errors import JournalError, JournalFailedError, JournalIncompleteError, JournalLockedError
+from broker.storage.liveness import check
 from broker.storage.log import Log
 from broker.storage.manifest import Manifest, write_manifest
 from broker.storage.options import JournalOptions
 from broker.storage.records import Record
-from broker.storage.recovery import Image, manifest_of, recover
+from broker.storage.recovery import manifest_of, recover
+from broker.storage.scan import JournalImage
 from broker.storage.snapshot import Snapshot
 from broker.storage.volume import Space, Volume, VolumeLock, VolumeLockedError
 
@@ -55,7 +57,7 @@ class Journal:
     fails: nothing is taken any more from then on.
     """
 
-    def __init__(self, log: Log, image: Image, lock: VolumeLock, ids: int) -> None:
+    def __init__(self, log: Log, image: JournalImage, lock: VolumeLock, ids: int) -> None:
         self.tap: Callable[[int, bytes], None] | None = None
         self.directory = log.directory
         self._journal = log
@@ -193,9 +195,9 @@ class Journal:
         if len(operations) == 1:
             action, _, id_, _ = operations[0]
             if (id_ in liveness.records) is (action == ADD) or not ADD <= action <= DELETE:
-                liveness.check(operations)
+                check(liveness.records, operations)
         else:
-            liveness.check(operations)
+            check(liveness.records, operations)
         liveness.apply(operations, log.place(len(entry)))
         sequence = log.append(entry)
         if self.tap is not None:
@@ -266,7 +268,7 @@ class Journal:
         self._closed = True
         await self.large.close()
         await self.pages.close()
-        await self._compactor.close()
+        await self._compactor.hold()
         await self._journal.close()
         lock, self._lock = self._lock, None
         if lock is not None:

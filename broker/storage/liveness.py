@@ -7,12 +7,29 @@ from start to end).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable
 
 from broker.storage.entry import ADD, DELETE, OPERATION_SIZE, UPDATE, Operation
 
 SIZE_BITS = 40
 SIZE_MASK = (1 << SIZE_BITS) - 1
+
+
+def check(live: Container[int], operations: Iterable[Operation]) -> None:
+    """Raises ValueError for an id that is added twice, or changed without being live."""
+    changed: dict[int, bool] = {}
+    for action, _, id_, _ in operations:
+        alive = changed.get(id_, id_ in live)
+        if action == ADD:
+            if alive or id_ in changed:
+                raise ValueError(f"id {id_} is added twice")
+            changed[id_] = True
+        elif not alive:
+            raise ValueError(f"id {id_} is {'deleted' if action == DELETE else 'updated'} but not live")
+        elif action == DELETE:
+            changed[id_] = False
+        elif action != UPDATE:
+            raise ValueError(f"id {id_}: unknown action {action}")
 
 
 class Liveness:
@@ -37,27 +54,6 @@ class Liveness:
     def end(self, ordinal: int) -> None:
         """The segment's file is gone."""
         del self.bytes[ordinal]
-
-    def check(self, operations: Sequence[Operation]) -> None:
-        """Raises ValueError if ``apply`` would, for any of them.
-
-        An id added twice, or changed without being live.
-        """
-        added: set[int] = set()
-        deleted: set[int] = set()
-        records = self.records
-        for action, _, id_, _ in operations:
-            live = (id_ in records or id_ in added) and id_ not in deleted
-            if action == ADD:
-                if live or id_ in deleted:
-                    raise ValueError(f"id {id_} is added twice")
-                added.add(id_)
-            elif not live:
-                raise ValueError(f"id {id_} is {'deleted' if action == DELETE else 'updated'} but not live")
-            elif action == DELETE:
-                deleted.add(id_)
-            elif action != UPDATE:
-                raise ValueError(f"id {id_}: unknown action {action}")
 
     def apply(self, operations: Iterable[Operation], ordinal: int) -> None:
         """Account for operations written to a segment.

@@ -12,25 +12,20 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from broker.storage.entry import (
-    ADD,
-    DELETE,
     HEADER_SIZE,
     MARK,
     BadFrameError,
     Frame,
     Header,
-    Operation,
     decode_frames,
 )
 from broker.storage.errors import JournalDamagedError
-from broker.storage.liveness import Liveness
 from broker.storage.manifest import Manifest, read_manifest, write_manifest
-from broker.storage.records import Record, Update
-from broker.storage.scan import scan
+from broker.storage.records import Record
+from broker.storage.scan import JournalImage, scan
 from broker.storage.segment import (
     Segment,
     Slices,
@@ -54,67 +49,9 @@ _ODD: Final = 64 * 1024
 _log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Image:
-    """What the segments of a journal say."""
-
-    segments: list[Segment] = field(default_factory=list)
-    liveness: Liveness = field(default_factory=Liveness)
-    records: dict[int, Record] | None = None
-    """In order of their ADD; None if nobody asked for the data."""
-    last: int = 0
-    """The highest sequence."""
-    ids: int = 0
-    """No id above this one has been used."""
-    torn: tuple[str, int, int] | None = None
-    """(path, offset, bytes) of a torn tail that was cut off."""
-    _orphans: dict[int, tuple[str, int]] = field(default_factory=dict)
-
-    def take(self, path: str, offset: int, operations: list[Operation], ordinal: int) -> None:
-        """Account for one entry. Raises JournalDamagedError for an id added twice."""
-        try:
-            self.liveness.apply(operations, ordinal)
-        except ValueError as error:
-            raise JournalDamagedError(path, offset, str(error)) from None
-        records = self.records
-        live = self.liveness.records
-        for action, kind, id_, data in operations:
-            if action == ADD:
-                self.ids = max(self.ids, id_)
-                if records is not None:
-                    records[id_] = Record(id_, kind, data)
-            elif action == DELETE:
-                self._orphans.pop(id_, None)
-                if records is not None:
-                    records.pop(id_, None)
-            elif records is not None and id_ in records:
-                record = records[id_]
-                records[id_] = record._replace(updates=(*record.updates, Update(kind, data)))
-            elif id_ not in live:
-                self._orphans.setdefault(id_, (path, offset))
-
-    @property
-    def places(self) -> dict[int, int | tuple[int, ...]]:
-        """Where each live record's bytes lie."""
-        return self.liveness.records
-
-    @property
-    def live_bytes(self) -> dict[int, int]:
-        """Live bytes of each segment."""
-        return self.liveness.bytes
-
-    def finish(self) -> None:
-        """Raises JournalDamagedError for an update whose record is neither there nor deleted later.
-
-        Its segment is missing.
-        """
-        for id_, (path, offset) in self._orphans.items():
-            raise JournalDamagedError(path, offset, f"an update of record {id_}, which is nowhere")
-
-
 async def recover(
     volume: Volume, directory: str, manifest: Manifest, records: dict[int, Record] | None
-) -> Image:
+) -> JournalImage:
     """Read a complete journal, remove what a crash left behind, and cut off a torn tail.
 
     Raises JournalDamagedError.
@@ -161,7 +98,7 @@ async def recover(
     return image
 
 
-def _cut_short(directory: str, image: Image, synced: Synced) -> JournalDamagedError:
+def _cut_short(directory: str, image: JournalImage, synced: Synced) -> JournalDamagedError:
     """What had been synced ends too early."""
     if image.torn is not None:
         path, offset, _ = image.torn
@@ -185,7 +122,7 @@ async def load(
     *,
     records: dict[int, Record] | None,
     torn_allowed: bool,
-) -> Image:
+) -> JournalImage:
     """Read the named segments, in order, and check that nothing is missing between them.
 
     Changes nothing on disk.
@@ -198,7 +135,7 @@ async def load(
     ]
     compacted = max((place for place, (_, header) in enumerate(headers) if header.last), default=0)
     headers = headers[compacted:]
-    image = Image(records=records)
+    image = JournalImage(records=records)
     for place, (path, header) in enumerate(headers):
         if place and header.first != image.last + 1:
             raise JournalDamagedError(
@@ -214,7 +151,7 @@ async def load(
 
 
 async def _load_segment(
-    volume: Volume, path: str, header: Header, ordinal: int, image: Image, *, torn_allowed: bool
+    volume: Volume, path: str, header: Header, ordinal: int, image: JournalImage, *, torn_allowed: bool
 ) -> None:
     size = await volume.size(path)
     image.liveness.begin(ordinal)
@@ -245,7 +182,7 @@ async def _load_segment(
 
 
 def _take(
-    path: str, offset: int, data: bytes, file_size: int, header: Header, ordinal: int, image: Image
+    path: str, offset: int, data: bytes, file_size: int, header: Header, ordinal: int, image: JournalImage
 ) -> tuple[int, bool]:
     """Account for the whole frames at the start of a slice.
 
@@ -279,7 +216,7 @@ def _take(
 
 
 def _take_frames(
-    path: str, offset: int, frames: list[Frame], header: Header, ordinal: int, image: Image
+    path: str, offset: int, frames: list[Frame], header: Header, ordinal: int, image: JournalImage
 ) -> None:
     last = image.last
     compacted = header.last
@@ -308,5 +245,5 @@ async def manifest_of(volume: Volume, directory: str) -> Manifest | None:
                 )
         synced = await read_synced(volume, directory)
         if synced is not None:
-            raise _cut_short(directory, Image(), synced)
+            raise _cut_short(directory, JournalImage(), synced)
     return manifest

@@ -1,8 +1,8 @@
-"""The fast way through a slice of a segment, for recovery.
+"""What the segments of a journal say, and the fast way to it through a slice of one.
 
-Entries that add or delete one record, which nearly all entries are.
+The fast way knows entries that add or delete one record, which nearly all entries are.
 
-Why apart from ``entry.decode_frames``: a start-up looks at every entry that was ever written and
+Why beside ``entry.decode_frames``: a start-up looks at every entry that was ever written and
 not yet compacted away, and does nothing else meanwhile. One unpacking per entry, one checksum, and
 straight into the tables, without a frame and an operation as objects in between, is four times as
 fast. Whatever is not of that shape, or is not as it should be, is left where it stands for the way
@@ -12,42 +12,72 @@ that knows every shape and every error.
 from __future__ import annotations
 
 import struct
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Final
 
 import google_crc32c
 
-from broker.storage.entry import ADD, DELETE, FRAME_SIZE, MARK, OPERATION_SIZE, Header, encode_mark
-from broker.storage.liveness import SIZE_BITS, SIZE_MASK
-from broker.storage.records import Record
+from broker.storage.entry import ADD, DELETE, FRAME_SIZE, MARK, OPERATION_SIZE, Header, Operation, encode_mark
+from broker.storage.errors import JournalDamagedError
+from broker.storage.liveness import SIZE_BITS, SIZE_MASK, Liveness
+from broker.storage.records import Record, Update
+from broker.storage.segment import Segment
 
 _ENTRY: Final = struct.Struct("<IIQBBQI")
 _CONTENT: Final = _ENTRY.size - FRAME_SIZE
 """Bytes of an entry's content before the data of its only operation."""
 
 
-class Tables(Protocol):
-    """What a scan fills: see ``recovery.Image`` and ``liveness.Liveness``.
+@dataclass(slots=True)
+class JournalImage:
+    """What the segments of a journal say."""
 
-    ``last`` is the last sequence, ``ids`` the highest id added.
-    """
+    segments: list[Segment] = field(default_factory=list)
+    liveness: Liveness = field(default_factory=Liveness)
+    records: dict[int, Record] | None = None
+    """In order of their ADD; None if nobody asked for the data."""
+    last: int = 0
+    """The highest sequence."""
+    ids: int = 0
+    """No id above this one has been used."""
+    torn: tuple[str, int, int] | None = None
+    """(path, offset, bytes) of a torn tail that was cut off."""
+    _orphans: dict[int, tuple[str, int]] = field(default_factory=dict)
 
-    @property
-    def places(self) -> dict[int, int | tuple[int, ...]]:
-        """Where each live record's bytes lie."""
-        ...
+    def take(self, path: str, offset: int, operations: list[Operation], ordinal: int) -> None:
+        """Account for one entry. Raises JournalDamagedError for an id added twice."""
+        try:
+            self.liveness.apply(operations, ordinal)
+        except ValueError as error:
+            raise JournalDamagedError(path, offset, str(error)) from None
+        records = self.records
+        live = self.liveness.records
+        for action, kind, id_, data in operations:
+            if action == ADD:
+                self.ids = max(self.ids, id_)
+                if records is not None:
+                    records[id_] = Record(id_, kind, data)
+            elif action == DELETE:
+                self._orphans.pop(id_, None)
+                if records is not None:
+                    records.pop(id_, None)
+            elif records is not None and id_ in records:
+                record = records[id_]
+                records[id_] = record._replace(updates=(*record.updates, Update(kind, data)))
+            elif id_ not in live:
+                self._orphans.setdefault(id_, (path, offset))
 
-    @property
-    def live_bytes(self) -> dict[int, int]:
-        """Live bytes of each segment."""
-        ...
+    def finish(self) -> None:
+        """Raises JournalDamagedError for an update whose record is neither there nor deleted later.
 
-    records: dict[int, Record] | None
-    last: int
-    ids: int
+        Its segment is missing.
+        """
+        for id_, (path, offset) in self._orphans.items():
+            raise JournalDamagedError(path, offset, f"an update of record {id_}, which is nowhere")
 
 
 def scan(
-    tables: Tables, data: bytes, position: int, offset: int, header: Header, ordinal: int
+    image: JournalImage, data: bytes, position: int, offset: int, header: Header, ordinal: int
 ) -> tuple[int, bool]:
     """Account for the frames of ``data`` from ``position`` on.
 
@@ -58,11 +88,12 @@ def scan(
     sequence, is neither a mark nor an entry of one ADD or DELETE, or says what cannot be.
     """
     unpack, checksum, make = _ENTRY.unpack_from, google_crc32c.value, tuple.__new__
-    places, records = tables.places, tables.records
-    last, compacted, first = tables.last, header.last, header.first
+    places, records = image.liveness.records, image.records
+    live_bytes = image.liveness.bytes
+    last, compacted, first = image.last, header.last, header.first
     here = ordinal << SIZE_BITS
     added = 0
-    highest = tables.ids
+    highest = image.ids
     marked = False
     end = len(data)
     latest = end - _ENTRY.size
@@ -98,7 +129,7 @@ def scan(
             if place >> SIZE_BITS == ordinal:
                 added -= place & SIZE_MASK
             else:
-                tables.live_bytes[place >> SIZE_BITS] -= place & SIZE_MASK
+                live_bytes[place >> SIZE_BITS] -= place & SIZE_MASK
             if records is not None:
                 del records[id_]
         else:
@@ -106,7 +137,7 @@ def scan(
         last = sequence
         marked = False
         position = stop
-    tables.live_bytes[ordinal] += added
-    tables.last = last
-    tables.ids = highest
+    live_bytes[ordinal] += added
+    image.last = last
+    image.ids = highest
     return position, marked

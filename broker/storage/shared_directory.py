@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from broker.storage.directory import DirectoryVolume
+from broker.storage.directory import DirectoryVolume, open_appending, sync_directory, write_all
 from broker.storage.shared import Ids, SharedLock
 from broker.storage.volume import VolumeFile, VolumeLock
 
@@ -84,7 +84,7 @@ class SharedDirectoryVolume(DirectoryVolume):
             work()
 
     async def open(self, path: str) -> VolumeFile:
-        return SharedFile(self, await self.call(_open, self.path(path)))
+        return SharedFile(self, await self.call(open_appending, self.path(path)))
 
     async def link(self, old: str, new: str) -> None:
         await self.call(_link, self.path(old), self.path(new))
@@ -200,25 +200,9 @@ def _give_back(waiting: asyncio.Future[int | None]) -> None:
             os.close(descriptor)
 
 
-def _open(path: Path) -> int:
-    new = not path.exists()
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
-    if new:
-        _sync_directory(path.parent)
-    return descriptor
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _link(old: Path, new: Path) -> None:
     os.link(old, new)
-    _sync_directory(new.parent)
+    sync_directory(new.parent)
 
 
 def _set(descriptor: int, offset: int) -> None:
@@ -296,16 +280,12 @@ def _write(descriptor: int, offset: int, data: bytes) -> None:
 
 
 def _append(descriptor: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
+    write_all(descriptor, data)
     os.fdatasync(descriptor)
 
 
 def _finish(descriptor: int, data: bytes) -> None:
     try:
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
+        write_all(descriptor, data)
     finally:
         os.close(descriptor)

@@ -21,9 +21,7 @@ import asyncio
 import logging
 from typing import Final, cast
 
-from broker.storage.database import schema as s
-from broker.storage.database.owner import Owner
-from broker.storage.database.seam import (
+from broker.storage.database import (
     Database,
     DatabaseError,
     DatabaseUnavailableError,
@@ -32,6 +30,8 @@ from broker.storage.database.seam import (
     Statement,
     UnexpectedCountError,
 )
+from broker.storage.database import schema as s
+from broker.storage.database.owner import Owner
 
 RETRY_S: Final = 0.05
 """From a transaction that failed to its next try, as for batches of the journal."""

@@ -19,10 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.storage.blobs import LARGE_MESSAGES, PAGING, Blobs
-from broker.storage.database import schema as s
-from broker.storage.database.blobs import BlobRows, OwnershipLostError
-from broker.storage.database.owner import Owner
-from broker.storage.database.seam import (
+from broker.storage.database import (
     Database,
     DatabaseError,
     DatabaseUnavailableError,
@@ -31,8 +28,12 @@ from broker.storage.database.seam import (
     Statement,
     UnexpectedCountError,
 )
+from broker.storage.database import schema as s
+from broker.storage.database.blobs import BlobRows, OwnershipLostError
+from broker.storage.database.owner import Owner
 from broker.storage.entry import ADD, DELETE, UPDATE, Operation
 from broker.storage.errors import JournalError, JournalFailedError
+from broker.storage.liveness import check
 from broker.storage.records import Record
 from broker.storage.volume import Space
 
@@ -134,7 +135,7 @@ class DatabaseJournal:
             raise self.failure.again()
         if self._closed:
             raise JournalError("the journal is closed")
-        self._check(operations)
+        check(self._live, operations)
         batch = self._batch
         for operation in operations:
             batch.take(operation)
@@ -213,22 +214,6 @@ class DatabaseJournal:
                 await blobs.sweep(concerned)
         except OwnershipLostError as error:
             raise JournalReplacedError(str(error)) from error
-
-    def _check(self, operations: Sequence[Operation]) -> None:
-        live = self._live
-        changed: dict[int, bool] = {}
-        for action, _, id_, _ in operations:
-            alive = changed.get(id_, id_ in live)
-            if action == ADD:
-                if alive or id_ in changed:
-                    raise ValueError(f"id {id_} is added twice")
-                changed[id_] = True
-            elif not alive:
-                raise ValueError(f"id {id_} is {'deleted' if action == DELETE else 'updated'} but not live")
-            elif action == DELETE:
-                changed[id_] = False
-            elif action != UPDATE:
-                raise ValueError(f"id {id_}: unknown action {action}")
 
     async def _write(self) -> None:
         """Batch after batch, until cancelled or failed."""

@@ -26,8 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from broker.storage.database import schema as s
-from broker.storage.database.seam import (
+from broker.storage.database import (
     ConstraintError,
     Database,
     DatabaseError,
@@ -38,6 +37,7 @@ from broker.storage.database.seam import (
     Statement,
     UnexpectedCountError,
 )
+from broker.storage.database import schema as s
 
 LIVE: Final = "live"
 BACKUP: Final = "backup"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from broker.ha_policy import DatabaseStoreSection
 from broker.masking import unmask
-from broker.storage.database.seam import Database
+from broker.storage.database import Database
 
 
 def open_database(
@@ -35,6 +35,3 @@ def open_database(
         unmask(section.password, environment or {}),
         network_timeout_s=section.network_timeout / 1000,
     )
-
-
-__all__ = ["Database", "open_database"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from broker.storage.database.seam import Row, Statement
+from broker.storage.database import Row, Statement
 
 
 class Owner(Protocol):

@@ -20,7 +20,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import conninfo, errors
 
-from broker.storage.database.seam import (
+from broker.storage.database import (
     ConstraintError,
     DatabaseError,
     DatabaseUnavailableError,
@@ -45,7 +45,7 @@ class _Course:
 
 
 class PostgresqlDatabase:
-    """See ``seam.Database``.
+    """See ``Database``.
 
     Args:
         url: as libpq takes it, ``postgresql://host:5432/name``.

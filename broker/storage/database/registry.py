@@ -15,11 +15,10 @@ runs ahead would declare others dead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from broker.storage.database import schema as s
-from broker.storage.database.seam import (
+from broker.storage.database import (
     ConstraintError,
     Database,
     Result,
@@ -27,7 +26,10 @@ from broker.storage.database.seam import (
     Statement,
     UnexpectedCountError,
 )
+from broker.storage.database import schema as s
 from broker.storage.records import Record, Update
+
+_OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch = ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +54,30 @@ class Registered:
 
     def prove(self) -> Statement:
         """See ``owner.Owner``: the heartbeat of the broker's row."""
-        return s.prove(self.cluster_id, self.broker_id, self.epoch)
+        return Statement(
+            f"UPDATE store_broker SET heartbeat = clock_ms() {_OWN}",
+            (self.cluster_id, self.broker_id, self.epoch),
+            count=1,
+        )
 
     def ours(self) -> tuple[str, Row]:
-        """See ``owner.Owner``: takeovers add sessions."""
-        return (
-            "session IN (SELECT session FROM store_session WHERE cluster_id = ? AND broker_id = ?)",
-            (self.cluster_id, self.broker_id),
-        )
+        """See ``owner.Owner``."""
+        return s.OWNED, (self.cluster_id, self.broker_id)
 
     def prove_batch(self, before: int, after: int) -> Statement:
         """See ``owner.Owner``."""
-        return s.prove_batch(self.cluster_id, self.broker_id, self.epoch, before, after)
+        return Statement(
+            f"UPDATE store_broker SET heartbeat = clock_ms(), entry = ? {_OWN} AND entry = ?",
+            (after, self.cluster_id, self.broker_id, self.epoch, before),
+            count=1,
+        )
 
     def position(self) -> Statement:
         """See ``owner.Owner``."""
-        return s.position(self.cluster_id, self.broker_id)
+        return Statement(
+            "SELECT epoch, entry FROM store_broker WHERE cluster_id = ? AND broker_id = ?",
+            (self.cluster_id, self.broker_id),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,19 +171,12 @@ class Registry:
         """
         mine = (self.cluster_id, self.broker_id)
         statements = [
-            Statement(
-                "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, "
-                "heartbeat, taker, taker_epoch)"
-                " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, 0, "
-                "'', 0 FROM store_cluster WHERE cluster_id = ?"
-                " ON CONFLICT DO NOTHING",
-                (self.broker_id, address, s.SHUTDOWN_COMPLETE, self.cluster_id),
-            ),
+            s.add_broker(*mine, address, s.SHUTDOWN_COMPLETE, heartbeat="0"),
             Statement(
                 "UPDATE store_broker SET epoch = epoch + 1, state = ?, address = ?, entry = 0, "
                 "heartbeat = clock_ms(), taker = '', taker_epoch = 0"
                 f" WHERE cluster_id = ? AND broker_id = ? AND (state <> ? OR NOT {_TAKER_LIVES})"
-                f" AND (address = ? OR state NOT IN ({_marks(s.RUNNING)}) OR heartbeat < clock_ms() - "
+                f" AND (address = ? OR state NOT IN ({s.marks(s.RUNNING)}) OR heartbeat < clock_ms() - "
                 "?) RETURNING epoch",
                 (
                     s.OPERATING,
@@ -218,7 +221,7 @@ class Registry:
         """
         change = Statement(
             "UPDATE store_broker SET state = ? WHERE cluster_id = ? AND broker_id = ? AND state IN "
-            f"({_marks(since)})",
+            f"({s.marks(since)})",
             (state, self.cluster_id, self.broker_id, *since),
             count=1,
         )
@@ -232,12 +235,7 @@ class Registry:
 
         With the numbers of records of that kind (the messages), if asked.
         """
-        statements = [
-            Statement(
-                f"SELECT {_COLUMNS} FROM store_broker WHERE cluster_id = ? ORDER BY broker_id",
-                (self.cluster_id,),
-            )
-        ]
+        statements = [self._all_rows()]
         if count_messages is not None:
             statements.append(
                 Statement(
@@ -258,10 +256,7 @@ class Registry:
         """All brokers by id, and the owner of each store session, as of one moment."""
         brokers, sessions = await self._transact(
             [
-                Statement(
-                    f"SELECT {_COLUMNS} FROM store_broker WHERE cluster_id = ? ORDER BY broker_id",
-                    (self.cluster_id,),
-                ),
+                self._all_rows(),
                 Statement(
                     "SELECT session, broker_id FROM store_session WHERE cluster_id = ? ORDER BY session",
                     (self.cluster_id,),
@@ -298,7 +293,7 @@ class Registry:
         parameters: list[Any] = [victim.epoch]
         if not forced:
             conditions += (
-                f" AND ((state IN ({_marks(s.RUNNING)}) AND heartbeat < clock_ms() - ?) OR state = ?"
+                f" AND ((state IN ({s.marks(s.RUNNING)}) AND heartbeat < clock_ms() - ?) OR state = ?"
                 f" OR (state = ? AND NOT {_TAKER_LIVES}))"
             )
             parameters += [
@@ -310,7 +305,7 @@ class Registry:
             ]
         take = Statement(
             "UPDATE store_broker SET state = ?, epoch = epoch + 1, taker = ?, taker_epoch = ?,"
-            f" entry = CASE WHEN state IN ({_marks(s.RUNNING)}) THEN 0 WHEN state = ? THEN entry ELSE ? END"
+            f" entry = CASE WHEN state IN ({s.marks(s.RUNNING)}) THEN 0 WHEN state = ? THEN entry ELSE ? END"
             f" WHERE cluster_id = ? AND broker_id = ? AND {conditions}",
             (
                 s.TAKEOVER_STARTED,
@@ -327,9 +322,8 @@ class Registry:
         )
         # Our own proof comes last: while the victim's row is waited for, our row must be free for
         # our journal.
-        proof = s.prove(self.cluster_id, self.broker_id, registered.epoch)
         try:
-            await self._transact([take, proof])
+            await self._transact([take, registered.prove()])
         except UnexpectedCountError as error:
             if error.index == 1:
                 raise ReplacedError(f"{self.broker_id} is not the owner of its store any more") from None
@@ -426,14 +420,19 @@ class Registry:
 
     # ---- inside
 
+    def _all_rows(self) -> Statement:
+        return Statement(
+            f"SELECT {_COLUMNS} FROM store_broker WHERE cluster_id = ? ORDER BY broker_id",
+            (self.cluster_id,),
+        )
+
     async def _owned(self, registered: Registered, statements: list[Statement]) -> list[Result]:
         """A transaction behind the proof that we are still who we were.
 
         Raises ReplacedError; indexes of UnexpectedCountError count the proof.
         """
-        proof = s.prove(self.cluster_id, self.broker_id, registered.epoch)
         try:
-            results = await self._transact([proof, *statements])
+            results = await self._transact([registered.prove(), *statements])
         except UnexpectedCountError as error:
             if error.index == 0:
                 raise ReplacedError(f"{self.broker_id} is not the owner of its store any more") from None
@@ -444,15 +443,10 @@ class Registry:
         return await self.database.transact(statements, self.timeout_s)
 
 
-def _marks(values: Sequence[str]) -> str:
-    return ", ".join("?" for _ in values)
-
-
 def _integer(value: object) -> int:
     assert isinstance(value, int), "a number was expected from the database"
     return value
 
 
 def _broker_row(row: Sequence[Any], messages: int = -1) -> BrokerRow:
-    broker_id, address, state, epoch, heartbeat, silence_ms, taker, taker_epoch = row
-    return BrokerRow(broker_id, address, state, epoch, heartbeat, silence_ms, taker, taker_epoch, messages)
+    return replace(BrokerRow(*row), messages=messages)

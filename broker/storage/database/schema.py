@@ -1,6 +1,4 @@
-"""The tables of a shared store.
-
-And the statements by which a broker proves that it has not been replaced.
+"""The tables of a shared store, and the statements about more than one broker's own row.
 
 Every broker of a cluster has one row. Its ``epoch`` grows whenever somebody begins to own it: the
 broker itself at each start, a taker when it takes over. Whatever a broker writes begins with an
@@ -23,9 +21,10 @@ is concerned and nothing happens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from broker.storage.database.seam import Row, Statement
+from broker.storage.database import Row, Statement
 
 SESSION_SHIFT: Final = 40
 """A record's id is its session's number << 40, plus a number within the session."""
@@ -91,7 +90,8 @@ TABLES: Final = (
         PRIMARY KEY (cluster_id, journal))""",
 )
 
-_OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch = ?"
+OWNED: Final = "session IN (SELECT session FROM store_session WHERE cluster_id = ? AND broker_id = ?)"
+"""Rows of the sessions that belong to a broker; takeovers add sessions."""
 
 
 def create(cluster_id: str) -> list[Statement]:
@@ -123,30 +123,28 @@ def retire_epochs(cluster_id: str) -> Statement:
     )
 
 
-def prove(cluster_id: str, broker_id: str, epoch: int) -> Statement:
-    """The proof that goes before everything, and the heartbeat: not replaced, and alive now."""
+def marks(values: Sequence[str]) -> str:
+    """A placeholder for each value."""
+    return ", ".join("?" for _ in values)
+
+
+def add_broker(
+    cluster_id: str,
+    broker_id: str,
+    address: str,
+    state: str,
+    *,
+    heartbeat: str = "clock_ms()",
+    count: int | None = None,
+) -> Statement:
+    """A broker's row, unless there is one: its epoch is above those of all that were removed."""
     return Statement(
-        f"UPDATE store_broker SET heartbeat = clock_ms() {_OWN}", (cluster_id, broker_id, epoch), count=1
-    )
-
-
-def prove_batch(cluster_id: str, broker_id: str, epoch: int, before: int, after: int) -> Statement:
-    """The same for a batch of the journal, which brings it from entry ``before`` to ``after``.
-
-    Tried twice, it happens once.
-    """
-    return Statement(
-        f"UPDATE store_broker SET heartbeat = clock_ms(), entry = ? {_OWN} AND entry = ?",
-        (after, cluster_id, broker_id, epoch, before),
-        count=1,
-    )
-
-
-def position(cluster_id: str, broker_id: str) -> Statement:
-    """One row (epoch, entry): what became of a batch whose end nobody heard."""
-    return Statement(
-        "SELECT epoch, entry FROM store_broker WHERE cluster_id = ? AND broker_id = ?",
-        (cluster_id, broker_id),
+        "INSERT INTO store_broker (cluster_id, broker_id, address, state, epoch, entry, heartbeat, taker, "
+        "taker_epoch)"
+        " SELECT cluster_id, CAST(? AS TEXT), CAST(? AS TEXT), CAST(? AS TEXT), sessions, 0, "
+        f"{heartbeat}, '', 0 FROM store_cluster WHERE cluster_id = ? ON CONFLICT DO NOTHING",
+        (broker_id, address, state, cluster_id),
+        count=count,
     )
 
 

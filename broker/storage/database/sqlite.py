@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from broker.storage.database.seam import (
+from broker.storage.database import (
     ConstraintError,
     DatabaseError,
     DatabaseUnavailableError,
@@ -35,7 +35,7 @@ AGAIN_S: Final = 0.005
 
 
 class SqliteDatabase:
-    """See ``seam.Database``. The file and its directory are created."""
+    """See ``Database``. The file and its directory are created."""
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 
-from broker.storage.database.seam import OutcomeUnknownError, Result, Statement, UnexpectedCountError
+from broker.storage.database import OutcomeUnknownError, Result, Statement, UnexpectedCountError
 
 
 def prepare(connection: sqlite3.Connection, clock_ms: Callable[[], int]) -> None:

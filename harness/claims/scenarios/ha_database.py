@@ -215,7 +215,7 @@ SCENARIOS: Final = (
                 NEVER_IN_DOUBT,
                 WAITS_FOR_EVER,
                 Replacement(
-                    "broker/storage/database/schema.py",
+                    _REGISTRY,
                     '_OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch = ?"',
                     '_OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch >= ?"',
                 ),

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from broker.storage.database.seam import Statement
+from broker.storage.database import Statement
 from broker.storage.database.sqlite import SqliteDatabase
 
 TABLE = Statement("CREATE TABLE IF NOT EXISTS t (x BIGINT)")
