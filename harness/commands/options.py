@@ -130,18 +130,3 @@ def jobs() -> Callable[[Command], Command]:
     return click.option(
         "--jobs", type=click.IntRange(min=1), help="Processes that simulate [one for each processor]."
     )
-
-
-__all__ = [
-    "CONTEXT",
-    "as_json",
-    "jobs",
-    "names",
-    "ordered",
-    "resume",
-    "resumed",
-    "settings",
-    "spark_master",
-    "store",
-    "system",
-]

@@ -228,6 +228,3 @@ def run_seed(seed: int, number: int) -> str:
 
 def _words(versions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-
-
-__all__ = ["Cell", "Plan", "SearchPlan", "SweepPlan", "run_seed", "search_plan", "sweep_plan"]

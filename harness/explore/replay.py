@@ -252,6 +252,3 @@ def _told(answer: ReplayAnswer, kept: Reproduction, attempts: list[Attempt]) -> 
 
 def _versions(versions: dict[str, str]) -> str:
     return ", ".join(f"{name} {versions[name]}" for name in ("jepsen-run", "python") if name in versions)
-
-
-__all__ = ["Attempt", "ReplayAnswer", "ReplayRequest", "run"]

@@ -75,6 +75,3 @@ def made(plan: Plan, number: int, *, judge: bool) -> tuple[Record, Simulated | N
 def judged(plan: Plan, number: int) -> Record:
     """Draw and simulate one run, and judge it."""
     return made(plan, number, judge=True)[0]
-
-
-__all__ = ["WORDS", "Record", "judged", "made"]

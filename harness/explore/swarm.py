@@ -326,6 +326,3 @@ def _unpromised(name: str, nodes: Sequence[NodePlan]) -> bool:
     kind = kinds.get(name)
     few = _paired(nodes) and len({node.pair for node in nodes}) < QUORUM_PAIRS
     return bool(kind.unpromised or (few and kind.wants_quorum))
-
-
-__all__ = ["DEFAULTS", "Swarm", "draw", "promised", "swarm"]

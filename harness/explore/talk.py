@@ -57,6 +57,3 @@ def counted(number: int, thing: str) -> str:
         if thing.endswith("y")
         else f"{number} {thing}{'es' * thing.endswith('s') or 's'}"
     )
-
-
-__all__ = ["Talk", "counted"]

@@ -210,6 +210,3 @@ def stop_spark() -> None:
 def cores() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-__all__ = ["Workers", "beside", "clusters_fault", "cores", "start_spark", "stop_spark", "workers"]

@@ -188,6 +188,3 @@ def _of_nemesis(row: Row) -> Iterator[str]:
     yield f"fault/{row['f']}"
     if told["shape"]:
         yield f"fault/{row['f']}/{told['shape']}"
-
-
-__all__ = ["meanings", "never", "of", "possible", "said"]

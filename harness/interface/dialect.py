@@ -83,6 +83,3 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
         count = headers.get(self.count_header) if self.count_header else None
         which = None if count is None else int(count) - self.first_count + 1
         return headers.get(self.redelivered_header) == "true", which
-
-
-__all__ = ["Dialect", "Feed"]

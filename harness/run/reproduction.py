@@ -263,18 +263,3 @@ def _witness(name: str, findings: Sequence[Instance], rows: Sequence[Mapping[str
 def _short(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row without its empty columns."""
     return {column: value for column, value in row.items() if value is not None}
-
-
-__all__ = [
-    "FILE",
-    "KeptWitness",
-    "Reproduction",
-    "keep",
-    "line",
-    "load",
-    "of_found",
-    "of_run",
-    "of_simulated",
-    "ordered",
-    "versions",
-]

@@ -194,6 +194,3 @@ def closing(tally: Tally, ended: Campaign, store: Path, smallest: Simulated | No
             yield f"Report   {store / stores.REPORT}"
             yield f"Judge    jepsen-run check {shlex.quote(str(store))}"
         yield f"Again    {reproduction.line(Path(ended.reproduction))}"
-
-
-__all__ = ["FILE", "Campaign", "Kept", "Tally", "campaign", "closing", "counts", "how"]

@@ -79,6 +79,3 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-
-
-__all__ = ["FILE", "Log"]

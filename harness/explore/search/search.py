@@ -26,6 +26,7 @@ from harness.explore.search.campaign import FILE as CAMPAIGN
 from harness.explore.search.campaign import Tally, campaign, closing, counts, how
 from harness.explore.search.log import Log
 from harness.explore.shrink import shrink as shrinking
+from harness.explore.shrink.case import Budget, Case, describe
 from harness.explore.talk import Talk, counted
 from harness.history import judge as judging
 from harness.history import store as stores
@@ -162,11 +163,11 @@ def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk) -> Simulated:
     if not plan.shrink_limit_s:
         return run
     anomaly = reproduction.ordered(run.grave)[0]
-    talk(f"shrinking: {anomaly} with {shrinking.describe(shrinking.Case(run.spec, run.schedule))}")
+    talk(f"shrinking: {anomaly} with {describe(Case(run.spec, run.schedule))}")
     result = shrinking.shrink(
         run,
         anomaly,
-        budget=shrinking.Budget(seconds=plan.shrink_limit_s),
+        budget=Budget(seconds=plan.shrink_limit_s),
         tell=talk.indented,
     )
     why = "nothing more can be taken away" if result.complete else "the budget ended it"
@@ -193,6 +194,3 @@ def _opening(request: SearchRequest, store: Path, found: int) -> Iterator[str]:
             if why and name not in plan.kinds:
                 yield f"  not {name}: {why}"
     yield plan.place(store, found)
-
-
-__all__ = ["CAMPAIGN", "SearchRequest", "run", "tried"]

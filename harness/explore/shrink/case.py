@@ -210,18 +210,3 @@ def describe(case: Case) -> str:
 
 def _with_seed(case: Case, seed: int) -> Case:
     return Case(msgspec.structs.replace(case.spec, seed=seed), case.schedule)
-
-
-__all__ = [
-    "COUNTS",
-    "RUNS",
-    "SECONDS",
-    "SEEDS",
-    "Attempts",
-    "Budget",
-    "Case",
-    "Shrunk",
-    "describe",
-    "large",
-    "size",
-]

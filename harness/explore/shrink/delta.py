@@ -40,6 +40,3 @@ def parts(count: int) -> Iterator[range]:
         for begin in range(0, count, size):
             yield range(begin, min(begin + size, count))
         size = size // 2 if size > 1 else 0
-
-
-__all__ = ["fewer_faults", "parts", "without_parts"]

@@ -175,6 +175,3 @@ def _kept(case: Case, path: Path, *, complete: bool, report: Path) -> int:
     _TALK(f"Report   {report / stores.REPORT}")
     _TALK(f"Again    {reproduction.line(path)}")
     return judging.INVALID
-
-
-__all__ = ["ShrinkRequest", "enough", "run"]

@@ -34,7 +34,7 @@ import msgspec
 
 from harness.explore import swarm
 from harness.explore.shrink import delta
-from harness.explore.shrink.case import SECONDS, Attempts, Budget, Case, Shrunk, describe, size
+from harness.explore.shrink.case import Attempts, Budget, Case, Shrunk, size
 from harness.explore.shrink.simpler import Form, form
 from harness.run.simulate import Simulated, simulate
 
@@ -135,6 +135,3 @@ def lower(places: Form, attempts: Attempts[T]) -> None:
 
 def _key(case: Case) -> bytes:
     return msgspec.json.encode((case.spec, case.schedule))
-
-
-__all__ = ["SECONDS", "Budget", "Case", "Shrunk", "describe", "lower", "reduce", "shrink"]

@@ -205,6 +205,3 @@ def _below(value: float, simple: Sequence[float]) -> Iterator[float]:
         rounded = round(value, digits)
         if 0 < rounded < value:
             yield rounded
-
-
-__all__ = ["OFF_DEFAULT", "Form", "Place", "form"]

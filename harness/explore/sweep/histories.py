@@ -106,6 +106,3 @@ def clear(directory: Path) -> None:
     """Remove what whoever was killed left half written."""
     for path in directory.glob(".run-*"):
         path.unlink(missing_ok=True)
-
-
-__all__ = ["DIRECTORY", "clear", "files", "name", "read", "recorded"]

@@ -257,6 +257,3 @@ def _closing(sweep: Sweep, runs: Sequence[Run]) -> Iterator[str]:
             yield f"         {kept.again}"
     yield f"Kept     {Path(sweep.store) / TABLE}"
     yield f"More     {sweep.plan.resume_line(Path(sweep.store))} --runs {2 * sweep.plan.runs}"
-
-
-__all__ = ["TABLE", "Sweep", "SweepRequest", "run", "status"]

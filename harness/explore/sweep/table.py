@@ -219,6 +219,3 @@ def worst(runs: Sequence[Run], most: int) -> list[Run]:
     )
     first: Mapping[tuple[Cell, str], Run] = {(run.cell, run.grave[0]): run for run in reversed(found)}
     return [run for run in found if first[run.cell, run.grave[0]] is run][:most]
-
-
-__all__ = ["ANY", "Rate", "Row", "Run", "rate_of", "rows", "run_of", "text", "wilson", "worst"]

@@ -65,6 +65,3 @@ class OwnDisk:
         damage = self.volume.damaged()
         state = await self.volume.probe()
         return f"damaged {damage[-1]}" if damage and state == "sound" else state
-
-
-__all__ = ["OwnDisk"]
