@@ -28,7 +28,7 @@ from broker.cluster.views import views
 from broker.core.browsing import BrowsedMessage
 from broker.core.deletion import QueueInUseError, delete
 from broker.core.engine import DemotedError, Engine
-from broker.policies.policy import Policy, RequestRefusedError, Steered, Succeeding, Succession
+from broker.policies.policy import Policy, RequestRefusedError
 from broker.sections import AdminSection
 from broker.start_error import StartError
 from broker.stomp.headers import RefusedError, queue_name
@@ -81,14 +81,13 @@ class AdminServer:
             "views": self._views,
             "stop": self._stop,
         }
-        own = policy.commands if isinstance(policy, Steered) else {}
         self._slow = {
             "browse": self._browse,
             "create": self._create,
             "delete": self._delete,
             "purge": self._purge,
             "status": self._status,
-            **own,
+            **policy.commands,
         }
         """What takes its time: among it what this broker's policy can be asked besides."""
         self._asking: dict[asyncio.Task[None], None] = {}
@@ -195,7 +194,7 @@ class AdminServer:
         """What is asked most: who this is, and in which role."""
         policy = self._policy
         role = policy.role
-        succession = policy.succession if isinstance(policy, Succeeding) else Succession()
+        succession = policy.succession
         return {
             **policy.details(),
             "name": self._name,

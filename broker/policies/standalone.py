@@ -10,20 +10,18 @@ import logging
 from typing import Any
 
 from broker.cluster.balancing import Balancing
-from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.core.engine import Engine
 from broker.policies.identity import own_node_id
 from broker.policies.live import Live
+from broker.policies.policy import Policy
+from broker.policies.stop import in_time
 from broker.seams import Seams
 from broker.start_error import StartError
 from broker.storage.errors import JournalError, JournalFailedError
 from broker.storage.journal import Journal
 from broker.storage.options import JournalOptions
 from broker.storage.volume import Volume
-
-STOP_PATIENCE_S = 10.0
-"""How long a clean stop waits for the disk before it becomes an unclean one."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,51 +51,52 @@ async def open_journal(volume: Volume, config: BrokerConfig) -> tuple[Journal, A
         raise StartError(f"{config.data_path}/journal cannot be opened: {error}") from error
 
 
-class StandalonePolicy:
-    """See ``policy.Policy``."""
+class StandalonePolicy(Policy):
+    """See ``policy.Policy``; its epoch counts from 0."""
 
     def __init__(self, config: BrokerConfig, seams: Seams, volume: Volume) -> None:
-        self.config = config
-        self.role = "starting"
+        super().__init__(config, seams)
         self.epoch = 0
-        self.node_id: str | None = None
-        self.engine: Engine | None = None
-        self.live: Live | None = None
-        self.replicating = False
-        self.membership = Membership(config, config.cluster, seams) if config.cluster is not None else None
-        self._seams = seams
         self._volume = volume
+        self._node_id: str | None = None
+        self._live: Live | None = None
         self._failed: JournalFailedError | None = None
+
+    @property
+    def node_id(self) -> str | None:
+        """Of the journal, once it was read."""
+        return self._node_id
+
+    @property
+    def engine(self) -> Engine | None:
+        """None unless live."""
+        return None if self._live is None else self._live.engine
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serve until ``stopping``; a failed disk ends the broker at once, with nobody answered."""
         journal, recovered = await open_journal(self._volume, self.config)
         try:
-            self.node_id = await own_node_id(self._volume, self._seams, self.config.broker.name)
-            balancing = await self._join(self.node_id)
-            live = Live(self.config, self._seams, journal, recovered, self.node_id, router=balancing)
+            node_id = self._node_id = await own_node_id(self._volume, self.seams, self.config.broker.name)
+            balancing = await self._join(node_id)
+            live = Live(self.config, self.seams, journal, recovered, node_id, router=balancing)
             if balancing is not None:
                 balancing.attach(live.engine)
             journal.on_failed = lambda error: self._fail(error, live, stopping)
-            self.live, self.engine = live, live.engine
+            self._live = live
             await live.open()
-            self._become("live")
+            self.become("live")
             await stopping.wait()
-            self._become("stopping")
+            self.become("stopping")
             if balancing is not None:
                 balancing.detach()
             if self._failed is None:
-                try:
-                    async with asyncio.timeout(STOP_PATIENCE_S):
-                        await live.close()
-                except TimeoutError:
-                    _log.warning("the disk did not answer within %g s: not a clean stop", STOP_PATIENCE_S)
+                await in_time(live.close(), "the disk")
         finally:
-            self.engine = None
-            if self.live is not None:
-                self.live.abandon()
+            served, self._live = self._live, None
+            if served is not None:
+                served.abandon()
             await journal.close()
-            self._become("stopped")
+            self.become("stopped")
             if self.membership is not None:
                 await self.membership.stop()
         if self._failed is not None:
@@ -111,18 +110,9 @@ class StandalonePolicy:
         self.membership.announce(node_id=node_id)
         return Balancing(self.membership, node_id)
 
-    def request_stop(self, *, failover: bool | None = None) -> None:
-        """Nobody takes over from a broker without a backup."""
-
     def details(self) -> dict[str, Any]:
         """Nothing is replicated."""
         return {"policy": "standalone", "configured": "standalone"}
-
-    def _become(self, role: str) -> None:
-        self.role = role
-        self.epoch += 1
-        if self.membership is not None:
-            self.membership.announce(role=role)
 
     def _fail(self, error: JournalFailedError, live: Live, stopping: asyncio.Event) -> None:
         _log.error("%s", error)

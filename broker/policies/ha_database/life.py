@@ -12,19 +12,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
 
 from broker.cluster.balancing import Balancing
-from broker.cluster.membership import Membership
-from broker.config import BrokerConfig
 from broker.core.message import MESSAGE
 from broker.policies.ha_database.store_sessions import StoreSessions
-from broker.policies.ha_database.watch import Watch
+from broker.policies.ha_database.watch import MemberWatch
 from broker.policies.live import Live
+from broker.policies.ownership.contender import LeasedReign
 from broker.policies.ownership.lease import Lease, LeaseLostError
-from broker.policies.policy import Succession, Takeover
-from broker.seams import Seams
+from broker.policies.policy import NodeTakeover, Policy, Succession
+from broker.policies.stop import until
 from broker.storage.database import Database, DatabaseError
 from broker.storage.database.journal import DatabaseJournal, JournalReplacedError
 from broker.storage.database.registry import BrokerRow, RefusedError, Registered, Registry, ReplacedError
@@ -41,8 +40,6 @@ from broker.storage.records import Record
 
 RETRY_S: Final = 0.05
 """From a transaction that failed to its next try."""
-STOP_PATIENCE_S: Final = 10.0
-"""How long a clean stop waits for the database before it becomes an unclean one."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,62 +54,58 @@ def node_id_of(cluster_id: str, broker_id: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, f"{cluster_id}/{broker_id}"))
 
 
-class Life:
-    """``run`` returns why it ended. ``become`` is told each change of role.
+class Life(LeasedReign):
+    """``run`` returns why it ended.
 
     Args:
-        config: with [database-store].
-        seams: the outside.
-        membership: our place in the cluster, started.
+        policy: with [database-store]; its membership is started.
         registry: the store.
         databases: a connection for the journal, and one for what lies beside its records.
         registered: who we are in it.
         sent: loop time at which the registration was sent: the lease counts from there.
         records: all we own.
-        become: told each role.
     """
+
+    live: Live
+    _balancing: Balancing
+    store = "the database"
 
     def __init__(
         self,
-        config: BrokerConfig,
-        seams: Seams,
-        membership: Membership,
+        policy: Policy,
         registry: Registry,
         databases: tuple[Database, Database],
         registered: Registered,
         sent: float,
         records: list[Record],
-        become: Callable[[str], None],
     ) -> None:
-        store, section = config.database_store, config.ha_policy.ha_database
+        store, section = policy.config.database_store, policy.config.ha_policy.ha_database
         assert section is not None
         assert store is not None, "a broker in a database without one"
+        super().__init__(policy, failover_on_shutdown=section.failover_on_shutdown)
         self.registry = registry
         self.registered = registered
-        self.failover_on_shutdown = section.failover_on_shutdown
         self.store_sessions = StoreSessions(registered.session, registered.sessions)
         self.gate = DurabilityGate()
-        self.lease = Lease(
-            "the lease",
-            self._prove,
-            proven_s=sent,
-            period_s=store.lock_renew_period / 1000,
-            expiration_s=store.lock_expiration / 1000,
-            ends=0.75,
-            kept_while_paused=False,
+        self._hold_by(
+            Lease(
+                "the lease",
+                self._prove,
+                proven_s=sent,
+                period_s=store.lock_renew_period / 1000,
+                expiration_s=store.lock_expiration / 1000,
+                ends=0.75,
+                kept_while_paused=False,
+            )
         )
         self.lease.guard(self.gate)
-        self.lease.on_doubt = self._doubt
-        self.lease.on_certain = self._trust
         self.rows: Sequence[BrokerRow] = ()
         """The cluster as last read."""
         self.failure: JournalFailedError | None = None
         self.taken_over: list[str] = []
         """Brokers that were taken over in this life, in order."""
-        self._takeovers: list[Takeover] = []
+        self._takeovers: list[NodeTakeover] = []
         """The same, with the epoch that each takeover gave its victim's row."""
-        self._membership = membership
-        self._become = become
         self._journal = DatabaseJournal(
             *databases,
             registered,
@@ -122,13 +115,10 @@ class Life:
         )
         self._section = section
         node_id = self._node_id_of(registered.broker_id)
-        self._balancing = Balancing(membership, node_id)
-        self.live = Live(
-            config, seams, self._journal, Recovered(records), node_id, self.gate, self._balancing
-        )
+        self._balancing = Balancing(self.membership, node_id)
+        recovered, router = Recovered(records), self._balancing
+        self.live = Live(policy.config, policy.seams, self._journal, recovered, node_id, self.gate, router)
         self.live.server.admission = self.store_sessions
-        self._ended: asyncio.Future[LifeEnd] = asyncio.get_running_loop().create_future()
-        self._serving = False
 
     @property
     def succession(self) -> Succession:
@@ -152,14 +142,13 @@ class Life:
         try:
             await self.live.open()
         except BaseException as error:
-            self._balancing.detach()
+            self._detach()
             self.live.abandon()
             await self._journal.close()
             if isinstance(error, JournalReplacedError):
                 return "replaced"
             raise
-        self._serving = True
-        self._become("live" if self.lease.certain() else "verifying")
+        self._begin_to_serve()
         _log.info(
             "ha-database: serving as %s, epoch %d, %d store sessions",
             self.registered.broker_id,
@@ -172,20 +161,19 @@ class Life:
         ]
         for task in work:
             task.add_done_callback(self._crashed)
-        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
         try:
-            waits: set[asyncio.Future[Any]] = {stop, self._ended}
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await until(stopping, self._ended)
             if not self._ended.done():
                 work[1].cancel()
-                await self._stop_cleanly()
-            return self._ended.result()
+                await self._quiesce(self._leave())
+                self._end("stopped", "")
+            end: LifeEnd = self._ended.result()
+            return end
         finally:
-            stop.cancel()
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
-            self._balancing.detach()
+            self._detach()
             self.live.abandon()
             await self._journal.close()
 
@@ -219,15 +207,6 @@ class Life:
                     continue
             return sent
 
-    def _doubt(self) -> None:
-        if self._serving:
-            self._become("verifying")
-
-    def _trust(self) -> None:
-        if self._serving:
-            self._become("live")
-        self.gate.release()
-
     def _failed(self, error: JournalFailedError) -> None:
         if isinstance(error, JournalReplacedError):
             self._end("replaced", str(error))
@@ -239,7 +218,7 @@ class Life:
 
     async def _watch(self) -> None:
         """Take over whoever fails, one after the other."""
-        watch = Watch(self._section, self.registry, self.registered, self._membership, self._told)
+        watch = MemberWatch(self._section, self.registry, self.registered, self.membership, self._told)
         try:
             while True:
                 victim = await watch.next_victim()
@@ -292,7 +271,7 @@ class Life:
         self.live.engine.adopt(Recovered(records))
         self.store_sessions.adopt(session, gained)
         self.taken_over.append(victim.broker_id)
-        self._takeovers.append(Takeover(self._node_id_of(victim.broker_id), victim.epoch))
+        self._takeovers.append(NodeTakeover(self._node_id_of(victim.broker_id), victim.epoch))
         _log.warning(
             "ha-database: %s is taken over with %d messages in %d store sessions",
             victim.broker_id,
@@ -315,11 +294,11 @@ class Life:
         """
         self.rows = rows
         for row in rows:
-            self._membership.meet(row.address)
+            self.membership.meet(row.address)
         connectors = {row.broker_id: row.address for row in rows}
         stomp = {
             member.connector: member.stomp_connector
-            for member in self._membership.known.values()
+            for member in self.membership.known.values()
             if member.live
         }
         self.store_sessions.learn(
@@ -332,24 +311,14 @@ class Life:
 
     # -------------------------------------------------------------------------------------- endings
 
-    async def _stop_cleanly(self) -> None:
-        """Everything that is under way is answered.
-
-        Then the store says whether others may take over.
-        """
-        self._serving = False
-        self._become("stopping")
-        self._balancing.detach()
+    async def _leave(self) -> None:
+        """Answer what is under way; then the store says whether others may take over."""
         try:
-            async with asyncio.timeout(STOP_PATIENCE_S):
-                await self._say(SHUTDOWN_STARTED)
-                await self.live.close()
-                await self._say(SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE)
-        except TimeoutError:
-            _log.warning("the database did not answer within %g s: not a clean stop", STOP_PATIENCE_S)
+            await self._say(SHUTDOWN_STARTED)
+            await self.live.close()
+            await self._say(SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE)
         except ReplacedError as error:
             self._end("replaced", str(error))
-        self._end("stopped", "")
 
     async def _say(self, state: str) -> None:
         while True:
@@ -368,14 +337,3 @@ class Life:
         if end != "stopped":
             _log.error("ha-database: %s: %s; nobody is answered any more", end, why)
             self.live.abandon()
-
-    def _crashed(self, task: asyncio.Task[None]) -> None:
-        """An error of ours must end the broker.
-
-        It would go on without its lease, or without looking at others.
-        """
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.live.abandon()
-            if not self._ended.done():
-                self._ended.set_exception(error)

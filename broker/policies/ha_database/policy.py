@@ -20,8 +20,9 @@ import msgspec
 from broker.cluster.membership import Membership
 from broker.config import BrokerConfig
 from broker.policies.ha_database.life import RETRY_S, Life, LifeEnd, node_id_of
-from broker.policies.ha_database.steering import Steering
+from broker.policies.ha_database.steering import MemberSteering
 from broker.policies.ownership.contender import Contender
+from broker.policies.stop import until
 from broker.seams import Seams
 from broker.start_error import StartError
 from broker.storage.database import Database, DatabaseError
@@ -62,9 +63,7 @@ class HaDatabasePolicy(Contender):
             timeout_s=self.store.network_timeout / 1000,
         )
         self._node_id = node_id_of(self.section.cluster_id, self.broker_id)
-        self.commands = Steering(
-            self.registry, self.section.cluster_id, self.broker_id, lambda: self.reign, lambda: self.role
-        ).commands
+        self.commands = MemberSteering(self, self.registry).commands
         self._lived: int | None = None
         """The epoch of our latest life in this process."""
 
@@ -109,39 +108,26 @@ class HaDatabasePolicy(Contender):
                 if await self._live_once(stopping) == "stopped":
                     return
         finally:
-            self._become("stopped")
+            self.become("stopped")
             await self.membership.stop()
             for database in self._databases:
                 await database.close()
 
     async def _live_once(self, stopping: asyncio.Event) -> LifeEnd:
-        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
         begin = asyncio.create_task(self._begin(), name="ha-database begins")
-        await asyncio.wait({stop, begin}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
+        await until(stopping, begin)
         if not begin.done():
             begin.cancel()
             await asyncio.gather(begin, return_exceptions=True)
             return "stopped"
         registered, sent, records = begin.result()
-        life = Life(
-            self.config,
-            self._seams,
-            self.membership,
-            self.registry,
-            self._databases[1:],
-            registered,
-            sent,
-            records,
-            self._become,
-        )
-        self.reign = self._own(life)
+        life = self.reign = Life(self, self.registry, self._databases[1:], registered, sent, records)
         self._lived = registered.epoch
         try:
             end = await life.run(stopping)
         finally:
             self.reign = None
-            self._become("starting")
+            self.become("starting")
         if life.failure is not None:
             raise StartError(f"{self.section.cluster_id}: {life.failure}")
         return end

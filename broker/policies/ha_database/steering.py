@@ -9,12 +9,13 @@ one last showed life, and only at the moment of the question.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from broker.core.message import MESSAGE
 from broker.policies.ha_database.life import Life
-from broker.policies.policy import RequestRefusedError
+from broker.policies.ownership.contender import Contender
+from broker.policies.policy import Command, RequestRefusedError
 from broker.storage.database import DatabaseError
 from broker.storage.database.registry import RefusedError, Registry, ReplacedError
 from broker.storage.database.schema import (
@@ -39,28 +40,15 @@ One of a newer version, say.
 SERVING: Final = (OPERATING, QUIESCING, QUIESCE_COMPLETE)
 """States between which an administrator moves a broker; one that shuts down is in none of them."""
 
-Command = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
+class MemberSteering:
+    """The commands of one broker, by their names on the admin port."""
 
-class Steering:
-    """The commands of one broker, by their names on the admin port.
-
-    Raise RequestRefusedError, which says why.
-    """
-
-    def __init__(
-        self,
-        registry: Registry,
-        cluster_id: str,
-        broker_id: str,
-        life: Callable[[], Life | None],
-        role: Callable[[], str],
-    ) -> None:
+    def __init__(self, policy: Contender, registry: Registry) -> None:
+        self._policy = policy
         self._registry = registry
-        self._cluster_id = cluster_id
-        self._broker_id = broker_id
-        self._present = life
-        self._role = role
+        self._cluster_id = registry.cluster_id
+        self._broker_id = registry.broker_id
         self._emptying: asyncio.Task[None] | None = None
         self.commands: Mapping[str, Command] = {
             "members": self._asked(self._members),
@@ -81,9 +69,9 @@ class Steering:
         return answered
 
     def _life(self) -> Life:
-        life = self._present()
-        if life is None:
-            raise RequestRefusedError(f"{self._broker_id} does not serve now (role {self._role()})")
+        life = self._policy.reign
+        if not isinstance(life, Life):
+            raise RequestRefusedError(f"{self._broker_id} does not serve now (role {self._policy.role})")
         return life
 
     async def _members(self, _: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +111,7 @@ class Steering:
         return {"connections": len(life.live.server.connections)}
 
     async def _until_empty(self, life: Life) -> None:
-        while self._present() is life and life.store_sessions.closed:
+        while self._policy.reign is life and life.store_sessions.closed:
             if not life.live.server.connections:
                 try:
                     # Only from there: a shutdown that has begun meanwhile has the last word on what

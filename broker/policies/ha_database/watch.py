@@ -32,7 +32,7 @@ from broker.storage.database.schema import (
 _log = logging.getLogger(__name__)
 
 
-class Watch:
+class MemberWatch:
     """Looks at the store whenever it is asked for the ``next_victim``.
 
     Args:

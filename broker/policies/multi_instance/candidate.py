@@ -47,7 +47,7 @@ class _EndedError(Exception):
     """The queue manager was ended, and with it the instance that stood by."""
 
 
-class Candidate(Candidacy):
+class InstanceCandidate(Candidacy):
     """From the start of an instance, or of its standing by, to the locks of the active one."""
 
     STORE = "the shared file system"

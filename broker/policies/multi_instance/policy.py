@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from broker.config import BrokerConfig
-from broker.policies.multi_instance.candidate import Candidate
-from broker.policies.multi_instance.steering import Steering
+from broker.policies.multi_instance.candidate import InstanceCandidate
+from broker.policies.multi_instance.steering import InstanceSteering
 from broker.policies.multi_instance.store import QueueManagerStore
 from broker.policies.ownership.candidacy import Granted
 from broker.policies.ownership.contender import Contender
-from broker.policies.shared_store.live import LiveRole
+from broker.policies.shared_store.live import StoreReign
 from broker.seams import Seams
 from broker.storage.shared import SharedDirectory
 
@@ -31,27 +30,16 @@ class MultiInstancePolicy(Contender):
     An active instance has the role "live", a standby instance "backup".
     """
 
-    reign: LiveRole | None
+    reign: StoreReign | None
 
     def __init__(self, config: BrokerConfig, seams: Seams, directory: SharedDirectory) -> None:
         assert config.ha_policy.multi_instance is not None
         super().__init__(config, seams)
         self.section = config.ha_policy.multi_instance
         self.store = QueueManagerStore(config, self.section, seams, directory)
-        self._steering = Steering(
-            self.section.queue_manager,
-            self.store,
-            role=lambda: self.role,
-            live=lambda: self.reign,
-            switch_over_at_end=lambda failover: self.request_stop(failover=failover),
-            end=self.end,
-        )
+        self._steering = InstanceSteering(self, self.section.queue_manager, self.store, self.end)
+        self.commands = self._steering.commands
         self._stopping: asyncio.Event | None = None
-
-    @property
-    def commands(self) -> Mapping[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]]:
-        """See ``policy.Steered``."""
-        return self._steering.commands
 
     def end(self) -> None:
         """Begin the stop that was asked for."""
@@ -87,27 +75,25 @@ class MultiInstancePolicy(Contender):
             if granted is None:
                 _log.info("standby queue manager instance %r ended", name)
                 return
-            role = LiveRole(
-                self.config, self.section, self._seams, self.store, self.membership, granted, self._become
-            )
-            self.reign = self._own(role)
+            self.reign = StoreReign(self, self.section, self.store, granted)
             try:
-                await role.run(stopping)
+                await self.reign.run(stopping)
             finally:
                 self.reign = None
         finally:
-            self._become("stopped")
+            self.become("stopped")
             self._steering.close()
             await self.membership.stop()
 
     async def _wait(self, stopping: asyncio.Event) -> Granted | None:
         """Until the locks of the active instance are ours; None when this one is to end."""
-        candidate = Candidate(
+        candidate = InstanceCandidate(
             self.store.places, self.section, self.config.broker.name, lambda said: self._waits(said.node_id)
         )
         return await self._compete(candidate, stopping)
 
-    def _become(self, role: str) -> None:
+    def become(self, role: str, **said: Any) -> None:
+        """See ``Policy``."""
         if role == "live" and self._role in ("starting", "backup"):
             _log.info("queue manager %r started", self.section.queue_manager)
-        super()._become(role)
+        super().become(role, **said)

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from broker.policies.multi_instance import status
 from broker.policies.multi_instance.store import QueueManagerStore
-from broker.policies.policy import RequestRefusedError
-from broker.policies.shared_store.live import LiveRole
+from broker.policies.ownership.contender import Contender
+from broker.policies.policy import Command, RequestRefusedError
 
 _log = logging.getLogger(__name__)
-
-Command = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 
 _OPTIONS: Final = ("immediate", "switch-over", "standby-only")
 
@@ -35,26 +33,15 @@ _STATUS: Final[Mapping[str, str]] = {
 }
 
 
-class Steering:
-    """The commands of one instance, by their names on the admin port.
-
-    Raise RequestRefusedError, which says why.
-    """
+class InstanceSteering:
+    """The commands of one instance, by their names on the admin port."""
 
     def __init__(
-        self,
-        name: str,
-        store: QueueManagerStore,
-        role: Callable[[], str],
-        live: Callable[[], LiveRole | None],
-        switch_over_at_end: Callable[[bool], None],
-        end: Callable[[], None],
+        self, policy: Contender, name: str, store: QueueManagerStore, end: Callable[[], None]
     ) -> None:
+        self._policy = policy
         self._name = name
         self._store = store
-        self._role = role
-        self._live = live
-        self._switch_over_at_end = switch_over_at_end
         self._end_instance = end
         self._quiescing: asyncio.Task[None] | None = None
         self.commands: Mapping[str, Command] = {"end": self._end, "display": self._display}
@@ -62,7 +49,7 @@ class Steering:
     @property
     def status(self) -> str:
         """Of this instance, in the words of dspmq."""
-        role = self._role()
+        role = self._policy.role
         return status.QUIESCING if self._quiescing is not None and role == "live" else _STATUS[role]
 
     def close(self) -> None:
@@ -82,7 +69,7 @@ class Steering:
         immediate, switch_over, standby_only = (arguments.get(name, False) for name in _OPTIONS)
         if not all(isinstance(each, bool) for each in (immediate, switch_over, standby_only)):
             raise RequestRefusedError(f"end wants {', '.join(_OPTIONS)} to be true or false")
-        name, role = self._name, self._role()
+        name, role = self._name, self._policy.role
         if role in ("stopping", "stopped"):
             raise RequestRefusedError(f"queue manager {name!r} is ending already")
         if standby_only:
@@ -94,7 +81,7 @@ class Steering:
             _log.info("standby queue manager instance %r ending", name)
             self._end_instance()
             return {"said": f"standby queue manager instance {name!r} ending"}
-        if self._live() is None:
+        if self._policy.reign is None:
             raise RequestRefusedError(
                 f"active instance of queue manager {name!r} not ended: this instance is {self._word(role)};"
                 " end the active one where it runs, or this one alone with -x"
@@ -111,7 +98,7 @@ class Steering:
             "ending" if immediate else "quiescing",
             ", permitting switchover" if switch_over else "",
         )
-        self._switch_over_at_end(switch_over)
+        self._policy.request_stop(failover=switch_over)
         self._store.ends = "ended-immediately" if immediate else "ended-normally"
         self.close()
         if immediate:
@@ -124,9 +111,9 @@ class Steering:
         }
 
     async def _until_empty(self) -> None:
-        role = self._live()
-        if role is not None and role.live is not None:
-            await role.live.server.drained()
+        reign = self._policy.reign
+        if reign is not None and reign.live is not None:
+            await reign.live.server.drained()
         self._end_instance()
 
     async def _require_standby(self) -> None:

@@ -5,6 +5,7 @@ What all do that wait, whichever policy's rules say who gets it.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import contextlib
 import logging
@@ -66,7 +67,7 @@ class PendingReleases:
             del self._locks[0]
 
 
-class Candidacy:
+class Candidacy(abc.ABC):
     """One wait, from ``run`` to the owner's lock.
 
     ``next_in_line`` says that nobody is before us: we hold the place of whoever is next.
@@ -108,13 +109,13 @@ class Candidacy:
         self.next_in_line = False
         await self._releases.retry(waiting)
 
+    @abc.abstractmethod
     async def _prepare(self) -> None:
         """Make what has to be there before anybody can ask for a place. Raises OSError."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     async def _attempt(self) -> Granted | None:
         """Try once. Raises OSError."""
-        raise NotImplementedError
 
     async def _check_place(self, waiting: HeldLock) -> None:
         """A place in the line may be lost like any lock; then we are behind whoever took it.

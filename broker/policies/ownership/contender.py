@@ -1,146 +1,93 @@
-"""A broker that others may take over from through a store.
+"""A broker that others may take over from through a store: it waits for its turn, and reigns.
 
-What each is, whichever policy's rules say who owns what.
-
-Its role, its place in the cluster, the wait for its turn, and its reign.
+What each does, whichever policy's rules say who owns what.
 """
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import logging
-from typing import Protocol, TypeVar
+from typing import Any
 
 from broker.cluster.membership import Membership
-from broker.config import BrokerConfig
-from broker.core.engine import Engine
-from broker.policies.live import Live
 from broker.policies.ownership.candidacy import Candidacy, Granted, bounded
 from broker.policies.ownership.lease import Lease
-from broker.policies.policy import Succession
-from broker.seams import Seams
+from broker.policies.policy import Policy, Reign
+from broker.policies.stop import until
 
 _log = logging.getLogger(__name__)
 
 
-class Reign(Protocol):
-    """What is served under one lease, from its beginning to its end."""
+class LeasedReign(Reign, abc.ABC):
+    """A reign for as long as its ``lease`` is held.
 
-    failover_on_shutdown: bool
-
-    @property
-    def lease(self) -> Lease:
-        """Says whether it is certain."""
-        ...
-
-    @property
-    def live(self) -> Live | None:
-        """The broker that serves, once there is one."""
-        ...
-
-    @property
-    def succession(self) -> Succession:
-        """Under which number it serves; without one while nothing is served."""
-        ...
-
-
-R = TypeVar("R", bound=Reign)
-
-
-class Contender:
-    """See ``policy.Policy`` for what is public.
-
-    ``reign`` is there while it owns something, ``candidate`` while it waits for that.
+    Where that is not certain the role is "verifying" and nobody is answered.
     """
 
-    def __init__(self, config: BrokerConfig, seams: Seams, membership: Membership | None = None) -> None:
-        assert config.cluster is not None
-        self.config = config
-        self.epoch = int(seams.wall_clock() * 1000)
-        """Begins with the clock, so that two lives of one broker never show the same number."""
-        self.reign: Reign | None = None
-        self.candidate: Candidacy | None = None
-        self.membership = membership or Membership(config, config.cluster, seams)
-        self._failover: bool | None = None
-        """For the stop that is under way: overrides failover-on-shutdown."""
-        self._role = "starting"
-        self._seams = seams
+    lease: Lease
 
-    @property
-    def role(self) -> str:
-        """The role at this moment.
+    def look(self) -> None:
+        """See ``Reign``."""
+        self.lease.certain()
 
-        An owner that may have been replaced while it did not run says "verifying", not "live".
-        """
-        if self._role == "live" and self.reign is not None:
-            self.reign.lease.certain()  # becomes "verifying" when the clock says so
-        return self._role
+    def _hold_by(self, lease: Lease) -> None:
+        self.lease = lease
+        lease.on_doubt = self._doubt
+        lease.on_certain = self._trust
 
-    @property
-    def node_id(self) -> str | None:
-        """That of the store's data, once they have been seen."""
-        return self.membership.own.node_id
+    def _begin_to_serve(self) -> None:
+        """At once: who serves clients must not call itself a backup."""
+        self._serving = True
+        self._become("live" if self.lease.certain() else "verifying")
 
-    @property
-    def engine(self) -> Engine | None:
-        """None unless live."""
-        reign = self.reign
-        return reign.live.engine if reign is not None and reign.live is not None else None
+    def _doubt(self) -> None:
+        if self._serving:
+            self._become("verifying")
+
+    def _trust(self) -> None:
+        if self._serving:
+            self._become("live")
+        if self.live is not None:
+            self.live.gate.release()
+
+
+class Contender(Policy, abc.ABC):
+    """``candidate`` is there while it waits for what it may own, ``reign`` while it owns that."""
+
+    membership: Membership
+    candidate: Candidacy | None = None
 
     @property
     def replicating(self) -> bool:
-        """A live: never, all data are in one place.
-
-        Who waits: it is next to be live, and lacks nothing.
-        """
+        """A live: never, all data are in one place. Who waits: it is next, and lacks nothing."""
         return self.candidate is not None and self.candidate.next_in_line
 
-    @property
-    def succession(self) -> Succession:
-        """Each life, and each takeover of another's data, has a number above all before."""
-        return Succession() if self.reign is None else self.reign.succession
-
-    def request_stop(self, *, failover: bool | None = None) -> None:
-        """What the stop to come shall do about failover."""
-        if failover is not None:
-            self._failover = failover
-            if self.reign is not None:
-                self.reign.failover_on_shutdown = failover
-
-    def _own(self, reign: R) -> R:
-        """As it is to be ours from now on."""
-        if self._failover is not None:
-            reign.failover_on_shutdown = self._failover
-        return reign
+    def become(self, role: str, **said: Any) -> None:
+        """See ``Policy``."""
+        if role != self._role:
+            _log.debug("role %s", role)
+        super().become(role, **said)
 
     def _waits(self, node_id: str | None) -> None:
         """Wait as a backup of these data, None where they are not known yet."""
-        if node_id is not None and node_id != self.membership.own.node_id:
+        if node_id is not None and node_id != self.node_id:
             self.membership.announce(node_id=node_id)
-        self._become("backup")
-
-    def _become(self, role: str) -> None:
-        if role != self._role:
-            _log.debug("role %s", role)
-            self._role = role
-            self.epoch += 1
-            self.membership.announce(role=role)
+        self.become("backup")
 
     async def _compete(self, candidate: Candidacy, stopping: asyncio.Event) -> Granted | None:
         """Until the live lock is ours; None when the broker is to stop."""
         self.candidate = candidate
-        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
         waiting = asyncio.create_task(candidate.run(), name="wait for the live lock")
         granted: Granted | None = None
         try:
-            await asyncio.wait({stop, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            await until(stopping, waiting)
             if waiting.done():
                 granted = waiting.result()
             return granted
         finally:
-            for task in (stop, waiting):
-                task.cancel()
-            await bounded(asyncio.gather(stop, waiting, return_exceptions=True))
+            waiting.cancel()
+            await bounded(asyncio.gather(waiting, return_exceptions=True))
             if granted is None:
                 await bounded(candidate.give_up())
             self.candidate = None

@@ -12,23 +12,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from broker.cluster import messages as m
 from broker.cluster.link import Link, LinkError, connect
-from broker.cluster.membership import Membership
 from broker.cluster.quorum import vote, votes_needed, withdraw
-from broker.config import BrokerConfig
 from broker.ha_policy import MasterSection
 from broker.policies.identity import write_node_id
+from broker.policies.policy import Policy
 from broker.policies.replication.blobs import begin_copy
 from broker.policies.replication.follower import Ending, Follower
 from broker.policies.replication.probe import probe
 from broker.policies.replication.state import State, write_state
 from broker.policies.standalone import journal_options
-from broker.seams import Seams
+from broker.policies.stop import until
 from broker.start_error import StartError
 from broker.storage.copy import JournalCopy
 from broker.storage.errors import JournalError
@@ -64,25 +62,18 @@ class BackupRole:
     ``node_id`` not None: a master's data; only a live with that node ID will do.
     """
 
-    def __init__(
-        self,
-        config: BrokerConfig,
-        seams: Seams,
-        volume: Volume,
-        membership: Membership,
-        node_id: str | None,
-        become: Callable[[str], None],
-    ) -> None:
-        section = config.replication
+    def __init__(self, policy: Policy, volume: Volume, node_id: str | None) -> None:
+        section = policy.config.replication
         assert section is not None
+        assert policy.membership is not None, "a backup without a cluster"
         self.section = section
         self.node_id = node_id
         self.follower: Follower | None = None
-        self._config = config
-        self._seams = seams
+        self._config = policy.config
+        self._seams = policy.seams
         self._volume = volume
-        self._membership = membership
-        self._become = become
+        self._membership = policy.membership
+        self._become = policy.become
         self._master = isinstance(section, MasterSection)
         self._changed = asyncio.Event()
         self._refusals: dict[str, str] = {}
@@ -104,9 +95,8 @@ class BackupRole:
         self._membership.on_change.append(self._changed.set)
         self._membership.on_linked.append(self._met)
         work = asyncio.create_task(self._work(), name="backup")
-        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
         try:
-            await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+            await until(stopping, work)
             if work.done():
                 return work.result()
             self._become("stopping")
@@ -114,9 +104,8 @@ class BackupRole:
         finally:
             if self.follower is not None:
                 self.follower.leave()
-            for task in (work, stop):
-                task.cancel()
-            await asyncio.gather(work, stop, return_exceptions=True)
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
             self._membership.on_change.remove(self._changed.set)
             self._membership.on_linked.remove(self._met)
             await self._drop_copy()

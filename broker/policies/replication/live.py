@@ -14,72 +14,64 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any, Literal
 
 from broker.cluster import messages as m
 from broker.cluster.balancing import Balancing
 from broker.cluster.link import Link, LinkError
-from broker.cluster.membership import Membership
 from broker.cluster.quorum import session_name
-from broker.config import BrokerConfig
 from broker.ha_policy import SlaveSection
 from broker.policies.live import Live
+from broker.policies.policy import NodeTakeover, Policy, Reign, Succession
 from broker.policies.replication.ballots import Ballots
 from broker.policies.replication.decision import LiveVote, partner_took_over
 from broker.policies.replication.feed import ReplicaFeed
-from broker.seams import Seams
+from broker.policies.stop import until
 from broker.storage.errors import JournalFailedError
 from broker.storage.gate import DurabilityGate
 from broker.storage.journal import Journal, Recovered
 
 _log = logging.getLogger(__name__)
 
-STOP_PATIENCE_S = 10.0
-"""How long a clean stop waits for disk and backup before it becomes an unclean one."""
-
 LiveEnd = Literal["stopped", "vote-lost", "handed-over", "again", "disk"]
 
 
-class LiveRole:
-    """From an open journal to the end of being live.
+class ReplicatedReign(Reign):
+    """From an open journal, which is its owner's to close; ``run`` returns why it ended.
 
-    ``run`` returns why it ended; the journal is its owner's to close.
-
-    ``become`` is told each change of role.
+    ``took_over``: our copy became the data of the node.
     """
+
+    live: Live
+    _balancing: Balancing
+    store = "disk or backup"
 
     def __init__(
         self,
-        config: BrokerConfig,
-        seams: Seams,
-        membership: Membership,
+        policy: Policy,
         journal: Journal,
         recovered: Recovered,
         node_id: str,
         activation: int,
-        become: Callable[[str], None],
+        *,
+        took_over: bool,
     ) -> None:
-        section = config.replication
+        section = policy.config.replication
         assert section is not None
+        super().__init__(policy, failover_on_shutdown=section.failover_on_shutdown)
         self.section = section
         self.node_id = node_id
         self.activation = activation
-        self.membership = membership
         self.gate = DurabilityGate(journal.synced)
-        self.balancing = Balancing(membership, node_id)
-        self.live = Live(config, seams, journal, recovered, node_id, self.gate, self.balancing)
+        self._balancing = Balancing(self.membership, node_id)
+        self.live = Live(policy.config, policy.seams, journal, recovered, node_id, self.gate, self._balancing)
         self.feed: ReplicaFeed | None = None
-        self.failover_on_shutdown = section.failover_on_shutdown
         self.failure: JournalFailedError | None = None
         self._journal = journal
-        self._seams = seams
-        self._become = become
-        self._ended: asyncio.Future[LiveEnd] = asyncio.get_running_loop().create_future()
+        self._took_over = took_over
         self._sessions = 0
         self._deciding: asyncio.Task[None] | None = None
         self._handing_over: asyncio.Task[None] | None = None
-        self._stopping = False
         partner_gone = section.backup_vote == "partner-gone"
         self.voter = Ballots(node_id, journal, self.gate, recovered, partner_gone=partner_gone).voter
 
@@ -98,14 +90,17 @@ class LiveRole:
         return self.feed is not None and self.feed.up_to_date and not self.feed.ended
 
     @property
-    def voting(self) -> bool:
-        """Do we not know at this moment whether we are the live one?
+    def succession(self) -> Succession:
+        """The activation; a takeover where our copy became the data of the node."""
+        if self.membership.own.role not in ("live", "voting"):
+            return Succession()
+        taken = (NodeTakeover(self.node_id, self.activation),) if self._took_over else ()
+        return Succession(self.activation, taken)
 
-        Looks at the clock, so that a late answer is never a wrong one.
-        """
+    def look(self) -> None:
+        """Where the backup may have taken over while we did not run the role becomes "voting"."""
         if self.feed is not None and self.feed.up_to_date:
             self.feed.check()
-        return self.gate.held
 
     def details(self) -> dict[str, Any]:
         """For ``status``."""
@@ -127,8 +122,9 @@ class LiveRole:
         self._journal.on_synced = self._synced
         self._journal.on_failed = self._failed
         self.gate.local = self._journal.synced
-        self.balancing.attach(self.live.engine)
+        self._balancing.attach(self.live.engine)
         await self.live.open()
+        self._serving = True
         self.membership.on_replication = self._attached
         self.voter.install(self.membership)
         self._become("live")
@@ -137,15 +133,13 @@ class LiveRole:
             self.node_id,
             self.activation,
         )
-        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
         try:
-            waits: set[asyncio.Future[Any]] = {stop, self._ended}
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await until(stopping, self._ended)
             if not self._ended.done():
                 await self._stop_cleanly()
-            return self._ended.result()
+            end: LiveEnd = self._ended.result()
+            return end
         finally:
-            stop.cancel()
             await self._clean_up()
 
     # ----------------------------------------------------------------------------------- durability
@@ -207,7 +201,7 @@ class LiveRole:
             return f"group-name {request.group_name!r} is not {self.section.group_name!r}"
         if self.feed is not None:
             return f"{self.feed.backup} is our backup already"
-        if self._stopping or self._ended.done():
+        if not self._serving or self._ended.done():
             return "stopping"
         if self._deciding is not None:
             return "a vote is under way"
@@ -228,11 +222,11 @@ class LiveRole:
     def _hold(self) -> None:
         """Answer nobody, and give nobody a message, until we know that we are the live one."""
         self.gate.hold()
-        if not self._stopping:
+        if self._serving:
             self.live.engine.suspend()
 
     def _release(self) -> None:
-        if not self._stopping:
+        if self._serving:
             self.live.engine.resume()
         self.gate.release()
 
@@ -241,7 +235,7 @@ class LiveRole:
         self._become("voting")
 
     def _trusted(self) -> None:
-        if self._deciding is None and not self._stopping:
+        if self._deciding is None and self._serving:
             self._become("live")
         self._release()
 
@@ -261,7 +255,7 @@ class LiveRole:
             self._go_on_alone()
             return
         _log.warning("replication interrupted: %s; nobody is answered until that is decided", reason)
-        if not self._stopping:
+        if self._serving:
             self._become("voting")
         self._deciding = asyncio.create_task(self._decide(feed), name="decide")
         self._deciding.add_done_callback(self._crashed)
@@ -285,23 +279,12 @@ class LiveRole:
         """Unreplicated from now on (RP11): say so, then answer who waits."""
         self.feed = None
         _log.warning("replication: no backup; what is acknowledged from now on is on this disk only")
-        if not self._stopping:
+        if self._serving:
             self._become("live")
         self.gate.remote = None
         self._release()
 
     # -------------------------------------------------------------------------------------- endings
-
-    def _crashed(self, task: asyncio.Task[None]) -> None:
-        """An error of ours in a decision must end the broker.
-
-        Undecided, it would hold its clients for ever.
-        """
-        error = None if task.cancelled() else task.exception()
-        if error is not None:
-            self.live.abandon()
-            if not self._ended.done():
-                self._ended.set_exception(error)
 
     def _end(self, end: LiveEnd) -> None:
         if not self._ended.done():
@@ -312,7 +295,7 @@ class LiveRole:
 
         It shall if ``failover-on-shutdown`` says so.
         """
-        await self._quiesce()
+        await self._serve_no_more()
         feed = self.feed
         if feed is not None and feed.up_to_date and not feed.ended and not self._ended.done():
             failover = self.failover_on_shutdown
@@ -324,21 +307,14 @@ class LiveRole:
                 _log.warning("replication: %s did not hear that we stop: %s", feed.backup, error)
         self._end("stopped")
 
-    async def _quiesce(self) -> None:
-        self._stopping = True
-        self._become("stopping")
+    async def _serve_no_more(self) -> None:
         self.voter.remove(self.membership)
-        self.balancing.detach()
-        try:
-            async with asyncio.timeout(STOP_PATIENCE_S):
-                await self.live.close()
-        except TimeoutError:
-            _log.warning("disk or backup did not answer within %g s: not a clean stop", STOP_PATIENCE_S)
+        await self._quiesce(self.live.close())
 
     async def _hand_over(self, feed: ReplicaFeed) -> None:
         """Failback: end cleanly, stop being live, then say so; whoever hears it is live next."""
         _log.info("failback: %s is up to date and takes over again", feed.backup)
-        await self._quiesce()
+        await self._serve_no_more()
         if feed.ended or self._ended.done():
             _log.warning("failback: %s was lost meanwhile; this broker goes on", feed.backup)
             self._end("again")
@@ -353,7 +329,7 @@ class LiveRole:
         self._ended.cancel()
         self.membership.on_replication = lambda link: link.refuse("not live")
         self.voter.remove(self.membership)
-        self.balancing.detach()
+        self._detach()
         for task in (self._deciding, self._handing_over):
             if task is not None:
                 task.cancel()

@@ -18,14 +18,14 @@ from broker.cluster.membership import Membership
 from broker.cluster.messages import Member
 from broker.cluster.start import voted_in
 from broker.config import BrokerConfig
-from broker.core.engine import Engine
 from broker.ha_policy import MasterSection, SlaveSection
 from broker.policies.identity import own_node_id, read_node_id
-from broker.policies.policy import Succession, Takeover
+from broker.policies.policy import Policy
 from broker.policies.replication.backup import BackupRole
-from broker.policies.replication.live import LiveEnd, LiveRole
+from broker.policies.replication.live import LiveEnd, ReplicatedReign
 from broker.policies.replication.state import State, read_state, write_state
 from broker.policies.standalone import open_journal
+from broker.policies.stop import until
 from broker.seams import Seams
 from broker.start_error import StartError
 from broker.storage.errors import JournalDamagedError
@@ -51,68 +51,28 @@ class VoteLostError(StartError):
     status = EXIT_VOTE_LOST
 
 
-class ReplicationPolicy:
+class ReplicationPolicy(Policy):
     """See ``policy.Policy``."""
+
+    membership: Membership
+    reign: ReplicatedReign | None
 
     def __init__(self, config: BrokerConfig, seams: Seams, volume: Volume) -> None:
         assert config.cluster is not None
         assert config.replication is not None
-        self.config = config
+        super().__init__(config, seams)
         self.section = config.replication
-        self.epoch = int(seams.wall_clock() * 1000)
-        """Begins with the clock, so that two lives of one broker never show the same number."""
-        self.live: LiveRole | None = None
         self.backup: BackupRole | None = None
-        self.membership = Membership(config, config.cluster, seams)
-        self.failover: bool | None = None
-        """For the stop that is under way: overrides failover-on-shutdown."""
-        self._role = "starting"
-        self._seams = seams
         self._volume = volume
         self._activation = 0
         self._took_over = False
 
     @property
-    def role(self) -> str:
-        """The role at this moment.
-
-        A live that may have been replaced while it did not run says "voting", not "live".
-        """
-        if self._role == "live" and self.live is not None:
-            _ = self.live.voting  # becomes "voting" when the clock says so
-        return self._role
-
-    @property
-    def node_id(self) -> str | None:
-        """A backup has its live's."""
-        return self.membership.own.node_id
-
-    @property
-    def engine(self) -> Engine | None:
-        """None unless live."""
-        return self.live.live.engine if self.live is not None else None
-
-    @property
     def replicating(self) -> bool:
         """A live: receipts wait for an up-to-date backup; a backup: it is up to date."""
-        if self.live is not None:
-            return self.live.replicating
+        if self.reign is not None:
+            return self.reign.replicating
         return self.backup is not None and self.backup.replicating
-
-    @property
-    def succession(self) -> Succession:
-        """The activation; a takeover where our copy became the data of the node."""
-        node_id = self.node_id
-        if self.live is None or self._role not in ("live", "voting") or node_id is None:
-            return Succession()
-        taken = (Takeover(node_id, self._activation),) if self._took_over else ()
-        return Succession(self._activation, taken)
-
-    def request_stop(self, *, failover: bool | None = None) -> None:
-        """What the stop to come shall do about failover."""
-        self.failover = failover
-        if self.live is not None and failover is not None:
-            self.live.failover_on_shutdown = failover
 
     def details(self) -> dict[str, Any]:
         """Nothing secret: names, counts, what is known of others."""
@@ -134,8 +94,8 @@ class ReplicationPolicy:
                 for member in sorted(membership.known.values(), key=lambda member: member.name)
             ],
         }
-        if self.live is not None:
-            shown |= self.live.details()
+        if self.reign is not None:
+            shown |= self.reign.details()
         elif self.backup is not None and self.backup.follower is not None:
             shown["live"] = self.backup.follower.link.peer
             shown["journal-synced"] = self.backup.follower.copy.synced
@@ -148,7 +108,7 @@ class ReplicationPolicy:
         try:
             await self._live_through(stopping)
         finally:
-            self._become("stopped")
+            self.become("stopped")
             await self.membership.stop()
 
     async def _live_through(self, stopping: asyncio.Event) -> None:
@@ -195,10 +155,8 @@ class ReplicationPolicy:
             return True
         if not section.check_for_live_server:
             return False
-        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
         search = asyncio.create_task(self._search(node_id), name="look for a live with our node ID")
-        await asyncio.wait({stop, search}, return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
+        await until(stopping, search)
         found = search.result() if search.done() else None
         search.cancel()
         if found is not None:
@@ -255,29 +213,20 @@ class ReplicationPolicy:
     async def _be_live(self, stopping: asyncio.Event) -> LiveEnd:
         journal, recovered = await open_journal(self._volume, self.config)
         try:
-            node_id = await own_node_id(self._volume, self._seams, self.config.broker.name)
+            node_id = await own_node_id(self._volume, self.seams, self.config.broker.name)
             self._activation += 1
             await write_state(self._volume, State(self._activation))
-            role = LiveRole(
-                self.config,
-                self._seams,
-                self.membership,
-                journal,
-                recovered,
-                node_id,
-                self._activation,
-                self._become,
+            reign = ReplicatedReign(
+                self, journal, recovered, node_id, self._activation, took_over=self._took_over
             )
-            if self.failover is not None:
-                role.failover_on_shutdown = self.failover
             self.membership.announce(node_id=node_id, activation=self._activation)
-            self.live = role
+            self.reign = reign
             try:
-                end = await role.run(stopping)
+                end = await reign.run(stopping)
             finally:
-                self.live = None
+                self.reign = None
             if end == "disk":
-                raise StartError(f"{self.config.data_path}/journal: {role.failure}")
+                raise StartError(f"{self.config.data_path}/journal: {reign.failure}")
             return end
         finally:
             await journal.close()
@@ -286,9 +235,7 @@ class ReplicationPolicy:
         """True: it is time to be live. Raises StartError when our own disk failed."""
         # A slave belongs to a group; a master to its node ID, wherever that is live now.
         node_id = self.node_id if isinstance(self.section, MasterSection) else None
-        role = self.backup = BackupRole(
-            self.config, self._seams, self._volume, self.membership, node_id, self._become
-        )
+        role = self.backup = BackupRole(self, self._volume, node_id)
         try:
             end = await role.run(stopping)
         finally:
@@ -306,12 +253,11 @@ class ReplicationPolicy:
         if end == "vote-lost":
             raise VoteLostError("stopped: the live vote was lost, or the backup is live in our place")
 
-    def _become(self, role: str) -> None:
+    def become(self, role: str, **said: Any) -> None:
+        """See ``Policy``; others are also told whether our copy is up to date."""
         heir = role == "backup" and self.backup is not None and self.backup.replicating
-        if role != self._role:
-            self._role = role
-            self.epoch += 1
-            live = self.live is not None and role in ("live", "voting")
-            self.membership.announce(role=role, live=live, heir=heir)
-        else:
+        if role == self._role:
             self.membership.announce(heir=heir)
+        else:
+            live = self.reign is not None and role in ("live", "voting")
+            super().become(role, live=live, heir=heir, **said)

@@ -23,7 +23,7 @@ from broker.policies.shared_store.store import Mark, Places
 _log = logging.getLogger(__name__)
 
 
-class Candidate(Candidacy):
+class StoreCandidate(Candidacy):
     """One wait for the live lock."""
 
     def __init__(

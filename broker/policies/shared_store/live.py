@@ -15,16 +15,14 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal
 
 from broker.cluster.balancing import Balancing
-from broker.cluster.membership import Membership
-from broker.config import BrokerConfig
 from broker.ha_policy import SharedStoreRole
 from broker.policies.live import Live
-from broker.policies.ownership.candidacy import Granted, HeldLock, bounded
+from broker.policies.ownership.candidacy import Granted, bounded
+from broker.policies.ownership.contender import LeasedReign
 from broker.policies.ownership.lease import Lease, LeaseLostError
-from broker.policies.policy import Succession, Takeover
+from broker.policies.policy import NodeTakeover, Policy, Succession
 from broker.policies.shared_store.store import FAILING_BACK, LIVE, PAUSED, Data
-from broker.policies.standalone import STOP_PATIENCE_S
-from broker.seams import Seams
+from broker.policies.stop import until
 from broker.start_error import StartError
 from broker.storage.entries import Entries
 from broker.storage.errors import JournalFailedError
@@ -50,49 +48,35 @@ class FencedError(StartError):
     status = EXIT_FENCED
 
 
-class LiveRole:
-    """One reign.
+class StoreReign(LeasedReign):
+    """``reclaimed`` returns when this place is to be given to whom it belongs, else never."""
 
-    ``become`` is told each change of role; ``reclaimed`` returns when this place is to be given to
-    whom it belongs.
-    """
+    store = "the store"
 
     def __init__(
         self,
-        config: BrokerConfig,
+        policy: Policy,
         section: SharedStoreRole,
-        seams: Seams,
         store: Data,
-        membership: Membership,
         granted: Granted,
-        become: Callable[[str], None],
-        reclaimed: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        reclaimed: Callable[[], Coroutine[Any, Any, object]] | None = None,
     ) -> None:
-        self.live: Live | None = None
+        super().__init__(policy, failover_on_shutdown=section.failover_on_shutdown)
         self.life = 0
-        self.failover_on_shutdown = section.failover_on_shutdown
         self.lock = granted.live
-        self.lease = Lease(
-            "the live lock",
-            self._verify,
-            proven_s=granted.asked_s,
-            period_s=section.lock_renew_period / 1000,
-            expiration_s=section.lock_expiration / 1000,
+        self._hold_by(
+            Lease(
+                "the live lock",
+                self._verify,
+                proven_s=granted.asked_s,
+                period_s=section.lock_renew_period / 1000,
+                expiration_s=section.lock_expiration / 1000,
+            )
         )
-        self._config = config
-        self._section = section
-        self._seams = seams
         self._store = store
-        self._membership = membership
         self._granted = granted
-        self._become = become
-        self._reclaimed = reclaimed
+        self._reclaimed = reclaimed or asyncio.Event().wait
         self._journal: Entries | None = None
-        self._balancing: Balancing | None = None
-        self._serving = False
-        self._fenced: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self.lease.on_doubt = self._doubt
-        self.lease.on_certain = self._trust
 
     @property
     def succession(self) -> Succession:
@@ -102,7 +86,7 @@ class LiveRole:
         """
         if not self._serving or self.live is None:
             return Succession()
-        taken = (Takeover(self.live.engine.settings.node_id, self.life),) if self.life > 1 else ()
+        taken = (NodeTakeover(self.live.engine.settings.node_id, self.life),) if self.life > 1 else ()
         return Succession(self.life, taken)
 
     def details(self) -> dict[str, Any]:
@@ -118,10 +102,10 @@ class LiveRole:
         watching = asyncio.create_task(self.lease.run(), name="confirm the live lock")
         watching.add_done_callback(self._watched)
         try:
-            waits: set[asyncio.Future[Any]] = {serving, self._fenced}
+            waits: set[asyncio.Future[Any]] = {serving, self._ended}
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not serving.done():
-                raise FencedError(f"stopped: {self._fenced.result()}")
+                raise FencedError(f"stopped: {self._ended.result()}")
             end = serving.result()
             if end == "handed-over":
                 watching.cancel()
@@ -137,26 +121,24 @@ class LiveRole:
 
     async def _serve(self, stopping: asyncio.Event) -> LiveEnd:
         journal = await self._activate()
-        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
-        waited: list[asyncio.Task[Any]] = [stop]
-        if self._reclaimed is not None:
-            waited.append(asyncio.create_task(self._reclaimed(), name="look for a master"))
+        reclaimed = asyncio.create_task(self._reclaimed(), name="look for a master")
         tidying = asyncio.create_task(self._remove_older(), name="remove former lives")
         try:
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            handing_over = not stop.done()
+            await until(stopping, reclaimed)
+            handing_over = not stopping.is_set()
             if handing_over:
-                waited[-1].result()
+                reclaimed.result()
                 _log.info("failback: the master waits for its place")
-            await self._quiesce()
+            assert self.live is not None, "what serves has been made"
+            await self._quiesce(self.live.close())
             await tidying
             await journal.close()
             state = FAILING_BACK if handing_over else LIVE if self.failover_on_shutdown else PAUSED
             await self._store.leave(self.lock, state)
             return "handed-over" if handing_over else "stopped"
         finally:
-            for task in (*waited, tidying):
-                task.cancel()
+            reclaimed.cancel()
+            tidying.cancel()
 
     async def _activate(self) -> Entries:
         """Take the store's data over, and begin to serve them."""
@@ -165,16 +147,13 @@ class LiveRole:
         self.life, self._journal = life, journal
         gate = DurabilityGate(journal.synced)
         lease.guard(gate)
-        balancing = self._balancing = Balancing(self._membership, node_id)
+        balancing = self._balancing = Balancing(self.membership, node_id)
         live = self.live = Live(config, self._seams, journal, recovered, node_id, gate, balancing)
         journal.on_failed = self._store_failed
         balancing.attach(live.engine)
-        self._membership.announce(node_id=node_id, activation=life)
+        self.membership.announce(node_id=node_id, activation=life)
         await live.open()
-        # At once: clients are served from here on, and a broker that serves must not call itself a
-        # backup.
-        self._serving = True
-        self._become("live" if lease.certain() else "verifying")
+        self._begin_to_serve()
         _log.info("live as node %s, life %d of the shared store", node_id, life)
         if self._granted.waiting is not None:
             await self._granted.waiting.release()
@@ -186,20 +165,6 @@ class LiveRole:
         except OSError as error:
             _log.warning("former lives could not be removed from the store: %s", error)
 
-    async def _quiesce(self) -> None:
-        """Answer what is under way."""
-        live = self.live
-        assert live is not None
-        self._serving = False
-        self._become("stopping")
-        if self._balancing is not None:
-            self._balancing.detach()
-        try:
-            async with asyncio.timeout(STOP_PATIENCE_S):
-                await live.close()
-        except TimeoutError:
-            _log.warning("the store did not answer within %g s: not a clean stop", STOP_PATIENCE_S)
-
     # --------------------------------------------------------------------------- doubt, and the end
 
     async def _verify(self) -> float:
@@ -210,16 +175,6 @@ class LiveRole:
             raise LeaseLostError(f"the live lock is lost: {error.strerror or error}") from error
         return asked_s
 
-    def _doubt(self) -> None:
-        if self._serving:
-            self._become("verifying")
-
-    def _trust(self) -> None:
-        if self._serving:
-            self._become("live")
-        if self.live is not None:
-            self.live.gate.release()
-
     def _store_failed(self, error: JournalFailedError) -> None:
         self._fence(str(error))
 
@@ -228,28 +183,26 @@ class LiveRole:
         if isinstance(error, LeaseLostError):
             self._doubt()
             self._fence(str(error))
-        elif error is not None and not self._fenced.done():
-            self._fenced.set_exception(error)
+        else:
+            self._crashed(watching)
 
     def _fence(self, reason: str) -> None:
         """Cut everybody off, now."""
         if self.live is not None:
             self.live.abandon()
-        if not self._fenced.done():
+        if not self._ended.done():
             _log.error("%s: this broker answers nobody any more, and ends", reason)
-            self._fenced.set_result(reason)
+            self._ended.set_result(reason)
 
     async def _end(self, serving: asyncio.Task[LiveEnd], watching: asyncio.Task[None]) -> None:
         self._serving = False
         for task in (serving, watching):
             task.cancel()
-        if self._balancing is not None:
-            self._balancing.detach()
+        self._detach()
         if self.live is not None:
             self.live.abandon()
         await bounded(self._give_back(serving, watching))
-        if not self._fenced.done():
-            self._fenced.cancel()
+        self._ended.cancel()
 
     async def _hand_back(self, stopping: asyncio.Event, *tasks: asyncio.Task[Any]) -> None:
         """Give back what the store has of ours, however long it takes.
@@ -257,12 +210,10 @@ class LiveRole:
         This process lives on, and a lock that it kept nobody could ever have.
         """
         giving = asyncio.create_task(self._give_back(*tasks), name="give the live lock back")
-        stop = asyncio.create_task(stopping.wait(), name="wait for stop")
         try:
-            await asyncio.wait({giving, stop}, return_when=asyncio.FIRST_COMPLETED)
+            await until(stopping, giving)
         finally:
-            for task in (giving, stop):
-                task.cancel()
+            giving.cancel()
 
     async def _give_back(self, *tasks: asyncio.Task[Any]) -> None:
         """All that the store has of ours; it may be gone."""
@@ -271,10 +222,5 @@ class LiveRole:
             await self._journal.close()
         for lock in (self._granted.waiting, self._granted.live):
             if lock is not None:
-                await release(lock)
-
-
-async def release(lock: HeldLock) -> None:
-    """Give a lock back, or lose it."""
-    with contextlib.suppress(OSError):
-        await lock.release()
+                with contextlib.suppress(OSError):
+                    await lock.release()

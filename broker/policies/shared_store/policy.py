@@ -17,8 +17,8 @@ from broker.config import BrokerConfig
 from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
 from broker.policies.ownership.candidacy import Granted, bounded
 from broker.policies.ownership.contender import Contender
-from broker.policies.shared_store.candidate import Candidate, master_is_back
-from broker.policies.shared_store.live import LiveEnd, LiveRole
+from broker.policies.shared_store.candidate import StoreCandidate, master_is_back
+from broker.policies.shared_store.live import LiveEnd, StoreReign
 from broker.policies.shared_store.store import Store
 from broker.seams import Seams
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 class SharedStorePolicy(Contender):
     """See ``policy.Policy``."""
 
-    reign: LiveRole | None
+    reign: StoreReign | None
 
     def __init__(self, config: BrokerConfig, seams: Seams, store: Store) -> None:
         assert config.shared_store is not None
@@ -61,34 +61,25 @@ class SharedStorePolicy(Contender):
                     _log.info("failback is done and restart-backup is off: this broker stops")
                     return
         finally:
-            self._become("stopped")
+            self.become("stopped")
             await self.membership.stop()
             await bounded(self._store.close())
 
     async def _wait(self, stopping: asyncio.Event) -> Granted | None:
         """Until the live lock is ours; None when the broker is to stop."""
-        candidate = Candidate(
+        candidate = StoreCandidate(
             self._store.places, self.section, self.config.broker.name, lambda mark: self._waits(mark.node_id)
         )
         return await self._compete(candidate, stopping)
 
     async def _reign(self, granted: Granted, stopping: asyncio.Event) -> LiveEnd:
         failback = isinstance(self.section, SharedStoreSlave) and self.section.allow_failback
-        role = LiveRole(
-            self.config,
-            self.section,
-            self._seams,
-            self._store,
-            self.membership,
-            granted,
-            self._become,
-            partial(master_is_back, self._store.places, self.section) if failback else None,
-        )
-        self.reign = self._own(role)
+        reclaimed = partial(master_is_back, self._store.places, self.section) if failback else None
+        self.reign = StoreReign(self, self.section, self._store, granted, reclaimed)
         try:
-            end = await role.run(stopping)
+            end = await self.reign.run(stopping)
         finally:
             self.reign = None
         if end == "handed-over":
-            self._become("backup")
+            self.become("backup")
         return end

@@ -120,8 +120,8 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _POLICY,
-                    "            self.reign = self._own(role)\n",
-                    "            self.reign = self._own(role)\n"
+                    "            self.reign = StoreReign(self, self.section, self.store, granted)\n",
+                    "            self.reign = StoreReign(self, self.section, self.store, granted)\n"
                     "            met = []\n\n"
                     "            def changed():\n"
                     "                linked = list(self.membership.linked())\n"
@@ -148,8 +148,8 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _STEERING,
-                    "self._switch_over_at_end(switch_over)",
-                    "self._switch_over_at_end(False)",
+                    "self._policy.request_stop(failover=switch_over)",
+                    "self._policy.request_stop(failover=False)",
                 ),
             ),
         ),

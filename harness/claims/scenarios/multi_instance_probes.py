@@ -323,8 +323,8 @@ PROBES: Final = (
             changes=(
                 Replacement(
                     "broker/policies/multi_instance/steering.py",
-                    "self._switch_over_at_end(switch_over)",
-                    "self._switch_over_at_end(False)",
+                    "self._policy.request_stop(failover=switch_over)",
+                    "self._policy.request_stop(failover=False)",
                 ),
             ),
         ),

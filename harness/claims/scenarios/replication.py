@@ -567,9 +567,9 @@ SCENARIOS: Final = (
             changes=(
                 Replacement(
                     _POLICY,
-                    "            if self.failover is not None:\n                role.",
-                    "            if self._took_over:\n                role.gate.hold()\n            if "
-                    "self.failover is not None:\n                role.",
+                    "            self.reign = reign\n",
+                    "            if self._took_over:\n                reign.gate.hold()\n"
+                    "            self.reign = reign\n",
                 ),
             ),
         ),

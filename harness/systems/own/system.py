@@ -41,7 +41,7 @@ from harness.systems.own.policies import standalone
 from harness.systems.own.policies.registry import POLICIES
 
 if TYPE_CHECKING:
-    from broker.policies.policy import Policy, Succeeding
+    from broker.policies.policy import Policy
 
 PORTS: Final = {"stomp": 61613, "cluster": 61616, "admin": 61612}
 
@@ -169,7 +169,6 @@ class OwnSystem(AdminClients):
     async def serve(self, files: Mapping[str, bytes], outside: InProcessResources) -> int:
         """All of ``brokerd`` but its process."""
         from broker.daemon import serve  # noqa: PLC0415 - only who runs brokers in this process needs the whole of one
-        from broker.policies.policy import Succeeding  # noqa: PLC0415 - as above
 
         settings = config.validate(tomllib.loads(files["broker.toml"].decode()), "broker.toml")
         seams = Seams(outside.random, outside.wall_clock, settings.resolved_hosts())
@@ -179,9 +178,7 @@ class OwnSystem(AdminClients):
             seams,
             _volume(outside.disk) if outside.store is None else outside.store,
             outside.stopping,
-            lambda policy: outside.observe(
-                partial(_status_of, name, policy, policy if isinstance(policy, Succeeding) else None)
-            ),
+            lambda policy: outside.observe(partial(_status_of, name, policy)),
             None if outside.database is None else partial(WorldDatabase, outside.database, name),
         )
 
@@ -191,9 +188,9 @@ def _volume(disk: Disk) -> Volume:
     return disk.volume
 
 
-def _status_of(name: str, policy: Policy, succeeding: Succeeding | None) -> Status:
+def _status_of(name: str, policy: Policy) -> Status:
     """What the admin port would answer, without queues and details."""
-    life, takeovers = (None, ()) if succeeding is None else succeeding.succession
+    life, takeovers = policy.succession
     return Status(
         name=name,
         node_id=policy.node_id,

@@ -14,6 +14,7 @@ from broker.core.backlog import CHUNK
 from broker.core.engine import Engine
 from broker.core.message import Message
 from broker.core.settings import EngineSettings
+from broker.policies.policy import Succession
 from broker.seams import real_seams
 from broker.sections import AdminSection
 from broker.storage.gate import DurabilityGate
@@ -32,6 +33,8 @@ class StandStill:
         self.replicating = False
         self.membership = None
         self.failover = "not asked"
+        self.commands = {}
+        self.succession = Succession()
 
     def request_stop(self, *, failover=None):
         self.failover = failover

@@ -6,7 +6,7 @@ For tests of what an instance becomes.
 import asyncio
 
 from broker.ha_policy import MultiInstanceSection
-from broker.policies.multi_instance.candidate import Candidate, StartRefusedError
+from broker.policies.multi_instance.candidate import InstanceCandidate, StartRefusedError
 from broker.policies.multi_instance.places import InstanceRecord, Places, write_record
 from environments.simulation import World
 from environments.simulation.filestore import FileServer
@@ -34,7 +34,7 @@ class Host:
         self.beside = []
 
     def strmqm(self, *, permitted=True):
-        self.candidate = Candidate(
+        self.candidate = InstanceCandidate(
             Places(section(permitted=permitted), self.mount),
             section(permitted=permitted),
             self.name,

@@ -10,7 +10,7 @@ from shared import in_world
 
 from broker.ha_policy import SharedStoreMaster, SharedStoreSlave
 from broker.policies.shared_store import lockfile
-from broker.policies.shared_store.candidate import Candidate
+from broker.policies.shared_store.candidate import StoreCandidate
 from broker.policies.shared_store.lockfile import LockFile, Mark
 
 MASTER = SharedStoreMaster(lock_poll_period=100)
@@ -19,7 +19,7 @@ NODE_ID = "41c7157e-8ae5-5545-b0b5-dbe72403a0dc"
 
 
 def candidate(mount, section, name):
-    return Candidate(LockFile(mount), section, name, lambda mark: None)
+    return StoreCandidate(LockFile(mount), section, name, lambda mark: None)
 
 
 async def left_behind(mount, state, name):

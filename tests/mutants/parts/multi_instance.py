@@ -46,10 +46,10 @@ MUTANTS: Final = (
         (
             Replacement(
                 _LIVE,
-                "            await self._quiesce()\n",
+                "            await self._quiesce(self.live.close())\n",
                 "            await self._store.leave(self.lock, LIVE)\n"
                 "            await self.lock.release()\n"
-                "            await self._quiesce()\n",
+                "            await self._quiesce(self.live.close())\n",
             ),
             Replacement(_LIVE, "await self._store.leave(self.lock, state)", "assert state"),
         ),

@@ -182,9 +182,9 @@ MUTANTS: Final = (
         (
             Replacement(
                 _LIVE,
-                "        await self._quiesce()\n        if feed.ended or self._ended.done():\n",
+                "        await self._serve_no_more()\n        if feed.ended or self._ended.done():\n",
                 "        feed.link.send(m.HandOver(self.activation))\n"
-                "        await self._quiesce()\n        if feed.ended or self._ended.done():\n",
+                "        await self._serve_no_more()\n        if feed.ended or self._ended.done():\n",
             ),
         ),
     ),

@@ -1,0 +1,31 @@
+"""The stop of a broker: waiting until it is asked for, and bounding how long a clean one takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any, Final
+
+STOP_PATIENCE_S: Final = 10.0
+"""How long a clean stop waits for what keeps the messages before it becomes an unclean one."""
+
+_log = logging.getLogger(__name__)
+
+
+async def until(stopping: asyncio.Event, other: asyncio.Future[Any]) -> None:
+    """Return when a stop is asked for or ``other`` is done, whichever comes first."""
+    stop = asyncio.create_task(stopping.wait(), name="wait for stop")
+    try:
+        await asyncio.wait({stop, other}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+
+
+async def in_time(closing: Awaitable[object], waited_for: str) -> None:
+    """A clean stop; who waits for ``waited_for`` too long is told that it is none."""
+    try:
+        async with asyncio.timeout(STOP_PATIENCE_S):
+            await closing
+    except TimeoutError:
+        _log.warning("%s did not answer within %g s: not a clean stop", waited_for, STOP_PATIENCE_S)
