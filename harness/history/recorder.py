@@ -6,7 +6,7 @@ the run most worth judging is the one whose harness was killed. So rows go to an
 ended the stream is rewritten as Parquet, partitioned for Spark (``harness.history.parquet``), and
 removed.
 
-The hot path (``RowRecorder.event``) appends one tuple to a list; everything else happens in a
+The hot path (``Recorder.event``) appends one tuple to a list; everything else happens in a
 thread beside the loop.
 """
 
@@ -24,8 +24,9 @@ import pyarrow as pa
 
 from checkers.schema import OLDER, SCHEMA, completed
 from harness.history import parquet
-from harness.history.rows import Row, RowRecorder
+from harness.history.rows import HistoryRecorder
 from harness.interface import InfrastructureError, UsageError
+from harness.interface.recorder import Row
 
 STREAM: Final = "history.arrows"
 """The stream's name in a store directory.
@@ -53,8 +54,8 @@ def to_batch(rows: list[Row]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-class StreamRecorder(RowRecorder):
-    """Records one test into ``directory/history.arrows``; see ``harness.interface.Recorder``.
+class StreamRecorder(HistoryRecorder):
+    """Records one test into ``directory/history.arrows``.
 
     Use as ``async with StreamRecorder(directory) as recorder``: entering starts the flusher,
     leaving writes what is left. A flush that fails (disk full) calls ``on_failure`` once, from the
@@ -72,13 +73,11 @@ class StreamRecorder(RowRecorder):
         "_flusher",
         "_writer",
         "_writing",
-        "on_failure",
         "path",
     )
 
     def __init__(self, directory: Path, clock: Callable[[], int] = time.monotonic_ns) -> None:
         self.path = directory / STREAM
-        self.on_failure: Callable[[InfrastructureError], None] | None = None
         super().__init__(clock)
         self._failure: InfrastructureError | None = None
         self._flusher: asyncio.Task[None] | None = None

@@ -18,17 +18,17 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, Self
+from typing import Final
 
 import nemesis
 import nemesis.conductor
 from checkers.schema import HARNESS
 from harness.history import store as stores
+from harness.history.rows import HistoryRecorder
 from harness.interface import (
     InfrastructureError,
     NemesisContext,
     Observer,
-    Recorder,
     Status,
     UsageError,
     WorkloadContext,
@@ -53,25 +53,6 @@ again.
 
 _DISPLAY_S: Final = 0.1
 _LOG_LINES: Final = 12
-
-
-class HistoryRecorder(Recorder, Protocol):
-    """A recorder with a life.
-
-    Entered when the test begins, finished when it has ended, however it ended.
-
-    ``on_failure`` is called once if rows cannot be kept.
-    """
-
-    on_failure: Callable[[InfrastructureError], None] | None
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(self, *_: object) -> None: ...
-
-    async def finish(self) -> Any:
-        """Make the history ready for the checkers."""
-        ...
 
 
 class Run:

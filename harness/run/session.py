@@ -33,7 +33,7 @@ from environments.simulation.clock import EPOCH_S
 from harness.history import judge as judging
 from harness.history import store as stores
 from harness.history.recorder import StreamRecorder
-from harness.history.rows import MemoryRecorder, RowRecorder
+from harness.history.rows import HistoryRecorder, MemoryRecorder
 from harness.interface import (
     Environment,
     InfrastructureError,
@@ -197,7 +197,7 @@ class _Attempt:
             self._save("failed")
         return await self._conclude(life, bug)
 
-    def _recorder(self) -> StreamRecorder | MemoryRecorder:
+    def _recorder(self) -> HistoryRecorder:
         """Rows go to the disk while a test runs.
 
         Where time is not the machine's, when it has ended.
@@ -439,7 +439,7 @@ def _stop_spark() -> None:
     api.stop(at_once=True)
 
 
-def _wall_clock(environment: Environment, recorder: RowRecorder) -> str:
+def _wall_clock(environment: Environment, recorder: HistoryRecorder) -> str:
     """What a broker whose clock is right logs at the history's time zero."""
     offset_ns = EPOCH_S * 1_000_000_000 if environment.virtual else time.time_ns() - environment.clock_ns()
     moment = datetime.fromtimestamp((recorder.zero_ns + offset_ns) / 1e9, UTC)

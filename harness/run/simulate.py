@@ -19,8 +19,9 @@ import msgspec
 from environments import scratch
 from environments.simulation.environment import SimulationEnvironment
 from harness.history import coverage, plain_judge
-from harness.history.rows import MemoryRecorder, Row
+from harness.history.rows import MemoryRecorder
 from harness.interface import InfrastructureError, Schedule, TestSpec
+from harness.interface.recorder import Row
 from harness.report.progress import Snapshot
 from harness.run.compose import compose
 from harness.run.run import Run
