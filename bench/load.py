@@ -187,7 +187,7 @@ def main() -> None:
     parser.add_argument("--groups", type=int, default=64)
     parser.add_argument("--pipeline", type=int, default=8, help="sends under way per producer and group")
     parser.add_argument("--bytes", type=int, default=32, help="of the payload")
-    parser.add_argument("--workload", choices=workloads.registry.names(), default="groups")
+    parser.add_argument("--workload", choices=tuple(workloads.registry.WORKLOADS), default="groups")
     parser.add_argument("--serve-baseline", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve_baseline:

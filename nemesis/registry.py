@@ -51,14 +51,6 @@ KINDS: Final[Mapping[str, Kind]] = {
     )
 }
 
-NEMESES: Final[Mapping[str, str]] = {name: kind.description for name, kind in KINDS.items()}
-"""Name -> one line about it, for ``jepsen-run list``."""
-
-
-def names() -> tuple[str, ...]:
-    """What ``--nemesis`` takes."""
-    return tuple(KINDS)
-
 
 def get(name: str) -> Kind:
     """A kind by its name. Raises UsageError, with the near one, for a name there is not."""

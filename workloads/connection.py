@@ -91,8 +91,8 @@ class Connection(asyncio.Protocol):
         self._redirect = ""
         self.closed = False
         self.clean = False
-        self.on_message: Callable[[Frame], None] = _ignore
-        self.on_end: Callable[[str], None] = _ignore
+        self.on_message: Callable[[Frame], None] = ignore
+        self.on_end: Callable[[str], None] = ignore
         self.ended: asyncio.Future[str] = self._loop.create_future()
         self._welcome: asyncio.Future[None] = self._loop.create_future()
         self._dialect = dialect
@@ -397,5 +397,5 @@ def _words(error: Exception) -> str:
     return type(error).__name__
 
 
-def _ignore(_: object) -> None:
-    pass
+def ignore(_: object) -> None:
+    """For who needs not be told."""

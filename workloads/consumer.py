@@ -22,13 +22,15 @@ from stomp_protocol.codec import head
 from stomp_protocol.frames import Frame
 from workloads.connection import Connection
 from workloads.failover import FailoverClient
-from workloads.operations import Ack, SessionOperation, Subscribe, Unsubscribe
+from workloads.operations import Ack, ConsumerOperation, Subscribe, Unsubscribe
 from workloads.payload import Payload, decode, digest, unreadable
 from workloads.processes import Processes
 from workloads.sessions import Session, Sessions
 
 LEAVE_PATIENCE_S: Final = 1.0
 Style = Literal["unsubscribe", "disconnect"]
+_UNREADABLE: Final = (None, None, None, None, None)
+"""A payload of which nothing is known."""
 
 
 class Consumer:
@@ -51,9 +53,9 @@ class Consumer:
 
     __slots__ = (
         "_client", "_connection", "_context", "_counters", "_held", "_hold_s", "_leaving", "_left", "_loop",
-        "_nodes", "_open", "_prefetch", "_processes", "_queues", "_random", "_record", "_sessions",
+        "_nodes", "_open", "_prefetch", "_queues", "_random", "_record", "_sessions",
         "_store_session", "_timer", "_unclean_at", "acks_open", "attached", "delivered_at", "observer",
-        "zone",
+        "processes", "zone",
     )  # fmt: skip
 
     def __init__(
@@ -86,7 +88,7 @@ class Consumer:
         self._prefetch = prefetch
         self._hold_s = hold_s
         self._random = random.Random(seed)
-        self._processes = Processes(context.recorder)
+        self.processes = Processes(context.recorder)
         self._client: FailoverClient | None = None
         self._store_session: str | None = None
         self._connection: Connection | None = None
@@ -225,37 +227,24 @@ class Consumer:
         self.delivered_at = now = self._loop.time()
         counters = self._counters
         counters["deliver"] = counters.get("deliver", 0) + 1
-        if payload is None:
-            self._record(
-                self.observer,
-                "ok",
-                "deliver",
-                queue=session.queue,
-                session=session.number,
-                connection=session.connection,
-                broker=session.broker,
-                redelivered=redelivered,
-                delivery_count=count,
-                digest=digest(body),
-                error=unreadable(body),
-            )
-        else:
-            self._record(
-                self.observer,
-                "ok",
-                "deliver",
-                queue=session.queue,
-                group=payload.group,
-                message=payload.message,
-                producer=payload.producer,
-                sequence=payload.sequence,
-                session=session.number,
-                connection=session.connection,
-                broker=session.broker,
-                redelivered=redelivered,
-                delivery_count=count,
-                digest=digest(body),
-            )
+        message, _, group, producer, sequence = payload or _UNREADABLE
+        self._record(
+            self.observer,
+            "ok",
+            "deliver",
+            queue=session.queue,
+            group=group,
+            message=message,
+            producer=producer,
+            sequence=sequence,
+            session=session.number,
+            connection=session.connection,
+            broker=session.broker,
+            redelivered=redelivered,
+            delivery_count=count,
+            digest=digest(body),
+            error=unreadable(body) if payload is None else None,
+        )
         if session.ending or self._leaving:
             return  # not ours to acknowledge any more: the session, or the connection, is about to be gone
         ack_id = headers.get("ack") or headers.get("message-id", "")
@@ -283,71 +272,35 @@ class Consumer:
             return
         operation = Ack(self, session, payload)
         self.acks_open += 1
-        self._row(operation, "invoke", None)
+        self.row(operation, "invoke", None)
         if ack_id.isascii() and ack_id.isprintable() and ":" not in ack_id and "\\" not in ack_id:
             connection.request(f"ACK\nid:{ack_id}\n".encode(), operation)
         else:
             connection.request(head("ACK", {"id": ack_id}), operation)
 
-    def _row(self, ack: Ack, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
-        payload = ack.payload
-        session = ack.session
-        broker = None if type == "invoke" else session.broker
-        if payload is None:
-            self._record(
-                ack.process,
-                type,
-                "ack",
-                queue=session.queue,
-                session=session.number,
-                connection=session.connection,
-                broker=broker,
-                error=error,
-            )
-        else:
-            self._record(
-                ack.process,
-                type,
-                "ack",
-                queue=session.queue,
-                group=payload.group,
-                message=payload.message,
-                producer=payload.producer,
-                sequence=payload.sequence,
-                session=session.number,
-                connection=session.connection,
-                broker=broker,
-                error=error,
-            )
-
-    def acknowledged(self, ack: Ack, type: str, error: str | None) -> None:  # noqa: A002 - as above
-        """The broker has answered an acknowledgement, or never will."""
-        self.acks_open -= 1
-        self._row(ack, type, error)
-        self.give_process(ack.process, type)
-        self._counters[type] = self._counters.get(type, 0) + 1
-
-    def row(self, operation: SessionOperation, type: str, error: str | None) -> None:  # noqa: A002 - as above
-        """Record a subscribe or unsubscribe."""
+    def row(self, operation: ConsumerOperation, type: str, error: str | None) -> None:  # noqa: A002 - the history's own name for it
+        """Record an operation."""
         session = operation.session
+        message, _, group, producer, sequence = operation.payload or _UNREADABLE
         self._record(
             operation.process,
             type,
             operation.f,
             queue=session.queue,
+            group=group,
+            message=message,
+            producer=producer,
+            sequence=sequence,
             session=session.number,
             connection=session.connection,
             broker=None if type == "invoke" else session.broker,
             error=error,
         )
 
-    def take_process(self) -> int:
-        """A process for one operation."""
-        return self._processes.take()
-
-    def give_process(self, process: int, type: str) -> None:  # noqa: A002 - as above
-        """Its operation has completed."""
-        self._processes.give(process, type)
+    def acknowledged(self, type: str) -> None:  # noqa: A002 - as above
+        """The broker has answered an acknowledgement, or never will."""
+        self.acks_open -= 1
+        self._counters[type] = self._counters.get(type, 0) + 1
 
     def subscribe_head(self, session: Session) -> bytes:
         """The SUBSCRIBE frame of a session."""

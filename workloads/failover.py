@@ -19,7 +19,7 @@ from typing import Final
 from harness.interface import Feed, WorkloadContext
 from stomp_protocol.codec import head
 from stomp_protocol.frames import Frame
-from workloads.connection import ConnectError, Connection, connect
+from workloads.connection import ConnectError, Connection, connect, ignore
 from workloads.processes import Processes
 
 BACKOFF_S: Final = (0.05, 0.2)
@@ -53,8 +53,8 @@ class FailoverClient:
         zone: str,
         nodes: Sequence[str],
         seed: int,
-        on_up: Callable[[Connection], None],
-        on_down: Callable[[str], None] | None = None,
+        on_up: Callable[[Connection], None] = ignore,
+        on_down: Callable[[str], None] = ignore,
         store_session: str | None = None,
     ) -> None:
         self.connection: Connection | None = None
@@ -149,8 +149,7 @@ class FailoverClient:
         connection, self.connection = self.connection, None
         if connection is not None and not connection.clean:
             self.unclean_at = asyncio.get_running_loop().time()
-        if self._on_down is not None:
-            self._on_down(reason)
+        self._on_down(reason)
 
     # ------------------------------------------------------------------------------------- topology
 

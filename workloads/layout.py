@@ -6,8 +6,11 @@ Pure functions of the spec, so that a seed gives the same test again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from harness.interface import NodePlan, TestSpec
+
+T = TypeVar("T")
 
 
 def pairs_of(nodes: Sequence[NodePlan]) -> dict[str, tuple[str, ...]]:
@@ -37,17 +40,11 @@ def queues_of(spec: TestSpec) -> tuple[str, ...]:
     return tuple(f"q{number}" for number in range(max(spec.queues, 1)))
 
 
-def staffed(wanted: int, pairs: int, least: int) -> Iterator[tuple[int, int]]:
-    """(client, pair) for ``wanted`` clients in turn, then more until each pair has ``least``.
+def staffed(wanted: int, pairs: Sequence[T], zones: Sequence[str]) -> Iterator[tuple[int, T, str]]:
+    """(client, its pair, its zone) of ``wanted`` clients, and of more until no pair is without.
 
-    No pair is without.
-
-    Clients are numbered from 0; one client serves one pair.
+    Clients are numbered from 0 and dealt to pairs in turn, those of each pair to zones.
     """
-    counts = [0] * pairs
-    client = 0
-    while client < wanted or min(counts) < least:
-        pair = client % pairs
-        counts[pair] += 1
-        yield client, pair
-        client += 1
+    for client in range(max(wanted, len(pairs))):
+        turn, place = divmod(client, len(pairs))
+        yield client, pairs[place], zones[turn % len(zones)]

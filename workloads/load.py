@@ -50,20 +50,14 @@ class Load(abc.ABC):
     Args:
         pipeline: sends under way per producer and group (or queue); None: 1, or 8 where the rate is
             "as fast as possible".
-        hold_s: how long consumers hold a message; None: 20 ms, or not at all at full speed.
-        prefetch: messages that a consumer may hold unacknowledged.
     """
 
     name = ""
     description = ""
     grouped = False
 
-    def __init__(
-        self, *, pipeline: int | None = None, hold_s: float | None = None, prefetch: int | None = None
-    ) -> None:
+    def __init__(self, *, pipeline: int | None = None) -> None:
         self._pipeline = pipeline
-        self._hold_s = hold_s
-        self._prefetch = prefetch
         self._sessions = Sessions()
         self._unclean_at: float | None = None
 
@@ -118,18 +112,12 @@ class Load(abc.ABC):
         spec = context.spec
         pairs = [Pair(name, nodes) for name, nodes in pairs_of(context.nodes).items()]
         seed = context.random.getrandbits
-        zones = context.zones
-        asked = spec.hold_s if self._hold_s is None else self._hold_s
-        hold_s = (0.0 if full_speed else HOLD_S) if asked is None else asked
-        prefetch = self._prefetch or spec.prefetch or (1000 if full_speed else PREFETCH)
-        for client, place in staffed(spec.producers, len(pairs), 1):
-            pair = pairs[place]
-            zone = zones[(client // len(pairs)) % len(zones)]
-            failover = FailoverClient(context, zone, pair.nodes, seed(64), _nothing)
+        hold_s = (0.0 if full_speed else HOLD_S) if spec.hold_s is None else spec.hold_s
+        prefetch = spec.prefetch or (1000 if full_speed else PREFETCH)
+        for client, pair, zone in staffed(spec.producers, pairs, context.zones):
+            failover = FailoverClient(context, zone, pair.nodes, seed(64))
             pair.producers.append((Producer(client), failover))
-        for client, place in staffed(spec.consumers, len(pairs), 1):
-            pair = pairs[place]
-            zone = zones[(client // len(pairs)) % len(zones)]
+        for _, pair, zone in staffed(spec.consumers, pairs, context.zones):
             consumer = Consumer(
                 context,
                 zone,
@@ -208,7 +196,3 @@ async def _come_up(
             return True
         await asyncio.sleep(0.01)
     return any(client.connection for client in clients)
-
-
-def _nothing(_: object) -> None:
-    """A producer needs no preparation on a new connection."""

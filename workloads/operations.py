@@ -19,33 +19,46 @@ if TYPE_CHECKING:
     from workloads.consumer import Consumer
 
 
-class Ack:
-    """One message acknowledged; ``payload`` is None where its body could not be read."""
+class ConsumerOperation(abc.ABC):
+    """An operation of a session; ``payload`` is of the message it concerns, if that can be read."""
 
     __slots__ = ("_consumer", "payload", "process", "session")
+    f = ""
 
-    def __init__(self, consumer: Consumer, session: Session, payload: Payload | None) -> None:
+    def __init__(self, consumer: Consumer, session: Session, payload: Payload | None = None) -> None:
         self._consumer = consumer
         self.session = session
         self.payload = payload
-        self.process = consumer.take_process()
+        self.process = consumer.processes.take()
 
     def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - Operation's
         """See ``workloads.connection.Operation``."""
-        self._consumer.acknowledged(self, type, error)
+        self._consumer.row(self, type, error)
+        self._consumer.processes.give(self.process, type)
+        self._completed(type)
+
+    @abc.abstractmethod
+    def _completed(self, type: str) -> None: ...  # noqa: A002 - as above
 
 
-class SessionOperation(abc.ABC):
+class Ack(ConsumerOperation):
+    """One message acknowledged."""
+
+    __slots__ = ()
+    f = "ack"
+
+    def _completed(self, type: str) -> None:  # noqa: A002 - as above
+        self._consumer.acknowledged(type)
+
+
+class SessionOperation(ConsumerOperation):
     """What concerns a whole session; ``begin`` records the invocation and sends the frame."""
 
-    __slots__ = ("_connection", "_consumer", "process", "session")
-    f = ""
+    __slots__ = ("_connection",)
 
     def __init__(self, consumer: Consumer, session: Session, connection: Connection) -> None:
-        self._consumer = consumer
+        super().__init__(consumer, session)
         self._connection = connection
-        self.session = session
-        self.process = consumer.take_process()
 
     def begin(self) -> None:
         """Record the invocation and send the frame."""
@@ -54,15 +67,6 @@ class SessionOperation(abc.ABC):
 
     @abc.abstractmethod
     def _head(self) -> bytes: ...
-
-    def complete(self, type: str, error: str | None) -> None:  # noqa: A002 - Operation's
-        """See ``workloads.connection.Operation``."""
-        self._consumer.row(self, type, error)
-        self._consumer.give_process(self.process, type)
-        self._completed(type)
-
-    @abc.abstractmethod
-    def _completed(self, type: str) -> None: ...  # noqa: A002 - as above
 
 
 class Subscribe(SessionOperation):

@@ -108,25 +108,14 @@ class Slot:
         stream = self._stream
         self._sequence = sequence = stream.sequence
         stream.sequence = sequence + 1
-        self._message = message = stream.producer.next_message()
-        body = stream.writer.encode(message, sequence)
-        self._digest = checksum = digest(body)
+        self._message = stream.producer.next_message()
+        body = stream.writer.encode(self._message, sequence)
+        self._digest = digest(body)
         connection = stream.client.connection
         if connection is not None and connection.closed:
             connection = None
         self._connection = None if connection is None else connection.number
-        self._record(
-            self._process,
-            "invoke",
-            "send",
-            queue=stream.queue,
-            group=stream.group,
-            message=message,
-            producer=stream.producer.number,
-            sequence=sequence,
-            digest=checksum,
-            connection=self._connection,
-        )
+        self._row("invoke")
         self.busy = True
         if connection is None:
             self._finish("fail", "not connected", None)
@@ -141,6 +130,14 @@ class Slot:
         self._on_idle(self, True)
 
     def _finish(self, type: str, error: str | None, broker: str | None) -> None:  # noqa: A002 - as above
+        self._row(type, broker, error)
+        counters = self._counters
+        counters[type] = counters.get(type, 0) + 1
+        self.busy = False
+        if type == "info":
+            self._process = self._context.recorder.next_process()
+
+    def _row(self, type: str, broker: str | None = None, error: str | None = None) -> None:  # noqa: A002 - as above
         stream = self._stream
         self._record(
             self._process,
@@ -156,8 +153,3 @@ class Slot:
             connection=self._connection,
             error=error,
         )
-        counters = self._counters
-        counters[type] = counters.get(type, 0) + 1
-        self.busy = False
-        if type == "info":
-            self._process = self._context.recorder.next_process()

@@ -11,15 +11,7 @@ from workloads.groups import Groups
 from workloads.load import Load
 from workloads.queue import Queue
 
-_CLASSES: Final[Mapping[str, type[Load]]] = {kind.name: kind for kind in (Groups, Queue)}
-
-WORKLOADS: Final[Mapping[str, str]] = {name: kind.description for name, kind in _CLASSES.items()}
-"""Name -> one line about it, for ``jepsen-run list``."""
-
-
-def names() -> tuple[str, ...]:
-    """What ``--workload`` takes."""
-    return tuple(_CLASSES)
+WORKLOADS: Final[Mapping[str, type[Load]]] = {kind.name: kind for kind in (Groups, Queue)}
 
 
 def create(name: str, *, pipeline: int | None = None) -> Workload:
@@ -27,4 +19,4 @@ def create(name: str, *, pipeline: int | None = None) -> Workload:
 
     Raises UsageError, with the near name, for one there is not.
     """
-    return _CLASSES[choose("workload", name, _CLASSES)](pipeline=pipeline)
+    return WORKLOADS[choose("workload", name, WORKLOADS)](pipeline=pipeline)

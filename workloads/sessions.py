@@ -1,38 +1,38 @@
-"""Sessions: one subscription from its SUBSCRIBE to its end.
-
-Numbers are unique in a test, so that "held by two sessions" means what it says.
-"""
+"""Sessions: one subscription from its SUBSCRIBE to its end."""
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import dataclass
 
+
+@dataclass(slots=True, eq=False)
 class Session:
     """One subscription of a client.
 
-    ``subscription`` is its id in frames, ``broker`` who serves it over which ``connection``.
+    ``number`` is unique in a test, so that "held by two sessions" means what it says; ``broker``
+    is who serves it over which ``connection``.
     """
 
-    __slots__ = ("broker", "confirmed", "connection", "ending", "number", "queue", "subscription")
+    number: int
+    queue: str
+    broker: str
+    connection: int | None
+    confirmed: bool = False
+    ending: bool = False
 
-    def __init__(self, number: int, queue: str, broker: str, connection: int | None) -> None:
-        self.number = number
-        self.queue = queue
-        self.broker = broker
-        self.connection = connection
-        self.subscription = str(number)
-        self.confirmed = False
-        self.ending = False
+    @property
+    def subscription(self) -> str:
+        """Its id in frames."""
+        return str(self.number)
 
 
 class Sessions:
     """Gives every session of a test its number."""
 
-    __slots__ = ("_count",)
-
     def __init__(self) -> None:
-        self._count = 0
+        self._numbers = itertools.count(1)
 
     def begin(self, queue: str, broker: str, connection: int | None) -> Session:
         """A session that is about to subscribe."""
-        self._count += 1
-        return Session(self._count, queue, broker, connection)
+        return Session(next(self._numbers), queue, broker, connection)

@@ -114,7 +114,8 @@ def read(name: str) -> Catalogue:
             for name, kind in nemesis.registry.KINDS.items()
         },
         workloads={
-            name: WorkloadEntry(description=line) for name, line in workloads.registry.WORKLOADS.items()
+            name: WorkloadEntry(description=kind.description)
+            for name, kind in workloads.registry.WORKLOADS.items()
         },
         environments={
             name: UsableEntry(description=line, problem=_problem(name, supports[name]))

@@ -106,7 +106,7 @@ def swarm(base: TestSpec, *, bounded: bool = True, fixed: frozenset[str] = froze
         _probe(kinds.get(name).name, base, nodes)
     chosen = base.nemeses or tuple(
         name
-        for name in kinds.names()
+        for name in kinds.KINDS
         if _fits(name, base, nodes)
         and not kinds.get(name).lacks(nodes)
         and not (bounded and _unpromised(name, nodes))
@@ -236,7 +236,7 @@ def _lasting(faults: Sequence[Fault], chance: random.Random) -> Sequence[Fault]:
     Everything else then meets it. Faults that take turns do not meet: where the peace between them
     is longer than they are, no two ever do.
     """
-    for kind in [name for name in kinds.names() if kinds.get(name).lasts]:
+    for kind in [name for name in kinds.KINDS if kinds.get(name).lasts]:
         mine = [fault for fault in faults if fault.kind == kind]
         if mine and chance.random() < 0.5:
             lasting = msgspec.structs.replace(mine[0], duration_s=None)

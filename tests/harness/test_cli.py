@@ -219,7 +219,7 @@ def test_a_disk_that_is_shared_breaks_only_where_the_list_says(capsys):
 
 
 def test_the_list_says_why_in_the_words_of_the_environment(monkeypatch):
-    supported = {primitive: "" for name in kinds.names() for primitive in kinds.get(name).primitives}
+    supported = {primitive: "" for name in kinds.KINDS for primitive in kinds.get(name).primitives}
     lacking = {"slow": "no sch_netem: not in this kernel", "cut": "no nftables: not in this kernel"}
     monkeypatch.setattr(catalogue, "_supports", lambda place, system: {**supported, **lacking})
     for reason in lacking.values():

@@ -71,7 +71,7 @@ def test_a_run_is_decided_by_its_seed():
 def test_whatever_is_drawn_can_be_run(fields, bounded):
     base = spec(**fields)
     nodes = registry.of(base).plan(base)
-    everything = {primitive: "" for name in kinds.names() for primitive in kinds.get(name).primitives}
+    everything = {primitive: "" for name in kinds.KINDS for primitive in kinds.get(name).primitives}
     for drawn, schedule in draws(swarm.swarm(base, bounded=bounded)):
         schedules.validate(schedule, everything, nodes)
         assert registry.of(drawn).plan(drawn) == nodes
@@ -79,10 +79,10 @@ def test_whatever_is_drawn_can_be_run(fields, bounded):
 
 def test_every_kind_and_every_property_is_there_in_some_runs_and_missing_in_others():
     drawn_from = swarm.swarm(spec(), bounded=False)
-    left_out = set(kinds.names()) - set(drawn_from.kinds)
+    left_out = set(kinds.KINDS) - set(drawn_from.kinds)
     # It has neither a shared directory nor a database, and none of the commands of brokers that
     # share one.
-    assert left_out == {name for name in kinds.names() if kinds.get(name).lacks(drawn_from.nodes)}
+    assert left_out == {name for name in kinds.KINDS if kinds.get(name).lacks(drawn_from.nodes)}
     assert {"nfs-stall", "database-stall", "takeover", "quiesce"} <= left_out
     runs = draws(drawn_from)
     for kind in drawn_from.kinds:

@@ -388,9 +388,9 @@ def test_every_pair_has_clients_in_every_zone_when_there_are_enough():
 
 @pytest.mark.parametrize(("wanted", "pairs"), [(0, 3), (1, 3), (3, 3), (8, 3), (5, 1)])
 def test_no_pair_is_without_a_client(wanted, pairs):
-    staff = list(staffed(wanted, pairs, 1))
-    assert {pair for _, pair in staff} == set(range(pairs))
-    assert [client for client, _ in staff] == list(range(max(wanted, pairs)))
+    staff = list(staffed(wanted, range(pairs), ("c1", "c2")))
+    assert {pair for _, pair, _ in staff} == set(range(pairs))
+    assert [client for client, _, _ in staff] == list(range(max(wanted, pairs)))
 
 
 def test_masters_are_asked_first():
@@ -412,8 +412,9 @@ def test_an_unknown_workload_is_told_with_the_near_one():
 
 
 def test_every_workload_has_a_line_about_it():
-    assert set(workloads.registry.names()) == set(workloads.registry.WORKLOADS) == {"groups", "queue"}
-    assert all("\n" not in line and line for line in workloads.registry.WORKLOADS.values())
+    assert set(workloads.registry.WORKLOADS) == {"groups", "queue"}
+    lines = [kind.description for kind in workloads.registry.WORKLOADS.values()]
+    assert all("\n" not in line and line for line in lines)
 
 
 @contextlib.contextmanager
