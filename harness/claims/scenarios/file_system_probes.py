@@ -23,7 +23,7 @@ from broker.filesystem_check.concurrent import ConcurrentCheck
 from broker.filesystem_check.mounts import MOUNTS, unsafe
 from broker.filesystem_check.results import Result
 from harness.claims.scenarios.probe import Notes, Probe
-from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.refuter import without
 from harness.claims.scenarios.workbench import ProbeProcess, Workbench
 from harness.interface import Fault, InfrastructureError, Schedule, TestSpec
 
@@ -154,16 +154,12 @@ PROBES: Final = (
         source=_SOURCE,
         expected="a good mount passes, on a mount without locks the failing test is named",
         take=_mi3,
-        refuter=Refuter(
-            without="two hosts that both get a lock at the same time pass the check",
+        refuter=without(
+            "two hosts that both get a lock at the same time pass the check",
+            "broker/filesystem_check/concurrent.py",
+            "                    if taken:\n",
+            "                    if False:\n",
             fails="locks that each host has for itself",
-            changes=(
-                Replacement(
-                    "broker/filesystem_check/concurrent.py",
-                    "                    if taken:\n",
-                    "                    if False:\n",
-                ),
-            ),
         ),
     ),
     Probe(
@@ -172,16 +168,12 @@ PROBES: Final = (
         source=_SOURCE,
         expected="an instance with other ids ends with a clear error before any damage",
         take=_mi6,
-        refuter=Refuter(
-            without="an instance does not look whose the data are",
+        refuter=without(
+            "an instance does not look whose the data are",
+            "broker/policies/multi_instance/candidate.py",
+            "if owner is not None and owner != ours:",
+            "if False:",
             fails="the second host has another uid",
-            changes=(
-                Replacement(
-                    "broker/policies/multi_instance/candidate.py",
-                    "if owner is not None and owner != ours:",
-                    "if False:",
-                ),
-            ),
         ),
         place="in the simulation",
     ),

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
+from harness.claims.changed import Replacement
+from harness.claims.scenarios.cases import at_stake, fault, faults, paged, properties
 from harness.claims.scenarios.expectations import (
     Answers,
-    AtStake,
     Before,
     Expectation,
     ExpectedTakeover,
@@ -23,11 +26,18 @@ from harness.claims.scenarios.expectations import (
     Says,
     Takeovers,
 )
-from harness.claims.scenarios.paged import paged
-from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.refuter import (
+    LARGE,
+    NEVER_IN_DOUBT,
+    PAGES,
+    WAITS_FOR_EVER,
+    Lack,
+    Refuter,
+    begins_without,
+    without,
+)
 from harness.claims.scenarios.scenario import Roles, Scenario
-from harness.claims.scenarios.shared_store import NEVER_IN_DOUBT, WAITS_FOR_EVER
-from harness.interface import Fault, Schedule, TestSpec
+from harness.interface import TestSpec
 
 _HA: Final = "ha-policy.ha-database."
 _SOURCE: Final = "SUN, High-Availability Clusters"
@@ -42,24 +52,26 @@ _REGISTRY: Final = "broker/storage/database/registry.py"
 
 def _spec(
     name: str,
-    *,
     brokers: int = 3,
     seconds: float = 11.0,
-    large_message_share: float = 0.0,
     rate: float = 25.0,
-    properties: dict[str, Any] | None = None,
+    every: dict[str, object] | None = None,
+    *,
     server: bool = False,
-    **every: Any,
+    **fields: Any,
 ) -> TestSpec:
     """Consumers are slower than producers, so that a broker that fails has messages.
 
-    ``rate`` is of each broker's producers, ``every`` are properties of every broker's policy, with
-    underscores.
+    ``rate`` is of each broker's producers, ``every`` are properties of all brokers, ``fields``
+    others of the spec.
 
     ``server``: on no file of SQLite. A process that is stopped within a commit keeps it locked, and
     all brokers wait for it.
     """
-    mine = {_HA + key.replace("_", "-"): value for key, value in every.items()} | (properties or {})
+    by_node: dict[str, dict[str, Any]] = {
+        **({"*": every} if every else {}),
+        **({"database": {"type": "server"}} if server else {}),
+    }
     return TestSpec(
         name=name,
         policy="ha-database",
@@ -71,118 +83,75 @@ def _spec(
         groups=4 * brokers,
         hold_s=0.5,
         prefetch=3,
-        recovery_bound_s=30.0,
-        large_message_share=large_message_share,
-        properties={
-            **({"*": mine} if mine else {}),
-            **({"database": {"type": "server"}} if server else {}),
-        },
+        properties=by_node,
+        **fields,
     )
-
-
-def _fault(
-    kind: str, start_s: float, seconds: float | None, target: str | None = "a1", **options: Any
-) -> Fault:
-    return Fault(kind=kind, start_s=start_s, duration_s=seconds, target=target, options=options)
-
-
-def _after(event: str, kind: str, start_s: float, seconds: float | None, target: str) -> Fault:
-    return Fault(kind=kind, start_s=start_s, after=event, duration_s=seconds, target=target)
-
-
-def _faults(*faults: Fault) -> Schedule:
-    return Schedule(faults=faults)
 
 
 _GONE_ON: Final[tuple[Expectation, ...]] = (Moved(least=10, of="a1"), Resumed(of="a1", least=20))
 """What a1 had goes on elsewhere, and its clients."""
 _TAKEN: Final[tuple[Expectation, ...]] = (Takeovers((ExpectedTakeover("a1"),)), *_GONE_ON)
 """One other broker goes on with it; a1 stays away, or comes back with nothing."""
+_BY_B1: Final = (Takeovers((ExpectedTakeover("a1", "b1"),)), Moved(least=10, of="a1", by="b1"))
+_STAYS: Final = (Takeovers(), Moved(least=0, most=0, of="a1"))
 
 
-def _at_stake(fault: str) -> tuple[AtStake, ...]:
-    return (AtStake(least=10, at=fault, broker="a1"),)
+def _lacking(what: Lack) -> Refuter:
+    return begins_without(what, _LIFE, "        session = max(gained)\n", who="a taker", records="records")
 
 
-_NOBODY_TAKES_OVER: Final = Refuter(
-    without="no broker is ever found to have failed",
-    fails="taken over: nothing",
-    changes=(
-        Replacement(
-            _WATCH,
-            "if not self._confirmed(row):\n            return None",
-            "if True:\n            return None",
-        ),
+_HA1: Final = Scenario(
+    id="HA1",
+    claim="heartbeat, suspicion, confirmation in the store, takeover: what the failed broker had "
+    "goes on at one other",
+    source=_SOURCE,
+    spec=_spec("ha1"),
+    schedule=faults(fault("kill", 3.0)),
+    besides=_TAKEN,
+    guards=at_stake("kill-1", least=10),
+    refuter=without(
+        "no broker is ever found to have failed",
+        _WATCH,
+        "if not self._confirmed(row):\n            return None",
+        "if True:\n            return None",
+        fails="taken over: nothing",
     ),
 )
 
-
-def _taker_lacks(which: str) -> Replacement:
-    return Replacement(
-        _LIFE,
-        "        session = max(gained)\n",
-        "        from broker.core.message import CONSUMED, COUNTED, HEAD, IS_LARGE, MESSAGE, PAGE\n\n  "
-        f"      records = [r for r in records if not ({which})]\n        session = max(gained)\n",
-    )
-
-
 SCENARIOS: Final = (
-    Scenario(
-        id="HA1",
-        claim="heartbeat, suspicion, confirmation in the store, takeover: what the failed broker had "
-        "goes on at one other",
-        source=_SOURCE,
-        spec=_spec("ha1"),
-        schedule=_faults(_fault("kill", 3.0, None)),
-        besides=_TAKEN,
-        guards=_at_stake("kill-1"),
-        refuter=_NOBODY_TAKES_OVER,
-    ),
-    Scenario(
+    _HA1,
+    msgspec.structs.replace(
+        _HA1,
         id="HA1-large",
         claim="what the failed broker had goes on elsewhere, its large messages too",
-        source=_SOURCE,
         spec=_spec("ha1-large", large_message_share=0.2),
-        schedule=_faults(_fault("kill", 3.0, None)),
-        besides=_TAKEN,
-        guards=_at_stake("kill-1"),
-        refuter=Refuter(
-            without="a taker lacks the large messages",
-            fails="found lost",
-            changes=(_taker_lacks("r.kind == MESSAGE and HEAD.unpack_from(r.data)[1] & IS_LARGE"),),
-        ),
+        refuter=_lacking(LARGE),
     ),
-    Scenario(
+    msgspec.structs.replace(
+        _HA1,
         id="HA1-paging",
         claim="what the failed broker had goes on elsewhere, messages that wait on pages too",
-        source=_SOURCE,
         spec=paged(_spec("ha1-paging", rate=60.0)),
-        schedule=_faults(_fault("kill", 3.0, None)),
-        besides=_TAKEN,
         # More than the broker has room for.
-        guards=(AtStake(least=60, at="kill-1", broker="a1"),),
-        refuter=Refuter(
-            without="a taker has nothing of what is on pages",
-            fails="found lost",
-            changes=(_taker_lacks("r.kind in (CONSUMED, COUNTED, PAGE)"),),
-        ),
+        guards=at_stake("kill-1", least=60),
+        refuter=_lacking(PAGES),
     ),
     Scenario(
         id="HA2",
         claim="only one of several takers wins: the others, held with what they saw before, try when it "
         "is complete, and are refused",
         source=_SOURCE,
-        spec=_spec("ha2", brokers=4, properties={"database-store.network-timeout": 2500}),
+        spec=_spec("ha2", brokers=4, every={"database-store.network-timeout": 2500}),
         # The database stands still when a1's lease runs out, so that all look at its row in one
         # moment, before any has taken it; then all but the first are held.
-        schedule=_faults(
-            _fault("kill", 3.0, None),
-            _fault("database-stall", 5.6, 0.6, None),
-            _after("member/suspected", "pause", 0.0, 0.7, "rivals"),
+        schedule=faults(
+            fault("kill", 3.0),
+            fault("database-stall", 5.6, 0.6, None),
+            fault("pause", 0.0, 0.7, "rivals", after="member/suspected"),
         ),
         besides=(Happens("member/suspected"), *_TAKEN),
         guards=(
-            *_at_stake("kill-1"),
+            *at_stake("kill-1", least=10),
             SaidBy(least=2, pattern="a1 .* has been silent for .*: taking over"),
         ),
         refuter=Refuter(
@@ -204,10 +173,10 @@ SCENARIOS: Final = (
         "what it had when it goes on",
         source=_PROPERTIES,
         spec=_spec("ha4", server=True),
-        schedule=_faults(_fault("pause", 3.0, 6.0)),
+        schedule=faults(fault("pause", 3.0, 6.0)),
         roles=Roles(live=("a1",)),
         besides=(*_TAKEN, GoesOn("a1")),
-        guards=_at_stake("pause-1"),
+        guards=at_stake("pause-1", least=10),
         refuter=Refuter(
             without="a broker serves on, however old its lease is, and writes on, whoever has taken over",
             fails="found double-delivery",
@@ -232,47 +201,37 @@ SCENARIOS: Final = (
         claim="the same with a longer lock-expiration: the broker that stood still is not suspected, "
         "and goes on with what it has",
         source=_PROPERTIES,
-        spec=_spec("ha4-patient", server=True, properties={"database-store.lock-expiration": 20_000}),
-        schedule=_faults(_fault("pause", 3.0, 5.0)),
-        besides=(Takeovers(), Moved(least=0, most=0, of="a1")),
-        guards=_at_stake("pause-1"),
-        refuter=Refuter(
-            without="a broker is silent for too long after 3 s, whatever lock-expiration is",
+        spec=_spec("ha4-patient", server=True, every={"database-store.lock-expiration": 20_000}),
+        schedule=faults(fault("pause", 3.0, 5.0)),
+        besides=_STAYS,
+        guards=at_stake("pause-1", least=10),
+        refuter=without(
+            "a broker is silent for too long after 3 s, whatever lock-expiration is",
+            "broker/policies/ha_database/policy.py",
+            "expiration_ms=self.store.lock_expiration,",
+            "expiration_ms=3000,",
             fails="taken over: a1's data by",
-            changes=(
-                Replacement(
-                    "broker/policies/ha_database/policy.py",
-                    "expiration_ms=self.store.lock_expiration,",
-                    "expiration_ms=3000,",
-                ),
-            ),
         ),
     ),
     Scenario(
         id="HA5",
         claim="a takeover whose taker died half-way is completed by another broker",
         source=_PREVENTING,
-        spec=_spec("ha5", brokers=4, seconds=16.0, takeover_wait=1500),
-        schedule=_faults(
-            _fault("kill", 3.0, None), _after("member/takeover-begun", "kill", 0.5, None, "taker")
-        ),
+        spec=_spec("ha5", brokers=4, seconds=16.0, every=properties(_HA, takeover_wait=1500)),
+        schedule=faults(fault("kill", 3.0), fault("kill", 0.5, None, "taker", after="member/takeover-begun")),
         besides=(
             Takeovers((ExpectedTakeover("a1"),), of="a1"),
             Happens("member/takeover-begun"),
             Says(None, "the takeover of a1 has begun", 2),
             *_GONE_ON,
         ),
-        guards=_at_stake("kill-1"),
-        refuter=Refuter(
-            without="a takeover that has begun is its taker's for ever",
+        guards=at_stake("kill-1", least=10),
+        refuter=without(
+            "a takeover that has begun is its taker's for ever",
+            _WATCH,
+            "if row.state != TAKEOVER_STARTED and row.state not in RUNNING:",
+            "if row.state not in RUNNING:",
             fails="taken over: nothing",
-            changes=(
-                Replacement(
-                    _WATCH,
-                    "if row.state != TAKEOVER_STARTED and row.state not in RUNNING:",
-                    "if row.state not in RUNNING:",
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -280,20 +239,16 @@ SCENARIOS: Final = (
         claim="a broker that is shut down leaves its messages to the others at once: before its lease "
         "would have run out",
         source=_PREVENTING,
-        spec=_spec("ha6-true", failover_on_shutdown=True),
-        schedule=_faults(_fault("stop", 3.0, 2.0)),
+        spec=_spec("ha6-true", every=properties(_HA, failover_on_shutdown=True)),
+        schedule=faults(fault("stop", 3.0, 2.0)),
         besides=_TAKEN,
-        guards=_at_stake("stop-1"),
-        refuter=Refuter(
-            without="no shutdown leaves its messages to others",
+        guards=at_stake("stop-1", least=10),
+        refuter=without(
+            "no shutdown leaves its messages to others",
+            _LIFE,
+            "SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE",
+            "SHUTDOWN_COMPLETE",
             fails="taken over: nothing",
-            changes=(
-                Replacement(
-                    _LIFE,
-                    "SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE",
-                    "SHUTDOWN_COMPLETE",
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -301,21 +256,17 @@ SCENARIOS: Final = (
         claim="a broker that is shut down with -nofailover is not taken over; its messages wait for its "
         "restart",
         source=_PREVENTING,
-        spec=_spec("ha6-false", failover_on_shutdown=False),
-        schedule=_faults(_fault("stop", 3.0, 6.0)),
+        spec=_spec("ha6-false", every=properties(_HA, failover_on_shutdown=False)),
+        schedule=faults(fault("stop", 3.0, 6.0)),
         roles=Roles(live=("a1",)),
-        besides=(Takeovers(), Moved(least=0, most=0, of="a1")),
-        guards=_at_stake("stop-1"),
-        refuter=Refuter(
-            without="every shutdown leaves its messages to others",
+        besides=_STAYS,
+        guards=at_stake("stop-1", least=10),
+        refuter=without(
+            "every shutdown leaves its messages to others",
+            _LIFE,
+            "SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE",
+            "SHUTDOWN_FAILOVER",
             fails="taken over: a1's data by",
-            changes=(
-                Replacement(
-                    _LIFE,
-                    "SHUTDOWN_FAILOVER if self.failover_on_shutdown else SHUTDOWN_COMPLETE",
-                    "SHUTDOWN_FAILOVER",
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -324,14 +275,16 @@ SCENARIOS: Final = (
         "elsewhere",
         source=_PREVENTING,
         spec=_spec("ha6-by-hand"),
-        schedule=_faults(_fault("stop", 3.0, 6.0, failover=False), _fault("takeover", 4.5, 1.0, taker="b1")),
+        schedule=faults(fault("stop", 3.0, 6.0, failover=False), fault("takeover", 4.5, 1.0, taker="b1")),
         roles=Roles(live=("a1",)),
-        besides=(Takeovers((ExpectedTakeover("a1", "b1"),)), Moved(least=10, of="a1", by="b1")),
-        guards=_at_stake("stop-1"),
-        refuter=Refuter(
-            without="only a broker that has failed is taken over, by hand too",
+        besides=_BY_B1,
+        guards=at_stake("stop-1", least=10),
+        refuter=without(
+            "only a broker that has failed is taken over, by hand too",
+            _STEERING,
+            "row, forced=True)",
+            "row, forced=False)",
             fails="taken over: nothing",
-            changes=(Replacement(_STEERING, "row, forced=True)", "row, forced=False)"),),
         ),
     ),
     Scenario(
@@ -340,20 +293,16 @@ SCENARIOS: Final = (
         "nothing is lost, nothing served by both",
         source=_PREVENTING,
         spec=_spec("ha6-forced"),
-        schedule=_faults(_fault("takeover", 3.0, 2.0, taker="b1")),
+        schedule=faults(fault("takeover", 3.0, 2.0, taker="b1")),
         roles=Roles(live=("a1",)),
-        besides=(Takeovers((ExpectedTakeover("a1", "b1"),)), Moved(least=10, of="a1", by="b1"), GoesOn("a1")),
-        guards=_at_stake("takeover-1"),
-        refuter=Refuter(
-            without="a broker that was taken over ends",
+        besides=(*_BY_B1, GoesOn("a1")),
+        guards=at_stake("takeover-1", least=10),
+        refuter=without(
+            "a broker that was taken over ends",
+            "broker/policies/ha_database/policy.py",
+            'if await self._live_once(stopping) == "stopped":',
+            'if await self._live_once(stopping) != "failed":',
             fails="a1 had ended by itself",
-            changes=(
-                Replacement(
-                    "broker/policies/ha_database/policy.py",
-                    'if await self._live_once(stopping) == "stopped":',
-                    'if await self._live_once(stopping) != "failed":',
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -362,25 +311,20 @@ SCENARIOS: Final = (
         "dropped it",
         source=_PREVENTING,
         spec=_spec("ha6-forced-paused", server=True),
-        schedule=_faults(_fault("pause", 3.0, 0.9), _fault("takeover", 3.1, 2.0, taker="b1")),
+        schedule=faults(fault("pause", 3.0, 0.9), fault("takeover", 3.1, 2.0, taker="b1")),
         roles=Roles(live=("a1",)),
         besides=(
-            Takeovers((ExpectedTakeover("a1", "b1"),)),
-            Moved(least=10, of="a1", by="b1"),
+            *_BY_B1,
             Before("a1", "nobody is answered any more", "b1", "a1 is taken over with"),
             GoesOn("a1"),
         ),
-        guards=_at_stake("takeover-2"),
-        refuter=Refuter(
-            without="a takeover by force does not wait until the broker serves nobody any more",
+        guards=at_stake("takeover-2", least=10),
+        refuter=without(
+            "a takeover by force does not wait until the broker serves nobody any more",
+            _REGISTRY,
+            "(entry = ? OR heartbeat < clock_ms() - ?)",
+            "(entry >= ? OR heartbeat < clock_ms() - ?)",
             fails='is taken over with" first',
-            changes=(
-                Replacement(
-                    _REGISTRY,
-                    "(entry = ? OR heartbeat < clock_ms() - ?)",
-                    "(entry >= ? OR heartbeat < clock_ms() - ?)",
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -389,24 +333,19 @@ SCENARIOS: Final = (
         "others; nobody takes it over",
         source=_PREVENTING,
         spec=_spec("ha7-load"),
-        schedule=_faults(_fault("quiesce", 3.0, 5.0)),
+        schedule=faults(fault("quiesce", 3.0, 5.0)),
         roles=Roles(never_live=("a1", "b1", "c1")),
         besides=(
             Takeovers(),
             Answers(broker="a1", window=("quiesce-1", "heal:quiesce-1"), least=50),
             Refuses(broker="a1", pattern="quiescing", window=("quiesce-1", "heal:quiesce-1")),
         ),
-        refuter=Refuter(
-            without="a broker that quiesces refuses nobody",
+        refuter=without(
+            "a broker that quiesces refuses nobody",
+            _STEERING,
+            'life.store_sessions.closed = f"{self._broker_id} is quiescing: it takes no new connections"',
+            'life.store_sessions.closed = ""',
             fails="took in",
-            changes=(
-                Replacement(
-                    _STEERING,
-                    "life.store_sessions.closed = "
-                    'f"{self._broker_id} is quiescing: it takes no new connections"',
-                    'life.store_sessions.closed = ""',
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -415,7 +354,7 @@ SCENARIOS: Final = (
         "certain that others could take it, and go on with the database",
         source=_SOURCE,
         spec=_spec("ha11-stall"),
-        schedule=_faults(_fault("database-stall", 3.0, 5.0, None)),
+        schedule=faults(fault("database-stall", 3.0, 5.0, None)),
         roles=Roles(live=("a1", "b1", "c1")),
         besides=(
             Takeovers(),
@@ -423,7 +362,7 @@ SCENARIOS: Final = (
             *(Says(name, "expired: the store has not confirmed the lease") for name in ("a1", "b1", "c1")),
             Answers(window=("database-stall-1", "heal:database-stall-1"), after_s=1.5, most=0),
         ),
-        guards=_at_stake("database-stall-1"),
+        guards=at_stake("database-stall-1", least=10),
         refuter=Refuter(
             without="a broker answers until it drops everything, however old its lease is",
             fails="answers and deliveries meanwhile",
@@ -435,19 +374,15 @@ SCENARIOS: Final = (
         claim="the database restarts: what was acknowledged before is there after",
         source=_SOURCE,
         spec=_spec("ha11-restart"),
-        schedule=_faults(_fault("database-restart", 3.0, 1.0, None)),
+        schedule=faults(fault("database-restart", 3.0, 1.0, None)),
         besides=(Takeovers(),),
-        guards=_at_stake("database-restart-1"),
-        refuter=Refuter(
-            without="a batch that the database did not take is not tried again",
+        guards=at_stake("database-restart-1", least=10),
+        refuter=without(
+            "a batch that the database did not take is not tried again",
+            _JOURNAL,
+            "                await asyncio.sleep(RETRY_S)\n                continue\n",
+            "                return\n",
             fails="lost besides",
-            changes=(
-                Replacement(
-                    _JOURNAL,
-                    "                await asyncio.sleep(RETRY_S)\n                continue\n",
-                    "                return\n",
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -456,20 +391,16 @@ SCENARIOS: Final = (
         "was heard of it",
         source=_SOURCE,
         spec=_spec("ha11-disconnect"),
-        schedule=_faults(_fault("database-disconnect", 3.0, 5.0, "all")),
+        schedule=faults(fault("database-disconnect", 3.0, 5.0, "all")),
         besides=(Takeovers(),),
-        guards=_at_stake("database-disconnect-1"),
-        refuter=Refuter(
-            without="a batch whose connection broke is taken for written",
+        guards=at_stake("database-disconnect-1", least=10),
+        refuter=without(
+            "a batch whose connection broke is taken for written",
+            _JOURNAL,
+            "in_doubt = in_doubt or isinstance(error, OutcomeUnknownError)",
+            "in_doubt = True\n                if isinstance(error, OutcomeUnknownError):\n      "
+            "              return",
             fails="lost besides",
-            changes=(
-                Replacement(
-                    _JOURNAL,
-                    "in_doubt = in_doubt or isinstance(error, OutcomeUnknownError)",
-                    "in_doubt = True\n                if isinstance(error, OutcomeUnknownError):\n      "
-                    "              return",
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -478,13 +409,13 @@ SCENARIOS: Final = (
         "takes over",
         source=_SOURCE,
         spec=_spec("ha11-cut-off"),
-        schedule=_faults(_fault("database-disconnect", 3.0, None, chance=1.0, committed=0.0)),
+        schedule=faults(fault("database-disconnect", 3.0, None, chance=1.0, committed=0.0)),
         besides=(
             *_TAKEN,
             Before("a1", "nobody is answered any more", None, "a1 is taken over with"),
             Answers(broker="a1", window=("database-disconnect-1", "heal"), after_s=1.5, most=0),
         ),
-        guards=_at_stake("database-disconnect-1"),
+        guards=at_stake("database-disconnect-1", least=10),
         refuter=Refuter(
             without="a broker answers nobody without a lease, and drops nothing however old it is",
             fails='another said "a1 is taken over with" first',

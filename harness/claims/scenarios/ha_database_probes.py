@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from harness.claims.scenarios.probe import Notes, Probe
-from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.refuter import without
 from harness.claims.scenarios.stomp_client import StompClient
 from harness.claims.scenarios.workbench import Broker, CommandResult, Workbench
 from stomp_protocol.frames import Frame
@@ -243,16 +243,12 @@ PROBES: Final = (
         expected="what was not acknowledged for good is delivered by the taker, marked; what was not "
         "committed is nowhere",
         take=_ha3,
-        refuter=Refuter(
-            without="what a broker had that was killed is taken for never delivered",
+        refuter=without(
+            "what a broker had that was killed is taken for never delivered",
+            "broker/core/engine.py",
+            "size=size, least_deliveries=image.least_deliveries)",
+            "size=size, least_deliveries=0)",
             fails="what may have been delivered before says so",
-            changes=(
-                Replacement(
-                    "broker/core/engine.py",
-                    "size=size, least_deliveries=image.least_deliveries)",
-                    "size=size, least_deliveries=0)",
-                ),
-            ),
         ),
     ),
     Probe(
@@ -261,16 +257,12 @@ PROBES: Final = (
         source=SOURCE,
         expected="each is in the list of all without having been in one of anybody's",
         take=_ha8,
-        refuter=Refuter(
-            without="nothing is said of a list of brokers that is ignored",
+        refuter=without(
+            "nothing is said of a list of brokers that is ignored",
+            "broker/policies/ha_database/policy.py",
+            "if config.cluster.static_connectors:",
+            "if False:",
             fails="its list of brokers is ignored, and a line warns of it",
-            changes=(
-                Replacement(
-                    "broker/policies/ha_database/policy.py",
-                    "if config.cluster.static_connectors:",
-                    "if False:",
-                ),
-            ),
         ),
     ),
     Probe(
@@ -279,16 +271,12 @@ PROBES: Final = (
         source=SOURCE,
         expected="it ends with one line that names the first; the first goes on",
         take=_ha8_id,
-        refuter=Refuter(
-            without="who registers takes the id from whoever has it",
+        refuter=without(
+            "who registers takes the id from whoever has it",
+            "broker/storage/database/registry.py",
+            'f" AND (address = ? OR state NOT IN',
+            'f" AND (1 = 1 OR address = ? OR state NOT IN',
             fails="a broker whose id is in use",
-            changes=(
-                Replacement(
-                    "broker/storage/database/registry.py",
-                    'f" AND (address = ? OR state NOT IN',
-                    'f" AND (1 = 1 OR address = ? OR state NOT IN',
-                ),
-            ),
         ),
     ),
 )

@@ -11,42 +11,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from harness.claims.scenarios.expectations import AtStake, Becomes, GoesOn, Reported, Says, Takeovers
-from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.cases import SLOW, TAKEN, at_stake, ends_in_time, fault, faults, one_pair
+from harness.claims.scenarios.expectations import Becomes, GoesOn, Reported, Says, Takeovers
+from harness.claims.scenarios.refuter import FORGETS, WAITS_FOR_EVER, Refuter, without
 from harness.claims.scenarios.scenario import Roles, Scenario
-from harness.claims.scenarios.shared_store import AT_STAKE, FORGETS, TAKEN, WAITS_FOR_EVER, takes_over_without
-from harness.interface import Fault, Schedule, TestSpec
+from harness.claims.scenarios.shared_store import lacking
+from harness.interface import TestSpec
 
 _POLICY: Final = "broker/policies/multi_instance/policy.py"
 _STORE: Final = "broker/policies/multi_instance/store.py"
 _STEERING: Final = "broker/policies/multi_instance/steering.py"
 
 
-def _spec(name: str, seconds: float = 11.0, unavailable_bound_s: float = 20.0) -> TestSpec:
-    """One queue manager, a1 started first and a2 beside it.
-
-    Consumers are slow, so messages wait in it.
-    """
-    return TestSpec(
-        name=name,
-        policy="multi-instance",
-        pairs=1,
-        time_limit_s=seconds,
-        rate=60.0,
-        producers=3,
-        consumers=3,
-        groups=4,
-        recovery_bound_s=30.0,
-        unavailable_bound_s=unavailable_bound_s,
-        hold_s=0.2,
-        prefetch=2,
-    )
-
-
-def _fault(kind: str, duration_s: float | None, target: str, **options: Any) -> Schedule:
-    return Schedule(
-        faults=(Fault(kind=kind, start_s=3.0, duration_s=duration_s, target=target, options=options),)
-    )
+def _spec(name: str, seconds: float = 11.0, **fields: Any) -> TestSpec:
+    """One queue manager, a1 started first and a2 beside it."""
+    return one_pair(name, "multi-instance", seconds, **SLOW, **fields)
 
 
 SCENARIOS: Final = (
@@ -56,14 +35,14 @@ SCENARIOS: Final = (
         "replays its logs",
         source="WMQ",
         spec=_spec("mi1", 8.0),
-        schedule=_fault("kill", None, "a1"),
+        schedule=faults(fault("kill", 3.0)),
         besides=(
             *TAKEN,
             Becomes(broker="a2", role="live", after="kill-1", most_s=3.0),
             Says("a2", "log replay for queue manager 'QMA' complete: [1-9]"),
         ),
-        guards=AT_STAKE,
-        refuter=takes_over_without(*FORGETS),
+        guards=at_stake("kill-1"),
+        refuter=lacking(FORGETS),
     ),
     Scenario(
         id="MI2",
@@ -71,12 +50,9 @@ SCENARIOS: Final = (
         "the standby instance takes over",
         source="WMQ",
         spec=_spec("mi2"),
-        schedule=_fault("nfs-disconnect", 7.0, "a1"),
-        besides=(
-            *TAKEN,
-            Becomes(broker="a1", role="stopped", after="nfs-disconnect-1", least_s=3.0, most_s=5.5),
-        ),
-        guards=(AtStake(least=20, at="nfs-disconnect-1", broker="a1"),),
+        schedule=faults(fault("nfs-disconnect", 3.0, 7.0)),
+        besides=(*TAKEN, ends_in_time("nfs-disconnect-1")),
+        guards=at_stake("nfs-disconnect-1"),
         refuter=Refuter(
             without="an active instance whose file system is silent waits for it, whatever "
             "lock-expiration is",
@@ -90,20 +66,20 @@ SCENARIOS: Final = (
         source="WMQ",
         # Time enough for both to be started again on a busy machine.
         spec=_spec("mi5-i", 15.0, unavailable_bound_s=2.0),
-        schedule=_fault("stop", 3.0, "a1", failover=False),
+        schedule=faults(fault("stop", 3.0, 3.0, failover=False)),
         roles=Roles(ended=("a2",)),
         besides=(
             Becomes(broker="a2", role="stopped", after="stop-1", most_s=2.5),
             Reported("unavailable"),
             Says("a2", "standby queue manager instance 'QMA' ended"),
         ),
-        guards=(AtStake(least=20, at="stop-1", broker="a1"),),
-        refuter=Refuter(
-            without="an active instance that ends leaves its place to the standby one, whatever it was told",
+        guards=at_stake("stop-1"),
+        refuter=without(
+            "an active instance that ends leaves its place to the standby one, whatever it was told",
+            _STORE,
+            'self.ends if state == PAUSED else "switched-over"',
+            '"switched-over"',
             fails="a2 did not end itself",
-            changes=(
-                Replacement(_STORE, 'self.ends if state == PAUSED else "switched-over"', '"switched-over"'),
-            ),
         ),
     ),
     Scenario(
@@ -111,26 +87,22 @@ SCENARIOS: Final = (
         claim="endmqm -x ends the standby instance alone",
         source="WMQ",
         spec=_spec("mi5-x"),
-        schedule=_fault("stop", 3.0, "a2"),
+        schedule=faults(fault("stop", 3.0, 3.0, "a2")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), GoesOn("a1"), Says("a2", "standby queue manager instance 'QMA' ended")),
-        refuter=Refuter(
-            without="the active instance ends with its standby one",
+        refuter=without(
+            "the active instance ends with its standby one",
+            _POLICY,
+            "            self.reign = StoreReign(self, self.section, self.store, granted)\n",
+            "            self.reign = StoreReign(self, self.section, self.store, granted)\n"
+            "            met = []\n\n"
+            "            def changed():\n"
+            "                linked = list(self.membership.linked())\n"
+            "                met.extend(linked)\n"
+            "                if met and not linked:\n"
+            "                    stopping.set()\n\n"
+            "            self.membership.on_change.append(changed)\n",
             fails="a1 had ended by itself",
-            changes=(
-                Replacement(
-                    _POLICY,
-                    "            self.reign = StoreReign(self, self.section, self.store, granted)\n",
-                    "            self.reign = StoreReign(self, self.section, self.store, granted)\n"
-                    "            met = []\n\n"
-                    "            def changed():\n"
-                    "                linked = list(self.membership.linked())\n"
-                    "                met.extend(linked)\n"
-                    "                if met and not linked:\n"
-                    "                    stopping.set()\n\n"
-                    "            self.membership.on_change.append(changed)\n",
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -138,20 +110,16 @@ SCENARIOS: Final = (
         claim="endmqm -is switches over: the active instance ends, the standby instance becomes active",
         source="WMQ",
         spec=_spec("mi5-is"),
-        schedule=_fault("switch-over", 4.0, "a1"),
+        schedule=faults(fault("switch-over", 3.0, 4.0)),
         roles=Roles(never_live=("a1",)),
         besides=(*TAKEN, Says("a1", "queue manager 'QMA' ended, permitting switchover")),
-        guards=(AtStake(least=20, at="switch-over-1", broker="a1"),),
-        refuter=Refuter(
-            without="an active instance that ends is the end of both, whatever it was told",
+        guards=at_stake("switch-over-1"),
+        refuter=without(
+            "an active instance that ends is the end of both, whatever it was told",
+            _STEERING,
+            "self._policy.request_stop(failover=switch_over)",
+            "self._policy.request_stop(failover=False)",
             fails="taken over: nothing",
-            changes=(
-                Replacement(
-                    _STEERING,
-                    "self._policy.request_stop(failover=switch_over)",
-                    "self._policy.request_stop(failover=False)",
-                ),
-            ),
         ),
     ),
 )

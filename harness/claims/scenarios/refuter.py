@@ -9,6 +9,8 @@ about, does. ``jepsen-run claims --refute`` tries them.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from harness.claims.changed import Replacement
@@ -28,4 +30,55 @@ class Refuter(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Replacement, ...]
 
 
-__all__ = ["Refuter", "Replacement"]
+def without(what: str, path: str, old: str, new: str, *, fails: str) -> Refuter:
+    """A refuter that is one replacement: without ``what`` the row says that ``fails``."""
+    return Refuter(without=what, fails=fails, changes=(Replacement(path, old, new),))
+
+
+LEASE: Final = "broker/policies/ownership/lease.py"
+WAITS_FOR_EVER: Final = Replacement(
+    LEASE, "self._proven_s + self._ends * self._expiration_s", "self._proven_s + 3600.0"
+)
+"""An owner whose store is silent waits for it, however long its lease is."""
+NEVER_IN_DOUBT: Final = Replacement(
+    LEASE, "return self.age_s > DOUBT * self._expiration_s - ROUNDING_S", "return False"
+)
+"""An owner believes in its lease until it is told otherwise, however long ago it was confirmed."""
+WAITS: Final = Refuter(
+    without="a live whose store is silent waits for it, whatever lock-expiration is",
+    fails="a1 stopped after",
+    changes=(WAITS_FOR_EVER,),
+)
+
+Lack = tuple[str, str]
+"""What a broker lacks in words, and the code that takes it out of the list ``{records}``."""
+
+_LEAVE_OUT: Final = (
+    "from broker.core.message import CONSUMED, COUNTED, HEAD, IS_LARGE, MESSAGE, PAGE; "
+    "{{records}}[:] = [r for r in {{records}} if not ({which})]"
+)
+FORGETS: Final[Lack] = ("begins with an empty store", "{records}.clear()")
+LARGE: Final[Lack] = (
+    "lacks the large messages",
+    _LEAVE_OUT.format(which="r.kind == MESSAGE and HEAD.unpack_from(r.data)[1] & IS_LARGE"),
+)
+PAGES: Final[Lack] = (
+    "has nothing of what is on pages",
+    _LEAVE_OUT.format(which="r.kind in (CONSUMED, COUNTED, PAGE)"),
+)
+
+
+def begins_without(
+    what: Lack,
+    path: str,
+    begun: str,
+    *,
+    who: str = "a broker that takes over",
+    when: str = "True",
+    records: str = "recovered.records",
+) -> Refuter:
+    """A refuter: who begins with what is stored, at the line ``begun``, lacks a part of it."""
+    words, code = what
+    indent = begun[: -len(begun.lstrip())]
+    taken_out = f"{indent}if {when}:\n{indent}    {code.format(records=records)}\n"
+    return without(f"{who} {words}", path, begun, taken_out + begun, fails="found lost")

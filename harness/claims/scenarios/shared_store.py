@@ -11,10 +11,25 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import msgspec
+
+from harness.claims.changed import Replacement
+from harness.claims.scenarios.cases import (
+    AND_AGAIN,
+    AND_BACK,
+    BY_A2,
+    SLOW,
+    TAKEN,
+    at_stake,
+    ends_in_time,
+    fault,
+    faults,
+    one_pair,
+    paged,
+    properties,
+)
 from harness.claims.scenarios.expectations import (
-    AtStake,
     Becomes,
-    Expectation,
     ExpectedTakeover,
     Moved,
     Reported,
@@ -22,33 +37,29 @@ from harness.claims.scenarios.expectations import (
     SlowestSend,
     Takeovers,
 )
-from harness.claims.scenarios.paged import paged
-from harness.claims.scenarios.refuter import Refuter, Replacement
+from harness.claims.scenarios.refuter import (
+    FORGETS,
+    LARGE,
+    LEASE,
+    PAGES,
+    WAITS,
+    WAITS_FOR_EVER,
+    Lack,
+    Refuter,
+    begins_without,
+    without,
+)
 from harness.claims.scenarios.scenario import Roles, Scenario
-from harness.interface import Fault, Schedule, TestSpec
+from harness.interface import TestSpec
 
 _HA: Final = "ha-policy.shared-store."
 _CANDIDATE: Final = "broker/policies/shared_store/candidate.py"
 _DIRECTORY: Final = "broker/policies/shared_store/directory.py"
-_LEASE: Final = "broker/policies/ownership/lease.py"
 _LIVE_ROLE: Final = "broker/policies/shared_store/live.py"
 _POLICY: Final = "broker/policies/shared_store/policy.py"
 
-TAKEN: Final[tuple[Expectation, ...]] = (
-    Takeovers((ExpectedTakeover("a1", "a2"),)),
-    Moved(least=20, of="a1", by="a2"),
-)
-"""a2 goes on with what a1 had; a1 stays away."""
-AT_STAKE: Final = (AtStake(least=20, at="kill-1", broker="a1"),)
+_NO_FAILBACK: Final = properties(_HA, slave__allow_failback=False)
 
-WAITS_FOR_EVER: Final = Replacement(
-    _LEASE, "self._proven_s + self._ends * self._expiration_s", "self._proven_s + 3600.0"
-)
-"""An owner whose store is silent waits for it, however long its lease is."""
-NEVER_IN_DOUBT: Final = Replacement(
-    _LEASE, "return self.age_s > DOUBT * self._expiration_s - ROUNDING_S", "return False"
-)
-"""An owner believes in its lease until it is told otherwise, however long ago it was confirmed."""
 _WRITES_AGAIN: Final = Replacement(
     "broker/storage/log.py",
     "        await file.sync()\n        segment = batch.segment\n",
@@ -70,40 +81,10 @@ _TRIES_AGAIN: Final = Refuter(
 )
 
 
-def takes_over_without(what: str, code: str, *, database: bool = False) -> Refuter:
-    """A broker that begins a life which is not the store's first lacks something.
-
-    ``code`` takes it out of ``recovered.records``.
-    """
-    path, made, indent = (
-        ("broker/policies/shared_store/database.py", "Recovered(records)", " " * 8)
-        if database
-        else (_DIRECTORY, "recovered", " " * 4)
-    )
-    begun = f"{indent}return Inherited(life, node_id, journal, "
-    changed = f"{indent}recovered = {made}\n{indent}if life > 1:\n{indent}    {code}\n{begun}recovered)\n"
-    return Refuter(
-        without=f"a broker that takes over {what}",
-        fails="found lost",
-        changes=(Replacement(path, f"{begun}{made})\n", changed),),
-    )
-
-
-FORGETS: Final = ("begins with an empty store", "recovered.records.clear()")
-FORGETS_LARGE: Final = (
-    "lacks the large messages",
-    (
-        "from broker.core.message import HEAD, IS_LARGE, MESSAGE; recovered.records[:] = [r for r in "
-        "recovered.records if r.kind != MESSAGE or not HEAD.unpack_from(r.data)[1] & IS_LARGE]"
-    ),
-)
-FORGETS_PAGES: Final = (
-    "has nothing of what is on pages",
-    (
-        "from broker.core.message import CONSUMED, COUNTED, PAGE; recovered.records[:] = [r for r in "
-        "recovered.records if r.kind not in (CONSUMED, COUNTED, PAGE)]"
-    ),
-)
+def lacking(what: Lack) -> Refuter:
+    """A broker that begins a life which is not the store's first lacks something."""
+    begun = "    return Inherited(life, node_id, journal, recovered)\n"
+    return begins_without(what, _DIRECTORY, begun, when="life > 1")
 
 
 def alone(*changes: Replacement) -> tuple[Replacement, ...]:
@@ -130,100 +111,54 @@ def alone(*changes: Replacement) -> tuple[Replacement, ...]:
 
 def _spec(
     name: str,
-    *,
     seconds: float = 11.0,
     store: dict[str, Any] | None = None,
-    large_message_share: float = 0.0,
-    hold_s: float | None = None,
-    rate: float = 60.0,
-    operation_timeout_s: float = 5.0,
-    unavailable_bound_s: float = 20.0,
-    **every: Any,
+    every: dict[str, object] | None = None,
+    **fields: Any,
 ) -> TestSpec:
-    """One live and its backups on one store.
-
-    ``every`` are properties of every broker, with underscores. With ``hold_s`` consumers are slow:
-    messages wait in the store.
-    """
-    properties: dict[str, dict[str, Any]] = {}
-    if every:
-        properties["*"] = {
-            _HA + key.replace("__", ".").replace("_", "-"): value for key, value in every.items()
-        }
-    if store:
-        properties["store"] = store
-    return TestSpec(
-        name=name,
-        policy="shared-store",
-        pairs=1,
-        time_limit_s=seconds,
-        rate=rate,
-        producers=3,
-        consumers=3,
-        groups=4,
-        recovery_bound_s=30.0,
-        operation_timeout_s=operation_timeout_s,
-        unavailable_bound_s=unavailable_bound_s,
-        large_message_share=large_message_share,
-        hold_s=hold_s,
-        prefetch=None if hold_s is None else 2,
-        properties=properties,
-    )
+    """``store`` are properties of the store, ``every`` of all brokers."""
+    by_node = {**({"*": every} if every else {}), **({"store": store} if store else {})}
+    return one_pair(name, "shared-store", seconds, properties=by_node, **fields)
 
 
-def _lease(seconds: float) -> dict[str, Any]:
+def _lease(seconds: float) -> dict[str, object]:
     """Properties of brokers whose lock is kept for so long; ``_store`` has the store's."""
-    return {f"{role}__lock_expiration": round(seconds * 1000) for role in ("master", "slave")}
+    milliseconds = round(seconds * 1000)
+    return properties(_HA, master__lock_expiration=milliseconds, slave__lock_expiration=milliseconds)
 
 
 def _store(mount_options: str, lease_s: float) -> dict[str, Any]:
     return {"mount-options": mount_options, "lease-ms": round(lease_s * 1000)}
 
 
-def _faults(*faults: Fault) -> Schedule:
-    return Schedule(faults=faults)
-
-
-def _fault(
-    kind: str,
-    duration_s: float | None = None,
-    target: str | None = "a1",
-    shape: str | None = None,
-    start_s: float = 3.0,
-) -> Fault:
-    return Fault(kind=kind, start_s=start_s, duration_s=duration_s, target=target, shape=shape)
-
+_SS1: Final = Scenario(
+    id="SS1",
+    claim="the backup loads the shared journal and takes over",
+    source="AMQ 17.3.1.2",
+    spec=_spec("ss1", **SLOW),
+    schedule=faults(fault("kill", 3.0)),
+    besides=TAKEN,
+    guards=at_stake("kill-1"),
+    refuter=lacking(FORGETS),
+)
 
 SCENARIOS: Final = (
-    Scenario(
-        id="SS1",
-        claim="the backup loads the shared journal and takes over",
-        source="AMQ 17.3.1.2",
-        spec=_spec("ss1", hold_s=0.2),
-        schedule=_faults(_fault("kill")),
-        besides=TAKEN,
-        guards=AT_STAKE,
-        refuter=takes_over_without(*FORGETS),
-    ),
-    Scenario(
+    _SS1,
+    msgspec.structs.replace(
+        _SS1,
         id="SS1-large",
         claim="the backup has the large messages of the shared store, too",
         source="AMQ 17.3.2 (large-messages)",
-        spec=_spec("ss1-large", large_message_share=0.2, hold_s=0.2),
-        schedule=_faults(_fault("kill")),
-        besides=TAKEN,
-        guards=AT_STAKE,
-        refuter=takes_over_without(*FORGETS_LARGE),
+        spec=_spec("ss1-large", large_message_share=0.2, **SLOW),
+        refuter=lacking(LARGE),
     ),
-    Scenario(
+    msgspec.structs.replace(
+        _SS1,
         id="SS1-paging",
         claim="the backup has the messages that wait on pages of the shared store, too",
         source="AMQ 17.3.2 (paging)",
         spec=paged(_spec("ss1-paging")),
-        schedule=_faults(_fault("kill")),
-        besides=TAKEN,
-        guards=AT_STAKE,
-        refuter=takes_over_without(*FORGETS_PAGES),
+        refuter=lacking(PAGES),
     ),
     Scenario(
         id="SS2",
@@ -231,7 +166,7 @@ SCENARIOS: Final = (
         "on both sides",
         source="AMQ 17.3.1.2, 17.3.1.3",
         spec=_spec("ss2"),
-        schedule=_faults(_fault("partition", 5.0, target=None, shape="halves")),
+        schedule=faults(fault("partition", 3.0, 5.0, None, shape="halves")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Says("a2", "cluster: link with a1 lost")),
         refuter=Refuter(
@@ -252,20 +187,16 @@ SCENARIOS: Final = (
         id="SS4-true",
         claim="failover-on-shutdown=true: the backup takes over from a live that is stopped normally",
         source="AMQ 17.3.2.2",
-        spec=_spec("ss4-true", hold_s=0.2, failover_on_shutdown=True),
-        schedule=_faults(_fault("stop")),
+        spec=_spec("ss4-true", **SLOW, every=properties(_HA, failover_on_shutdown=True)),
+        schedule=faults(fault("stop", 3.0)),
         besides=TAKEN,
-        guards=(AtStake(least=20, at="stop-1", broker="a1"),),
-        refuter=Refuter(
-            without="a live that is stopped says that nobody shall go on, whatever failover-on-shutdown is",
+        guards=at_stake("stop-1"),
+        refuter=without(
+            "a live that is stopped says that nobody shall go on, whatever failover-on-shutdown is",
+            _LIVE_ROLE,
+            "else LIVE if self.failover_on_shutdown else PAUSED",
+            "else PAUSED",
             fails="taken over: nothing",
-            changes=(
-                Replacement(
-                    _LIVE_ROLE,
-                    "else LIVE if self.failover_on_shutdown else PAUSED",
-                    "else PAUSED",
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -273,26 +204,23 @@ SCENARIOS: Final = (
         claim="failover-on-shutdown=false: the backup stays passive, the live comes back when it is "
         "started again",
         source="AMQ 17.3.2.2",
-        spec=_spec("ss4-false", hold_s=0.2, unavailable_bound_s=2.0, failover_on_shutdown=False),
-        schedule=_faults(_fault("stop", 4.0)),
+        spec=_spec(
+            "ss4-false", **SLOW, unavailable_bound_s=2.0, every=properties(_HA, failover_on_shutdown=False)
+        ),
+        schedule=faults(fault("stop", 3.0, 4.0)),
         roles=Roles(live=("a1",), never_live=("a2",)),
         besides=(
             Takeovers(),
             Reported("unavailable"),
             Says("a2", "staying passive: a1 was stopped without failover"),
         ),
-        guards=(AtStake(least=20, at="stop-1", broker="a1"),),
-        refuter=Refuter(
-            without="a live that is stopped leaves its place to whoever waits, whatever "
-            "failover-on-shutdown is",
+        guards=at_stake("stop-1"),
+        refuter=without(
+            "a live that is stopped leaves its place to whoever waits, whatever failover-on-shutdown is",
+            _LIVE_ROLE,
+            "else LIVE if self.failover_on_shutdown else PAUSED",
+            "else LIVE",
             fails="a2 became live",
-            changes=(
-                Replacement(
-                    _LIVE_ROLE,
-                    "else LIVE if self.failover_on_shutdown else PAUSED",
-                    "else LIVE",
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -301,72 +229,50 @@ SCENARIOS: Final = (
         source="AMQ 17.3.2.2",
         # Time enough for a broker that starts on a busy machine. The second kill shows that the
         # backup became one again.
-        spec=_spec("ss5-true", seconds=15.0, hold_s=0.2),
-        schedule=_faults(_fault("kill", 2.0), _fault("kill", start_s=9.0)),
-        besides=(
-            Takeovers(
-                (ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a1"), ExpectedTakeover("a1", "a2"))
-            ),
-        ),
-        guards=AT_STAKE,
-        refuter=Refuter(
-            without="a slave never gives the place back",
+        spec=_spec("ss5-true", seconds=15.0, **SLOW),
+        schedule=faults(fault("kill", 3.0, 2.0), fault("kill", 9.0)),
+        besides=(AND_AGAIN,),
+        guards=at_stake("kill-1"),
+        refuter=without(
+            "a slave never gives the place back",
+            _POLICY,
+            "isinstance(self.section, SharedStoreSlave) and self.section.allow_failback\n",
+            "False\n",
             fails="taken over: a1's data by a2",
-            changes=(
-                Replacement(
-                    _POLICY,
-                    "isinstance(self.section, SharedStoreSlave) and self.section.allow_failback\n",
-                    "False\n",
-                ),
-            ),
         ),
     ),
     Scenario(
         id="SS5-false",
         claim="allow-failback=false: the backup stays live when the old live comes back",
         source="AMQ 17.3.2.2",
-        spec=_spec("ss5-false", hold_s=0.2, slave__allow_failback=False),
-        schedule=_faults(_fault("kill", 2.0)),
+        spec=_spec("ss5-false", **SLOW, every=_NO_FAILBACK),
+        schedule=faults(fault("kill", 3.0, 2.0)),
         roles=Roles(live=("a2",), never_live=("a1",)),
-        besides=(
-            Takeovers((ExpectedTakeover("a1", "a2"),)),
-            Says("a1", "waiting for the live lock, next in line"),
-        ),
-        guards=AT_STAKE,
-        refuter=Refuter(
-            without="a slave gives the place back, whatever allow-failback is",
+        besides=(BY_A2, Says("a1", "waiting for the live lock, next in line")),
+        guards=at_stake("kill-1"),
+        refuter=without(
+            "a slave gives the place back, whatever allow-failback is",
+            _POLICY,
+            "isinstance(self.section, SharedStoreSlave) and self.section.allow_failback\n",
+            "isinstance(self.section, SharedStoreSlave)\n",
             fails="a1 became live",
-            changes=(
-                Replacement(
-                    _POLICY,
-                    "isinstance(self.section, SharedStoreSlave) and self.section.allow_failback\n",
-                    "isinstance(self.section, SharedStoreSlave)\n",
-                ),
-            ),
         ),
     ),
     Scenario(
         id="SS5-stop",
         claim="restart-backup=false: the backup stops once it has given the place back",
         source="AMQ 17.3.2.2",
-        spec=_spec("ss5-stop", seconds=15.0, hold_s=0.2, slave__restart_backup=False),
-        schedule=_faults(_fault("kill", 2.0)),
+        spec=_spec("ss5-stop", seconds=15.0, **SLOW, every=properties(_HA, slave__restart_backup=False)),
+        schedule=faults(fault("kill", 3.0, 2.0)),
         roles=Roles(live=("a1", "a2"), ended=("a2",)),
-        besides=(
-            Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a1"))),
-            Says("a2", "failback is done and restart-backup is off"),
-        ),
-        guards=AT_STAKE,
-        refuter=Refuter(
-            without="a slave that gave the place back is a backup again, whatever restart-backup is",
+        besides=(AND_BACK, Says("a2", "failback is done and restart-backup is off")),
+        guards=at_stake("kill-1"),
+        refuter=without(
+            "a slave that gave the place back is a backup again, whatever restart-backup is",
+            _POLICY,
+            "isinstance(self.section, SharedStoreSlave) and not self.section.restart_backup:",
+            "False:",
             fails="a2 did not end itself",
-            changes=(
-                Replacement(
-                    _POLICY,
-                    "isinstance(self.section, SharedStoreSlave) and not self.section.restart_backup:",
-                    "False:",
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -374,50 +280,44 @@ SCENARIOS: Final = (
         claim="several backups: one takes over, the next becomes its backup, and the old live gets "
         "nothing back",
         source="AMQ 17.3.2.2",
-        spec=_spec("ss6", seconds=13.0, store={"backups": 2}, hold_s=0.2),
+        spec=_spec("ss6", seconds=13.0, store={"backups": 2}, **SLOW),
         # a3 comes when a2 waits already, and so behind it.
-        schedule=_faults(
-            Fault(kind="late-start", start_s=0.0, duration_s=1.0, target="a3"), _fault("kill", 3.0)
-        ),
+        schedule=faults(fault("late-start", 0.0, 1.0, "a3"), fault("kill", 3.0, 3.0)),
         roles=Roles(never_live=("a1",)),
         besides=(
-            Takeovers((ExpectedTakeover("a1", "a2"),)),
+            BY_A2,
             Says("a3", "waiting for the live lock, behind another backup"),
             Says("a3", "waiting for the live lock, next in line"),
             Says("a2", "no failback: this broker has a backup already"),
         ),
-        guards=(AtStake(least=20, at="kill-2", broker="a1"),),
-        refuter=Refuter(
-            without="a slave gives the place back, whoever else waits",
+        guards=at_stake("kill-2"),
+        refuter=without(
+            "a slave gives the place back, whoever else waits",
+            _CANDIDATE,
+            'if not await places.held("backup"):',
+            "if True:",
             fails="a1 became live",
-            changes=(Replacement(_CANDIDATE, 'if not await places.held("backup"):', "if True:"),),
         ),
     ),
     Scenario(
         id="SS6-next",
         claim="several backups: when the one that took over is lost too, the next takes over",
         source="AMQ 17.3.2.2",
-        spec=_spec("ss6-next", seconds=13.0, store={"backups": 2}, hold_s=0.2),
-        schedule=_faults(
-            Fault(kind="late-start", start_s=0.0, duration_s=1.0, target="a3"),
-            _fault("kill"),
-            _fault("kill", target="a2", start_s=7.0),
+        spec=_spec("ss6-next", seconds=13.0, store={"backups": 2}, **SLOW),
+        schedule=faults(
+            fault("late-start", 0.0, 1.0, "a3"), fault("kill", 3.0), fault("kill", 7.0, target="a2")
         ),
         besides=(
             Takeovers((ExpectedTakeover("a1", "a2"), ExpectedTakeover("a1", "a3"))),
             Moved(least=20, of="a2", by="a3"),
         ),
-        guards=(AtStake(least=20, at="kill-3", broker="a2"),),
-        refuter=Refuter(
-            without="a backup that waited behind another never becomes the next",
+        guards=at_stake("kill-3", "a2"),
+        refuter=without(
+            "a backup that waited behind another never becomes the next",
+            _CANDIDATE,
+            "self._waiting = await self._places.take(",
+            'self._waiting = None if self._place.startswith("behind") else await self._places.take(',
             fails="taken over: a1's data by a2",
-            changes=(
-                Replacement(
-                    _CANDIDATE,
-                    "self._waiting = await self._places.take(",
-                    'self._waiting = None if self._place.startswith("behind") else await self._places.take(',
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -428,13 +328,12 @@ SCENARIOS: Final = (
         spec=_spec(
             "ss7-soft",
             store=_store("soft,timeo=5,retrans=2", 12.0),
-            hold_s=0.2,
-            slave__allow_failback=False,
-            **_lease(12.0),
+            **SLOW,
+            every={**_NO_FAILBACK, **_lease(12.0)},
         ),
-        schedule=_faults(_fault("nfs-stall", 3.0)),
+        schedule=faults(fault("nfs-stall", 3.0, 3.0)),
         besides=(*TAKEN, Becomes(broker="a1", role="stopped", after="nfs-stall-1", most_s=2.9)),
-        guards=(AtStake(least=20, at="nfs-stall-1", broker="a1"),),
+        guards=at_stake("nfs-stall-1"),
         refuter=_TRIES_AGAIN,
     ),
     Scenario(
@@ -442,22 +341,18 @@ SCENARIOS: Final = (
         claim="a hard mount waits: a stall shorter than the live's own patience is only a pause",
         source="AMQ 17.3.2.1",
         spec=_spec(
-            "ss7-hard", store=_store("hard", 12.0), hold_s=0.2, operation_timeout_s=20.0, **_lease(12.0)
+            "ss7-hard", store=_store("hard", 12.0), **SLOW, operation_timeout_s=20.0, every=_lease(12.0)
         ),
         # As long as in SS7-soft.
-        schedule=_faults(_fault("nfs-stall", 3.0)),
+        schedule=faults(fault("nfs-stall", 3.0, 3.0)),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), SlowestSend(least_s=2.0, most_s=6.0)),
-        refuter=Refuter(
-            without="a live whose store is silent for a second gives up, whatever lock-expiration is",
+        refuter=without(
+            "a live whose store is silent for a second gives up, whatever lock-expiration is",
+            LEASE,
+            "max(end_s, self._asked_s + self._expiration_s / 2)",
+            "self._asked_s + 0.5",
             fails="a2 became live",
-            changes=(
-                Replacement(
-                    _LEASE,
-                    "max(end_s, self._asked_s + self._expiration_s / 2)",
-                    "self._asked_s + 0.5",
-                ),
-            ),
         ),
     ),
     Scenario(
@@ -466,17 +361,11 @@ SCENARIOS: Final = (
         "the end of its lock's lease",
         source="AMQ 17.3.2.1",
         spec=_spec(
-            "ss7-minutes",
-            store={"mount-options": "soft,timeo=600,retrans=5"},
-            hold_s=0.2,
-            slave__allow_failback=False,
+            "ss7-minutes", store={"mount-options": "soft,timeo=600,retrans=5"}, **SLOW, every=_NO_FAILBACK
         ),
-        schedule=_faults(_fault("nfs-disconnect", 7.0)),
-        besides=(
-            *TAKEN,
-            Becomes(broker="a1", role="stopped", after="nfs-disconnect-1", least_s=3.0, most_s=5.5),
-        ),
-        guards=(AtStake(least=20, at="nfs-disconnect-1", broker="a1"),),
+        schedule=faults(fault("nfs-disconnect", 3.0, 7.0)),
+        besides=(*TAKEN, ends_in_time("nfs-disconnect-1")),
+        guards=at_stake("nfs-disconnect-1"),
         refuter=Refuter(
             without="a live whose store is silent waits for its mount, whatever lock-expiration is",
             fails="a1 stopped after",
@@ -493,9 +382,9 @@ SCENARIOS: Final = (
             seconds=325.0,
             store=_store("soft,timeo=600,retrans=5", 900.0),
             rate=5.0,
-            **_lease(900.0),
+            every=_lease(900.0),
         ),
-        schedule=_faults(_fault("nfs-disconnect")),
+        schedule=faults(fault("nfs-disconnect", 3.0)),
         roles=Roles(never_live=("a2",)),
         besides=(
             Takeovers(),
@@ -508,11 +397,11 @@ SCENARIOS: Final = (
         claim="a live that stood still beyond its NFS lease, and comes back, is fenced",
         source="AMQ 17.3.2.1; ARTEMIS-2421",
         # Also cut off: the kernel of a machine renews the lease of a process that stands still.
-        spec=_spec("ss9", hold_s=0.2, operation_timeout_s=20.0, slave__allow_failback=False),
-        schedule=_faults(_fault("nfs-disconnect", 6.0), _fault("pause", 6.0)),
+        spec=_spec("ss9", **SLOW, operation_timeout_s=20.0, every=_NO_FAILBACK),
+        schedule=faults(fault("nfs-disconnect", 3.0, 6.0), fault("pause", 3.0, 6.0)),
         roles=Roles(ended=("a1",)),
         besides=TAKEN,
-        guards=(AtStake(least=20, at="pause-2", broker="a1"),),
+        guards=at_stake("pause-2"),
         refuter=Refuter(
             without="a live that is told that its lock is lost goes on, and tries again to write",
             fails="split-brain",
@@ -531,14 +420,10 @@ SCENARIOS: Final = (
         claim="the file server stands still for longer than its lease: the live has ended itself before "
         "anybody can have its lock",
         source="AMQ 17.3.2.1; ARTEMIS-2421",
-        spec=_spec("ss9-server", hold_s=0.2, slave__allow_failback=False),
-        schedule=_faults(_fault("nfs-stall", 6.0)),
-        besides=(*TAKEN, Becomes(broker="a1", role="stopped", after="nfs-stall-1", least_s=3.0, most_s=5.5)),
-        guards=(AtStake(least=20, at="nfs-stall-1", broker="a1"),),
-        refuter=Refuter(
-            without="a live whose store is silent waits for it, whatever lock-expiration is",
-            fails="a1 stopped after",
-            changes=(WAITS_FOR_EVER,),
-        ),
+        spec=_spec("ss9-server", **SLOW, every=_NO_FAILBACK),
+        schedule=faults(fault("nfs-stall", 3.0, 6.0)),
+        besides=(*TAKEN, ends_in_time("nfs-stall-1")),
+        guards=at_stake("nfs-stall-1"),
+        refuter=WAITS,
     ),
 )

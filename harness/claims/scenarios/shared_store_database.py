@@ -7,38 +7,36 @@ after 4 s. (In a directory on one machine the lock of a process that ends is fre
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from harness.claims.scenarios.expectations import AtStake, Becomes, Says, Takeovers
-from harness.claims.scenarios.paged import paged
-from harness.claims.scenarios.refuter import Refuter, Replacement
-from harness.claims.scenarios.scenario import Roles, Scenario
-from harness.claims.scenarios.shared_store import (
-    AT_STAKE,
+import msgspec
+
+from harness.claims.changed import Replacement
+from harness.claims.scenarios.cases import SLOW, TAKEN, at_stake, ends_in_time, fault, faults, one_pair, paged
+from harness.claims.scenarios.expectations import Becomes, Says, Takeovers
+from harness.claims.scenarios.refuter import (
     FORGETS,
-    FORGETS_LARGE,
-    FORGETS_PAGES,
+    LARGE,
     NEVER_IN_DOUBT,
-    TAKEN,
+    PAGES,
+    WAITS,
     WAITS_FOR_EVER,
-    alone,
-    takes_over_without,
+    Lack,
+    Refuter,
+    begins_without,
 )
-from harness.interface import Fault, Schedule, TestSpec
+from harness.claims.scenarios.scenario import Roles, Scenario
+from harness.claims.scenarios.shared_store import alone
+from harness.interface import TestSpec
 
 _SOURCE: Final = "AMQ 17.3.2.2"
 _CANDIDATE: Final = "broker/policies/shared_store/candidate.py"
+_DATABASE: Final = "broker/policies/shared_store/database.py"
 _LOCKS: Final = "broker/storage/database/locks.py"
 
 
 def _spec(
-    name: str,
-    seconds: float = 12.0,
-    large_message_share: float = 0.0,
-    operation_timeout_s: float = 5.0,
-    *,
-    failback: bool = True,
-    server: bool = False,
+    name: str, seconds: float = 12.0, *, failback: bool = True, server: bool = False, **fields: Any
 ) -> TestSpec:
     """One live and its backup on one store, and slow consumers: messages wait in the store.
 
@@ -52,68 +50,44 @@ def _spec(
         properties["database"] = {"type": "server"}
     if not failback:
         properties["*"] = {"ha-policy.shared-store.slave.allow-failback": False}
-    return TestSpec(
-        name=name,
-        policy="shared-store",
-        pairs=1,
-        time_limit_s=seconds,
-        rate=60.0,
-        producers=3,
-        consumers=3,
-        groups=4,
-        recovery_bound_s=30.0,
-        large_message_share=large_message_share,
-        operation_timeout_s=operation_timeout_s,
-        hold_s=0.2,
-        prefetch=2,
-        properties=properties,
-    )
+    return one_pair(name, "shared-store", seconds, properties=properties, **SLOW, **fields)
 
 
-def _fault(
-    kind: str,
-    duration_s: float | None = None,
-    target: str | None = "a1",
-    shape: str | None = None,
-    **options: object,
-) -> Schedule:
-    return Schedule(
-        faults=(
-            Fault(kind=kind, start_s=3.0, duration_s=duration_s, target=target, shape=shape, options=options),
-        )
-    )
+def _lacking(what: Lack) -> Refuter:
+    begun = "        return Inherited(life, node_id, journal, Recovered(records))\n"
+    return begins_without(what, _DATABASE, begun, when="life > 1", records="records")
 
+
+_SS3: Final = Scenario(
+    id="SS3-kill",
+    claim="as SS1 on a database: the backup takes over once the lock of the live has expired",
+    source=f"{_SOURCE}; AMQ 17.3.1.2",
+    spec=_spec("ss3-kill"),
+    schedule=faults(fault("kill", 3.0)),
+    besides=(*TAKEN, Becomes(broker="a2", role="live", after="kill-1", least_s=3.0, most_s=7.0)),
+    guards=at_stake("kill-1"),
+    refuter=_lacking(FORGETS),
+)
 
 SCENARIOS: Final = (
-    Scenario(
-        id="SS3-kill",
-        claim="as SS1 on a database: the backup takes over once the lock of the live has expired",
-        source=f"{_SOURCE}; AMQ 17.3.1.2",
-        spec=_spec("ss3-kill"),
-        schedule=_fault("kill"),
-        besides=(*TAKEN, Becomes(broker="a2", role="live", after="kill-1", least_s=3.0, most_s=7.0)),
-        guards=AT_STAKE,
-        refuter=takes_over_without(*FORGETS, database=True),
-    ),
-    Scenario(
+    _SS3,
+    msgspec.structs.replace(
+        _SS3,
         id="SS3-large",
         claim="the backup has the large messages of the database, too",
         source=f"{_SOURCE} (large-message-table-name)",
         spec=_spec("ss3-large", large_message_share=0.2),
-        schedule=_fault("kill"),
         besides=TAKEN,
-        guards=AT_STAKE,
-        refuter=takes_over_without(*FORGETS_LARGE, database=True),
+        refuter=_lacking(LARGE),
     ),
-    Scenario(
+    msgspec.structs.replace(
+        _SS3,
         id="SS3-paging",
         claim="the backup has the messages that wait on pages of the database, too",
         source=f"{_SOURCE} (page-store-table-name)",
         spec=paged(_spec("ss3-paging")),
-        schedule=_fault("kill"),
         besides=TAKEN,
-        guards=AT_STAKE,
-        refuter=takes_over_without(*FORGETS_PAGES, database=True),
+        refuter=_lacking(PAGES),
     ),
     Scenario(
         id="SS3-partition",
@@ -121,7 +95,7 @@ SCENARIOS: Final = (
         "and one is live",
         source=f"{_SOURCE}; AMQ 17.3.1.3",
         spec=_spec("ss3-partition", seconds=9.0),
-        schedule=_fault("partition", 4.5, target=None, shape="halves"),
+        schedule=faults(fault("partition", 3.0, 4.5, None, shape="halves")),
         roles=Roles(never_live=("a2",)),
         besides=(Takeovers(), Says("a2", "cluster: link with a1 lost")),
         refuter=Refuter(
@@ -150,17 +124,10 @@ SCENARIOS: Final = (
         "backup goes on with the database",
         source=_SOURCE,
         spec=_spec("ss3-stall", seconds=13.0, failback=False),
-        schedule=_fault("database-stall", 6.0, target=None),
-        besides=(
-            *TAKEN,
-            Becomes(broker="a1", role="stopped", after="database-stall-1", least_s=3.0, most_s=5.5),
-        ),
-        guards=(AtStake(least=20, at="database-stall-1", broker="a1"),),
-        refuter=Refuter(
-            without="a live whose store is silent waits for it, whatever lock-expiration is",
-            fails="a1 stopped after",
-            changes=(WAITS_FOR_EVER,),
-        ),
+        schedule=faults(fault("database-stall", 3.0, 6.0, None)),
+        besides=(*TAKEN, ends_in_time("database-stall-1")),
+        guards=at_stake("database-stall-1"),
+        refuter=WAITS,
     ),
     Scenario(
         id="SS3-pause",
@@ -168,10 +135,10 @@ SCENARIOS: Final = (
         source=f"{_SOURCE}; ARTEMIS-2421",
         # Patient clients: who waits for the live that stands still is there when it goes on.
         spec=_spec("ss3-pause", operation_timeout_s=20.0, failback=False, server=True),
-        schedule=_fault("pause", 6.0),
+        schedule=faults(fault("pause", 3.0, 6.0)),
         roles=Roles(ended=("a1",)),
         besides=TAKEN,
-        guards=(AtStake(least=20, at="pause-1", broker="a1"),),
+        guards=at_stake("pause-1"),
         refuter=Refuter(
             without="what a live writes does not name the epoch of its lock",
             fails="zombie",
@@ -194,12 +161,9 @@ SCENARIOS: Final = (
         claim="the live alone is cut off from the database: it answers nobody before the backup takes over",
         source=_SOURCE,
         spec=_spec("ss3-cut-off", failback=False),
-        schedule=_fault("database-disconnect", 6.0, chance=1.0, committed=0.0),
-        besides=(
-            *TAKEN,
-            Becomes(broker="a1", role="stopped", after="database-disconnect-1", least_s=3.0, most_s=5.5),
-        ),
-        guards=(AtStake(least=20, at="database-disconnect-1", broker="a1"),),
+        schedule=faults(fault("database-disconnect", 3.0, 6.0, chance=1.0, committed=0.0)),
+        besides=(*TAKEN, ends_in_time("database-disconnect-1")),
+        guards=at_stake("database-disconnect-1"),
         refuter=Refuter(
             without="a live believes in its lock until it is told otherwise, however long ago it was "
             "confirmed",

@@ -1,0 +1,101 @@
+"""What the scenarios of all policies are put together from: loads, faults, who takes over.
+
+Times are those of a test: every schedule is bounded to a dozen seconds, so that a nightly run on
+containers can afford them all; in the simulation each takes about a second.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from harness.claims.scenarios.expectations import (
+    AtStake,
+    Becomes,
+    Expectation,
+    ExpectedTakeover,
+    Moved,
+    Takeovers,
+)
+from harness.interface import Fault, Schedule, TestSpec
+
+SLOW: Final[dict[str, Any]] = {"hold_s": 0.2, "prefetch": 2}
+"""Consumers slower than producers: messages wait in the store."""
+
+BY_A2: Final = Takeovers((ExpectedTakeover("a1", "a2"),))
+AND_BACK: Final = Takeovers((*BY_A2.exactly, ExpectedTakeover("a1", "a1")))
+AND_AGAIN: Final = Takeovers((*AND_BACK.exactly, *BY_A2.exactly))
+TAKEN: Final[tuple[Expectation, ...]] = (BY_A2, Moved(least=20, of="a1", by="a2"))
+"""a2 goes on with what a1 had; a1 stays away."""
+
+
+def one_pair(name: str, policy: str, seconds: float, rate: float = 60.0, **fields: Any) -> TestSpec:
+    """A live and its backup on one store. ``fields`` are others of the spec."""
+    return TestSpec(
+        name=name,
+        policy=policy,
+        pairs=1,
+        time_limit_s=seconds,
+        rate=rate,
+        producers=3,
+        consumers=3,
+        groups=4,
+        **fields,
+    )
+
+
+def properties(prefix: str, **values: object) -> dict[str, object]:
+    """Properties of a policy by their names: an underscore is a hyphen, two are a dot."""
+    return {prefix + name.replace("__", ".").replace("_", "-"): value for name, value in values.items()}
+
+
+def fault(
+    kind: str,
+    start_s: float,
+    duration_s: float | None = None,
+    target: str | None = "a1",
+    *,
+    shape: str | None = None,
+    after: str | None = None,
+    **options: Any,
+) -> Fault:
+    """One fault; without a duration it lasts until everything is healed."""
+    return Fault(
+        kind=kind,
+        start_s=start_s,
+        duration_s=duration_s,
+        target=target,
+        shape=shape,
+        after=after,
+        options=options,
+    )
+
+
+def faults(*some: Fault) -> Schedule:
+    """A schedule of them."""
+    return Schedule(faults=some)
+
+
+def at_stake(at: str, broker: str | None = "a1", least: int = 20) -> tuple[AtStake, ...]:
+    """The guard that the broker had something to lose when that fault came."""
+    return (AtStake(least=least, at=at, broker=broker),)
+
+
+def ends_in_time(after: str) -> Becomes:
+    """a1 ends itself when its lease of 4 s is over, or a little before."""
+    return Becomes(broker="a1", role="stopped", after=after, least_s=3.0, most_s=5.5)
+
+
+_ROOM = {"address-settings.#.max-size-bytes": 8192, "address-settings.#.page-size-bytes": 2048}
+"""About thirty messages of a test lined up, seven on each page."""
+
+
+def paged(spec: TestSpec) -> TestSpec:
+    """The same with slow consumers and so little room in memory that nearly all is on pages.
+
+    What is taken over must be whole wherever it waits, and with the memory of production no run of
+    a dozen seconds would ever fill it.
+    """
+    by_node = {**spec.properties, "*": {**spec.properties.get("*", {}), **_ROOM}}
+    return msgspec.structs.replace(spec, hold_s=0.3, prefetch=3, properties=by_node)
