@@ -8,8 +8,17 @@ be wrong by any amount and may be set. A clock belongs to the machine: it outliv
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from environments.fault_options import nothing_left, number
+from environments.part import Fault, Part
+
+if TYPE_CHECKING:
+    from environments.simulation.world import World
 
 EPOCH_S: Final = 1_767_225_600
 """The wall clock of a machine whose clock is right, when virtual time is 0.
@@ -17,20 +26,17 @@ EPOCH_S: Final = 1_767_225_600
 2026-01-01T00:00:00Z.
 """
 
+CLOCKS: Final = ("clock-skew", "clock-step", "clock-rate", "clock-strobe")
+
+CLOCK_S: Final = 0.05
+CLOCK_PARTS: Final = (0.07, 0.13, 0.19, 0.26, 0.35)
+"""Of ``CLOCK_S``, from one reading to the next: unequal, so that no clock jumps in their rhythm."""
+SKEWED_MS: Final = 1.0
+RATE_MARGIN: Final = 0.001
+
 
 class Clock:
     """One machine's idea of time. ``boot_s`` is its monotonic clock at virtual time 0."""
-
-    __slots__ = (
-        "_anchor_ns",
-        "_changed",
-        "_monotonic_s",
-        "_now_ns",
-        "_rate",
-        "_wall_s",
-        "skew_ms",
-        "strobes",
-    )
 
     def __init__(self, now_ns: Callable[[], int], changed: Callable[[], None], boot_s: float = 0.0) -> None:
         self._now_ns = now_ns
@@ -89,3 +95,71 @@ class Clock:
 
     def _elapsed_s(self, now_ns: int) -> float:
         return (now_ns - self._anchor_ns) / 1e9 * self._rate
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrong:
+    """How a clock is wrong; with ``strobe_ms`` it jumps by ``skew_ms`` and back in that period."""
+
+    skew_ms: float = 0.0
+    rate: float = 1.0
+    strobe_ms: float | None = None
+
+
+class Clocks(Part):
+    """The machines' clocks."""
+
+    name = "clock"
+    primitives = CLOCKS
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def wanted(self, asked: Fault) -> Any:
+        """How each clock is wrong."""
+        given = dict(asked.wanted)
+        if asked.primitive == "clock-skew":
+            wrong = _Wrong(skew_ms=number(asked.primitive, given, "skew_ms"))
+        elif asked.primitive == "clock-step":
+            wrong = _Wrong(skew_ms=number(asked.primitive, given, "step_ms"))
+        elif asked.primitive == "clock-rate":
+            wrong = _Wrong(rate=number(asked.primitive, given, "rate", above=0))
+        else:
+            strobe_ms = number(asked.primitive, given, "period_ms", above=0)
+            wrong = _Wrong(skew_ms=number(asked.primitive, given, "step_ms"), strobe_ms=strobe_ms)
+        nothing_left(asked.primitive, given)
+        return wrong
+
+    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+        """Set the clocks; one that no fault makes fast or slow any more is set right."""
+        for node in changed.nodes:
+            clock = self._world.clock(node)
+            here = [one.wanted for one in in_force if node in one.nodes]
+            clock.skew_ms = sum((one.skew_ms for one in here if one.strobe_ms is None), 0.0)
+            clock.strobes = tuple((one.skew_ms, one.strobe_ms) for one in here if one.strobe_ms is not None)
+            if changed.primitive == "clock-rate":
+                clock.rate = math.prod((one.rate for one in here), start=1.0)
+                if all(one.primitive != "clock-rate" for one in in_force if node in one.nodes):
+                    clock.set_right()
+
+    async def look(self, node: str) -> str:
+        """A node's clocks against true time, read again and again.
+
+        "true", "skewed 60000 ms", "rate 1.500", "true, strobing 500 ms".
+        """
+        clock, world = self._world.clock(node), self._world
+        before_s, before_ns = clock.monotonic_s(), world.now_ns
+        errors_ms, jumps_ms = [], []
+        for part in CLOCK_PARTS:
+            passed_s, passed_ns = clock.wall_s() - clock.monotonic_s(), world.now_ns
+            await asyncio.sleep(CLOCK_S * part)
+            assert world.now_ns > passed_ns, "a look at a clock that took no time"
+            jumps_ms.append((clock.wall_s() - clock.monotonic_s() - passed_s) * 1000)
+            errors_ms.append((clock.wall_s() - EPOCH_S - world.now_ns / 1e9) * 1000)
+        jump_ms = max(jumps_ms, key=abs)
+        strobing = f", strobing {abs(jump_ms):.0f} ms" if abs(jump_ms) >= SKEWED_MS else ""
+        rate = (clock.monotonic_s() - before_s) / ((world.now_ns - before_ns) / 1e9)
+        if abs(rate - 1) > RATE_MARGIN:
+            return f"rate {rate:.3f}{strobing}"
+        skew_ms = min(errors_ms, key=abs) if strobing else errors_ms[-1]
+        return ("true" if abs(skew_ms) < SKEWED_MS else f"skewed {skew_ms:.0f} ms") + strobing

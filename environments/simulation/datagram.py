@@ -8,6 +8,7 @@ import os
 from asyncio import events
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from environments.simulation.trace import DATAGRAM, Trace
@@ -86,7 +87,7 @@ class DatagramNetwork:
         for source, node in ends:
             name = (source, sender.port)
             for arrival in self._network.way(source, node).datagram_arrivals_ns(len(data)):
-                self._scheduler.at(arrival, _Flight(self, node, port, data, name))
+                self._scheduler.at(arrival, partial(self.arrive, node, port, data, name))
 
     def arrive(self, node: str, port: int, data: bytes, name: tuple[str, int]) -> None:
         """Into the buffer of whoever is bound there now."""
@@ -95,24 +96,6 @@ class DatagramNetwork:
         )
         for transport in [one for one in self._bound if one.port == port and one.process.node == node]:
             transport.arrive(data, name)
-
-
-class _Flight:
-    """One datagram on its way."""
-
-    __slots__ = ("_data", "_name", "_network", "_node", "_port")
-
-    def __init__(
-        self, network: DatagramNetwork, node: str, port: int, data: bytes, name: tuple[str, int]
-    ) -> None:
-        self._network = network
-        self._node = node
-        self._port = port
-        self._data = data
-        self._name = name
-
-    def __call__(self) -> None:
-        self._network.arrive(self._node, self._port, self._data, self._name)
 
 
 class DatagramTransport(asyncio.DatagramTransport):

@@ -23,11 +23,12 @@ import msgspec
 from environments.board import FaultBoard
 from environments.lease import DEFAULT_LEASE_S, LeaseExpiredError
 from environments.simulation import database
+from environments.simulation.clock import Clocks
 from environments.simulation.database import Database, DatabaseServer
 from environments.simulation.errors import DeadlockError, StallError
+from environments.simulation.links import Links
 from environments.simulation.logs import NodeLogs
-from environments.simulation.parts import Clocks, Disks, Links, Processes
-from environments.simulation.prober import Prober
+from environments.simulation.parts import Disks, Processes
 from environments.simulation.process import Process
 from environments.simulation.stores import Stores
 from environments.simulation.world import World
@@ -89,8 +90,8 @@ class SimulationEnvironment:
         self._processes: dict[str, Process] = {}
         self._lives: dict[str, int] = {}
         self._statuses: dict[str, Callable[[], Status]] = {}
-        self._board: FaultBoard | None = None
-        self._prober: Prober
+        self._links: Links
+        self._board = FaultBoard(())
 
     def supports(self) -> Mapping[str, str]:
         """Everything there is a name for."""
@@ -116,7 +117,7 @@ class SimulationEnvironment:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
             if self.world is not None:
-                self.world.scheduler.fail(asyncio.CancelledError())
+                self.world.interrupt(asyncio.CancelledError())
             with contextlib.suppress(BaseException):
                 await work
             raise
@@ -160,10 +161,10 @@ class SimulationEnvironment:
             raise UsageError(f"a node cannot be named {both[0]}: that is what the clients' side is called")
         assert isinstance(system, InProcess), "brokers that are programs of their own"
         self._system = self._in_process = system
-        self._prober = Prober(world)
+        self._links = Links(world)
         self._board = FaultBoard(
             (
-                Links(world),
+                self._links,
                 Processes(self._processes),
                 Disks(self._disks, self._processes, self._chances),
                 Clocks(world),
@@ -294,7 +295,7 @@ class SimulationEnvironment:
     async def collect(self, destination: Path) -> None:
         """Write what each node logged to ``destination/<node>/broker.log``.
 
-        The harness' own to ``harness.log``.
+        What the harness logged goes to ``destination/simulation.log``.
         """
         self._write_logs(destination)
 
@@ -304,8 +305,7 @@ class SimulationEnvironment:
             directory = destination / node
             directory.mkdir(exist_ok=True)
             (directory / "broker.log").write_text(_text(self.logs.lines.get(node, [])))
-        own = self.logs.lines.get("harness", [])
-        if own:
+        if own := self.logs.lines.get("harness"):
             (destination / "simulation.log").write_text(_text(own))
 
     async def teardown(self) -> None:
@@ -327,7 +327,6 @@ class SimulationEnvironment:
         What happens at once ("power-loss", "disk-corrupt") leaves nothing to heal.
         """
         self._world()
-        assert self._board is not None, "it is deployed"
         for name in (*nodes, *(end for link in links for end in (link.source, link.target))):
             if name not in self._nodes and name not in self.zones:
                 raise UsageError(f"{primitive}: no node or client zone {name!r} in this deployment")
@@ -341,7 +340,6 @@ class SimulationEnvironment:
 
         InfrastructureError if it was not renewed in time and is healed already.
         """
-        assert self._board is not None, "the fault was injected"
         try:
             await self._board.renew(lease)
         except LeaseExpiredError as error:
@@ -349,22 +347,19 @@ class SimulationEnvironment:
 
     async def heal(self, lease: str) -> None:
         """End a fault; nothing to do if it has healed itself."""
-        assert self._board is not None, "the fault was injected"
         await self._board.heal(lease)
 
     async def heal_all(self) -> None:
         """End all faults."""
-        if self._board is not None:
-            await self._board.heal_all()
+        await self._board.heal_all()
 
     async def probe(self, links: Sequence[Link] = (), nodes: Sequence[str] = ()) -> Effect:
         """Send packets over the links, look at the processes, write to the disks, read the clocks.
 
         Keys as they were asked for.
         """
-        assert self._board is not None, "it is deployed"
         of_links, of_nodes = await asyncio.gather(
-            self._prober.links(links),
+            self._links.probe(links),
             self._board.look(nodes),  # at once: one that stalls must not make the next look late
         )
         return Effect(bit=False, observed=of_links | dict(zip(nodes, of_nodes, strict=True)))

@@ -16,6 +16,7 @@ server's disk.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
 from collections.abc import Callable
@@ -54,6 +55,11 @@ class StoredFile:
 
     data: bytearray = field(default_factory=bytearray)
 
+    def write(self, offset: int, data: bytes) -> None:
+        """Put bytes at a place; what lies between the end and that is zeros."""
+        self.data.extend(bytes(max(0, offset - len(self.data))))
+        self.data[offset : offset + len(data)] = data
+
 
 @dataclass(slots=True, eq=False)
 class Client:
@@ -83,13 +89,13 @@ class Lock:
 class FileRequest:
     """One call on its way.
 
-    ``done`` is told (result, error); ``abandoned`` says that nobody waits, and that it is not sent
-    again.
+    ``answer`` gets what ``work`` gives, if anybody wants it; ``abandoned`` says that nobody waits,
+    and that it is not sent again.
     """
 
     client: Client
     work: Callable[[], Any]
-    done: Callable[[Any, OSError | None], None]
+    answer: asyncio.Future[Any] | None = None
     new_state: bool = True
     """Whether it asks for something the client does not hold yet.
 
@@ -183,8 +189,11 @@ class FileServer:
     def _reply(self, request: FileRequest) -> None:
         if request.client.cut or self.state != "up":
             request.client.parked.append(request)
-        elif not request.abandoned:
-            request.done(request.result, request.error)
+        elif not request.abandoned and request.answer is not None and not request.answer.done():
+            if request.error is None:
+                request.answer.set_result(request.result)
+            else:
+                request.answer.set_exception(request.error)
 
     def _resend(self, client: Client) -> None:
         """The client is reachable.

@@ -16,53 +16,23 @@ import errno
 import fnmatch
 import random
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from environments.simulation.filestore import FileRequest, FileServer, StoredFile
+from filesystems.disk.damage import DamagedSpot
 from filesystems.nfs.options import MountOptions
 from harness.interface import Damage, DiskCondition
+
+if TYPE_CHECKING:
+    from environments.simulation.mount import MountedFile
+
+T = TypeVar("T")
 
 PROBE_S: Final = 0.3
 """How long a probe waits before it calls the store silent."""
 
 SLOW_S: Final = 0.01
 """A change that takes longer is called slow: the way to the server and its disk are far below."""
-
-
-class _Damage(NamedTuple):
-    """One bit that was turned over, and the byte it made; or a file that was cut (``bit`` None)."""
-
-    path: str
-    file: StoredFile
-    offset: int
-    bit: int | None
-    byte: int
-
-    def there(self, server: FileServer) -> bool:
-        """Whether a reader would still meet it."""
-        if not any(file is self.file for file in server.files.values()):
-            return False
-        data = self.file.data
-        if self.bit is None:
-            return len(data) == self.offset
-        return data[self.offset : self.offset + 1] == bytes([self.byte])
-
-    def __str__(self) -> str:
-        if self.bit is None:
-            return f"{self.path} cut to {self.offset} bytes"
-        return f"{self.path} byte {self.offset} bit {self.bit}"
-
-
-class OpenFile(Protocol):
-    """A file that a process has open."""
-
-    def unwritten(self) -> bytes:
-        """What no ``sync`` has taken yet."""
-        ...
-
-    def appending(self, data: bytes) -> Callable[[], None]:
-        """What the server does with these bytes."""
-        ...
 
 
 class Kernel:
@@ -87,10 +57,10 @@ class Kernel:
         self._chance = chance
         self._condition = DiskCondition()
         self.process = 0
-        self.open_files: dict[OpenFile, None] = {}
+        self.open_files: dict[MountedFile, None] = {}
         self._waiting: dict[FileRequest, None] = {}
         self._off = False
-        self._damage: _Damage | None = None
+        self._damage: tuple[str, StoredFile, DamagedSpot] | None = None
 
     # ---------------------------------------------------------------------------------- the machine
 
@@ -164,12 +134,13 @@ class Kernel:
         place = chance.randrange(len(file.data))
         if damage.cut:
             del file.data[place:]
-            self._damage = _Damage(path, file, place, None, 0)
+            spot = DamagedSpot(place)
         else:
             bit = chance.randrange(8)
             file.data[place] ^= 1 << bit
-            self._damage = _Damage(path, file, place, bit, file.data[place])
-        return str(self._damage)
+            spot = DamagedSpot(place, bit, file.data[place])
+        self._damage = path, file, spot
+        return f"{path} {spot}"
 
     async def probe(self) -> str:
         """The directory as a writer on this machine finds it.
@@ -188,18 +159,18 @@ class Kernel:
         took_s = loop.time() - began_s
         if took_s > SLOW_S:
             return f"slow {took_s * 1000:.0f} ms"
-        damage = self._damage
-        return f"damaged {damage}" if damage is not None and damage.there(self.server) else "sound"
+        if self._damage is not None:
+            path, file, spot = self._damage
+            if spot.is_in(file.data) and any(stored is file for stored in self.server.files.values()):
+                return f"damaged {path} {spot}"
+        return "sound"
 
     async def look(self) -> str:
         """The server as this machine finds it: "answers", "silent", "in grace"."""
         server = self.server
         try:
             async with asyncio.timeout(PROBE_S):
-                answer: str = await self.call(
-                    lambda: "in grace" if server.in_grace else "answers", new_state=False
-                )
-                return answer
+                return await self.call(lambda: "in grace" if server.in_grace else "answers", new_state=False)
         except (TimeoutError, OSError):
             return "silent"
 
@@ -210,7 +181,7 @@ class Kernel:
 
     def _kernel(self, work: Callable[[], Any]) -> None:
         """Something the kernel does for a process that is gone; it does not give up."""
-        self.server.send(FileRequest(self.client, work, lambda _, __: None, new_state=False, changes=True))
+        self.server.send(FileRequest(self.client, work, new_state=False, changes=True))
 
     def _unlock(self, process: int) -> None:
         locks = self.server.locks
@@ -223,13 +194,13 @@ class Kernel:
 
     async def call(
         self,
-        work: Callable[[], Any],
+        work: Callable[[], T],
         *,
         new_state: bool = True,
         changes: bool = False,
         grows: bool = False,
-        given_up: Callable[[Any], None] | None = None,
-    ) -> Any:
+        given_up: Callable[[T], None] | None = None,
+    ) -> T:
         """One request and its answer.
 
         ``given_up`` gets the result of one that nobody waited for until its end.
@@ -243,24 +214,15 @@ class Kernel:
             raise OSError(errno.EIO, "input/output error")
         if grows and self._condition.full:
             raise OSError(errno.ENOSPC, "no space left on device")
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        def done(result: Any, error: OSError | None) -> None:
-            self._waiting.pop(request, None)
-            if answer.done():
-                return
-            if error is None:
-                answer.set_result(result)
-            else:
-                answer.set_exception(error)
-
-        def work_late() -> Any:
+        def work_late() -> T:
             result = work()
             if request.abandoned and given_up is not None:
                 given_up(result)
             return result
 
-        request = FileRequest(self.client, work_late, done, new_state=new_state, changes=changes)
+        request = FileRequest(self.client, work_late, answer, new_state=new_state, changes=changes)
         self._waiting[request] = None
         self.server.send(request)
         try:

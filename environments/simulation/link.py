@@ -13,8 +13,8 @@ from environments.link_condition import CLEAR, LinkCondition
 from harness.interface import Link
 
 if TYPE_CHECKING:
-    from environments.simulation.connection import Connection
     from environments.simulation.scheduler import Scheduler
+    from environments.simulation.stream import Connection
 
 LATENCY_NS: Final = 80_000
 SPREAD_NS: Final = 120_000
@@ -34,18 +34,6 @@ class Way:
 
     ``distance`` is 1 between machines, and a small part of it within one, where nothing can be cut.
     """
-
-    __slots__ = (
-        "_busy_ns",
-        "_draw",
-        "_latency_ns",
-        "_scheduler",
-        "_spread_ns",
-        "_waiting",
-        "condition",
-        "connections",
-        "link",
-    )
 
     def __init__(self, link: Link, scheduler: Scheduler, chance: random.Random) -> None:
         local = link.source == link.target

@@ -17,14 +17,11 @@ class Listener(asyncio.AbstractServer):
     What it has accepted lives on when it is closed, as with asyncio up to 3.12.
     """
 
-    def __init__(
-        self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], port: int, backlog: int
-    ) -> None:
+    def __init__(self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], port: int) -> None:
         self.node = loop.node
         self.port = port
         self._loop = loop
         self._factory = factory
-        self._backlog = backlog
         self._serving = False
         self._closed = False
         self._forever: asyncio.Future[None] | None = None
@@ -48,8 +45,12 @@ class Listener(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[Any, ...]:
-        """One, which knows its name."""
-        return () if self._closed else (_Named(self.node, self.port),)
+        """Itself: all that can be asked of its socket is the name."""
+        return () if self._closed else (self,)
+
+    def getsockname(self) -> tuple[str, int]:
+        """Host and port."""
+        return self.node, self.port
 
     def get_loop(self) -> NodeLoop:
         """The loop of its process."""
@@ -99,16 +100,3 @@ class Listener(asyncio.AbstractServer):
     async def __aexit__(self, *_: object) -> None:
         self.close()
         await self.wait_closed()
-
-
-class _Named:
-    """What can be asked of a listening socket."""
-
-    __slots__ = ("_name",)
-
-    def __init__(self, host: str, port: int) -> None:
-        self._name = (host, port)
-
-    def getsockname(self) -> tuple[str, int]:
-        """Host and port."""
-        return self._name

@@ -271,13 +271,12 @@ class NodeLoop(asyncio.BaseEventLoop):
         host: Any = None,
         port: int | None = None,
         *,
-        backlog: int = 100,
         start_serving: bool = True,
         **options: Any,
     ) -> asyncio.AbstractServer:
         """Listen on this node; ``port`` None or 0 is any free one."""
         self._refuse(options, "create_server", "ssl", "sock")
-        server = self.network.listen(self, protocol_factory, host, int(port or 0), backlog)
+        server = self.network.listen(self, protocol_factory, host, int(port or 0))
         if start_serving:
             await server.start_serving()
         return server
@@ -291,7 +290,7 @@ class NodeLoop(asyncio.BaseEventLoop):
     ) -> tuple[asyncio.DatagramTransport, asyncio.DatagramProtocol]:
         """A socket for datagrams on the world's network."""
         self._refuse(options, "create_datagram_endpoint", "sock")
-        made = self.network.bind(self, protocol_factory, local_addr, remote_addr)
+        made = self.network.datagrams.bind(self, protocol_factory, local_addr, remote_addr)
         await self.turn()
         return made
 

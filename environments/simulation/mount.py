@@ -25,8 +25,7 @@ class Mount(Kernel):
             found = {path[len(prefix) :].partition("/")[0] for path in paths if path.startswith(prefix)}
             return sorted(found - {""})
 
-        result: builtins.list[str] = await self.call(names)
-        return result
+        return await self.call(names)
 
     async def open(self, path: str) -> MountedFile:
         def create() -> tuple[StoredFile, int]:
@@ -43,8 +42,7 @@ class Mount(Kernel):
             data = self._file(path).data
             return bytes(data[offset:] if size is None else data[offset : offset + size])
 
-        result: bytes = await self.call(work)
-        return result
+        return await self.call(work)
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         beside = path + ".tmp"
@@ -84,12 +82,10 @@ class Mount(Kernel):
         await self.call(work, changes=True, grows=True)
 
     async def size(self, path: str) -> int:
-        result: int = await self.call(lambda: len(self._file(path).data))
-        return result
+        return await self.call(lambda: len(self._file(path).data))
 
     async def exists(self, path: str) -> bool:
-        result: bool = await self.call(lambda: path in self.server.files or path in self.server.directories)
-        return result
+        return await self.call(lambda: path in self.server.files or path in self.server.directories)
 
     async def space(self) -> None:
         return None
@@ -129,8 +125,7 @@ class Mount(Kernel):
         return None if lock is None else MountedLock(self, lock)
 
     async def locked(self, path: str, offset: int) -> bool:
-        result: bool = await self.call(lambda: (path, offset) in self.server.locks)
-        return result
+        return await self.call(lambda: (path, offset) in self.server.locks)
 
     async def owner(self, directory: str) -> tuple[int, int]:
         def look() -> tuple[int, int]:
@@ -138,8 +133,7 @@ class Mount(Kernel):
                 raise FileNotFoundError(errno.ENOENT, "no such directory", directory)
             return self.server.owners[directory]
 
-        found: tuple[int, int] = await self.call(look)
-        return found
+        return await self.call(look)
 
     def ids(self) -> tuple[int, int]:
         return self.user
@@ -166,9 +160,7 @@ class Mount(Kernel):
     def write_locked(self, lock: Lock, offset: int, data: bytes) -> None:
         """Write into the locked file."""
         self.confirm(lock)
-        stored = self._file(lock.path).data
-        stored.extend(bytes(max(0, offset - len(stored))))
-        stored[offset : offset + len(data)] = data
+        self._file(lock.path).write(offset, data)
 
     def unlock(self, lock: Lock) -> None:
         """Nothing to do for one that is lost."""
@@ -251,9 +243,7 @@ class MountedFile:
 
         def work() -> None:
             self._mount.current(self._path, self._generation)
-            stored = self._stored.data
-            stored.extend(bytes(max(0, start - len(stored))))
-            stored[start : start + len(data)] = data
+            self._stored.write(start, data)
 
         return work
 

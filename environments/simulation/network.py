@@ -23,17 +23,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from environments.link_condition import LinkCondition
-from environments.simulation.connection import Connection
+from environments.simulation.datagram import DatagramNetwork
 from environments.simulation.link import Way
 from environments.simulation.listener import Listener
 from environments.simulation.pipe import PATIENCE_NS, Mark, Pipe
-from environments.simulation.stream import StreamTransport
+from environments.simulation.stream import Connection, StreamTransport
 from harness.interface import Link
 
 if TYPE_CHECKING:
     import random
 
-    from environments.simulation.datagram import DatagramNetwork
     from environments.simulation.loop import NodeLoop
     from environments.simulation.scheduler import Scheduler
     from environments.simulation.trace import Trace
@@ -59,7 +58,7 @@ class Network:
         self._off: set[str] = set()
         self._unanswered: dict[StreamTransport | _Door, int] = {}
         self._next_port = FIRST_FREE_PORT
-        self.datagrams: DatagramNetwork
+        self.datagrams = DatagramNetwork(self, scheduler, trace)
 
     # ---------------------------------------------------------------------------------------- links
 
@@ -111,7 +110,7 @@ class Network:
         connection = Connection(out, back)
         client = connection.client = StreamTransport(loop, connection, out, back, (own, there))
         client.established = loop.create_future()
-        out.target = _Door(self, connection, own, there)
+        out.deliver = _Door(self, connection, own, there).arrive
         out.send(Mark.SYN)
         timer = loop.call_later(CONNECT_PATIENCE_S, client.time_out)
         try:
@@ -131,7 +130,7 @@ class Network:
         return Pipe(way, back, name, node, self._scheduler, self._trace, self._chance)
 
     def listen(
-        self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], host: Any, port: int, backlog: int
+        self, loop: NodeLoop, factory: Callable[[], asyncio.BaseProtocol], host: Any, port: int
     ) -> Listener:
         """``loop.create_server``; it accepts once it serves.
 
@@ -147,7 +146,7 @@ class Network:
         port = port or self.free_port()
         if (loop.node, port) in self._listeners:
             raise OSError(errno.EADDRINUSE, f"{os.strerror(errno.EADDRINUSE)}: {loop.node}:{port}")
-        listener = self._listeners[loop.node, port] = Listener(loop, factory, port, backlog)
+        listener = self._listeners[loop.node, port] = Listener(loop, factory, port)
         return listener
 
     def unlisten(self, listener: Listener) -> None:
@@ -165,11 +164,6 @@ class Network:
         return self._next_port
 
     # ------------------------------------------------------------------------- sockets and machines
-
-    @property
-    def open_sockets(self) -> int:
-        """How many ends of connections are open, or half closed."""
-        return len(self._sockets)
 
     def opened(self, socket: StreamTransport) -> None:
         """The socket dies with its process."""
@@ -233,21 +227,9 @@ class Network:
         self._unanswered.clear()
         self.datagrams.end()
 
-    def bind(
-        self,
-        loop: NodeLoop,
-        factory: Callable[[], asyncio.DatagramProtocol],
-        local: tuple[str, int] | None,
-        remote: tuple[str, int] | None,
-    ) -> tuple[asyncio.DatagramTransport, asyncio.DatagramProtocol]:
-        """``loop.create_datagram_endpoint``."""
-        return self.datagrams.bind(loop, factory, local, remote)
-
 
 class _Door:
     """Where a connection attempt arrives: the kernel of the target looks for a listener."""
-
-    __slots__ = ("_connection", "_names", "_network")
 
     def __init__(
         self, network: Network, connection: Connection, client: tuple[str, int], server: tuple[str, int]

@@ -1,46 +1,18 @@
-"""The parts of a world that break: links, processes, disks and clocks.
+"""The parts of a world that are its nodes' own and break: their processes and disks.
 
-Each is told at one virtual instant, and is so from that instant on. The stores are in `stores`, the
-database in `database`.
+Each is told at one virtual instant, and is so from that instant on. The others stand where they are
+made: `links`, `clock`, `stores`, `database`.
 """
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
 
 from environments.disk_condition import DISK_LEASES, DiskPart
-from environments.fault_options import nothing_left, number
-from environments.link_condition import DATAGRAM_PRIMITIVES, LINK_PRIMITIVES, combine, condition_of
 from environments.part import Fault, Part
-from environments.simulation.prober import Prober
 from environments.simulation.process import Process
-from environments.simulation.world import World
 from harness.interface import Disk, DiskCondition, InfrastructureError
-
-CLOCKS: Final = ("clock-skew", "clock-step", "clock-rate", "clock-strobe")
-
-
-class Links(Part):
-    """The directed links between nodes, and from client zones."""
-
-    primitives = (*LINK_PRIMITIVES, *DATAGRAM_PRIMITIVES)
-    of_links = True
-
-    def __init__(self, world: World) -> None:
-        self._network = world.network
-
-    def wanted(self, asked: Fault) -> Any:
-        """The condition of each link."""
-        return condition_of(asked.primitive, asked.wanted)
-
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
-        """From now on the links are so."""
-        for link in changed.links:
-            self._network.apply(link, combine(one.wanted for one in in_force if link in one.links))
 
 
 class Processes(Part):
@@ -98,54 +70,3 @@ class Disks(DiskPart):
     async def look(self, node: str) -> str:
         """What becomes of a write."""
         return await self._disks[node].probe()
-
-
-@dataclass(frozen=True, slots=True)
-class _Wrong:
-    """How a clock is wrong; with ``strobe_ms`` it jumps by ``skew_ms`` and back in that period."""
-
-    skew_ms: float = 0.0
-    rate: float = 1.0
-    strobe_ms: float | None = None
-
-
-class Clocks(Part):
-    """The machines' clocks."""
-
-    name = "clock"
-    primitives = CLOCKS
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._prober = Prober(world)
-
-    def wanted(self, asked: Fault) -> Any:
-        """How each clock is wrong."""
-        given = dict(asked.wanted)
-        if asked.primitive == "clock-skew":
-            wrong = _Wrong(skew_ms=number(asked.primitive, given, "skew_ms"))
-        elif asked.primitive == "clock-step":
-            wrong = _Wrong(skew_ms=number(asked.primitive, given, "step_ms"))
-        elif asked.primitive == "clock-rate":
-            wrong = _Wrong(rate=number(asked.primitive, given, "rate", above=0))
-        else:
-            strobe_ms = number(asked.primitive, given, "period_ms", above=0)
-            wrong = _Wrong(skew_ms=number(asked.primitive, given, "step_ms"), strobe_ms=strobe_ms)
-        nothing_left(asked.primitive, given)
-        return wrong
-
-    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
-        """Set the clocks; one that no fault makes fast or slow any more is set right."""
-        for node in changed.nodes:
-            clock = self._world.clock(node)
-            here = [one.wanted for one in in_force if node in one.nodes]
-            clock.skew_ms = sum((one.skew_ms for one in here if one.strobe_ms is None), 0.0)
-            clock.strobes = tuple((one.skew_ms, one.strobe_ms) for one in here if one.strobe_ms is not None)
-            if changed.primitive == "clock-rate":
-                clock.rate = math.prod((one.rate for one in here), start=1.0)
-                if all(one.primitive != "clock-rate" for one in in_force if node in one.nodes):
-                    clock.set_right()
-
-    async def look(self, node: str) -> str:
-        """Against true time."""
-        return await self._prober.clock(node)

@@ -12,13 +12,15 @@ from __future__ import annotations
 import enum
 import random
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from environments.simulation.link import Way
 from environments.simulation.trace import BYTES, Trace
 
 if TYPE_CHECKING:
     from environments.simulation.scheduler import Scheduler
+    from environments.simulation.stream import StreamTransport
 
 WINDOW_BYTES: Final = 256 * 1024
 """Both kernels' buffers of one direction."""
@@ -43,56 +45,11 @@ class Mark(enum.Enum):
     RST = "resets"
 
 
-class Receiver(Protocol):
-    """The kernel at the end of a pipe."""
-
-    def arrive(self, item: bytes | Mark) -> None:
-        """The next of the stream."""
-        ...
-
-
-class Sender(Protocol):
-    """The process at the begin of a pipe."""
-
-    @property
-    def blocked(self) -> bool:
-        """Whether it waits for the window."""
-        ...
-
-    def window_opened(self) -> None:
-        """There is room again."""
-        ...
-
-    def give_up(self) -> None:
-        """Nobody has answered for too long."""
-        ...
-
-
 class Pipe:
     """From ``source``'s kernel to ``target``'s over one `Way`.
 
     ``back`` carries the acknowledgements.
     """
-
-    __slots__ = (
-        "_credit",
-        "_credit_planned",
-        "_draw",
-        "_held_since_ns",
-        "_label",
-        "_last_ns",
-        "_planned",
-        "_queue",
-        "_scheduler",
-        "_trace",
-        "back",
-        "name",
-        "node",
-        "source",
-        "target",
-        "used",
-        "way",
-    )
 
     def __init__(
         self,
@@ -108,8 +65,10 @@ class Pipe:
         self.back = back
         self.name = name
         self.node = node
-        self.source: Sender | None = None
-        self.target: Receiver
+        self.source: StreamTransport | None = None
+        """The socket that sends."""
+        self.deliver: Callable[[bytes | Mark], None]
+        """What the kernel at the end does with the next of the stream."""
         self.used = 0
         """Bytes of the window that are taken."""
         self._scheduler = scheduler
@@ -159,7 +118,7 @@ class Pipe:
                 self._trace.mark(now, self._label, item)
             else:
                 self._trace.record(now, self.node, item.value, self.name)  # type: ignore[union-attr]
-            self.target.arrive(item)
+            self.deliver(item)
         if queue:
             self._scheduler.at(queue[0][0], self._arrive)
         else:

@@ -1,6 +1,6 @@
-"""One end of a TCP connection of the simulated network.
+"""A TCP connection of the simulated network, and its ends.
 
-A socket with its kernel's rules, and asyncio's transport on it.
+An end is a socket with its kernel's rules, and asyncio's transport on it.
 
 What a process has written belongs to its kernel as far as the window has room: it is sent even if
 the process is killed at once; the rest waits in the transport. What has arrived waits in the kernel
@@ -19,15 +19,45 @@ from asyncio import events, transports
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from environments.simulation.connection import Connection, reset_error
 from environments.simulation.pipe import WINDOW_BYTES, Mark, Pipe
 
 if TYPE_CHECKING:
     from environments.simulation.loop import NodeLoop
 
 
+def _error(number: int) -> OSError:
+    """The error of that ``errno``, as the kernel would raise it."""
+    return OSError(number, os.strerror(number))
+
+
 def _nobody(_: bytes) -> None:
     raise AssertionError("bytes were read for a transport that has no protocol")
+
+
+class Connection:
+    """Two pipes and, at their ends, the sockets; that of the server once it has accepted."""
+
+    def __init__(self, forward: Pipe, backward: Pipe) -> None:
+        self.forward = forward
+        self.backward = backward
+        self.client: StreamTransport | None = None
+        self.server: StreamTransport | None = None
+        forward.way.connections[self] = None
+        backward.way.connections[self] = None
+
+    def reset(self) -> None:
+        """Something between the two resets both ends at once; what was on its way is lost."""
+        for pipe in (self.forward, self.backward):
+            pipe.drop()
+        for end in (self.client, self.server):
+            if end is not None:
+                end.arrive(Mark.RST)
+        self.end()
+
+    def end(self) -> None:
+        """No longer on its links."""
+        self.forward.way.connections.pop(self, None)
+        self.backward.way.connections.pop(self, None)
 
 
 class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa: SLF001 - as asyncio's own transports
@@ -49,6 +79,8 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
     ) -> None:
         super().__init__({"sockname": names[0], "peername": names[1]}, loop)
         self._loop: NodeLoop = loop
+        self.node = loop.node
+        self.process = loop
         self._protocol: Any = None
         self._deliver: Callable[[bytes], object] = _nobody
         self._connection = connection
@@ -62,7 +94,7 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         self._ended: Mark | None = None  # FIN or RST, behind what has arrived
         self._socket_closed = False
         self._reset = False
-        self._error: OSError = reset_error()
+        self._error = _error(errno.ECONNRESET)
         self._vanished = False
         # the transport's half
         self._buffer = bytearray()
@@ -77,20 +109,10 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         self._read_handle = events.Handle(self._read, (), loop)
         self._write_handle = events.Handle(self._write_ready, (), loop)
         out.source = self
-        incoming.target = self
+        incoming.deliver = self.arrive
         loop.network.opened(self)
 
     # ----------------------------------------------------------------------------------- the kernel
-
-    @property
-    def node(self) -> str:
-        """Whose socket it is."""
-        return self._loop.node
-
-    @property
-    def process(self) -> NodeLoop:
-        """The loop of the process that has it open."""
-        return self._loop
 
     @property
     def blocked(self) -> bool:
@@ -107,28 +129,27 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
                 self._read_planned = True
                 self._loop.put(self._read_handle)
         elif self.established is not None and not self.established.done():
-            self._answered(item)  # type: ignore[arg-type]
-        elif self._ended is not Mark.RST:
-            self._ended = item  # type: ignore[assignment]
-            if item is Mark.RST:
+            self._answered(self.established, item)  # type: ignore[arg-type]
+        else:
+            self._end(item)  # type: ignore[arg-type]
+
+    def _end(self, how: Mark) -> None:
+        """The stream ends behind what has arrived, or breaks off."""
+        if self._ended is not Mark.RST:
+            self._ended = how
+            if how is Mark.RST:
                 self._reset = True
                 if self._buffer:
                     self.window_opened()  # a writer learns of it too
             self._wake_reader()
 
-    def _answered(self, item: Mark) -> None:
+    def _answered(self, established: asyncio.Future[None], item: Mark) -> None:
         """The other side has answered an attempt to connect."""
-        assert self.established is not None
-        if self.established.done():
-            return
         if item is Mark.SYN_ACK:
-            self.established.set_result(None)
-        elif item is Mark.REFUSED:
-            self.established.set_exception(
-                ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
-            )
+            established.set_result(None)
         else:
-            self.established.set_exception(reset_error())
+            refused = item is Mark.REFUSED
+            established.set_exception(_error(errno.ECONNREFUSED if refused else errno.ECONNRESET))
 
     def give_up(self) -> None:
         """What was sent has not been answered for too long.
@@ -138,17 +159,13 @@ class StreamTransport(transports._FlowControlMixin, asyncio.Transport):  # noqa:
         self.time_out()
         self._connection.end()
         if self._ended is not Mark.RST:
-            self._ended = Mark.RST
-            self._reset = True
-            self._error = TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-            if self._buffer:
-                self.window_opened()
-            self._wake_reader()
+            self._error = _error(errno.ETIMEDOUT)
+            self._end(Mark.RST)
 
     def time_out(self) -> None:
         """The kernel gives up an attempt to connect."""
         if self.established is not None and not self.established.done():
-            self.established.set_exception(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
+            self.established.set_exception(_error(errno.ETIMEDOUT))
 
     def _answer_the_late(self, item: bytes | Mark) -> None:
         """A reset for what arrives at a closed socket; silence from a machine that is off."""

@@ -10,6 +10,7 @@ program did before.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,32 +18,26 @@ if TYPE_CHECKING:
     from environments.simulation.loop import NodeLoop
 
 
-class SimulatedFuture(asyncio.Future[Any]):
+class _Numbered:
+    """What is hashed by a number of its `NodeLoop`."""
+
+    sequence: int
+    get_loop: Callable[[], NodeLoop]
+
+    def __hash__(self) -> int:
+        try:
+            return self.sequence
+        except AttributeError:
+            self.sequence = self.get_loop().next_sequence()
+            return self.sequence
+
+
+class SimulatedFuture(_Numbered, asyncio.Future[Any]):
     """A future of a `NodeLoop`."""
 
-    sequence: int
 
-    def __hash__(self) -> int:
-        try:
-            return self.sequence
-        except AttributeError:
-            loop: NodeLoop = self.get_loop()  # type: ignore[assignment]
-            self.sequence = loop.next_sequence()
-            return self.sequence
-
-
-class SimulatedTask(asyncio.Task[Any]):
+class SimulatedTask(_Numbered, asyncio.Task[Any]):
     """A task of a `NodeLoop`."""
-
-    sequence: int
-
-    def __hash__(self) -> int:
-        try:
-            return self.sequence
-        except AttributeError:
-            loop: NodeLoop = self.get_loop()  # type: ignore[assignment]
-            self.sequence = loop.next_sequence()
-            return self.sequence
 
 
 def sorted_tasks(tasks: set[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:

@@ -31,7 +31,6 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from environments.simulation.clock import Clock
-from environments.simulation.datagram import DatagramNetwork
 from environments.simulation.graveyard import Graveyard
 from environments.simulation.guards import Guards
 from environments.simulation.loop import NodeLoop
@@ -64,7 +63,6 @@ class World:
         self.scheduler = Scheduler(self.random("scheduler"), self.trace, stall_steps)
         self.scheduler.on_system_exit = self._system_exit
         self.network = Network(self.scheduler, self.trace, self.random("network"))
-        self.network.datagrams = DatagramNetwork(self.network, self.scheduler, self.trace)
         self._clocks: dict[str, Clock] = {}
         self._processes: dict[str, Process] = {}
         self._generators: dict[int, NodeLoop] = {}

@@ -11,13 +11,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-class _Damage(NamedTuple):
-    """A bit that was turned over, and the byte it made; or a file that was cut (``bit`` None)."""
+class DamagedSpot(NamedTuple):
+    """A bit that was turned over, and the byte it made; or where a file was cut (``bit`` None)."""
 
-    path: Path
     place: int
-    bit: int | None
-    byte: int
+    bit: int | None = None
+    byte: int = 0
+
+    def is_in(self, data: bytes | bytearray) -> bool:
+        """Whether a reader of the file would still meet it."""
+        if self.bit is None:
+            return len(data) == self.place
+        return data[self.place : self.place + 1] == bytes([self.byte])
+
+    def __str__(self) -> str:
+        if self.bit is None:
+            return f"cut to {self.place} bytes"
+        return f"byte {self.place} bit {self.bit}"
 
 
 class Damages:
@@ -26,7 +36,7 @@ class Damages:
     def __init__(self, behind: Path, chance: random.Random) -> None:
         self._behind = behind
         self._chance = chance
-        self._done: list[_Damage] = []
+        self._done: list[tuple[Path, DamagedSpot]] = []
 
     def corrupt(self, *, files: str = "*", cut: bool = False) -> str | None:
         """Turn over one bit of what files hold, each as likely as any other, or cut the file there.
@@ -49,35 +59,25 @@ class Damages:
         with path.open("r+b") as file:
             if cut:
                 file.truncate(place)
-                self._done.append(_Damage(path, place, None, 0))
+                spot = DamagedSpot(place)
             else:
                 file.seek(place)
                 byte = file.read(1)[0] ^ (1 << bit)
                 file.seek(place)
                 file.write(bytes([byte]))
-                self._done.append(_Damage(path, place, bit, byte))
-        return self._where(self._done[-1])
+                spot = DamagedSpot(place, bit, byte)
+        self._done.append((path, spot))
+        return f"{self._name(path)} {spot}"
 
     def last(self) -> str:
         """The last damage that a reader would still meet; "" if none."""
-        for damage in reversed(self._done):
+        for path, spot in reversed(self._done):
             try:
-                data = damage.path.read_bytes()
+                if spot.is_in(path.read_bytes()):
+                    return f"{self._name(path)} {spot}"
             except FileNotFoundError:
                 continue
-            there = (
-                len(data) == damage.place
-                if damage.bit is None
-                else data[damage.place : damage.place + 1] == bytes([damage.byte])
-            )
-            if there:
-                return self._where(damage)
         return ""
 
     def _name(self, path: Path) -> str:
         return path.relative_to(self._behind).as_posix()
-
-    def _where(self, damage: _Damage) -> str:
-        if damage.bit is None:
-            return f"{self._name(damage.path)} cut to {damage.place} bytes"
-        return f"{self._name(damage.path)} byte {damage.place} bit {damage.bit}"

@@ -1,9 +1,7 @@
-"""Proof of what faults did to links and clocks.
+"""The links of a world as what can break, and the proof of what faults did to them.
 
-Packets that cross the simulated network, and clocks read again and again.
-
-Why not ask the condition: a row of a history that says a fault was seen must rest on what happened
-to something that crossed.
+Why packets and not a look at the condition: a row of a history that says a fault was seen must rest
+on what happened to something that crossed.
 """
 
 from __future__ import annotations
@@ -11,10 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
-from environments.link_condition import link_name
-from environments.simulation.clock import EPOCH_S
+from environments.link_condition import (
+    DATAGRAM_PRIMITIVES,
+    LINK_PRIMITIVES,
+    combine,
+    condition_of,
+    link_name,
+)
+from environments.part import Fault, Part
 from environments.simulation.world import World
 from harness.interface import Link
 
@@ -30,20 +34,26 @@ SLOW_MS: Final = 10.0
 PATIENCE_S: Final = 0.5
 """A packet that has not arrived after so long is called lost."""
 
-CLOCK_S: Final = 0.05
-CLOCK_PARTS: Final = (0.07, 0.13, 0.19, 0.26, 0.35)
-"""Of ``CLOCK_S``, from one reading to the next: unequal, so that no clock jumps in their rhythm."""
-SKEWED_MS: Final = 1.0
-RATE_MARGIN: Final = 0.001
 
+class Links(Part):
+    """The directed links between nodes, and from client zones."""
 
-class Prober:
-    """Looks at a world from the node "harness"."""
+    primitives = (*LINK_PRIMITIVES, *DATAGRAM_PRIMITIVES)
+    of_links = True
 
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def links(self, links: Sequence[Link]) -> dict[str, str]:
+    def wanted(self, asked: Fault) -> Any:
+        """The condition of each link."""
+        return condition_of(asked.primitive, asked.wanted)
+
+    def apply(self, in_force: Sequence[Fault], changed: Fault) -> None:
+        """From now on the links are so."""
+        for link in changed.links:
+            self._world.network.apply(link, combine(one.wanted for one in in_force if link in one.links))
+
+    async def probe(self, links: Sequence[Link]) -> dict[str, str]:
         """What each link does now: "open", "lost", "lossy 3 of 5", "refused", "slow 120 ms"."""
         if not links:
             return {}
@@ -85,25 +95,3 @@ class Prober:
         if max(late_ms) >= SLOW_MS:
             return f"slow {max(late_ms):.0f} ms"
         return "open" if len(late_ms) >= PACKETS else f"lossy {PACKETS - len(late_ms)} of {PACKETS}"
-
-    async def clock(self, node: str) -> str:
-        """A node's clocks against true time.
-
-        "true", "skewed 60000 ms", "rate 1.500", "true, strobing 500 ms".
-        """
-        clock, world = self._world.clock(node), self._world
-        before_s, before_ns = clock.monotonic_s(), world.now_ns
-        errors_ms, jumps_ms = [], []
-        for part in CLOCK_PARTS:
-            passed_s, passed_ns = clock.wall_s() - clock.monotonic_s(), world.now_ns
-            await asyncio.sleep(CLOCK_S * part)
-            assert world.now_ns > passed_ns, "a look at a clock that took no time"
-            jumps_ms.append((clock.wall_s() - clock.monotonic_s() - passed_s) * 1000)
-            errors_ms.append((clock.wall_s() - EPOCH_S - world.now_ns / 1e9) * 1000)
-        jump_ms = max(jumps_ms, key=abs)
-        strobing = f", strobing {abs(jump_ms):.0f} ms" if abs(jump_ms) >= SKEWED_MS else ""
-        rate = (clock.monotonic_s() - before_s) / ((world.now_ns - before_ns) / 1e9)
-        if abs(rate - 1) > RATE_MARGIN:
-            return f"rate {rate:.3f}{strobing}"
-        skew_ms = min(errors_ms, key=abs) if strobing else errors_ms[-1]
-        return ("true" if abs(skew_ms) < SKEWED_MS else f"skewed {skew_ms:.0f} ms") + strobing
