@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, InfrastructureError, NodePlan, UsageError
-from nemesis.kind import PAIR, CannotBeginError, FaultActions, Impact, Option, Situation, some_text
+from nemesis.kind import PAIR, CannotBeginError, FaultActions, Impact, Injection, Option, Situation, some_text
 from nemesis.near import near
 from nemesis.node import NodeKind
 from nemesis.target import resolve_target
@@ -78,20 +78,17 @@ class AdminKind(NodeKind):
             return None
         return next((row for row in rows if row["broker-id"] == node), None)
 
-    def healed(self, observed: Mapping[str, str]) -> bool:
-        """Nothing is half done."""
-        return bool(observed)
-
 
 class AdminTakeover(AdminKind):
     """One broker takes over from others by hand, however alive they are.
 
-    They find themselves replaced and join again, empty.
+    They find themselves replaced and, those that run, join again by themselves, empty.
     """
 
     name = "takeover"
     description = "a broker is taken over by another on command, whether it serves, stands still or is down"
     mild = True
+    seen_as = "taken over by"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
         "taker": Option("the broker that takes over; by default any other that serves", some_text),
@@ -115,24 +112,21 @@ class AdminTakeover(AdminKind):
         taker = situation.random.choice(others)
         return Impact(f"{', '.join(victims)} by {taker}", nodes=victims, by=taker)
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
+    async def begin(self, injection: Injection) -> str | None:
         """One after the other, without being asked whether it is really meant."""
-        del label, fault
-        for victim in impact.nodes:
+        for victim in injection.impact.nodes:
             await self.ask(
-                actions,
-                impact.by,
+                injection.actions,
+                injection.impact.by,
                 "takeover",
                 TAKEOVER_PATIENCE_S,
                 **{"broker-id": victim, "force": True},
             )
         return None
 
-    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
-        """Nothing is to be mended: a victim that runs joins the cluster again by itself."""
-
-    async def look(self, impact: Impact, actions: FaultActions) -> Mapping[str, str]:
+    async def look(self, injection: Injection) -> Mapping[str, str]:
         """Whom the taker says it has taken over, and what the store says of each now."""
+        actions, impact = injection.actions, injection.impact
         taker = impact.by
         seen = {}
         try:
@@ -145,11 +139,6 @@ class AdminTakeover(AdminKind):
             seen[victim] = f"taken over by {taker}, now {state}" if victim in taken else state
         return seen
 
-    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """The taker has them all."""
-        del before
-        return bool(observed) and all(phrase.startswith("taken over by") for phrase in observed.values())
-
     def healed(self, observed: Mapping[str, str]) -> bool:
         """No takeover is half-way."""
         return bool(observed) and not any("TAKEOVER_STARTED" in phrase for phrase in observed.values())
@@ -161,31 +150,30 @@ class Quiesce(AdminKind):
     name = "quiesce"
     description = "brokers take in no new clients and serve the old ones, until the fault ends"
     mild = True
+    seen_as: ClassVar[tuple[str, ...]] = ("QUIESCING", "QUIESCE_COMPLETE")
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
+    async def begin(self, injection: Injection) -> str | None:
         """Ask all of them."""
-        del label, fault
-        for node in impact.nodes:
-            await self.ask(actions, node, "quiesce")
+        for node in injection.impact.nodes:
+            await self.ask(injection.actions, node, "quiesce")
         return None
 
-    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
+    async def end(self, injection: Injection) -> None:
         """Let them take in clients again.
 
         One that is gone does so anyway when it is back, and one that does not answer is asked until
         it does.
         """
-        del label, lease
         async with asyncio.TaskGroup() as group:
-            for node in impact.nodes:
-                group.create_task(self._open(node, actions))
+            for node in injection.impact.nodes:
+                group.create_task(self._open(node, injection.actions))
 
     async def _open(self, node: str, actions: FaultActions) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + OPEN_PATIENCE_S
         while await actions.environment.running(node):
             row = await self.member(actions, node, node)
-            if row is not None and not _quiet(row["state"]):
+            if row is not None and row["state"] not in self.seen_as:
                 return
             try:
                 await self.ask(actions, node, "unquiesce")
@@ -194,20 +182,8 @@ class Quiesce(AdminKind):
                     raise
                 await asyncio.sleep(POLL_S)
 
-    async def look(self, impact: Impact, actions: FaultActions) -> Mapping[str, str]:
+    async def look(self, injection: Injection) -> Mapping[str, str]:
         """What the store says of each, as itself reads it."""
-        rows = {node: await self.member(actions, node, node) for node in impact.nodes}
+        actions = injection.actions
+        rows = {node: await self.member(actions, node, node) for node in injection.impact.nodes}
         return {node: row["state"] if row else SILENT for node, row in rows.items()}
-
-    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """All of them."""
-        del before
-        return bool(observed) and all(_quiet(phrase) for phrase in observed.values())
-
-    def healed(self, observed: Mapping[str, str]) -> bool:
-        """None of them any more."""
-        return bool(observed) and not any(_quiet(phrase) for phrase in observed.values())
-
-
-def _quiet(state: str) -> bool:
-    return state in ("QUIESCING", "QUIESCE_COMPLETE")

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
-from nemesis.disk import LeasedPart
 from nemesis.kind import PAIR, Option, number
+from nemesis.node import NodeKind
 
 CLOCK: Final = "clock"
 
@@ -23,14 +23,14 @@ def _any_number(value: Any) -> str:
     return "a number other than 0" if wrong else ""
 
 
-class ClockFault(LeasedPart):
-    """A lease on the clocks of nodes."""
+class ClockKind(NodeKind):
+    """A fault of clocks."""
 
     part = CLOCK
-    seen_as: ClassVar[str] = "skewed"
+    seen_as = "skewed"
 
 
-class ClockSkew(ClockFault):
+class ClockSkew(ClockKind):
     """A machine whose clock is wrong from the start of the fault.
 
     The monotonic clock runs on undisturbed.
@@ -48,7 +48,7 @@ class ClockSkew(ClockFault):
     }
 
 
-class ClockStep(ClockFault):
+class ClockStep(ClockKind):
     """A clock that somebody sets while everything runs, backwards unless asked otherwise.
 
     NTP sets it back at the end.
@@ -66,7 +66,7 @@ class ClockStep(ClockFault):
     }
 
 
-class ClockStrobe(ClockFault):
+class ClockStrobe(ClockKind):
     """A clock that two masters pull at.
 
     It jumps ahead and back again and again, many times within one time-out.
@@ -76,7 +76,6 @@ class ClockStrobe(ClockFault):
     description = "wall clocks jump to and fro, many times a second"
     mild = True
     primitives = ("clock-strobe",)
-    seen_as = "strobing"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
         "step_ms": Option("of each jump", _any_number, 5_000.0, drawn=(-60_000.0, -500.0, 60_000.0)),
@@ -88,14 +87,14 @@ class ClockStrobe(ClockFault):
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
         """Every one jumps, whatever else is wrong with it."""
         del before
-        return bool(observed) and all(self.seen_as in phrase for phrase in observed.values())
+        return bool(observed) and all("strobing" in phrase for phrase in observed.values())
 
     def healed(self, observed: Mapping[str, str]) -> bool:
         """None jumps any more."""
-        return not any(self.seen_as in phrase for phrase in observed.values())
+        return not any("strobing" in phrase for phrase in observed.values())
 
 
-class ClockRate(ClockFault):
+class ClockRate(ClockKind):
     """A clock that runs too fast or too slow: all time-outs of its node are early or late."""
 
     name = "clock-rate"

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import msgspec
 
-from harness.interface import Fault, InfrastructureError, NemesisContext, Schedule, UsageError
+from harness.interface import InfrastructureError, NemesisContext, Schedule, UsageError
 from nemesis import registry
-from nemesis.kind import CannotBeginError, FaultActions, Impact, Kind, Situation
+from nemesis.kind import CannotBeginError, FaultActions, Impact, Injection, Kind, Situation
 
 NEMESIS: Final = -1
 """The process number of nemesis rows in a history."""
@@ -51,10 +51,8 @@ async def run(schedule: Schedule, context: NemesisContext) -> None:
     async with asyncio.TaskGroup() as group:
         for place, fault in enumerate(schedule.faults, 1):
             life = _Life(
-                fault,
-                f"{fault.kind}-{place}",
+                Injection(f"{fault.kind}-{place}", fault, Impact(fault.target, fault.shape), actions),
                 context,
-                actions,
                 # Chance of its own, so that what one fault draws does not depend on when another
                 # begins.
                 random.Random(context.random.getrandbits(64)),
@@ -65,17 +63,14 @@ async def run(schedule: Schedule, context: NemesisContext) -> None:
 class _Life:
     """One fault from its beginning to its healing."""
 
-    def __init__(
-        self, fault: Fault, label: str, context: NemesisContext, actions: FaultActions, chance: random.Random
-    ) -> None:
-        self.label = label
-        self._fault = fault
-        self._kind: Kind = registry.get(fault.kind)
+    def __init__(self, injection: Injection, context: NemesisContext, chance: random.Random) -> None:
+        self.label = injection.label
+        self._injection = injection
+        self._fault = injection.fault
+        self._actions = injection.actions
+        self._kind: Kind = registry.get(injection.fault.kind)
         self._context = context
-        self._site = actions
         self._random = chance
-        self._impact = Impact(fault.target, fault.shape)
-        self._lease: str | None = None
         self._lost: str | None = None
         self._begun = False
 
@@ -116,7 +111,7 @@ class _Life:
         parts = {} if context.events is None else dict(context.events.parts())
         situation = Situation(context.nodes, context.zones, dict(context.roles()), self._random, parts)
         try:
-            self._impact = kind.plan(fault, situation)
+            self._injection.impact = kind.plan(fault, situation)
         except CannotBeginError as error:
             self._record("invoke", fault.kind)
             self._record("info", fault.kind, observed={}, bit=False, error=str(error))
@@ -124,7 +119,8 @@ class _Life:
         self._record("invoke", fault.kind)
         observed: Mapping[str, str] = {}
         try:
-            before = await self._site.states(self._impact.nodes) if self._impact.nodes else {}
+            nodes = self._injection.impact.nodes
+            before = await self._actions.states(nodes) if nodes else {}
             self._begun = True
             context.in_force[self.label] = self._describe()
             await self._inject()
@@ -146,13 +142,13 @@ class _Life:
 
     async def _inject(self) -> None:
         """Begin; if that is cancelled, the lease must not get lost, or nobody could heal it."""
-        begin = asyncio.ensure_future(self._kind.begin(self.label, self._fault, self._impact, self._site))
+        begin = asyncio.ensure_future(self._kind.begin(self._injection))
         try:
-            self._lease = await asyncio.shield(begin)
+            self._injection.lease = await asyncio.shield(begin)
         except asyncio.CancelledError:
             await asyncio.wait([begin])
             if not begin.cancelled() and begin.exception() is None:
-                self._lease = begin.result()
+                self._injection.lease = begin.result()
             raise
 
     async def _last(self, start_s: float) -> None:
@@ -171,7 +167,7 @@ class _Life:
         observed: Mapping[str, str] = {}
         error = self._lost
         try:
-            await self._kind.end(self.label, self._impact, self._lease, self._site)
+            await self._kind.end(self._injection)
             observed = await self._observe(self._kind.healed)
         except Exception as caught:  # noqa: BLE001 - as above
             error = self._complain("was not healed", caught)
@@ -188,7 +184,7 @@ class _Life:
         deadline = loop.time() + OBSERVE_S
         while True:
             async with asyncio.timeout(PROBE_PATIENCE_S):
-                observed = await self._kind.look(self._impact, self._site)
+                observed = await self._kind.look(self._injection)
             if seen(observed) or loop.time() >= deadline:
                 return observed
             await asyncio.sleep(OBSERVE_EVERY_S)
@@ -201,20 +197,20 @@ class _Life:
 
         One that has ended before its time is remembered, for the heal row.
         """
-        lease = self._lease
+        lease = self._injection.lease
         if lease is None or self._lost is not None:
             return
         while True:
             await asyncio.sleep(RENEW_S)
             try:
-                await self._site.environment.renew(lease)
+                await self._actions.environment.renew(lease)
             except Exception as error:  # noqa: BLE001 - as above
                 self._lost = self._complain("was not renewed", error)
                 return
 
     def _kept(self, node: str, phrase: str) -> str:
         """A node that is still gone because another fault keeps it down is no failure to heal."""
-        others = sorted(self._site.down.get(node, set()) - {self.label})
+        others = sorted(self._actions.down.get(node, set()) - {self.label})
         return f"{phrase}, kept down by {others[0]}" if phrase == "gone" and others else phrase
 
     def _complain(self, what: str, error: Exception) -> str:
@@ -228,7 +224,8 @@ class _Life:
         return words
 
     def _describe(self) -> str:
-        return " ".join(part for part in (self._fault.kind, self._impact.shape, self._impact.target) if part)
+        impact = self._injection.impact
+        return " ".join(part for part in (self._fault.kind, impact.shape, impact.target) if part)
 
     def _record(
         self,
@@ -239,12 +236,13 @@ class _Life:
         bit: bool | None = None,
         error: str | None = None,
     ) -> None:
+        impact = self._injection.impact
         value: dict[str, Any] = {
             "label": self.label,
-            "shape": self._impact.shape,
-            "target": self._impact.target,
-            "links": [f"{link.source}->{link.target}" for link in self._impact.links],
-            "nodes": list(self._impact.nodes),
+            "shape": impact.shape,
+            "target": impact.target,
+            "links": [f"{link.source}->{link.target}" for link in impact.links],
+            "nodes": list(impact.nodes),
         }
         if observed is not None:
             value["observed"] = dict(observed)

@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, NodePlan
-from nemesis.disk import LeasedPart
 from nemesis.kind import PAIR, Impact, Option, Situation
+from nemesis.node import NodeKind
 
 DATABASE: Final = "database"
 CHANCE_DEFAULT: Final = 0.5
 COMMITTED_DEFAULT: Final = 0.5
 
 
-class DatabaseKind(LeasedPart):
+class DatabaseKind(NodeKind):
     """A fault of the one database of a test."""
 
     part = DATABASE

@@ -10,68 +10,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from harness.interface import Fault, NodePlan, UsageError
-from nemesis.kind import PAIR, FaultActions, Impact, Option, Situation, number, one_of, truth
+from nemesis.kind import PAIR, Injection, Option, number, one_of, truth
 from nemesis.node import Kill, NodeKind
-from nemesis.target import resolve_target
 
 DISK: Final = "disk"
 ENDED_BY_ITSELF: Final = "a broker that ends itself leaves its pair to a restart in any order (RP13)"
 
 
-class LeasedPart(NodeKind):
-    """A lease on a part of nodes: their disks, their clocks.
+class DiskKind(NodeKind):
+    """A fault of disks."""
 
-    Being probed, that part says a word of ``seen_as``.
-    """
-
-    part: ClassVar[str]
-    seen_as: ClassVar[str | tuple[str, ...]]
-
-    def plan(self, fault: Fault, situation: Situation) -> Impact:
-        """The nodes of the target, and which part of them is to be looked at."""
-        nodes = resolve_target(fault, self.default_target, situation)
-        return Impact(", ".join(nodes), nodes=nodes, part=self.part)
-
-    def given(self, fault: Fault) -> dict[str, Any]:
-        """What the environment is told beside the nodes."""
-        said = {name: value for name, value in fault.options.items() if name != "pair"}
-        unsaid = {name: option.default for name, option in self.options.items() if option.default is not None}
-        return {**unsaid, **said}
-
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
-        """Inject it as one lease."""
-        del label
-        return await actions.environment.inject(
-            self.primitives[0], nodes=impact.nodes, options=self.given(fault)
-        )
-
-    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
-        """Heal the lease."""
-        del label, impact
-        if lease is not None:
-            await actions.environment.heal(lease)
-
-    def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """Every one shows it."""
-        del before
-        return bool(observed) and all(phrase.startswith(self.seen_as) for phrase in observed.values())
-
-    def healed(self, observed: Mapping[str, str]) -> bool:
-        """None shows it any more."""
-        return not any(phrase.startswith(self.seen_as) for phrase in observed.values())
+    part = DISK
 
 
-class DiskSlow(LeasedPart):
+class DiskSlow(DiskKind):
     """A disk that takes its time: an overloaded array, a failing head."""
 
     name = "disk-slow"
     description = "syncs and changes of directories take longer"
     slows = lasts = mild = True
     primitives = ("disk-slow",)
-    part = DISK
     seen_as = ("slow", "stalled")
     """One that is slower than the patience of who looks cannot be told from one that stalls."""
 
@@ -82,18 +43,17 @@ class DiskSlow(LeasedPart):
     }
 
 
-class DiskStall(LeasedPart):
+class DiskStall(DiskKind):
     """A disk that does not answer: a hung mount, a multipath fail-over."""
 
     name = "disk-stall"
     description = "syncs and changes of directories do not end until the fault does"
     wants_quorum = "fewer than three pairs cannot tell a silent peer from a dead one (RP4)"
     primitives = ("disk-stall",)
-    part = DISK
     seen_as = "stalled"
 
 
-class DiskFull(LeasedPart):
+class DiskFull(DiskKind):
     """No space left (ENOSPC)."""
 
     name = "disk-full"
@@ -101,11 +61,10 @@ class DiskFull(LeasedPart):
     ends = True
     unpromised = ENDED_BY_ITSELF
     primitives = ("disk-full",)
-    part = DISK
     seen_as = "full"
 
 
-class DiskError(LeasedPart):
+class DiskError(DiskKind):
     """The kernel gives up on the device (EIO).
 
     What a failed sync held is not on the disk, whatever a later one says.
@@ -116,7 +75,6 @@ class DiskError(LeasedPart):
     ends = True
     unpromised = ENDED_BY_ITSELF
     primitives = ("disk-error",)
-    part = DISK
     seen_as = "failing"
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
@@ -145,18 +103,15 @@ class DiskCorrupt(Kill):
         "cut": Option("whether a file loses its end instead of a bit its value, false by default", truth),
     }
     primitives = ("kill", "disk-corrupt")
+    part = DISK
     default_target = "one"
 
-    def plan(self, fault: Fault, situation: Situation) -> Impact:
-        """The nodes of the target; their disks are looked at."""
-        nodes = resolve_target(fault, self.default_target, situation)
-        return Impact(", ".join(nodes), nodes=nodes, part=DISK)
-
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
+    async def begin(self, injection: Injection) -> str | None:
         """Kill them, then damage each disk."""
-        await super().begin(label, fault, impact, actions)
-        given = {name: value for name, value in fault.options.items() if name != "pair"}
-        await actions.environment.inject("disk-corrupt", nodes=impact.nodes, options=given)
+        await super().begin(injection)
+        await injection.actions.environment.inject(
+            "disk-corrupt", nodes=injection.impact.nodes, options=self.given(injection.fault)
+        )
         return None
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
@@ -185,10 +140,9 @@ class PowerLoss(Kill):
         if fault.shape is not None:
             raise UsageError(f'takes no shape, but has "{fault.shape}"')
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
+    async def begin(self, injection: Injection) -> str | None:
         """All at once: one power line."""
-        del fault
-        for node in impact.nodes:
-            actions.down.setdefault(node, set()).add(label)
-        await asyncio.shield(actions.environment.inject("power-loss", nodes=impact.nodes))
+        actions, nodes = injection.actions, injection.impact.nodes
+        actions.keep_down(injection.label, nodes)
+        await asyncio.shield(actions.environment.inject("power-loss", nodes=nodes))
         return None

@@ -134,6 +134,11 @@ class FaultActions:
         """Each node as its environment sees it: "running", "paused" or "gone"."""
         return dict((await self.environment.probe(nodes=nodes)).observed)
 
+    def keep_down(self, label: str, nodes: Sequence[str]) -> None:
+        """None of the nodes is started again before this fault ends."""
+        for node in nodes:
+            self.down.setdefault(node, set()).add(label)
+
     async def restart(self, label: str, nodes: Sequence[str]) -> None:
         """Start the nodes again that this fault, and no other, keeps down."""
         for node in nodes:
@@ -144,8 +149,22 @@ class FaultActions:
                     await self.environment.start(node)
 
 
+@dataclass(slots=True)
+class Injection:
+    """A fault while it is carried out; ``label`` is its name among those of its test."""
+
+    label: str
+    fault: Fault
+    impact: Impact
+    actions: FaultActions
+    lease: str | None = None
+
+
 class Kind(ABC):
-    """A kind of fault. Its instances keep no state: one serves all faults of all tests."""
+    """A kind of fault, as long as it says nothing else a lease on links or nodes.
+
+    Its instances keep no state: one serves all faults of all tests.
+    """
 
     name: ClassVar[str]
     description: ClassVar[str]
@@ -155,6 +174,8 @@ class Kind(ABC):
     default_target: ClassVar[str | None] = None
     shapes: ClassVar[tuple[str, ...]] = ()
     default_shapes: ClassVar[tuple[str, ...]] = ()
+    seen_as: ClassVar[str | tuple[str, ...]] = ()
+    """How the phrase of a probe begins, or how any of them may, of what the fault has hit."""
     options: ClassVar[Mapping[str, Option]] = {}
 
     stops: ClassVar[bool] = False
@@ -231,25 +252,40 @@ class Kind(ABC):
         Raises CannotBeginError if there is nothing that it could touch now.
         """
 
-    @abstractmethod
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
+    def given(self, fault: Fault) -> Mapping[str, Any]:
+        """What the environment is told beside the links or nodes."""
+        said = {name: value for name, value in fault.options.items() if name != "pair"}
+        unsaid = {name: option.default for name, option in self.options.items() if option.default is not None}
+        return {**unsaid, **said}
+
+    async def begin(self, injection: Injection) -> str | None:
         """Break it; the lease to renew, if it is a lease."""
+        impact = injection.impact
+        return await injection.actions.environment.inject(
+            self.primitives[0], links=impact.links, nodes=impact.nodes, options=self.given(injection.fault)
+        )
 
-    @abstractmethod
-    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
+    async def end(self, injection: Injection) -> None:
         """Mend it. Must do no harm when it has healed by itself."""
+        if injection.lease is not None:
+            await injection.actions.environment.heal(injection.lease)
 
-    async def look(self, impact: Impact, actions: FaultActions) -> Mapping[str, str]:
+    async def look(self, injection: Injection) -> Mapping[str, str]:
         """One probe of what was hit, for ``bit`` and ``healed``.
 
         What the environment sees, unless a kind looks elsewhere.
         """
-        return (await actions.environment.probe(impact.links, impact.probed)).observed
+        impact = injection.impact
+        return (await injection.actions.environment.probe(impact.links, impact.probed)).observed
 
-    @abstractmethod
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
-        """Whether a probe shows the effect. ``before`` is what the nodes were just before."""
+        """Whether a probe shows the effect, on all that was hit.
 
-    @abstractmethod
+        ``before`` is what the nodes were just before.
+        """
+        del before
+        return bool(observed) and all(phrase.startswith(self.seen_as) for phrase in observed.values())
+
     def healed(self, observed: Mapping[str, str]) -> bool:
-        """Whether a probe shows that it is over."""
+        """Whether a probe shows that it is over, everywhere."""
+        return not any(phrase.startswith(self.seen_as) for phrase in observed.values())

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, NodePlan, UsageError
-from nemesis.kind import PAIR, FaultActions, Impact, Kind, Option, Situation, number, one_of
+from nemesis.kind import PAIR, Impact, Kind, Option, Situation, number, one_of
 from nemesis.partition import SHAPES
 
 DIRECTION = Option(
@@ -18,14 +18,8 @@ TOO_FEW_TO_TELL: Final = "fewer than three pairs cannot tell a cut link from a d
 
 
 class LinkKind(Kind):
-    """A fault of the links that a partition's shape names.
+    """A fault of the links that a partition's shape names."""
 
-    A lease: the environment heals it if nobody renews it.
-    """
-
-    primitive: ClassVar[str]
-    seen_as: ClassVar[str]
-    """How the probe's phrase begins for a link that the fault has in its grip."""
     shapes = tuple(SHAPES)
     default_shapes = tuple(SHAPES)
     options: ClassVar[Mapping[str, Option]] = {"pair": PAIR, "direction": DIRECTION}
@@ -52,23 +46,10 @@ class LinkKind(Kind):
         cut = SHAPES[fault.shape].cut(situation, fault.options)
         return Impact(cut.target, fault.shape, links=tuple(sorted(cut.links)))
 
-    def primitive_options(self, fault: Fault) -> dict[str, Any]:
-        """What the environment is told beside the links."""
+    def given(self, fault: Fault) -> Mapping[str, Any]:
+        """Nothing: the options have chosen the links."""
         del fault
         return {}
-
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
-        """Inject it as one lease."""
-        del label
-        return await actions.environment.inject(
-            self.primitive, links=impact.links, options=self.primitive_options(fault)
-        )
-
-    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
-        """Heal the lease."""
-        del label, impact
-        if lease is not None:
-            await actions.environment.heal(lease)
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
         """At least one link shows it, and none is open.
@@ -76,12 +57,7 @@ class LinkKind(Kind):
         One to a broker that is gone may say something else.
         """
         del before
-        phrases = list(observed.values())
-        return any(phrase.startswith(self.seen_as) for phrase in phrases) and "open" not in phrases
-
-    def healed(self, observed: Mapping[str, str]) -> bool:
-        """No link shows it any more."""
-        return not any(phrase.startswith(self.seen_as) for phrase in observed.values())
+        return not self.healed(observed) and "open" not in observed.values()
 
 
 class Partition(LinkKind):
@@ -90,7 +66,6 @@ class Partition(LinkKind):
     name = "partition"
     description = "links between brokers, and between brokers and clients, are cut"
     primitives = ("cut",)
-    primitive = "cut"
     seen_as = "lost"
     wants_quorum = TOO_FEW_TO_TELL
 
@@ -101,7 +76,6 @@ class Slow(LinkKind):
     name = "slow"
     description = "links take longer: a delay, jitter, or a limited rate"
     primitives = ("slow",)
-    primitive = "slow"
     seen_as = "slow"
     slows = lasts = mild = True  # but for a link with too little room, see ``harness.explore.swarm``
     wants_quorum = f"{TOO_FEW_TO_TELL}, and a link that is slower than their patience is a cut one"
@@ -121,8 +95,8 @@ class Slow(LinkKind):
         ),
     }
 
-    def primitive_options(self, fault: Fault) -> dict[str, Any]:
-        """What was given; a delay and jitter if nothing was."""
+    def given(self, fault: Fault) -> Mapping[str, Any]:
+        """What was said; a delay and jitter if nothing was."""
         given: dict[str, Any] = {
             name: fault.options[name]
             for name in ("delay_ms", "jitter_ms", "rate_bytes_s")
@@ -133,7 +107,7 @@ class Slow(LinkKind):
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
         """As LinkKind's, and that something becomes slower."""
         super().validate(fault, nodes)
-        if not any(self.primitive_options(fault).values()):
+        if not any(self.given(fault).values()):
             raise UsageError("slows nothing: give delay_ms, jitter_ms or rate_bytes_s above 0")
 
 
@@ -143,7 +117,6 @@ class Stall(LinkKind):
     name = "stall"
     description = "links hold everything back and let it go at the end"
     primitives = ("stall",)
-    primitive = "stall"
     seen_as = "lost"
     wants_quorum = TOO_FEW_TO_TELL
     default_shapes = ("pair-link", "isolate-live", "isolate-backup")

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from harness.interface import Fault, NodePlan
-from nemesis.disk import LeasedPart
 from nemesis.kind import CannotBeginError, Impact, Situation
+from nemesis.node import NodeKind
 from nemesis.target import resolve_target
 
 STORE: Final = "store"
 
 
-class StoreKind(LeasedPart):
+class StoreKind(NodeKind):
     """A fault of the way to a shared directory, or of its server."""
 
     part = STORE

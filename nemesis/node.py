@@ -11,19 +11,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from harness.interface import Fault, InfrastructureError, NodePlan, UsageError
-from nemesis.kind import PAIR, FaultActions, Impact, Kind, Option, Situation, one_of, truth
-from nemesis.target import TARGETS, names_in, resolve_target, validate_target
+from nemesis.kind import PAIR, FaultActions, Impact, Injection, Kind, Option, Situation, one_of, truth
+from nemesis.target import TARGETS, resolve_target, validate_target
 
 STOP_PATIENCE_S: Final = 15.0
 """How long a broker that was asked to stop may take, before the fault is called without effect."""
 
 
 class NodeKind(Kind):
-    """A fault of nodes. ``end`` starts what it has ended."""
+    """A fault of nodes, or of a part of each: their disks, their clocks."""
 
     targets = True
     options: ClassVar[Mapping[str, Option]] = {"pair": PAIR}
     default_target: ClassVar[str] = "live"
+    part: ClassVar[str] = ""
+    """What of the nodes is looked at, see ``Impact``."""
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
         """As Kind's, and the target."""
@@ -37,12 +39,17 @@ class NodeKind(Kind):
     def plan(self, fault: Fault, situation: Situation) -> Impact:
         """The nodes of the target."""
         nodes = resolve_target(fault, self.default_target, situation)
-        return Impact(", ".join(nodes), nodes=nodes)
+        return Impact(", ".join(nodes), nodes=nodes, part=self.part)
 
-    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
+
+class DownKind(NodeKind):
+    """A fault that takes processes down, or keeps them from starting; its end starts them."""
+
+    stops = ends = True
+
+    async def end(self, injection: Injection) -> None:
         """Start the nodes that nothing else keeps down."""
-        del lease
-        await actions.restart(label, impact.nodes)
+        await injection.actions.restart(injection.label, injection.impact.nodes)
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
         """Every node is gone, and at least one was there before."""
@@ -54,21 +61,19 @@ class NodeKind(Kind):
         return all(phrase == "running" for phrase in observed.values())
 
 
-class Kill(NodeKind):
+class Kill(DownKind):
     """The crash of a process: nothing it held in memory survives."""
 
     name = "kill"
     description = "broker processes die by SIGKILL, and are started again at the end"
-    stops = ends = True
     primitives: ClassVar[tuple[str, ...]] = ("kill",)
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
+    async def begin(self, injection: Injection) -> str | None:
         """Kill them all at once."""
-        del fault
-        for node in impact.nodes:
-            actions.down.setdefault(node, set()).add(label)
+        actions, nodes = injection.actions, injection.impact.nodes
+        actions.keep_down(injection.label, nodes)
         async with asyncio.TaskGroup() as group:
-            for node in impact.nodes:
+            for node in nodes:
                 group.create_task(actions.environment.kill(node))
         return None
 
@@ -82,21 +87,20 @@ class Destroy(Kill):
     primitives = ("kill", "destroy-data")
     default_target = "one"
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
+    async def begin(self, injection: Injection) -> str | None:
         """Kill them, then remove what they had on disk."""
-        await super().begin(label, fault, impact, actions)
+        await super().begin(injection)
         async with asyncio.TaskGroup() as group:
-            for node in impact.nodes:
-                group.create_task(actions.environment.destroy_data(node))
+            for node in injection.impact.nodes:
+                group.create_task(injection.actions.environment.destroy_data(node))
         return None
 
 
-class Stop(NodeKind):
+class Stop(DownKind):
     """A planned shutdown, which fails over or not as ``failover-on-shutdown`` says."""
 
     name = "stop"
     description = "brokers are asked to stop cleanly, and are started again at the end"
-    stops = ends = True
     primitives = ("stop",)
     options: ClassVar[Mapping[str, Option]] = {
         "pair": PAIR,
@@ -114,12 +118,12 @@ class Stop(NodeKind):
         """
         return super().drawn(nodes) if any(node.database for node in nodes) else {}
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
+    async def begin(self, injection: Injection) -> str | None:
         """Ask all of them, then wait until they are gone."""
-        failover = fault.options.get("failover")
-        running = [node for node, state in (await actions.states(impact.nodes)).items() if state != "gone"]
-        for node in impact.nodes:
-            actions.down.setdefault(node, set()).add(label)
+        actions, nodes = injection.actions, injection.impact.nodes
+        failover = injection.fault.options.get("failover")
+        running = [node for node, state in (await actions.states(nodes)).items() if state != "gone"]
+        actions.keep_down(injection.label, nodes)
         async with asyncio.TaskGroup() as group:
             for node in running:
                 group.create_task(self._stop(node, actions, failover))
@@ -140,7 +144,7 @@ class Stop(NodeKind):
         await actions.stop_cleanly(node, failover)
 
 
-class LateStart(NodeKind):
+class LateStart(DownKind):
     """A broker that joins under load (RP2).
 
     The harness does not start it, the end of the fault does.
@@ -148,7 +152,6 @@ class LateStart(NodeKind):
 
     name = "late-start"
     description = "nodes are not started with the others but at the end of the fault"
-    stops = ends = True
     primitives = ()
 
     def validate(self, fault: Fault, nodes: Sequence[NodePlan]) -> None:
@@ -164,21 +167,15 @@ class LateStart(NodeKind):
                 f"start-s is {fault.start_s:g}: it must be 0, the node is held back from the start"
             )
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
+    async def begin(self, injection: Injection) -> str | None:
         """Nothing is done: the nodes were never started."""
-        del fault
-        for node in impact.nodes:
-            actions.down.setdefault(node, set()).add(label)
+        injection.actions.keep_down(injection.label, injection.impact.nodes)
         return None
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
         """None of them runs."""
         del before
         return all(phrase == "gone" for phrase in observed.values())
-
-    def held(self, fault: Fault) -> list[str]:
-        """The nodes that must not be started with the others."""
-        return names_in(fault.target or "")
 
 
 class Reconfigure(NodeKind):
@@ -206,19 +203,16 @@ class Reconfigure(NodeKind):
             return ""
         return "only a live-backup pair has a master and a slave: use --policy replication"
 
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
+    async def begin(self, injection: Injection) -> str | None:
         """Write their files."""
-        del label
-        for node, state in (await actions.states(impact.nodes)).items():
+        actions = injection.actions
+        for node, state in (await actions.states(injection.impact.nodes)).items():
             if state != "gone":
                 raise InfrastructureError(
                     f"{node} is {state}: it reads its configuration only when it starts"
                 )
-            await actions.environment.reconfigure(node, fault.options.get("as", "master"))
+            await actions.environment.reconfigure(node, injection.fault.options.get("as", "master"))
         return None
-
-    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
-        """It stays."""
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
         """None of them had begun to run before."""
@@ -238,17 +232,6 @@ class Pause(NodeKind):
     name = "pause"
     description = "broker processes stand still (SIGSTOP), and go on at the end"
     primitives = ("pause",)
-
-    async def begin(self, label: str, fault: Fault, impact: Impact, actions: FaultActions) -> str | None:
-        """Inject it as one lease."""
-        del label, fault
-        return await actions.environment.inject("pause", nodes=impact.nodes)
-
-    async def end(self, label: str, impact: Impact, lease: str | None, actions: FaultActions) -> None:
-        """Heal the lease."""
-        del label, impact
-        if lease is not None:
-            await actions.environment.heal(lease)
 
     def bit(self, before: Mapping[str, str], observed: Mapping[str, str]) -> bool:
         """At least one was running and stands still, and none runs."""

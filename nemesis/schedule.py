@@ -22,6 +22,7 @@ from nemesis.link import LinkKind
 from nemesis.near import near
 from nemesis.node import LateStart
 from nemesis.partition import SHAPES
+from nemesis.target import names_in
 
 JITTER: Final = 0.25
 """Starts vary by so much of the interval.
@@ -101,7 +102,7 @@ def validate(
             _validate_event(fault, events)
             kind.validate(fault, nodes)
             if isinstance(kind, LateStart):
-                _hold(kind.held(fault), late)
+                _hold(names_in(fault.target or ""), late)
         except UsageError as error:
             raise UsageError(f"{where}: {error}") from None
         reason = registry.unsupported(fault.kind, supports)
