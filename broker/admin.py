@@ -18,28 +18,25 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from broker.admin_connection import PROOF_S_MAX, Connection, Reply
+from broker.admin_connection import AdminConnection, Answered, Desk
 from broker.cluster.views import views
 from broker.core.browsing import BrowsedMessage
 from broker.core.deletion import QueueInUseError, delete
 from broker.core.engine import DemotedError, Engine
-from broker.policies.policy import Policy, RequestRefusedError
+from broker.policies.policy import Command, Policy, RequestRefusedError
 from broker.sections import AdminSection
 from broker.start_error import StartError
 from broker.stomp.headers import RefusedError, queue_name
 from broker.storage.blobs import Blob
 from broker.storage.errors import JournalError
-from broker.strangers import StrangerLog
 
 _log = logging.getLogger(__name__)
 
-STRANGERS_MAX: Final = 64
-"""Connections that have not proved who they are; beyond it the oldest gives way."""
 QUEUES_PER_SLICE: Final = 200
 MESSAGES_PER_SLICE: Final = 100
 """What is told in one turn of the loop: a few milliseconds."""
@@ -49,12 +46,8 @@ class RequestError(Exception):
     """The request cannot be done; the text is the answer's ``error``."""
 
 
-class AdminServer:
-    """Answers from ``start`` to ``stop``.
-
-    ``stopping`` is set by the command ``stop``; ``secret`` is what who asks must know, None:
-    nothing.
-    """
+class AdminServer(Desk):
+    """Answers from ``start`` to ``stop``; ``stopping`` is set by the command of that name."""
 
     def __init__(
         self,
@@ -65,31 +58,23 @@ class AdminServer:
         secret: str | None,
         nonce: Callable[[], bytes],
     ) -> None:
-        self.secret = secret
-        self.nonce = nonce
-        self.strangers = StrangerLog(_log, "admin port")
-        self.proof_s = PROOF_S_MAX
+        super().__init__(secret, nonce)
         self._section = section
         self._name = name
         self._policy = policy
         self._stopping = stopping
         self._listener: asyncio.Server | None = None
-        self._connections: dict[Connection, None] = {}
-        self._unproved: dict[Connection, None] = {}
-        self._commands: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-            "brokers": self._brokers,
-            "views": self._views,
-            "stop": self._stop,
-        }
-        self._slow = {
+        self._commands: Mapping[str, Command] = {
             "browse": self._browse,
+            "brokers": self._brokers,
             "create": self._create,
             "delete": self._delete,
             "purge": self._purge,
             "status": self._status,
+            "stop": self._stop,
+            "views": self._views,
             **policy.commands,
         }
-        """What takes its time: among it what this broker's policy can be asked besides."""
         self._asking: dict[asyncio.Task[None], None] = {}
 
     @property
@@ -104,7 +89,7 @@ class AdminServer:
         section = self._section
         try:
             self._listener = await asyncio.get_running_loop().create_server(
-                lambda: Connection(self), section.host, section.port
+                lambda: AdminConnection(self), section.host, section.port
             )
         except OSError as error:
             raise StartError(
@@ -118,55 +103,32 @@ class AdminServer:
             self._listener.close()
         for task in list(self._asking):
             task.cancel()
-        for connection in list(self._connections):
+        for connection in list(self.connections):
             connection.close()
 
-    def came(self, connection: Connection) -> None:
-        """Take it in; of too many strangers the oldest gives way."""
-        self._connections[connection] = None
-        if self.secret is not None:
-            self._unproved[connection] = None
-            if len(self._unproved) > STRANGERS_MAX:
-                next(iter(self._unproved)).refuse(f"more than {STRANGERS_MAX} connections without a proof")
-
-    def proved(self, connection: Connection) -> None:
-        """It is a stranger's no more."""
-        del self._unproved[connection]
-
-    def lost(self, connection: Connection) -> None:
-        """It is no more."""
-        self._connections.pop(connection, None)
-        self._unproved.pop(connection, None)
-
-    def answer(self, request: dict[str, Any], reply: Reply) -> None:
+    def answer(self, request: dict[str, Any], reply: Answered) -> None:
         """Answer one request, now, or when it is done."""
         command = request["command"]
         try:
             engine = self._policy.engine
             if command == "status" and (engine is None or len(engine.queues) <= QUEUES_PER_SLICE):
-                told = (
-                    []
-                    if engine is None or not _flag(request, "queues", default=True)
-                    else _queues(engine, engine.queues)
-                )
-                reply(
-                    _answer({**self._standing(), "queues": _array(told)})
-                )  # without a task: it is asked many times a second
-            elif command in self._slow:
+                # Without a task: it is asked many times a second.
+                wanted = engine is not None and _flag(request, "queues", default=True)
+                told = _queues(engine, engine.queues) if engine is not None and wanted else []
+                reply(_answer({**self._standing(), "queues": _array(told)}))
+            elif command in self._commands:
                 task = asyncio.get_running_loop().create_task(self._take_time(command, request, reply))
                 self._asking[task] = None
                 task.add_done_callback(self._asking.pop)
-            elif command in self._commands:
-                reply(_answer(self._commands[command](request)))
             else:
-                known = ", ".join(sorted([*self._commands, *self._slow]))
+                known = ", ".join(sorted(self._commands))
                 reply(_error(f"unknown command {command!r}; known: {known}"))
         except (RequestError, JournalError) as error:
             reply(_error(str(error)))
 
-    async def _take_time(self, command: str, request: dict[str, Any], reply: Reply) -> None:
+    async def _take_time(self, command: str, request: dict[str, Any], reply: Answered) -> None:
         try:
-            reply(_answer(await self._slow[command](request)))
+            reply(_answer(await self._commands[command](request)))
         except (RequestRefusedError, RequestError, DemotedError, JournalError, OSError) as error:
             reply(_error(str(error)))
         except Exception:  # noqa: BLE001 - whoever asked must not wait for ever
@@ -175,7 +137,7 @@ class AdminServer:
 
     # ------------------------------------------------------------------------------------- commands
 
-    async def _status(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """The status of the broker.
 
         Of many queues: each as it was at some moment since it was asked for, all else as it is when
@@ -206,7 +168,7 @@ class AdminServer:
             "takeovers": [{"node-id": taken.node_id, "life": taken.life} for taken in succession.takeovers],
         }
 
-    def _brokers(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _brokers(self, _: Mapping[str, Any]) -> dict[str, Any]:
         membership = self._policy.membership
         if membership is None:
             return {
@@ -230,7 +192,7 @@ class AdminServer:
             ]
         }
 
-    def _views(self, _: dict[str, Any]) -> dict[str, Any]:
+    async def _views(self, _: Mapping[str, Any]) -> dict[str, Any]:
         membership = self._policy.membership
         if self._policy.engine is None:
             raise RequestError(
@@ -238,12 +200,8 @@ class AdminServer:
             )
         return {"views": {} if membership is None else views(membership)}
 
-    async def _browse(self, request: dict[str, Any]) -> dict[str, Any]:
-        engine = self._policy.engine
-        if engine is None or engine.abandoned:
-            raise RequestError(
-                f"{self._name} is not live (role {self._policy.role}): it has no queues to browse"
-            )
+    async def _browse(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        engine = self._live_engine("browse")
         browsing = engine.browse(_text(request, "queue"))
         told: list[bytes] = []
         try:
@@ -255,7 +213,7 @@ class AdminServer:
         finally:
             browsing.close()
 
-    def _stop(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _stop(self, request: Mapping[str, Any]) -> dict[str, Any]:
         failover = request.get("failover")
         if failover is not None and not isinstance(failover, bool):
             raise RequestError(f"failover must be true or false, not {failover!r}")
@@ -264,13 +222,13 @@ class AdminServer:
         self._stopping.set()
         return {}
 
-    async def _purge(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _purge(self, request: Mapping[str, Any]) -> dict[str, Any]:
         engine, queue = self._queue("purge", request)
         if queue not in engine.queues:
             raise RequestError(f"no queue {queue!r} here")
         return {"purged": await engine.purge(queue)}
 
-    async def _create(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _create(self, request: Mapping[str, Any]) -> dict[str, Any]:
         engine, queue = self._queue("create", request)
         try:
             name = queue_name(queue)
@@ -281,7 +239,7 @@ class AdminServer:
         await engine.flushed()
         return {"created": new}
 
-    async def _delete(self, request: dict[str, Any]) -> dict[str, Any]:
+    async def _delete(self, request: Mapping[str, Any]) -> dict[str, Any]:
         engine, queue = self._queue("delete", request)
         try:
             purged = await delete(
@@ -294,22 +252,25 @@ class AdminServer:
             raise RequestError(str(error)) from None
         return {"purged": purged}
 
-    def _queue(self, command: str, request: dict[str, Any]) -> tuple[Engine, str]:
-        """The live engine, and the queue that is meant."""
+    def _live_engine(self, command: str) -> Engine:
         engine = self._policy.engine
+        if engine is None or engine.abandoned:
+            raise RequestError(
+                f"{self._name} is not live (role {self._policy.role}): it has no queues to {command}"
+            )
+        return engine
+
+    def _queue(self, command: str, request: Mapping[str, Any]) -> tuple[Engine, str]:
+        """The live engine, and the queue that is meant."""
         queue = _text(request, "queue")
         if queue is None:
             raise RequestError(
                 f'{command} wants the name of a queue: {{"command": "{command}", "queue": "orders"}}'
             )
-        if engine is None or engine.abandoned:
-            raise RequestError(
-                f"{self._name} is not live (role {self._policy.role}): it has no queues to {command}"
-            )
-        return engine, queue
+        return self._live_engine(command), queue
 
 
-def _flag(request: dict[str, Any], key: str, *, default: bool = False) -> bool:
+def _flag(request: Mapping[str, Any], key: str, *, default: bool = False) -> bool:
     wanted = request.get(key, default)
     if not isinstance(wanted, bool):
         raise RequestError(f"{key} must be true or false, not {wanted!r}")
@@ -318,20 +279,7 @@ def _flag(request: dict[str, Any], key: str, *, default: bool = False) -> bool:
 
 def _queues(engine: Engine, names: Iterable[str]) -> list[bytes]:
     """The counts of these queues, each encoded; those that are gone are left out."""
-    return [
-        msgspec.json.encode(
-            {
-                "name": queue.name,
-                "store": queue.store,
-                "messages": queue.messages,
-                "paged": queue.paged,
-                "unacknowledged": queue.unacknowledged,
-                "consumers": queue.consumers,
-                "bytes": queue.size,
-            }
-        )
-        for queue in engine.status(names)
-    ]
+    return [msgspec.json.encode(queue) for queue in engine.status(names)]
 
 
 def _array(encoded: Sequence[bytes]) -> msgspec.Raw:
@@ -360,7 +308,7 @@ def _of_file(large: Blob | None) -> dict[str, int]:
     return {} if large is None else {"size": large.size, "crc32c": large.checksum}
 
 
-def _text(request: dict[str, Any], key: str) -> str | None:
+def _text(request: Mapping[str, Any], key: str) -> str | None:
     value = request.get(key)
     if value is not None and not isinstance(value, str):
         raise RequestError(f"{key} must be text, not {value!r}")

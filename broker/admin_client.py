@@ -1,7 +1,7 @@
 """Asking a broker over its admin port: requests one after the other, each with one answer.
 
-``ask`` is for who asks once, a ``Connection`` for who asks many times a second. The protocol is in
-``docs/reference/admin-protocol.md``.
+``ask`` is for who asks once, an ``AdminClient`` for who asks many times a second. The protocol is
+in ``docs/reference/admin-protocol.md``.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Target:
         return f"{self.host}:{self.port}"
 
 
-class Connection:
+class AdminClient:
     """A connection to an admin port, made when first asked; one request at a time.
 
     A request whose answer did not come, or was no, closes it, so that a late answer can never be
@@ -134,7 +134,7 @@ async def ask(at: Target, command: str, **arguments: Any) -> dict[str, Any]:
     """
     given = {name.replace("_", "-"): value for name, value in arguments.items() if value is not None}
     timeout_s = TIMEOUTS_S.get(command, TIMEOUT_S)
-    connection = Connection(at)
+    connection = AdminClient(at)
     try:
         async with asyncio.timeout(timeout_s):
             return await connection.request(command, given)

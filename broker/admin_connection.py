@@ -24,14 +24,18 @@ the length of one proof.
 # ruff: noqa: D102 - asyncio.Protocol says what its methods mean
 from __future__ import annotations
 
+import abc
 import asyncio
+import logging
 from collections.abc import Callable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import msgspec
 
 from broker.handshake import NONCE_BYTES, is_proof, proof
 from broker.strangers import StrangerLog, address_of
+
+_log = logging.getLogger(__name__)
 
 REQUEST_MAX: Final = 64 * 1024
 """Bytes of one request."""
@@ -39,44 +43,54 @@ PROOF_MAX: Final = 512
 """Bytes of all that is taken from somebody who has not proved who he is."""
 PROOF_S_MAX: Final = 10.0
 """How long the proof may take."""
+STRANGERS_MAX: Final = 64
+"""Connections that have not proved who they are; beyond it the oldest gives way."""
 
 LINGER_S: Final = 5.0
 """How long a closed connection may take to hand over its last bytes."""
 
-Reply = Callable[[bytes], None]
+Answered = Callable[[bytes], None]
 """Takes an encoded answer, without its line end."""
 
 
-class Desk(Protocol):
-    """Who takes the requests of all connections."""
+class Desk(abc.ABC):
+    """Who takes the requests of all connections.
 
-    secret: str | None
-    strangers: StrangerLog
-    proof_s: float
-    """How long a proof may take."""
+    ``secret`` is what who asks must know, None: nothing; ``nonce`` gives one for each handshake.
+    """
 
-    def nonce(self) -> bytes:
-        """For one handshake."""
-        ...
+    def __init__(self, secret: str | None, nonce: Callable[[], bytes]) -> None:
+        self.secret = secret
+        self.nonce = nonce
+        self.proof_s = PROOF_S_MAX
+        """How long a proof may take."""
+        self.strangers = StrangerLog(_log, "admin port")
+        self.connections: dict[AdminConnection, None] = {}
+        self._unproved: dict[AdminConnection, None] = {}
 
-    def came(self, connection: Connection) -> None:
-        """A connection that is a stranger's, unless there is no secret."""
-        ...
+    def came(self, connection: AdminConnection) -> None:
+        """Take it in; of too many strangers the oldest gives way."""
+        self.connections[connection] = None
+        if self.secret is not None:
+            self._unproved[connection] = None
+            if len(self._unproved) > STRANGERS_MAX:
+                next(iter(self._unproved)).refuse(f"more than {STRANGERS_MAX} connections without a proof")
 
-    def proved(self, connection: Connection) -> None:
+    def proved(self, connection: AdminConnection) -> None:
         """It is a stranger's no more."""
-        ...
+        del self._unproved[connection]
 
-    def lost(self, connection: Connection) -> None:
+    def lost(self, connection: AdminConnection) -> None:
         """It is no more."""
-        ...
+        self.connections.pop(connection, None)
+        self._unproved.pop(connection, None)
 
-    def answer(self, request: dict[str, Any], reply: Reply) -> None:
+    @abc.abstractmethod
+    def answer(self, request: dict[str, Any], reply: Answered) -> None:
         """Answer a request, now or later, once."""
-        ...
 
 
-class Connection(asyncio.Protocol):
+class AdminConnection(asyncio.Protocol):
     """From accept to loss."""
 
     def __init__(self, desk: Desk) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,9 @@ from broker.sections import AdminSection
 
 EXIT_REFUSED: Final = 1
 EXIT_NOBODY: Final = 2
+Column = str | Callable[[Mapping[str, Any]], str]
+"""What a column of a table shows: a field, or what is made of all."""
+NODE_ID: Final[Mapping[str, Column]] = {"NODE ID": "node-id"}
 SECRET_FILE_VARIABLE: Final = "BROKERCTL_SECRET_FILE"  # noqa: S105 - the name of a variable
 
 
@@ -120,30 +123,11 @@ def status(obj: tuple[Target, bool]) -> None:
     _print_table((), rows)
     if answer.get("peers"):
         print()
-        _print_table(
-            ("PEER", "ROLE", "LINKED", "NODE ID"),
-            [
-                (peer["name"], peer["role"], "yes" if peer["linked"] else "no", peer["node-id"] or "-")
-                for peer in answer["peers"]
-            ],
-        )
+        _print_columns({"PEER": "name", "ROLE": "role", "LINKED": _linked, **NODE_ID}, answer["peers"])
     if answer["queues"]:
         print()
-        _print_table(
-            ("QUEUE", "STORE", "MESSAGES", "PAGED", "UNACKNOWLEDGED", "CONSUMERS", "BYTES"),
-            [
-                (
-                    queue["name"],
-                    queue["store"],
-                    queue["messages"],
-                    queue["paged"],
-                    queue["unacknowledged"],
-                    queue["consumers"],
-                    queue["bytes"],
-                )
-                for queue in answer["queues"]
-            ],
-        )
+        counts = ("store", "messages", "paged", "unacknowledged", "consumers", "bytes")
+        _print_columns({"QUEUE": "name", **{name.upper(): name for name in counts}}, answer["queues"])
 
 
 @command.command(name="list")
@@ -155,20 +139,8 @@ def list_(obj: tuple[Target, bool]) -> None:
     if as_json:
         _print_json(answer)
         return
-    _print_table(
-        ("BROKER", "ROLE", "GROUP", "LINKED", "CONNECTOR", "NODE ID"),
-        [
-            (
-                broker["name"],
-                broker["role"],
-                broker.get("group-name") or "-",
-                "yes" if broker.get("linked", True) else "no",
-                broker.get("connector") or "-",
-                broker["node-id"] or "-",
-            )
-            for broker in answer
-        ],
-    )
+    shown: dict[str, Column] = {"BROKER": "name", "ROLE": "role", "GROUP": "group-name", "LINKED": _linked}
+    _print_columns({**shown, "CONNECTOR": "connector", **NODE_ID}, answer)
 
 
 @command.command()
@@ -181,19 +153,8 @@ def browse(obj: tuple[Target, bool], queue: str | None) -> None:
     if as_json:
         _print_json(answer)
         return
-    _print_table(
-        ("STORE", "QUEUE", "GROUP", "DELIVERIES", "BODY"),
-        [
-            (
-                message["store"],
-                message["queue"],
-                message["group"] or "-",
-                message["deliveries"],
-                _preview(base64.b64decode(message["body"])),
-            )
-            for message in answer
-        ],
-    )
+    columns = {name.upper(): name for name in ("store", "queue", "group", "deliveries")}
+    _print_columns({**columns, "BODY": _preview}, answer)
 
 
 @command.command()
@@ -232,20 +193,8 @@ def members(obj: tuple[Target, bool]) -> None:
         _print_json(answer)
         return
     print(f"cluster {answer['cluster-id']}, asked at broker {answer['broker-id']}")
-    _print_table(
-        ("BROKER ID", "ADDRESS", "STATE", "MESSAGES", "TAKEN OVER BY", "LAST TIMESTAMP"),
-        [
-            (
-                member["broker-id"],
-                member["address"],
-                member["state"],
-                member["messages"],
-                member["taker"] or "-",
-                f"{member['silence-ms'] / 1000:.0f} s ago",
-            )
-            for member in answer["members"]
-        ],
-    )
+    columns = {"BROKER ID": "broker-id", "ADDRESS": "address", "STATE": "state", "MESSAGES": "messages"}
+    _print_columns({**columns, "TAKEN OVER BY": "taker", "LAST TIMESTAMP": _silence}, answer["members"])
 
 
 @command.command()
@@ -413,18 +362,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
-    except click.ClickException as error:
-        print(f"brokerctl: {error.format_message()}", file=sys.stderr)
-        return EXIT_USAGE
-    except ConfigurationError as error:
-        print(f"brokerctl: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    except NobodyAnswersError as error:
-        print(f"brokerctl: {error}", file=sys.stderr)
-        return EXIT_NOBODY
-    except RefusedError as error:
-        print(f"brokerctl: {error}", file=sys.stderr)
-        return EXIT_REFUSED
+    except (click.ClickException, ConfigurationError, NobodyAnswersError, RefusedError) as error:
+        told = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        print(f"brokerctl: {told}", file=sys.stderr)
+        if isinstance(error, NobodyAnswersError):
+            return EXIT_NOBODY
+        return EXIT_REFUSED if isinstance(error, RefusedError) else EXIT_USAGE
     except click.Abort:
         return EXIT_REFUSED
     else:
@@ -447,13 +390,32 @@ def _replication(answer: dict[str, Any]) -> str:
     return "up to date" if answer["replicating"] else "not up to date: cannot take over"
 
 
-def _preview(body: bytes) -> str:
-    text = body.decode("utf-8", "replace")
+def _linked(broker: Mapping[str, Any]) -> str:
+    return "yes" if broker.get("linked", True) else "no"
+
+
+def _silence(member: Mapping[str, Any]) -> str:
+    return f"{member['silence-ms'] / 1000:.0f} s ago"
+
+
+def _preview(message: Mapping[str, Any]) -> str:
+    text = base64.b64decode(message["body"]).decode("utf-8", "replace")
     return repr(text if len(text) <= 60 else text[:57] + "...")[1:-1]
 
 
 def _print_json(value: object) -> None:
     print(msgspec.json.format(msgspec.json.encode(value)).decode())
+
+
+def _print_columns(columns: Mapping[str, Column], told: Sequence[Mapping[str, Any]]) -> None:
+    """A table of what was told; what is not there, or empty, is a hyphen."""
+    rows = [[_cell(column, one) for column in columns.values()] for one in told]
+    _print_table(tuple(columns), rows)
+
+
+def _cell(column: Column, one: Mapping[str, Any]) -> object:
+    value = one.get(column) if isinstance(column, str) else column(one)
+    return "-" if value in (None, "") else value
 
 
 def _print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -38,11 +38,7 @@ def check(obj: tuple[Target, bool], directory: Path) -> int:
     Exit status 0: a broker would start on it; 1: it would not.
     """
     found = _with(directory, lambda volume: inspect(volume, directory.name))
-    _, as_json = obj
-    if as_json:
-        print(msgspec.json.format(msgspec.json.encode(_told(found))).decode())
-    else:
-        _print(found)
+    _show(found, as_json=obj[1])
     return EXIT_DAMAGED if found.damage or found.state != "complete" else 0
 
 
@@ -67,11 +63,8 @@ def salvage_(obj: tuple[Target, bool], directory: Path, output: Path) -> int:
             await beside.close()
 
     found = _with(directory, run)
-    _, as_json = obj
-    if as_json:
-        print(msgspec.json.format(msgspec.json.encode(_told(found))).decode())
-    else:
-        _print(found)
+    _show(found, as_json=obj[1])
+    if not obj[1]:
         print(f"{len(found.records)} records are in {output}")
     return 0
 
@@ -92,6 +85,13 @@ def _with(directory: Path, work: Any) -> Inspection:
         return asyncio.run(run())
     except (JournalError, OSError) as error:
         raise click.ClickException(str(error)) from None
+
+
+def _show(found: Inspection, *, as_json: bool) -> None:
+    if as_json:
+        print(msgspec.json.format(msgspec.json.encode(_told(found))).decode())
+    else:
+        _print(found)
 
 
 def _told(found: Inspection) -> dict[str, object]:

@@ -19,7 +19,7 @@ import msgspec
 from broker import admin_client
 from broker.config import BrokerConfig, load
 from broker.policies.multi_instance import status
-from broker.policies.multi_instance.places import Places
+from broker.policies.multi_instance.places import InstanceLocks
 from broker.storage.shared_directory import SharedDirectoryVolume
 
 LOOK_PATIENCE_S = 10.0
@@ -103,7 +103,7 @@ async def _looked(config: BrokerConfig) -> status.Display:
     volume = SharedDirectoryVolume(config.data_path)
     try:
         async with asyncio.timeout(LOOK_PATIENCE_S):
-            return await status.look(Places(section, volume), section.queue_manager)
+            return await status.look(InstanceLocks(section, volume), section.queue_manager)
     except FileNotFoundError as error:
         raise click.UsageError(str(error)) from None
     except OSError:  # a time-out too

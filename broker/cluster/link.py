@@ -117,6 +117,7 @@ class Link(asyncio.Protocol):
         """Called instead of ``on_open`` when no link came about."""
         self.is_open = False
         self.closed = False
+        self.ended = asyncio.Event()
         self.received = 0.0
         """When the last byte came."""
         self.confirmed = 0.0
@@ -448,6 +449,7 @@ class Link(asyncio.Protocol):
             refused, self.on_refused = self.on_refused, _ignore
             refused(error or LinkError(self._reason))
         self.on_message = self.on_closed = self.on_open = _ignore
+        self.ended.set()
 
 
 def _ignore(_: object) -> None:

@@ -89,7 +89,7 @@ class Peer:
                 wait_s = section.retry_interval / 1000
                 attempts = 0
                 self._never_linked = False
-                await _closed(link)
+                await link.ended.wait()
                 self.tried.set()
             jitter = 0.5 + self._seams.random.random() / 2
             try:
@@ -115,18 +115,3 @@ class Peer:
             self._last_error = text
             level = logging.WARNING if isinstance(error, LinkRefusedError | ValueError) else logging.DEBUG
             _log.log(level, "cluster: no link to %s: %s", self.address, text)
-
-
-async def _closed(link: Link) -> None:
-    """Return when the link has ended."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    before = link.on_closed
-
-    def ended(reason: str) -> None:
-        before(reason)
-        if not done.done():
-            done.set_result(None)
-
-    if not link.closed:
-        link.on_closed = ended
-        await done

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -146,34 +145,21 @@ def _order(session: str) -> tuple[int, int]:
     return (int(activation), int(count)) if activation.isdecimal() and count.isdecimal() else (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a vote ended. ``voters`` granted it; ``reasons`` has why others did not, by node ID."""
-
-    passed: bool
-    needed: int
-    asked: int
-    voters: tuple[str, ...]
-    reasons: dict[str, str]
-
-    def __str__(self) -> str:
-        refused = "".join(f"; {node}: {reason}" for node, reason in sorted(self.reasons.items()))
-        reached = f"{self.asked} other live brokers in reach"
-        return f"{len(self.voters)} of {self.needed} votes needed, {reached}{refused}"
-
-
-class Count:
-    """Counts the answers to one vote.
-
-    Each voter once, and only answers to this very vote (ARTEMIS-2702).
-    """
+class VoteCount:
+    """Counts one vote: each voter once, and only answers to this very vote (ARTEMIS-2702)."""
 
     def __init__(self, vote: str, asked: Iterable[str], needed: int) -> None:
         self.vote = vote
         self.needed = needed
         self.granted: dict[str, None] = {}
         self.refused: dict[str, str] = {}
+        """Why others did not grant it, by node ID."""
         self._asked = set(asked)
+
+    def __str__(self) -> str:
+        refused = "".join(f"; {node}: {reason}" for node, reason in sorted(self.refused.items()))
+        reached = f"{len(self._asked)} other live brokers in reach"
+        return f"{len(self.granted)} of {self.needed} votes needed, {reached}{refused}"
 
     def answer(self, voter: str, reply: m.VoteAnswer) -> None:
         """What came back from whom we asked as ``voter``."""
@@ -205,7 +191,7 @@ async def vote(
     stays: bool,
     needed: int,
     timeout_s: float,
-) -> Result:
+) -> VoteCount:
     """Ask every other live broker that we are linked with.
 
     Ends when it is decided, or after ``timeout_s`` (``quorum-vote-wait``).
@@ -216,7 +202,7 @@ async def vote(
     claimant = membership.own.name
     name = f"{node_id}/{session}/{claimant}/{round_}"
     voters = {node: link for node, (_, link) in membership.lives().items() if node != node_id}
-    count = Count(name, voters, needed)
+    count = VoteCount(name, voters, needed)
 
     async def ask(voter: str, link: Link) -> None:
         try:
@@ -230,7 +216,7 @@ async def vote(
                 count.answer(voter, reply)
 
     if count.hopeless:
-        return Result(False, needed, len(voters), (), {})
+        return count
     asking = {asyncio.create_task(ask(voter, link), name=f"ask {voter}") for voter, link in voters.items()}
     try:
         async with asyncio.timeout(timeout_s):
@@ -242,7 +228,7 @@ async def vote(
     finally:
         for task in asking:
             task.cancel()
-    return Result(count.passed, needed, len(voters), tuple(sorted(count.granted)), dict(count.refused))
+    return count
 
 
 def withdraw(membership: Membership, node_id: str, session: str, round_: int) -> None:

@@ -8,9 +8,9 @@ word, ``#`` for any number of words, none included).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
-from broker.sections import AddressSettings
+from broker.sections import AddressSettings, SecuritySettings
 
 __all__ = ["DEFAULTS", "AddressBook", "AddressSettings", "Matches", "matches"]
 
@@ -40,26 +40,14 @@ def _match(pattern: Sequence[str], words: Sequence[str]) -> bool:
     return reachable[-1]
 
 
-class Matched(Protocol):
-    """Settings for the queues that match."""
-
-    @property
-    def match(self) -> str:
-        """Their pattern."""
-        ...
-
-
-T = TypeVar("T", bound=Matched)
+T = TypeVar("T", AddressSettings, SecuritySettings)
 
 
 class Matches(Generic[T]):
-    """Finds which of several settings holds for a queue.
-
-    The most specific match, and of equals the last.
-    """
+    """Finds which of several settings holds: the most specific match, and of equals the last."""
 
     def __init__(self, settings: Sequence[T]) -> None:
-        self._settings = sorted(settings, key=lambda entry: _specificity(entry.match))
+        self._settings: list[T] = sorted(settings, key=lambda entry: _specificity(entry.match))
 
     def find(self, queue: str) -> T | None:
         """None where none matches."""

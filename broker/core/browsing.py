@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+import msgspec
+
 from broker.core.message import Message
 from broker.core.pages import Page
 from broker.core.paging import Paging
@@ -17,11 +19,8 @@ from broker.core.queue import Queue
 from broker.core.settings import EngineSettings
 
 
-@dataclass(frozen=True, slots=True)
-class QueueStatus:
-    """Counts of one queue, for people and for the harness.
-
-    ``store`` is as of ``EngineSettings.store``.
+class QueueStatus(msgspec.Struct, frozen=True):
+    """Counts of one queue, for people and for the harness; ``store`` as ``EngineSettings.store``.
 
     ``paged`` of the ``messages`` wait on pages and take no memory; ``size`` is the bytes of the
     others.
@@ -33,7 +32,7 @@ class QueueStatus:
     paged: int
     unacknowledged: int
     consumers: int
-    size: int
+    size: int = msgspec.field(name="bytes")
 
 
 @dataclass(frozen=True, slots=True)

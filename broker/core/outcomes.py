@@ -18,22 +18,14 @@ def arrived(queue: Queue, message: Message, done: Callback | None) -> None:
         done()
 
 
-def all_arrived(arrivals: Iterable[tuple[Queue, Message]], done: Callback | None) -> None:
-    """As ``arrived``, for all that one entry brought."""
+def refused(
+    arrivals: Iterable[tuple[Queue, Message]], again: Iterable[Delivery], done: Callback | None
+) -> None:
+    """Refusals are durable: dead letters arrive, the client is answered, the others go back."""
     for queue, message in arrivals:
         queue.arrive(message)
     if done is not None:
         done()
-
-
-def refused(
-    arrivals: Iterable[tuple[Queue, Message]], again: Iterable[Delivery], done: Callback | None
-) -> None:
-    """Refusals are recorded.
-
-    Dead letters arrive, the client is answered, what may be tried again goes back.
-    """
-    all_arrived(arrivals, done)
     give_back(again, refused=True)
 
 

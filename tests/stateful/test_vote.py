@@ -226,7 +226,7 @@ class VoteMachine(LoopMachine):
                 timeout_s=WAIT_MS / 1000,
             )
             assert result.needed == needed
-            assert result.passed == (len(result.voters) >= needed)
+            assert result.passed == (len(result.granted) >= needed)
             if result.passed:
                 self.won(now, BACKUP)
             else:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.ha_policy import MultiInstanceSection
-from broker.policies.multi_instance.places import ActiveLocks, InstanceRecord, Places, write_record
+from broker.policies.multi_instance.places import ActiveLocks, InstanceLocks, InstanceRecord, write_record
 from broker.policies.ownership.candidacy import Candidacy, Granted, HeldLock
 from broker.start_error import StartError
 from broker.storage.shared import SharedLock
@@ -54,7 +54,7 @@ class InstanceCandidate(Candidacy):
 
     def __init__(
         self,
-        places: Places,
+        places: InstanceLocks,
         section: MultiInstanceSection,
         name: str,
         waits: Callable[[InstanceRecord], None],
@@ -103,7 +103,7 @@ class InstanceCandidate(Candidacy):
         await places.create()
 
     async def _decide(self) -> Granted | None:
-        master = await self._places.try_master()
+        master = await self._places.take("master")
         if master is None:
             self._tell(logging.INFO, "another instance is just starting: waiting for it")
             return None
@@ -115,14 +115,14 @@ class InstanceCandidate(Candidacy):
     async def _take_a_place(self) -> Granted | None:
         places, section = self._places, self._section
         name = f"queue manager {section.queue_manager!r}"
-        if not await places.active_runs():
-            if await places.standby_runs():
+        if not await places.held("active"):
+            if await places.held("standby"):
                 self._tell(
                     logging.INFO, f"{name}: the standby instance is about to take over: waiting for it"
                 )
                 return None
             return await self._take_over()
-        active = await places.active_record()
+        active = await places.record("active")
         if (
             active is None
         ):  # nobody can take its place without saying so under the master lock: the file was lost
@@ -140,9 +140,9 @@ class InstanceCandidate(Candidacy):
                 " start this one with permit-standby = true (strmqm -x)",
                 EXIT_STANDBY_PERMITTED,
             )
-        standby = await places.try_standby()
+        standby = await places.take("standby")
         if standby is None:
-            there = await places.standby_record()
+            there = await places.record("standby")
             raise StartRefusedError(
                 f"{name} already has the maximum number of standby instances, which is 1"
                 + (f": {there.instance}" if there is not None else ""),
@@ -175,13 +175,13 @@ class InstanceCandidate(Candidacy):
         """Look whether the active instance still runs; take its place if it does not."""
         await self._check_place(standby)
         places = self._places
-        if await places.active_runs():
-            active = await places.active_record()
+        if await places.held("active"):
+            active = await places.record("active")
             if active is not None:
                 self._trouble = ""
                 self._waits(active)
             return None
-        master = await places.try_master()
+        master = await places.take("master")
         if master is None:
             return None
         try:
@@ -197,19 +197,19 @@ class InstanceCandidate(Candidacy):
 
         Who we are is said before the master lock is given back.
         """
-        data = await self._places.try_active()
+        data = await self._places.take("active")
         if data is None:
             return None
         logs: SharedLock | None = None
         kept = False
         try:
-            logs = await self._places.try_logs()
+            logs = await self._places.take("logs")
             if logs is None:
                 self._tell(
                     logging.WARNING, "the data are free and the logs are not: waiting for whoever holds them"
                 )
                 return None
-            before = await self._places.active_record()
+            before = await self._places.record("active")
             if self._stood_by and before is not None and before.ended:
                 raise _EndedError
             await write_record(

@@ -17,6 +17,7 @@ lock only, so that whoever lost the lock cannot overwrite its successor's word.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 import msgspec
@@ -28,6 +29,7 @@ _LOCKED: Final = 0
 _SAID_AT: Final = 1
 _SAID_SIZE: Final = 511
 
+Place = Literal["master", "active", "standby", "logs"]
 State = Literal["starting", "running", "switched-over", "ended-normally", "ended-immediately"]
 
 
@@ -65,18 +67,19 @@ class ActiveLocks:
             await self.data.release()
 
 
-class Places:
-    """The locks of one queue manager.
-
-    Every call may hang or raise OSError, as the file system does.
-    """
+class InstanceLocks:
+    """The locks of one queue manager; every call may hang or raise OSError, as its store does."""
 
     def __init__(self, section: MultiInstanceSection, directory: SharedDirectory) -> None:
         self.data = f"{section.data_directory}/{section.queue_manager}"
         self.logs = f"{section.log_directory}/{section.queue_manager}"
         self._directory = directory
-        self._active = f"{self.data}/active.lock"
-        self._standby = f"{self.data}/standby.lock"
+        self._paths: Mapping[Place, str] = {
+            "master": f"{self.data}/master.lock",
+            "active": f"{self.data}/active.lock",
+            "standby": f"{self.data}/standby.lock",
+            "logs": f"{self.logs}/log.lock",
+        }
 
     async def owner(self) -> Ids | None:
         """To whom the queue manager's data belong, None while there are none."""
@@ -94,39 +97,17 @@ class Places:
         await self._directory.mkdir(self.data)
         await self._directory.mkdir(self.logs)
 
-    async def try_master(self) -> SharedLock | None:
-        """The lock under which instances decide what they become, None while another decides."""
-        return await self._directory.try_lock(f"{self.data}/master.lock", _LOCKED)
+    async def take(self, place: Place) -> SharedLock | None:
+        """The lock of a place, None while another instance has it."""
+        return await self._directory.try_lock(self._paths[place], _LOCKED)
 
-    async def try_active(self) -> SharedLock | None:
-        """The lock of the active instance over the data."""
-        return await self._directory.try_lock(self._active, _LOCKED)
+    async def held(self, place: Place) -> bool:
+        """Whether an instance has a place."""
+        return await self._directory.locked(self._paths[place], _LOCKED)
 
-    async def try_logs(self) -> SharedLock | None:
-        """The lock of the active instance over the logs."""
-        return await self._directory.try_lock(f"{self.logs}/log.lock", _LOCKED)
-
-    async def try_standby(self) -> SharedLock | None:
-        """The lock of the standby instance."""
-        return await self._directory.try_lock(self._standby, _LOCKED)
-
-    async def active_runs(self) -> bool:
-        """Whether an instance is active."""
-        return await self._directory.locked(self._active, _LOCKED)
-
-    async def standby_runs(self) -> bool:
-        """Whether an instance stands by."""
-        return await self._directory.locked(self._standby, _LOCKED)
-
-    async def active_record(self) -> InstanceRecord | None:
-        """What the last active instance said; None if there was none, or its file was lost."""
-        return await self._record(self._active)
-
-    async def standby_record(self) -> InstanceRecord | None:
-        """What the last standby instance said."""
-        return await self._record(self._standby)
-
-    async def _record(self, path: str) -> InstanceRecord | None:
+    async def record(self, place: Place) -> InstanceRecord | None:
+        """What the last instance there said; None if there was none, or its file was lost."""
+        path = self._paths[place]
         if not await self._directory.exists(path):
             return None
         line = (await self._directory.read(path, _SAID_AT, _SAID_SIZE)).partition(b"\n")[0]

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from broker.policies.multi_instance.places import InstanceRecord, Places
+from broker.policies.multi_instance.places import InstanceLocks, InstanceRecord
 
 STARTING: Final = "Starting"
 RUNNING: Final = "Running"
@@ -58,7 +58,7 @@ class Display(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
         return lines
 
 
-async def look(places: Places, queue_manager: str, own: str | None = None) -> Display:
+async def look(places: InstanceLocks, queue_manager: str, own: str | None = None) -> Display:
     """The queue manager now.
 
     ``own`` is the status of the instance that asks; None where none runs that could.
@@ -69,9 +69,9 @@ async def look(places: Places, queue_manager: str, own: str | None = None) -> Di
         raise FileNotFoundError(
             f"no queue manager {queue_manager!r} has been started here: there is no {places.data}"
         )
-    last = await places.active_record()
-    active = last if await places.active_runs() else None
-    standby = await places.standby_record() if await places.standby_runs() else None
+    last = await places.record("active")
+    active = last if await places.held("active") else None
+    standby = await places.record("standby") if await places.held("standby") else None
     instances: list[Instance] = []
     if active is not None:
         instances.append(Instance(name=active.instance, mode="Active"))

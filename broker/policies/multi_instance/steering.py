@@ -118,7 +118,7 @@ class InstanceSteering:
 
     async def _require_standby(self) -> None:
         try:
-            there = await self._store.places.standby_runs()
+            there = await self._store.places.held("standby")
         except OSError as error:
             raise RequestRefusedError(f"the shared file system cannot be used now: {error}") from None
         if not there:

@@ -19,7 +19,13 @@ from broker.config import BrokerConfig
 from broker.core.message import MESSAGE
 from broker.ha_policy import MultiInstanceSection
 from broker.policies.identity import new_node_id
-from broker.policies.multi_instance.places import ActiveLocks, InstanceRecord, Places, State, write_record
+from broker.policies.multi_instance.places import (
+    ActiveLocks,
+    InstanceLocks,
+    InstanceRecord,
+    State,
+    write_record,
+)
 from broker.policies.ownership.candidacy import HeldLock
 from broker.policies.shared_store import lives
 from broker.policies.shared_store.directory import begin_life, without_a_mark
@@ -48,7 +54,7 @@ class QueueManagerStore:
     def __init__(
         self, config: BrokerConfig, section: MultiInstanceSection, seams: Seams, directory: SharedDirectory
     ) -> None:
-        self.places = Places(section, directory)
+        self.places = InstanceLocks(section, directory)
         self.replay: Replay | None = None
         self.ends: State = "ended-immediately"
         """How the queue manager ends when all its instances do."""
@@ -61,7 +67,7 @@ class QueueManagerStore:
         """Replay the logs of the former life into one of our own."""
         name = self._section.queue_manager
         began_s = asyncio.get_running_loop().time()
-        said = await self.places.active_record()
+        said = await self.places.record("active")
         node_id = said.node_id if said is not None else None
         if node_id is None:
             node_id = await without_a_mark(self._logs, self._section)
@@ -88,7 +94,7 @@ class QueueManagerStore:
 
     async def leave(self, live: HeldLock, state: str) -> None:
         """Tell the standby instance whether it may take over, or ends with us."""
-        said = await self.places.active_record()
+        said = await self.places.record("active")
         assert said is not None, "a queue manager that ran has said so"
         ends: State = self.ends if state == PAUSED else "switched-over"
         await self._say(live, said.node_id, ends)

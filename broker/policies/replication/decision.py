@@ -62,11 +62,11 @@ class LiveVote:
                 timeout_s=timeout_s,
             )
             last = loop.time() + ROUND_S >= deadline
-            news = result.passed or last or result.reasons != reasons
+            news = result.passed or last or result.refused != reasons
             _log.log(logging.INFO if news else logging.DEBUG, "live vote, round %d: %s", self._round, result)
             if result.passed or last:
                 break
-            reasons = result.reasons
+            reasons = result.refused
             await asyncio.sleep(ROUND_S)
         if not result.passed:
             _log.error(

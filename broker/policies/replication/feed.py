@@ -71,9 +71,9 @@ class ReplicaFeed:
         self.acknowledged = 0
         self.on_up_to_date: Callable[[int], None] = _ignore
         self.on_acknowledged: Callable[[int], None] = _ignore
-        self.on_suspect: Callable[[], None] = _nothing
-        self.on_trusted: Callable[[], None] = _nothing
-        self.on_ended: Callable[[str, bool], None] = _ignore_both
+        self.on_suspect: Callable[[], None] = _ignore
+        self.on_trusted: Callable[[], None] = _ignore
+        self.on_ended: Callable[[str, bool], None] = _ignore
         self._journal = journal
         self._blobs = BlobFeed(link, (journal.large, journal.pages), self.end, call_timeout_s)
         self._lease_s = patience_s / 2
@@ -243,13 +243,5 @@ class ReplicaFeed:
         self.end(f"replication connection lost: {reason}")
 
 
-def _ignore(_: int) -> None:
-    pass
-
-
-def _ignore_both(_: str, __: bool) -> None:
-    pass
-
-
-def _nothing() -> None:
+def _ignore(*_: object) -> None:
     pass

@@ -11,7 +11,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
-from broker.admin_client import Connection, RefusedError, Target
+from broker.admin_client import AdminClient, RefusedError, Target
 from harness.interface import Address, Status, StoredMessage, Takeover
 from harness.systems.own.credentials import Credentials
 
@@ -24,7 +24,7 @@ class AdminClients:
 
     def __init__(self, credentials: Credentials) -> None:
         self.credentials = credentials
-        self._connections: dict[Address, Connection] = {}
+        self._connections: dict[Address, AdminClient] = {}
 
     async def status(self, admin: Address) -> Status:
         """What the broker says of itself; raises OSError when nothing answers."""
@@ -83,11 +83,11 @@ class AdminClients:
             self._connections[admin] = self._connection(admin)
         return await self._request(self._connections[admin], admin, command, arguments)
 
-    def _connection(self, admin: Address) -> Connection:
-        return Connection(Target(admin.host, admin.port, self.credentials.admin), self.credentials.nonce)
+    def _connection(self, admin: Address) -> AdminClient:
+        return AdminClient(Target(admin.host, admin.port, self.credentials.admin), self.credentials.nonce)
 
     async def _request(
-        self, connection: Connection, admin: Address, command: str, arguments: Mapping[str, Any]
+        self, connection: AdminClient, admin: Address, command: str, arguments: Mapping[str, Any]
     ) -> dict[str, Any]:
         try:
             return await connection.request(command, arguments)

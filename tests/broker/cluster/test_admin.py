@@ -7,9 +7,9 @@ import json
 import pytest
 
 from broker import ctl
-from broker.admin import STRANGERS_MAX, AdminServer
+from broker.admin import AdminServer
 from broker.admin_client import RefusedError, Target, ask, log_in
-from broker.admin_connection import PROOF_MAX, REQUEST_MAX
+from broker.admin_connection import PROOF_MAX, REQUEST_MAX, STRANGERS_MAX
 from broker.core.backlog import CHUNK
 from broker.core.engine import Engine
 from broker.core.message import Message

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from broker.cluster import messages as m
-from broker.cluster.quorum import SESSIONS_KEPT, Count, Grants, Voter, session_name, votes_needed
+from broker.cluster.quorum import SESSIONS_KEPT, Grants, VoteCount, Voter, session_name, votes_needed
 
 
 @pytest.mark.parametrize(
@@ -28,27 +28,27 @@ def answer(vote="v", voter="b", granted=True):
 
 
 def test_an_answer_to_another_vote_does_not_count():
-    count = Count("v", ["b", "c"], 2)
+    count = VoteCount("v", ["b", "c"], 2)
     count.answer("b", answer(vote="older"))
     count.answer("c", answer(voter="c"))
     assert not count.passed
 
 
 def test_a_voter_counts_once():
-    count = Count("v", ["b", "c"], 2)
+    count = VoteCount("v", ["b", "c"], 2)
     count.answer("b", answer())
     count.answer("b", answer())
     assert not count.passed
 
 
 def test_an_answer_in_the_name_of_another_does_not_count():
-    count = Count("v", ["b", "c"], 1)
+    count = VoteCount("v", ["b", "c"], 1)
     count.answer("b", answer(voter="c"))
     assert not count.passed
 
 
 def test_a_vote_that_cannot_pass_is_known_to_be_hopeless():
-    count = Count("v", ["b", "c"], 2)
+    count = VoteCount("v", ["b", "c"], 2)
     assert not count.hopeless
     count.answer("b", answer(granted=False))
     assert count.hopeless

@@ -7,7 +7,7 @@ import asyncio
 
 from broker.ha_policy import MultiInstanceSection
 from broker.policies.multi_instance.candidate import InstanceCandidate, StartRefusedError
-from broker.policies.multi_instance.places import InstanceRecord, Places, write_record
+from broker.policies.multi_instance.places import InstanceLocks, InstanceRecord, write_record
 from environments.simulation import World
 from environments.simulation.filestore import FileServer
 from environments.simulation.mount import Mount
@@ -29,13 +29,13 @@ class Host:
     def __init__(self, name, mount):
         self.name = name
         self.mount = mount
-        self.places = Places(section(), mount)
+        self.places = InstanceLocks(section(), mount)
         self.candidate = None
         self.beside = []
 
     def strmqm(self, *, permitted=True):
         self.candidate = InstanceCandidate(
-            Places(section(permitted=permitted), self.mount),
+            InstanceLocks(section(permitted=permitted), self.mount),
             section(permitted=permitted),
             self.name,
             self.beside.append,

@@ -132,10 +132,10 @@ def test_data_without_their_logs_make_nobody_active():
     async def main(world, server, hosts):
         one, two, _ = hosts.values()
         await one.places.create()
-        logs = await one.places.try_logs()
+        logs = await one.places.take("logs")
         starting = two.strmqm()
         assert await outcome(two, starting) == "waits"
-        assert await one.places.active_runs() is False
+        assert await one.places.held("active") is False
         await logs.release()
         assert await outcome(two, starting) == "active"
 

@@ -7,7 +7,7 @@ import pytest
 
 from broker import config, ctl, queue_manager_ctl
 from broker.ha_policy import MultiInstanceSection
-from broker.policies.multi_instance.places import InstanceRecord, Places, write_record
+from broker.policies.multi_instance.places import InstanceLocks, InstanceRecord, write_record
 from broker.storage.shared_directory import SharedDirectoryVolume
 
 
@@ -42,9 +42,9 @@ def display(path, *options):
 def test_a_queue_manager_that_ended_is_shown_from_what_it_left(tmp_path, configured, capsys):
     async def left():
         volume = SharedDirectoryVolume(tmp_path / "ha")
-        places = Places(MultiInstanceSection(queue_manager="QM1"), volume)
+        places = InstanceLocks(MultiInstanceSection(queue_manager="QM1"), volume)
         await places.create()
-        lock = await places.try_active()
+        lock = await places.take("active")
         await write_record(lock, InstanceRecord(instance="two", node_id="n", state="ended-immediately"))
         await lock.release()
         await volume.close()
