@@ -25,7 +25,21 @@ import numpy as np
 import numpy.typing as npt
 
 from checkers.instance import Instance
-from checkers.rows import NONE, Flags, Numbers, Place, PlaceTable, Rows, highest, lowest
+from checkers.rows import (
+    NONE,
+    Flags,
+    Numbers,
+    Place,
+    PlaceTable,
+    Rows,
+    cells_of,
+    first,
+    gathered,
+    highest,
+    joined,
+    last,
+    lowest,
+)
 from checkers.running import segments
 
 OPERATIONS: Final = ("send", "ack", "nack")
@@ -173,16 +187,10 @@ def _slots(rows: Rows, family: _Family, bound_ns: int) -> dict[Key, Slots]:
     low = int(slot.min())
     size = int(slot.max()) - low + 1
     cell = family.key * size + (slot - low)
-    cells = (max(family.names) + 1) * size
-    if cells > max(1 << 20, 4 * len(at)):  # few of many: number those that occur
-        used, cell = np.unique(cell, return_inverse=True)
-        cells = len(used)
-    else:
-        used = np.arange(cells)
-    firsts = [_position(cell, at, where, cells, first=True) for where in (family.ok, family.asking)]
-    lasts = [
-        _position(cell, at, where, cells, first=False) for where in (family.ok, np.ones(len(at), dtype=bool))
-    ]
+    used, cell = cells_of(cell, (max(family.names) + 1) * size)
+    every = np.ones(len(at), dtype=bool)
+    firsts = [first(cell[where], at[where], len(used)) for where in (family.ok, family.asking)]
+    lasts = [last(cell[where], at[where], len(used)) for where in (family.ok, every)]
     there = np.flatnonzero(lasts[1] >= 0)
     lows = np.column_stack([_of(column, p[there], FAR) for p in firsts for column in (rows.index, rows.time)])
     highs = np.column_stack([_of(column, p[there], -1) for p in lasts for column in (rows.index, rows.time)])
@@ -194,24 +202,13 @@ def _slots(rows: Rows, family: _Family, bound_ns: int) -> dict[Key, Slots]:
     return found
 
 
-def _position(cell: Numbers, at: Numbers, where: Flags, cells: int, *, first: bool) -> Numbers:
-    result = np.full(cells, -1, dtype=np.int64)
-    cell, at = cell[where], at[where]
-    result[cell[::-1] if first else cell] = at[::-1] if first else at
-    return result
-
-
 def _of(column: Numbers, positions: Numbers, missing: int) -> Numbers:
-    return np.where(positions >= 0, column[positions], missing)
+    return np.where(positions >= 0, column[np.maximum(positions, 0)], missing)
 
 
 def merged(parts: Iterable[Mapping[Key, Slots]]) -> dict[Key, Slots]:
     """The slots of several parts as one."""
-    by_key: dict[Key, list[Slots]] = defaultdict(list)
-    for part in parts:
-        for key, some in part.items():
-            by_key[key].append(some)
-    return {key: some[0] if len(some) == 1 else _merged(some) for key, some in by_key.items()}
+    return {key: some[0] if len(some) == 1 else _merged(some) for key, some in gathered(parts).items()}
 
 
 def _merged(some: Sequence[Slots]) -> Slots:
@@ -290,12 +287,8 @@ def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, GapRows]], bound_n
 
     Gaps in which too little was asked, or for too short a time, go.
     """
-    whole: dict[int, list[GapRows]] = defaultdict(list)
-    for part in parts:
-        for number, some in part.items():
-            whole[number].append(some)
     found = []
-    for number, some_parts in whole.items():
+    for number, some_parts in gathered(parts).items():
         gap = wanted[number]
         asked = sorted(question for one in some_parts for question in one.questions)[:ATTEMPTS]
         failed = max((one.failed for one in some_parts if one.failed is not None), default=None)
@@ -310,8 +303,7 @@ def begun(wanted: Sequence[Gap], parts: Iterable[Mapping[int, GapRows]], bound_n
 
 def troubled(rows: Rows, places: PlaceTable) -> frozenset[Place]:
     """The groups in which an operation was not ``ok``."""
-    types = rows.type.codes
-    failed = (_operations(rows) >= 0) & (types != rows.type.code("invoke")) & (types != rows.type.code("ok"))
+    failed = (_operations(rows) >= 0) & ~rows.type.are("invoke", "ok")
     return frozenset(
         place for place in map(places.named.__getitem__, _distinct(rows.place[failed].astype(np.int64)))
         if place[2] is not None
@@ -337,20 +329,16 @@ def attempts(rows: Rows, places: PlaceTable, of: Container[Place]) -> GroupOpera
     wanted = np.array([place in of for place in places.named], dtype=bool)
     operation = _operations(rows)
     at = np.flatnonzero((operation >= 0) & wanted[rows.place])
-    types = rows.type.codes[at]
-    return GroupOperations(
-        rows.place[at].astype(np.int64) * len(OPERATIONS) + operation[at], rows.index[at], rows.time[at],
-        types == rows.type.code("invoke"), types == rows.type.code("ok"),
-    )  # fmt: skip
+    key = rows.place[at].astype(np.int64) * len(OPERATIONS) + operation[at]
+    asking, ok = rows.type.are("invoke")[at], rows.type.are("ok")[at]
+    return GroupOperations(key, rows.index[at], rows.time[at], asking, ok)
 
 
 def in_groups(slices: Sequence[GroupOperations], places: PlaceTable, bound_ns: int) -> list[Outage]:
     """The pauses of groups, of whose rows none lies elsewhere."""
-    key, index, time, asking, ok = (
-        np.concatenate([getattr(some, name) for some in slices]) for name in GroupOperations.__slots__
-    )
-    order = np.lexsort((index, key))
-    key, index, time, asking, ok = (some[order] for some in (key, index, time, asking, ok))
+    whole = joined(slices)
+    order = np.lexsort((whole.index, whole.key))
+    key, index, time, asking, ok = (getattr(whole, name)[order] for name in GroupOperations.__slots__)
     failed = ~asking & ~ok
     after = np.concatenate(([False], ok[:-1])) if len(ok) else ok
     one = segments(key, np.cumsum(after))  # from after one ok to the next
@@ -384,15 +372,12 @@ class Late(NamedTuple):
 def late(rows: Rows, since_ns: Mapping[int, int]) -> dict[int, Late]:
     """By run, of those that ``waiting`` names."""
     found = {}
+    operation = _operations(rows) >= 0
     for run, since in since_ns.items():
-        here = (rows.process >= 0) & (rows.run == run) & (rows.time > since)
-        here &= np.isin(rows.f.codes, [rows.f.code(operation) for operation in OPERATIONS])
-        types: npt.NDArray[Any] = rows.type.codes
-        ended = np.flatnonzero(here & np.isin(types, [rows.type.code("fail"), rows.type.code("info")]))
-        found[run] = Late(
-            bool(np.any(here & (types == rows.type.code("ok")))),
-            int(rows.index[ended[0]]) if len(ended) else -1,
-        )
+        here = operation & (rows.run == run) & (rows.time > since)
+        ended = np.flatnonzero(here & rows.type.are("fail", "info"))
+        ok = bool(np.any(here & rows.type.are("ok")))
+        found[run] = Late(ok, int(rows.index[ended[0]]) if len(ended) else -1)
     return found
 
 
@@ -423,11 +408,7 @@ def not_recovered(
         for row in [next((row for row in rows if row["value"] == "not-recovered"), None)]
         if row is not None
     ]
-    whole: dict[int, list[Late]] = defaultdict(list)
-    for part in parts:
-        for run, some in part.items():
-            whole[run].append(some)
-    for run, all_ in whole.items():
+    for run, all_ in gathered(parts).items():
         ended = [one.ended for one in all_ if one.ended >= 0]
         if ended and not any(one.ok for one in all_):
             found.append(Instance("not-recovered", None, None, None, min(ended), None, run))

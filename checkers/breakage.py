@@ -255,13 +255,6 @@ def _what(f: Texts, type_: Texts) -> npt.NDArray[np.int8]:
     return found
 
 
-def _are(f: Texts, *words: str) -> Flags:
-    """Which rows are of some operations."""
-    table = np.array([word in words for word in f.values] + [False])
-    found: Flags = table[f.codes]
-    return found
-
-
 def _at(rows: Rows, wrong: Flags, words: Callable[[int], str]) -> Breakage | None:
     if not wrong.any():
         return None
@@ -414,13 +407,13 @@ def _of_control(
     f, type_, process = texts_of(table, "f"), texts_of(table, "type"), numbers_of(table, "process")
     yield from _of_words(index, f, type_)
     queue = texts_of(table, "queue").codes
-    messages = _are(f, *_PAIRED, "deliver")
-    for n in np.flatnonzero(messages | (_are(f, "browse") & (queue >= 0)))[:1].tolist():
+    messages = f.are(*_PAIRED, "deliver")
+    for n in np.flatnonzero(messages | (f.are("browse") & (queue >= 0)))[:1].tolist():
         if queue[n] < 0:
             yield _null(index, f, n, "queue")
         else:
             yield Breakage(int(index[n]), f"{_word(f, n)} of a message lies among the rows that carry none")
-    known = _are(f, *_IN_CONTROL, "disconnect")
+    known = f.are(*_IN_CONTROL, "disconnect")
     for n in np.flatnonzero((process >= 0) & ~known)[:1].tolist():
         yield Breakage(int(index[n]), f'f is "{_word(f, n)}": no client does that')
     for n in np.flatnonzero((process < HARNESS) | (known & (process < 0)))[:1].tolist():
@@ -429,13 +422,13 @@ def _of_control(
         ("session", ("subscribe", "unsubscribe", "disconnect")),
         ("transaction", ("begin", "commit", "abort")),
     ):
-        null = _are(f, *words) & (numbers_of(table, name) == NONE)
+        null = f.are(*words) & (numbers_of(table, name) == NONE)
         for n in np.flatnonzero(null)[: name not in lacking].tolist():
             yield _null(index, f, n, name)
-    for n in np.flatnonzero(_are(f, "disconnect") & (type_.codes != type_.code("info")))[:1].tolist():
+    for n in np.flatnonzero(f.are("disconnect") & (type_.codes != type_.code("info")))[:1].tolist():
         yield Breakage(int(index[n]), f"disconnect is {_word(type_, n)}: it must be info")
     for operation, column in _IN_CONTROL.items():
-        at = np.flatnonzero(_are(f, operation) & (process >= 0))
+        at = np.flatnonzero(f.are(operation) & (process >= 0))
         if not len(at) or column in lacking:
             continue
         number = np.zeros(len(at), dtype=np.int64) if column is None else numbers_of(table, column)[at]

@@ -14,7 +14,6 @@ unknown outcome that were delivered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,9 +34,9 @@ from checkers.rows import (
     Flags,
     Numbers,
     Rows,
-    concatenate,
     earliest,
     first,
+    joined,
     lowest,
     marked,
 )
@@ -147,9 +146,9 @@ def marks(rows: Rows, lives: Lives, asked: RuleContext, offset: int) -> tuple[Ma
     for what, (where, index) in enumerate(tables):
         if index is not None:
             life = np.flatnonzero(index != NONE if where is None else where)
-            pieces.append((life, np.full(len(life), what, dtype=np.int64), index[life]))
-    life, whats, indexes = (concatenate(some) for some in zip(*pieces, strict=True))
-    return Marks(lives.place[life], lives.message[life], life + offset, whats, indexes), stray
+            whats = np.full(len(life), what, dtype=np.int64)
+            pieces.append(Marks(lives.place[life], lives.message[life], life + offset, whats, index[life]))
+    return joined(pieces), stray
 
 
 def _strange(
@@ -271,12 +270,6 @@ def find(found: Marks, lives: Lives, tally: Tally) -> None:
 def lost(found: Marks) -> Numbers:
     """The lives of all messages that are lost."""
     return found.life[np.isin(found.what, _LOST)]
-
-
-def joined(tables: Iterable[Stray]) -> Stray:
-    """One table of several."""
-    some = list(tables)
-    return Stray(*(concatenate([getattr(one, name) for one in some]) for name in Stray.__slots__))
 
 
 def first_sends(rows: Rows, stray: Stray) -> Stray:

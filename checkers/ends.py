@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from checkers.rows import NONE, Numbers, Texts, earliest, numbers_of, texts_of
+from checkers.rows import NONE, Numbers, earliest, numbers_of, texts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +79,10 @@ def read(control: pa.Table) -> Ends:
         numbers_of(control, "run") if "run" in control.column_names else np.zeros(len(index), dtype=np.int64)
     )
     f, type_ = texts_of(control, "f"), texts_of(control, "type")
-
-    def are(texts: Texts, value: str, rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        result: npt.NDArray[np.bool_] = texts.codes[rows] == texts.code(value)
-        return result
-
     session = numbers_of(control, "session")
-    every = np.arange(len(index))
-    about = are(f, "subscribe", every) | are(f, "disconnect", every) | are(f, "unsubscribe", every)
-    rows = every[(session != NONE) & about]
-    joining, leaving, asked = (
-        are(f, "subscribe", rows),
-        are(f, "unsubscribe", rows),
-        are(type_, "invoke", rows),
-    )
+    rows = np.flatnonzero((session != NONE) & f.are("subscribe", "unsubscribe", "disconnect"))
+    joining, leaving = f.are("subscribe")[rows], f.are("unsubscribe")[rows]
+    asked, ok = type_.are("invoke")[rows], type_.are("ok")[rows]
     at = index[rows]
     sessions = Keyed.of(
         run[rows], session[rows],
@@ -101,7 +90,7 @@ def read(control: pa.Table) -> Ends:
             "begun": (joining & asked, at),
             "ended": (~joining & (~leaving | asked), at),
             "asked": (leaving & asked, at),
-            "answered": (leaving & are(type_, "ok", rows), -at),  # the latest
+            "answered": (leaving & ok, -at),  # the latest
             "gone": (~joining & ~leaving, at),
         },
     )  # fmt: skip
@@ -117,8 +106,8 @@ def read(control: pa.Table) -> Ends:
     sessions = Keyed(sessions.numbers, sessions.keys, known)
 
     transaction = numbers_of(control, "transaction")
-    rows = every[(transaction != NONE) & (are(f, "commit", every) | are(f, "abort", every))]
-    committing, asked, ok = are(f, "commit", rows), are(type_, "invoke", rows), are(type_, "ok", rows)
+    rows = np.flatnonzero((transaction != NONE) & f.are("commit", "abort"))
+    committing, asked, ok = f.are("commit")[rows], type_.are("invoke")[rows], type_.are("ok")[rows]
     at = index[rows]
     transactions = Keyed.of(
         run[rows], transaction[rows],
@@ -128,7 +117,7 @@ def read(control: pa.Table) -> Ends:
             "end": (asked, at),
             "back": (~committing & asked, at),
             "asked": (committing & asked, at),
-            "refused": (committing & are(type_, "fail", rows), at),
+            "refused": (committing & type_.are("fail")[rows], at),
         },
     )  # fmt: skip
     return Ends(sessions, transactions)

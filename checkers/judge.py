@@ -44,7 +44,7 @@ from checkers.findings import Discoveries, compose, told
 from checkers.inspection import NOT_JUDGED, Confined, Inspection, looks_of
 from checkers.instance import Found, Instance, merged
 from checkers.part import PartAnswer, Question
-from checkers.rows import READ, Place, PlaceTable, Rows, from_table
+from checkers.rows import READ, Place, PlaceTable, Rows, from_table, joined
 from checkers.source import Files, HereSource, HistoryError, Source
 from checkers.verdict import CheckOptions, Statistics, Verdict
 
@@ -408,12 +408,12 @@ def _delivery(check_run: CheckRun, question: Question, given: list[part.Delivere
     Asked once more where ids were seen to which no send of theirs belongs, but which may have been
     sent elsewhere.
     """
-    stray = delivery.joined(delivered.stray for delivered in given) if given else None
+    stray = joined(delivered.stray for delivered in given) if given else None
     if stray is None or not len(stray.run):
         return given
 
     def ask() -> list[part.Delivered]:
-        sends = delivery.joined(check_run.source.ask(partial(part.sends, stray=stray)).values())
+        sends = joined(check_run.source.ask(partial(part.sends, stray=stray)).values())
         elsewhere = delivery.elsewhere(stray, sends)
         if elsewhere is None:
             return given
@@ -439,10 +439,10 @@ def _sessions(
     source = check_run.source
 
     def ask() -> dict[int, Mapping[int, Mapping[str, Found]]]:
-        spans = links.Spans.of(links.joined_wanted([one.wanted for some in held.values() for one in some]))
+        spans = links.Spans.of(joined([one.wanted for some in held.values() for one in some]))
         control, _ = _control(source)
         gathered = [pair for some in source.ask(partial(part.proofs, spans=spans)).values() for pair in some]
-        answered = links.joined([links.questions(control, spans), *(some for _, some in gathered)])
+        answered = joined([links.questions(control, spans), *(some for _, some in gathered)])
         proven = sessions.proven([proofs for proofs, _ in gathered], question.ends.sessions)
         known = links.SessionFacts(proven, links.Links(answered))
         return source.ask(partial(part.conflicts, question=question, known=known), open_)

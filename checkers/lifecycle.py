@@ -10,9 +10,7 @@ again, or acknowledged in a way that their life cannot tell, are looked at row b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, TypeVar
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +33,10 @@ from checkers.rows import (
     Flags,
     Numbers,
     Rows,
-    concatenate,
     counted,
     first,
     highest,
+    joined,
     lowest,
     marked,
 )
@@ -48,13 +46,9 @@ from checkers.running import (
     lowest_after,
     lowest_before,
     segments,
+    starts,
 )
 from checkers.verdict import Promises
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
-Table = TypeVar("Table", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +130,6 @@ class Deliveries:
         return UnderWay(
             runs[self.place[at]], self.session[at], self.connection[at], self.since[at], self.index[at]
         )
-
-
-def joined(tables: Sequence[Table]) -> Table:
-    """One table of several; numbers of lives must have been made to fit before (``offset``)."""
-    if len(tables) == 1:
-        return tables[0]
-    kind = type(tables[0])
-    return kind(*(concatenate([getattr(t, column.name) for t in tables]) for column in fields(kind)))
 
 
 def lives_and_deliveries(
@@ -419,20 +405,13 @@ def _settled_twice(rows: Rows, order: Numbers, settling: Numbers) -> Flags:
     got = highest_before(segments(ids, session), np.where(rows.kind[order] == DELIVER, index, NONE))
     at = np.flatnonzero(settling != NONE)
     at = at[np.lexsort((index[at], settling[at], session[at], ids[at]))]
-    at = at[_first_of(segments(ids[at], session[at]))]  # each session's first settlement
+    at = at[starts(segments(ids[at], session[at]))]  # each session's first settlement
     at = at[got[at] != NONE]
     at = at[np.lexsort((index[at], settling[at], ids[at]))]
     whole = segments(ids[at])
-    firsts = at[_first_of(whole)]
+    firsts = at[starts(whole)]
     leading = firsts[whole - whole[0]] if len(whole) else at
     others = (at != leading) & (got[at] < settling[leading])
     later = lowest(ids[at[others]], np.maximum(got[at], got[leading])[others], rows.messages)
     result: Flags = (rows.kind[order] == DELIVER) & (index == later[ids])
     return result
-
-
-def _first_of(segment: Numbers) -> Numbers:
-    """The first row of each segment."""
-    if not len(segment):
-        return np.zeros(0, dtype=np.int64)
-    return np.flatnonzero(np.concatenate(([True], segment[1:] != segment[:-1])))

@@ -12,17 +12,15 @@ and only of the span in which an answer would refute it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from checkers.ends import Keyed
-from checkers.rows import FOREVER, NONE, Flags, Numbers, Rows, concatenate
+from checkers.rows import FOREVER, NONE, Flags, Numbers, Rows
 
 _BITS: Final = 33
-_NO_ANSWER: Final = ("deliver", "connect")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,22 +80,9 @@ class Spans:
         return result
 
 
-def joined(tables: Iterable[Questions]) -> Questions:
-    """One table of several."""
-    some = list(tables)
-    return Questions(*(concatenate([getattr(one, name) for one in some]) for name in Questions.__slots__))
-
-
-def joined_wanted(tables: Sequence[UnderWay]) -> UnderWay:
-    """One table of several."""
-    return UnderWay(*(concatenate([getattr(one, name) for one in tables]) for name in UnderWay.__slots__))
-
-
 def questions(rows: Rows, spans: Spans) -> Questions:
     """Those that these rows have."""
-    codes = [rows.f.code(f) for f in _NO_ANSWER]
-    answers = (rows.process >= 0) & (rows.type.codes == rows.type.code("ok")) & ~np.isin(rows.f.codes, codes)
-    at = np.flatnonzero(answers)
+    at = np.flatnonzero((rows.process >= 0) & rows.type.are("ok") & ~rows.f.are("deliver", "connect"))
     run, session, connection = rows.run[at], rows.session[at], rows.connection[at]
     here = spans.have(run, session, connection, rows.index[at])
     at = at[here]
@@ -116,8 +101,7 @@ def asked_at(rows: Rows, answers: Numbers) -> Numbers:
     """
     about = np.zeros(rows.messages, dtype=bool)
     about[rows.id[answers]] = True
-    invoked = (rows.type.codes == rows.type.code("invoke")) & (rows.process >= 0) & about[rows.id]
-    asking = np.flatnonzero(invoked)
+    asking = np.flatnonzero(rows.type.are("invoke") & (rows.process >= 0) & about[rows.id])
     both = np.concatenate([asking, answers])
     keys = (rows.id[both], rows.f.codes[both], rows.process[both])
     order = np.lexsort((both, *keys))

@@ -25,8 +25,19 @@ from checkers.cause import in_a_line
 from checkers.deaths import Deaths
 from checkers.ends import Ends
 from checkers.instance import Found, Tally
-from checkers.lifecycle import Deliveries, Lives, joined, lives_and_deliveries
-from checkers.rows import FOR_MESSAGES, NONE, READ, Numbers, Place, PlaceTable, Rows, from_table, numbers_of
+from checkers.lifecycle import Deliveries, Lives, lives_and_deliveries
+from checkers.rows import (
+    FOR_MESSAGES,
+    NONE,
+    READ,
+    Numbers,
+    Place,
+    PlaceTable,
+    Rows,
+    from_table,
+    joined,
+    numbers_of,
+)
 from checkers.source import HistoryError, Part
 from checkers.stores import Owners
 from checkers.verdict import Promises
@@ -120,7 +131,7 @@ def _delivery(messages: Messages, question: Question) -> Delivered:
     return Delivered(
         tally.found,
         _kept(messages, delivery.lost(marks)),
-        delivery.joined(stray for _, stray in messages.marks),
+        joined(stray for _, stray in messages.marks),
     )
 
 
@@ -289,7 +300,7 @@ def proofs(part: Part, spans: links.Spans) -> list[tuple[sessions.Proofs, links.
 
 def sends(part: Part, stray: delivery.Stray) -> delivery.Stray:
     """The sends of some ids, of all slices."""
-    return delivery.joined(
+    return joined(
         delivery.first_sends(from_table(table, PlaceTable()), stray) for table in part.slices(FOR_MESSAGES)
     )
 

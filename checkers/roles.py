@@ -16,13 +16,14 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from checkers.instance import Instance
 from checkers.links import asked_at
-from checkers.rows import NONE, Flags, Numbers, PlaceTable, Rows, first
+from checkers.rows import NONE, Flags, Numbers, PlaceTable, Rows, first, gathered
 from checkers.schema import MONITOR
 from checkers.spans import overlapping
 from checkers.takeovers import CertainTakeover, Fences, life_of
@@ -331,21 +332,17 @@ def answered(rows: Rows, places: PlaceTable, windows: Sequence[Window]) -> Answe
     found: Answered = {}
     if not windows or not len(rows.index):
         return found
-    f = rows.f
-    answers = (rows.process >= 0) & (rows.type.codes == rows.type.code("ok")) & (rows.broker.codes >= 0)
+    answers = (rows.process >= 0) & rows.type.are("ok") & (rows.broker.codes >= 0)
     slices: list[tuple[Window, Numbers]] = []
     for only in dict.fromkeys(window.only for window in windows):
-        if only is None:
-            counts = answers & (f.codes != f.code("connect"))
-        else:
-            counts = answers & (f.codes == f.code(only))
+        counts = answers & (~rows.f.are("connect") if only is None else rows.f.are(only))
         some = [window for window in windows if window.only == only]
         slices += _slices(rows, np.flatnonzero(counts), some)
     if not slices:
         return found
     asked = np.full(len(rows.index), -1, dtype=np.int64)
     at = np.unique(np.concatenate([here for _, here in slices]))
-    question = np.where(f.codes[at] == f.code("deliver"), _sent_at(rows)[rows.id[at]], asked_at(rows, at))
+    question = np.where(rows.f.are("deliver")[at], _sent_at(rows)[rows.id[at]], asked_at(rows, at))
     known = (question >= 0) & (question < at)
     asked[at[known]] = rows.time[question[known]]
     for window, here in slices:
@@ -363,9 +360,7 @@ def _sent_at(rows: Rows) -> Numbers:
 
     Why: what was sent after a broker's end it cannot have had before.
     """
-    sends = np.flatnonzero(
-        (rows.f.codes == rows.f.code("send")) & (rows.type.codes == rows.type.code("invoke"))
-    )
+    sends = np.flatnonzero(rows.f.are("send") & rows.type.are("invoke"))
     return first(rows.id[sends], sends, rows.messages)
 
 
@@ -418,21 +413,12 @@ def _answer(rows: Rows, places: PlaceTable, n: int) -> OkAnswer:
 
 def merged(parts: Sequence[Answered]) -> Answered:
     """What several parts know of the same windows."""
-    whole: dict[tuple[int, int], list[AnswersInWindow]] = defaultdict(list)
-    for part in parts:
-        for key, some in part.items():
-            whole[key].append(some)
-    return {
-        key: AnswersInWindow(
-            sum(one.count for one in some),
-            tuple(
-                heapq.nsmallest(
-                    ANSWERS_KEPT, (row for one in some for row in one.rows), key=lambda row: row.index
-                )
-            ),
-        )
-        for key, some in whole.items()
-    }
+    whole = {}
+    for key, some in gathered(parts).items():
+        rows = (row for one in some for row in one.rows)
+        earliest = heapq.nsmallest(ANSWERS_KEPT, rows, key=attrgetter("index"))
+        whole[key] = AnswersInWindow(sum(one.count for one in some), tuple(earliest))
+    return whole
 
 
 def windows_of(

@@ -15,14 +15,23 @@ Null is ``NONE`` in every number, and a code of its own (-1) in texts. Rows are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Table = TypeVar("Table", bound="DataclassInstance")
+"""A dataclass whose fields are columns, one value a row."""
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 Numbers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -98,6 +107,15 @@ class Texts:
     def code(self, value: str) -> int:
         """The code of a text; one that no row has where it does not occur."""
         return self.values.index(value) if value in self.values else len(self.values)
+
+    def are(self, *values: str) -> Flags:
+        """Which rows have one of these texts."""
+        if len(values) == 1:
+            same: Flags = self.codes == self.code(values[0])
+            return same
+        wanted = np.array([value in values for value in self.values] + [False])
+        found: Flags = wanted[self.codes]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +364,29 @@ def counted(ids: npt.NDArray[Any], size: int) -> Numbers:
     return np.bincount(ids, minlength=size)
 
 
-def concatenate(pieces: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """All pieces, without a copy where there is one only."""
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+def cells_of(cell: Numbers, size: int) -> tuple[Numbers, Numbers]:
+    """The cells of a table of ``size``, and of each row the position of its own among them.
+
+    Of a table that is much larger than its rows are many only the cells that occur.
+    """
+    if size > max(1 << 20, 4 * len(cell)):
+        used, cell = np.unique(cell, return_inverse=True)
+        return used, cell
+    return np.arange(size), cell
+
+
+def joined(tables: Iterable[Table]) -> Table:
+    """One table of several, without a copy where there is one only."""
+    some = list(tables)
+    kind = type(some[0])
+    columns = ([getattr(one, column.name) for one in some] for column in fields(kind))
+    return kind(*(pieces[0] if len(pieces) == 1 else np.concatenate(pieces) for pieces in columns))
+
+
+def gathered(parts: Iterable[Mapping[Key, Value]]) -> dict[Key, list[Value]]:
+    """What several parts have, by key."""
+    whole: dict[Key, list[Value]] = defaultdict(list)
+    for part in parts:
+        for key, value in part.items():
+            whole[key].append(value)
+    return whole

@@ -30,6 +30,11 @@ def segments(*keys: npt.NDArray[Any]) -> Numbers:
     return np.cumsum(new, dtype=np.int64)
 
 
+def starts(segment: Numbers) -> Numbers:
+    """The first row of each segment."""
+    return np.flatnonzero(np.concatenate(([True], segment[1:] != segment[:-1]))[: len(segment)])
+
+
 def highest_before(segment: Numbers, values: Numbers) -> Numbers:
     """The highest value of the earlier rows of the segment; ``NONE`` values count for nothing."""
     if not len(values):
@@ -87,6 +92,5 @@ def count_before(segment: Numbers, counts: Flags) -> Numbers:
     if not len(segment):
         return np.zeros(0, dtype=np.int64)
     running = np.cumsum(counts, dtype=np.int64) - counts
-    starts = np.flatnonzero(np.concatenate(([True], segment[1:] != segment[:-1])))
-    result: Numbers = running - running[starts][segment - segment[0]]
+    result: Numbers = running - running[starts(segment)][segment - segment[0]]
     return result

@@ -45,7 +45,7 @@ from checkers.rows import (
     Rows,
     first,
 )
-from checkers.running import highest_and_whose, highest_before, segments
+from checkers.running import highest_and_whose, highest_before, segments, starts
 
 
 def find(deliveries: Deliveries, tally: Tally) -> None:
@@ -204,9 +204,8 @@ def proofs(rows: Rows) -> Proofs:
     asked[one[invoking][::-1]] = rows.index[at][invoking][::-1]
     answered = np.full(size, NONE, dtype=np.int64)
     answered[one[~invoking]] = rows.index[at][~invoking]
-    first_of = np.flatnonzero(np.concatenate(([True], one[1:] != one[:-1]))) if size else at
     proven = np.flatnonzero((asked != NONE) & (answered > asked))
-    who = at[first_of[proven]]
+    who = at[starts(one)[proven]]
     sends, delivers = rows.of(SEND_INVOKE), rows.of(DELIVER)
     sent = first(rows.id[sends], rows.index[sends], rows.messages)[rows.id[delivers]]
     sound = (sent != NONE) & (sent < rows.index[delivers]) & (rows.session[delivers] != NONE)

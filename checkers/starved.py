@@ -36,11 +36,12 @@ from checkers.rows import (
     Numbers,
     PlaceTable,
     Rows,
-    concatenate,
+    cells_of,
     first,
+    joined,
     last,
 )
-from checkers.running import segments
+from checkers.running import segments, starts
 
 NAME = "starved"
 _BITS = 33
@@ -118,11 +119,10 @@ class Served(NamedTuple):
 
 def activity(rows: Rows, bound_ns: int) -> Activity:
     """Of the sessions in these rows."""
-    f, type_ = rows.f, rows.type
-    anyway = np.isin(f.codes, [f.code(name) for name in ("deliver", "ack", "nack", "disconnect")])
-    asked = (f.codes == f.code("unsubscribe")) & (type_.codes == type_.code("invoke"))
-    joined = (f.codes == f.code("subscribe")) & (type_.codes == type_.code("ok"))
-    at = np.flatnonzero((anyway | asked | joined) & (rows.process >= 0))
+    anyway = rows.f.are("deliver", "ack", "nack", "disconnect")
+    leaves = rows.f.are("unsubscribe") & rows.type.are("invoke")
+    joins = rows.f.are("subscribe") & rows.type.are("ok")
+    at = np.flatnonzero((anyway | leaves | joins) & (rows.process >= 0))
     session = rows.session[at]
     at, session = at[session != NONE], session[session != NONE]
     if not len(at):
@@ -131,11 +131,8 @@ def activity(rows: Rows, bound_ns: int) -> Activity:
     start = int(slot.min())
     size, width = int(slot.max()) - start + 1, int(session.max()) + 1
     cell = (rows.run[at] * width + session) * size + (slot - start)
-    cells = int(cell.max()) + 1
-    if cells > max(1 << 20, 4 * len(at)):  # few of many: number those that occur
-        used, cell = np.unique(cell, return_inverse=True)
-        cells = len(used)
-    low, high = first(cell, at, cells), last(cell, at, cells)
+    used, cell = cells_of(cell, int(cell.max()) + 1)
+    low, high = first(cell, at, len(used)), last(cell, at, len(used))
     low, high = low[low != NONE], high[high != NONE]
     return Activity(
         rows.run[low], rows.session[low], rows.index[low], rows.time[low], rows.index[high], rows.time[high]
@@ -149,18 +146,10 @@ def idle(
 
     After its subscription was confirmed and before it ended.
     """
-    some = list(known)
-    run, session, low, low_ns, high, high_ns = (
-        concatenate([getattr(one, name) for one in some]) for name in Activity.__slots__
-    )
-    order = np.lexsort((low, session, run))
-    run, session, low, low_ns, high, high_ns = (
-        column[order] for column in (run, session, low, low_ns, high, high_ns)
-    )
-    joined = (control.f.codes == control.f.code("subscribe")) & (
-        control.type.codes == control.type.code("ok")
-    )
-    at = np.flatnonzero(joined & (control.process >= 0))
+    whole = joined(known)
+    order = np.lexsort((whole.first, whole.session, whole.run))
+    run, session, low, low_ns, high, high_ns = (getattr(whole, name)[order] for name in Activity.__slots__)
+    at = np.flatnonzero(control.f.are("subscribe") & control.type.are("ok") & (control.process >= 0))
     whose = control.session[at]
     first_of: dict[tuple[int, int], int] = {}
     for n, key in zip(at.tolist(), zip(control.run[at].tolist(), whose.tolist(), strict=True), strict=True):
@@ -296,8 +285,7 @@ def _who(rows: Rows, places: PlaceTable, got: dict[int, dict[int, int]]) -> None
     order = np.lexsort((rows.index[at], session, rows.place[at]))
     at, session = at[order], session[order]
     one = segments(rows.place[at], session)
-    new = np.flatnonzero(np.concatenate(([True], one[1:] != one[:-1]))) if len(one) else one
-    for n in new.tolist():
+    for n in starts(one).tolist():
         mine = got.setdefault(int(rows.place[at[n]]), {})
         index = int(rows.index[at[n]])
         mine[int(session[n])] = min(index, mine.get(int(session[n]), index))

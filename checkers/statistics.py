@@ -12,13 +12,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import networkx as nx
 import numpy as np
 
 from checkers.delivery import RECOVERED, REDELIVERED
 from checkers.facts import Facts, FaultSpan
 from checkers.instance import Found
-from checkers.rows import ACK_INVOKE, ACK_OK, DELIVER, NONE, SEND_INVOKE, SEND_OK, Numbers, Rows, first, last
+from checkers.rows import (
+    ACK_INVOKE,
+    ACK_OK,
+    DELIVER,
+    NONE,
+    SEND_INVOKE,
+    SEND_OK,
+    Numbers,
+    Rows,
+    cells_of,
+    first,
+    last,
+)
 from checkers.verdict import FaultRecovery, Latency, LongestPause, Statistics
 
 _BINS_AN_OCTAVE: Final = 8
@@ -124,13 +137,8 @@ def _by_slot(time: Numbers, code: Numbers) -> dict[int, Sends]:
     width = int(slot.max()) - low + 1
     known = np.maximum(code, -1) + 1
     cell = known * width + (slot - low)
-    size = (int(known.max()) + 1) * width
-    if size > max(1 << 20, 4 * len(cell)):  # few of many: number those that occur
-        used, cell = np.unique(cell, return_inverse=True)
-        size = len(used)
-    else:
-        used = np.arange(size)
-    begin, end = first(cell, time, size), last(cell, time, size)
+    used, cell = cells_of(cell, (int(known.max()) + 1) * width)
+    begin, end = first(cell, time, len(used)), last(cell, time, len(used))
     found: dict[int, Sends] = defaultdict(dict)
     there = np.flatnonzero(end != NONE)
     for number, begins, ends in zip(
@@ -175,12 +183,8 @@ def read(rows: int, whole: Figures, known: Facts) -> Statistics:
 
 def with_counts(figures: Statistics, found: Mapping[str, Found]) -> Statistics:
     """Adds what the message rules counted on the way."""
-    return Statistics(
-        rows=figures.rows,
-        duration_s=figures.duration_s,
-        operations=figures.operations,
-        latency=figures.latency,
-        faults=figures.faults,
+    return msgspec.structs.replace(
+        figures,
         redeliveries=found[REDELIVERED].count if REDELIVERED in found else 0,
         sends_recovered=found[RECOVERED].count if RECOVERED in found else 0,
     )
