@@ -11,6 +11,7 @@ Rows are mappings from column to value; a missing column is null. Order is by ``
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -35,7 +36,7 @@ def find(rows: Iterable[Row], options: CheckOptions | None = None) -> list[Insta
     """
     history = History(sorted(rows, key=lambda row: row["index"]))
     options = options or CheckOptions()
-    messages = _all(history)
+    messages = history.all_messages
     found = [
         *fates(history, messages, options),
         *again(history, messages, options),
@@ -74,10 +75,6 @@ class History:
             for what in ("session", "connection"):
                 if answer.get(what) is not None:
                     self._answered[what, answer[what]].append((asked["index"], answer["index"]))
-
-    def all_messages(self) -> list[Message]:
-        """Those that are named."""
-        return _all(self)
 
     def looked_everywhere(self) -> bool:
         """Whether all stores were read at the end.
@@ -190,6 +187,11 @@ class History:
                     best = max(best, sent)
         return best
 
+    @functools.cached_property
+    def all_messages(self) -> list[Message]:
+        """Every message of which a row tells the number."""
+        return [Message(self, key, rows) for key, rows in self.messages.items() if key[2] is not None]
+
     def sent(self, r: Row) -> int | None:
         """Index of the first send of its message."""
         mine = self.messages[r.get("queue"), r.get("group"), r.get("message")]
@@ -250,21 +252,17 @@ def _largest(rows: Iterable[Row], column: str) -> Any:
     return max((r[column] for r in rows if r.get(column) is not None), default=None)
 
 
-def _all(history: History) -> list[Message]:
-    return [Message(history, key, rows) for key, rows in history.messages.items() if key[2] is not None]
-
-
 def _redelivered(history: History, options: CheckOptions) -> Iterator[Instance]:
     """Any second delivery, where the guarantee allows none."""
     if "redelivery" in looked_for(options):
-        for m in _all(history):
+        for m in history.all_messages:
             if len(m.deliveries) > 1:
                 yield m.instance("redelivery", m.deliveries[0]["index"])
 
 
 def _order(history: History) -> Iterator[Instance]:
     groups: dict[tuple[str | None, str | None], list[Message]] = defaultdict(list)
-    for m in _all(history):
+    for m in history.all_messages:
         if m.group is not None and m.sends and m.deliveries:
             groups[m.queue, m.group].append(m)
     for messages in groups.values():
@@ -351,7 +349,7 @@ def _sessions(history: History, options: CheckOptions) -> Iterator[Instance]:
         for name, index in found.items():
             yield Instance(name, queue, group, message, index)
     sent: dict[tuple[str | None, str | None], set[int | None]] = defaultdict(set)
-    for m in _all(history):
+    for m in history.all_messages:
         if m.ok is not None:
             sent[m.queue, m.group].add(m.id)
     for (queue, group), all_holds in holds.items():

@@ -135,7 +135,7 @@ def hungers(history: History, options: CheckOptions) -> Iterator[Hunger]:
                 continue
             if (ended is not None and ended <= after["index"]) or _held(mine, after) != 0:
                 continue
-            messages = history.all_messages() if messages is None else messages
+            messages = history.all_messages if messages is None else messages
             waiting = [
                 (ok, m)
                 for m in messages

@@ -70,12 +70,12 @@ def split_brains(rows: Sequence[Row]) -> Iterator[Instance]:
                 )
 
 
-def _doubts(rows: Sequence[Row], broker: str) -> Iterator[tuple[int, int]]:
+def _doubts(roles: Sequence[Row], broker: str) -> Iterator[tuple[int, int]]:
     """When a broker may have been live unseen.
 
     It was last seen as something other than live, then not looked at, and then was something else.
     """
-    seen = [r for r in rows if r["process"] == MONITOR and r["f"] == "role" and r.get("broker") == broker]
+    seen = [r for r in roles if r.get("broker") == broker]
     for before, after in itertools.pairwise(seen):
         if before["role"] != "live":
             yield after["time_low"], after["time_high"]
@@ -161,6 +161,8 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
     all_reigns = reigns(rows)
     taken = takeovers(rows)
     roles = [r for r in rows if r["process"] == MONITOR and r["f"] == "role"]
+    unseen = {reign.broker: list(_doubts(roles, reign.broker)) for reign in all_reigns}
+    last = max((r["time"] for r in rows), default=0)
     latest: dict[tuple[Any, ...], Row] = {}
     sent: dict[Any, Row] = {}
     for r in rows:
@@ -182,25 +184,27 @@ def zombies(rows: Sequence[Row]) -> Iterator[Instance]:
             fallen = succeeded and asked["time"] > successor.begin
             if not fallen or (back and r["time"] >= back[0]):
                 continue
-            doubts = [doubt for doubt in _doubts(rows, r["broker"]) if doubt[1] > successor.begin]
+            doubts = [doubt for doubt in unseen[r["broker"]] if doubt[1] > successor.begin]
             doubtful = any(low <= r["time"] and asked["time"] <= high for low, high in doubts)
-            if not doubtful or _beside(rows, all_reigns, successor.node_id, asked, r):
+            if not doubtful or _beside(all_reigns, last, successor.node_id, asked, r):
                 yield Instance(
                     "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
                 )
                 break
         else:
-            fenced = _fenced(rows, all_reigns, taken, asked, r)
+            fenced = _fenced(all_reigns, taken, unseen, last, asked, r)
             backed = _never_live(roles, all_reigns, asked, r)
-            if fenced or any(_beside(rows, all_reigns, node_id, asked, r) for node_id in backed):
+            if fenced or any(_beside(all_reigns, last, node_id, asked, r) for node_id in backed):
                 yield Instance(
                     "zombie", r.get("queue"), r.get("group"), r.get("message"), r["index"], r["broker"]
                 )
 
 
-def _beside(rows: Sequence[Row], all_reigns: Sequence[Reign], node_id: str, asked: Row, r: Row) -> bool:
-    """Whether another broker of that node ID was certainly live from the question to the answer."""
-    last = max(row["time"] for row in rows)
+def _beside(all_reigns: Sequence[Reign], last: int, node_id: str, asked: Row, r: Row) -> bool:
+    """Whether another broker of that node ID was certainly live from the question to the answer.
+
+    ``last`` is the time at which the history ends.
+    """
     return any(
         other.broker != r["broker"]
         and other.node_id == node_id
@@ -233,7 +237,12 @@ def _never_live(roles: Sequence[Row], all_reigns: Sequence[Reign], asked: Row, r
 
 
 def _fenced(
-    rows: Sequence[Row], all_reigns: Sequence[Reign], taken: Sequence[Row], asked: Row, r: Row
+    all_reigns: Sequence[Reign],
+    taken: Sequence[Row],
+    unseen: Mapping[str, Sequence[tuple[int, int]]],
+    last: int,
+    asked: Row,
+    r: Row,
 ) -> bool:
     """Whether the broker that answered had certainly been fenced before it was asked.
 
@@ -262,8 +271,8 @@ def _fenced(
             since = max(t["time_high"], reign.begin)
             if number <= reign.life or asked["time"] <= since:
                 continue
-            doubts = [doubt for doubt in _doubts(rows, reign.broker) if doubt[1] > since]
+            doubts = [doubt for doubt in unseen[reign.broker] if doubt[1] > since]
             doubtful = any(low <= r["time"] and asked["time"] <= high for low, high in doubts)
-            if not doubtful or _beside(rows, all_reigns, reign.node_id, asked, r):
+            if not doubtful or _beside(all_reigns, last, reign.node_id, asked, r):
                 return True
     return False
