@@ -89,6 +89,3 @@ def variables(*places: Path) -> dict[str, str]:
     So do its own processes. Start Python with ``-P``: then nothing else decides.
     """
     return {**os.environ, "PYTHONPATH": os.pathsep.join(str(place) for place in places)}
-
-
-__all__ = ["ROOT", "Replacement", "StaleReplacementError", "apply", "grow", "texts", "variables"]

@@ -178,6 +178,3 @@ def _document(rows: Sequence[Scenario | Probe], found: Sequence[Teeth]) -> dict[
             for row, teeth in zip(rows, found, strict=True)
         ]
     }
-
-
-__all__ = ["RefutationRequest", "Teeth", "decide", "refute", "run"]

@@ -20,7 +20,7 @@ from harness.claims.scenarios.registry import chosen
 from harness.claims.scenarios.scenario import Scenario
 from harness.claims.scenarios.seen import Seen
 from harness.history import store as stores
-from harness.interface import InfrastructureError, Schedule, TestSpec
+from harness.interface import Schedule, TestSpec
 from harness.run.simulate import Simulated, simulate
 
 WITHOUT_FAULTS: Final = Schedule(faults=())
@@ -77,13 +77,8 @@ def _judged(row: Scenario, ran: Simulated) -> Outcome:
 
 def _taken(probe: Probe, root: Path) -> Outcome:
     """The first step that came out otherwise: those behind it may follow from it."""
-    try:
-        steps = probe.conduct(stores.create(root, f"refute-{probe.id.lower()}")).steps
-    except InfrastructureError as error:
-        return Outcome(undecided=f"could not be run: {error}")
-    except (OSError, EOFError, TimeoutError) as error:
-        return Outcome(undecided=f"broke off: {str(error) or type(error).__name__}")
-    return Outcome(next((str(step) for step in steps if not step.as_expected), ""))
+    steps, undecided = probe.outcome(stores.create(root, f"refute-{probe.id.lower()}"))
+    return Outcome(next((str(step) for step in steps if not step.as_expected), ""), undecided)
 
 
 def main() -> None:

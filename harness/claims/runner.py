@@ -61,9 +61,9 @@ class Ran:
     """
 
     problem: str
-    undecided: bool
-    found: frozenset[str]
-    store: Path | None
+    undecided: bool = False
+    found: frozenset[str] = frozenset()
+    store: Path | None = None
     judgement: Judgement | None = None
 
 
@@ -143,17 +143,15 @@ def once(
     talk = io.StringIO()
     try:
         outcome = session.execute(compose(spec, scenario.schedule), root, talk, spark=spark)
-    except (
-        InfrastructureError,
-        UsageError,
-    ) as error:  # the scenario is right: what it needs cannot be had here
-        return Ran(problem=f"could not be run: {error}", undecided=True, found=frozenset(), store=None)
+    except (InfrastructureError, UsageError) as error:
+        # The scenario is right: what it needs cannot be had here.
+        return Ran(problem=f"could not be run: {error}", undecided=True)
     verdict = outcome.verdict
     if outcome.status == judging.INTERRUPTED:
         raise KeyboardInterrupt
     if verdict is None:
         last = talk.getvalue().strip().rpartition("\n")[2]
-        return Ran(problem=f"no verdict: {last}", undecided=True, found=frozenset(), store=outcome.store)
+        return Ran(problem=f"no verdict: {last}", undecided=True, store=outcome.store)
     seen = Seen.of_store(outcome.store, verdict)
     judgement = scenario.judge(seen)
     return Ran(
@@ -167,18 +165,12 @@ def once(
 
 def _probed(probe: Probe, root: Path) -> Ran:
     store = stores.create(root, probe.id.lower())
-    try:
-        steps = probe.conduct(store).steps
-    except InfrastructureError as error:
-        return Ran(problem=f"could not be run: {error}", undecided=True, found=frozenset(), store=store)
-    except (OSError, EOFError, TimeoutError) as error:
-        # A connection that was cut, a process that never ended: what it means for the claim nobody
-        # can say.
-        words = f"broke off: {str(error) or type(error).__name__}"
-        return Ran(problem=words, undecided=True, found=frozenset(), store=store)
+    steps, undecided = probe.outcome(store)
+    if undecided:
+        return Ran(problem=undecided, undecided=True, store=store)
     wrong = [str(step) for step in steps if not step.as_expected]
     found = f"{len(steps) - len(wrong)} of {len(steps)} steps"
-    return Ran(problem="; ".join(wrong), undecided=False, found=frozenset({found}), store=store)
+    return Ran(problem="; ".join(wrong), found=frozenset({found}), store=store)
 
 
 def _told(row: ScenarioRuns, width: int) -> list[str]:
@@ -278,6 +270,3 @@ def write(path: Path, rows: Sequence[ScenarioRuns], request: ClaimsRequest) -> N
     temporary = path.with_name(f".{path.name}.new")
     temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
     temporary.replace(path)
-
-
-__all__ = ["ClaimsRequest", "Ran", "ScenarioRuns", "once", "run", "write"]

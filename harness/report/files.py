@@ -36,6 +36,3 @@ def judge_and_write(store: Path) -> None:
         print(f"no report was written of {store}: {error}", file=sys.stderr)
     else:
         write(store)
-
-
-__all__ = ["judge_and_write", "write"]

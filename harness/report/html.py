@@ -62,7 +62,7 @@ def write(directory: Path) -> Path:
     schedule = store.load_schedule(directory)
     run = store.load_run(directory)
     shown = timeline.read(directory / parquet.DIRECTORY)
-    reader = excerpt.Reader(directory / parquet.DIRECTORY)
+    reader = excerpt.ExcerptReader(directory / parquet.DIRECTORY)
     said = {f"{finding.name}: {finding.sentence}" for finding in verdict.findings}
     text = _TEMPLATES.get_template("report.html.j2").render(
         spec=spec,
@@ -128,7 +128,7 @@ def _finding(finding: Finding, told: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _story(
-    finding: Finding, reader: excerpt.Reader, directory: Path, run: store.RunRecord
+    finding: Finding, reader: excerpt.ExcerptReader, directory: Path, run: store.RunRecord
 ) -> dict[str, Any] | None:
     """The story of a finding that somebody must understand; None for what is only information."""
     if finding.severity == "info":

@@ -28,7 +28,7 @@ _ROLE_COLOURS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class RunSnapshot:
     """The state of a run at one moment.
 
     ``counters`` are totals by completion (ok, fail, info, deliver).
@@ -52,7 +52,7 @@ class Progress(Protocol):
         """Something worth a line of its own."""
         ...
 
-    def update(self, snapshot: Snapshot) -> None:
+    def update(self, snapshot: RunSnapshot) -> None:
         """What is so now."""
         ...
 
@@ -62,7 +62,7 @@ class Lines:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._last = Snapshot(phase="", elapsed_s=0.0)
+        self._last = RunSnapshot(phase="", elapsed_s=0.0)
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +74,7 @@ class Lines:
         """Print it."""
         print(text, file=self._stream, flush=True)
 
-    def update(self, snapshot: Snapshot) -> None:
+    def update(self, snapshot: RunSnapshot) -> None:
         """Print what differs from the last snapshot."""
         last, self._last = self._last, snapshot
         moment = f"{snapshot.elapsed_s:7.1f} s  "
@@ -102,7 +102,7 @@ class Screen:
         self._console = Console(file=stream)
         self._title = title
         self._live: Live | None = None
-        self._last: Snapshot | None = None
+        self._last: RunSnapshot | None = None
         self._rate = 0.0
 
     def __enter__(self) -> Self:
@@ -121,13 +121,13 @@ class Screen:
         """Print it above the display."""
         self._console.print(text, markup=False, highlight=False)
 
-    def update(self, snapshot: Snapshot) -> None:
+    def update(self, snapshot: RunSnapshot) -> None:
         """Draw it."""
         if self._live is not None:
             self._live.update(self._table(snapshot))
         self._last = snapshot
 
-    def _table(self, now: Snapshot) -> Table:
+    def _table(self, now: RunSnapshot) -> Table:
         from rich.table import Table  # noqa: PLC0415 - as above
         from rich.text import Text  # noqa: PLC0415 - as above
 

@@ -33,7 +33,7 @@ from harness.interface import (
     UsageError,
     WorkloadContext,
 )
-from harness.report.progress import Progress, Snapshot
+from harness.report.progress import Progress, RunSnapshot
 from harness.run import events, views
 from harness.run.browse import browse
 from harness.run.compose import Composition, randomness
@@ -433,7 +433,7 @@ class Run:
 
     def _show(self) -> None:
         self._progress.update(
-            Snapshot(
+            RunSnapshot(
                 phase=self._phase,
                 elapsed_s=self.recorder.now_ns() / 1e9,
                 counters=dict(self._counters),

@@ -22,7 +22,7 @@ from harness.history import coverage, plain_judge
 from harness.history.rows import MemoryRecorder
 from harness.interface import InfrastructureError, Schedule, TestSpec
 from harness.interface.recorder import Row
-from harness.report.progress import Snapshot
+from harness.report.progress import RunSnapshot
 from harness.run.compose import compose
 from harness.run.run import Run
 
@@ -75,7 +75,7 @@ class Silent:
     def note(self, text: str) -> None:
         """Not told."""
 
-    def update(self, snapshot: Snapshot) -> None:
+    def update(self, snapshot: RunSnapshot) -> None:
         """Not shown."""
 
 

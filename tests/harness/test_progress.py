@@ -2,7 +2,7 @@
 
 import io
 
-from harness.report.progress import Lines, Screen, Snapshot, choose
+from harness.report.progress import Lines, RunSnapshot, Screen, choose
 
 
 class Terminal(io.StringIO):
@@ -12,19 +12,19 @@ class Terminal(io.StringIO):
 
 def snapshots():
     roles = {"a1": "live", "a2": "backup"}
-    yield Snapshot(phase="start", elapsed_s=0.5)
-    yield Snapshot(phase="load", elapsed_s=1.0, roles=roles)
-    yield Snapshot(
+    yield RunSnapshot(phase="start", elapsed_s=0.5)
+    yield RunSnapshot(phase="load", elapsed_s=1.0, roles=roles)
+    yield RunSnapshot(
         phase="load", elapsed_s=2.0, roles=roles, counters={"ok": 400, "fail": 0, "info": 2, "deliver": 380}
     )
-    yield Snapshot(phase="load", elapsed_s=3.0, roles=roles, faults={"kill-1": "kill a1"})
-    yield Snapshot(
+    yield RunSnapshot(phase="load", elapsed_s=3.0, roles=roles, faults={"kill-1": "kill a1"})
+    yield RunSnapshot(
         phase="load",
         elapsed_s=4.0,
         roles={**roles, "a1": "stopped", "a2": "live"},
         faults={"kill-1": "kill a1"},
     )
-    yield Snapshot(
+    yield RunSnapshot(
         phase="heal", elapsed_s=5.0, roles={**roles, "a1": "stopped", "a2": "live"}, counters={"ok": 900}
     )
 

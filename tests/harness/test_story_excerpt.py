@@ -45,7 +45,7 @@ def test_the_file_of_a_message_is_known_without_looking(tmp_path, group, parts, 
 def test_everything_of_the_message_its_sessions_and_the_cluster_is_read_and_nothing_else(tmp_path):
     scene = busy()
     finding = scene.finding("duplicate")
-    read = excerpt.Reader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
     assert {row["message"] for row in read.rows if "message" in row} == {3}
     assert [row["f"] for row in read.rows] == [
         "send", "send", "subscribe", "subscribe", "deliver", "ack", "ack", "disconnect", "deliver",
@@ -63,7 +63,7 @@ def test_only_the_file_of_the_message_is_opened(tmp_path, monkeypatch):
     monkeypatch.setattr(
         excerpt, "_read", lambda file, *rest: (opened.append(file.name), read(file, *rest))[1]
     )
-    excerpt.Reader(directory).of(finding)
+    excerpt.ExcerptReader(directory).of(finding)
     home = parquet.file_name(parquet.file_number("q", "g", 1, 4))
     assert set(opened) == {home, parquet.CONTROL}
 
@@ -74,7 +74,7 @@ def test_a_message_in_another_file_than_its_place_says_is_found(tmp_path):
     directory = stored(tmp_path, scene, finding) / parquet.DIRECTORY
     home = directory / parquet.file_name(parquet.file_number("q", "g", 1, 4))
     home.rename(directory / "part-00031.parquet")
-    read = excerpt.Reader(directory).of(finding)
+    read = excerpt.ExcerptReader(directory).of(finding)
     assert len([row for row in read.rows if row.get("message") == 3]) == 6
 
 
@@ -87,7 +87,7 @@ def test_the_messages_beside_a_lost_one_are_read(tmp_path):
     scene.send(4.5, 9, producer=2, sequence=1)
     scene.end(5.0)
     finding = scene.finding("lost")
-    read = excerpt.Reader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
     assert {row["message"] for row in read.neighbours} == {1, 3}
 
 
@@ -98,7 +98,7 @@ def test_the_first_sends_of_both_sides_are_found_by_time(tmp_path):
     scene.send(7.0, 51, "a2")
     scene.end(9.0)
     finding = scene.finding("split-brain", begin_ns=ns(3.0), messages={"a1": [50, 60], "a2": [51]})
-    read = excerpt.Reader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
     assert {row["message"] for row in read.rows if row["f"] == "send"} == {50, 51}
 
 
@@ -110,7 +110,7 @@ def test_a_witness_far_behind_is_not_cut_off(tmp_path, monkeypatch):
         scene.deliver(2.0 + number / 10, 3, number, count=1 + number, redelivered=number < 59)
         scene.disconnect(2.05 + number / 10, number)
     finding = scene.finding("unflagged-redelivery")
-    read = excerpt.Reader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
     assert set(finding.witness.indexes) <= {row["index"] for row in read.rows}
     assert len(read.rows) <= 20 + len(finding.witness.indexes)
 
@@ -125,7 +125,7 @@ def test_of_a_time_without_success_only_what_lies_near_its_ends_is_read(tmp_path
     scene.send(12.1, 600)
     options = CheckOptions(unavailable_bound_s=5)
     finding = scene.finding("unavailable", options=options, begin_ns=ns(2.0), end_ns=ns(12.11))
-    read = excerpt.Reader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
+    read = excerpt.ExcerptReader(stored(tmp_path, scene, finding) / parquet.DIRECTORY).of(finding)
     failed = {
         row["message"]
         for row in read.rows
@@ -174,6 +174,6 @@ def test_a_terminal_that_is_too_small_for_all_changes_gets_the_first_and_the_las
 
 
 def test_a_history_that_is_not_there_has_no_rows(tmp_path):
-    read = excerpt.Reader(tmp_path).of(busy().finding("duplicate"))
+    read = excerpt.ExcerptReader(tmp_path).of(busy().finding("duplicate"))
     assert [row["f"] for row in read.rows] == ["deliver", "ack", "deliver"]
     assert list(read.control) == []

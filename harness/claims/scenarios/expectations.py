@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
 from typing import Literal, Protocol
 
 import msgspec
@@ -23,7 +22,10 @@ from harness.claims.scenarios.seen import HEAL, Seen
 
 
 class Expectation(Protocol):
-    """One thing that must be seen. ``str`` of it is for the table."""
+    """One thing that must be seen. ``str`` of it is for the table.
+
+    As a guard it is something without which a run shows nothing.
+    """
 
     def wrong(self, seen: Seen) -> str:
         """Nothing if it was seen, else what was instead."""
@@ -90,7 +92,7 @@ class Reported(msgspec.Struct, frozen=True):
 class Exactly(msgspec.Struct, frozen=True, kw_only=True):
     """A finding, and of no other messages than these.
 
-    Taken by ``broker``, acknowledged in ``window``, ``count`` of them.
+    Taken by ``broker``, acknowledged in ``window``.
 
     The window is from when its first fault was asked for to when its second had taken effect: a
     broker whose kill is under way still answers.
@@ -99,11 +101,9 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
     finding: str
     broker: str | None = None
     window: tuple[str, str] | None = None
-    count: int | None = None
 
     def __str__(self) -> str:
         parts = [
-            f"{self.count} of them" if self.count is not None else "",
             f"taken by {self.broker}" if self.broker else "",
             f"acknowledged between {self.window[0]} and {self.window[1]}" if self.window else "",
         ]
@@ -114,8 +114,6 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
         found = seen.instances(self.finding)
         if not found:
             return f"nothing was {self.finding}"
-        if self.count is not None and len(found) != self.count:
-            return f"{len(found)} {self.finding}"
         wrong = []
         for each in found:
             row = None if each.message is None else seen.taken.get(each.message)
@@ -132,36 +130,6 @@ class Exactly(msgspec.Struct, frozen=True, kw_only=True):
         begin, end = (seen.moments.get(moment) for moment in self.window)
         end = seen.effects.get(self.window[1], end)
         return begin is not None and begin <= time_ns and (end is None or time_ns <= end)
-
-
-class Shares(msgspec.Struct, frozen=True, kw_only=True):
-    """How many messages each broker had, more or less ``within``.
-
-    It delivered them, took them, or has them in its store at the end.
-    """
-
-    of: Literal["deliveries", "sends", "stored"]
-    by: dict[str, int]
-    within: int = 0
-
-    def __str__(self) -> str:
-        told = ", ".join(f"{broker} {count}" for broker, count in self.by.items())
-        return f"{self.of}: {told}{f' (within {self.within})' if self.within else ''}"
-
-    def wrong(self, seen: Seen) -> str:
-        """As Expectation's."""
-        f, type_ = {"deliveries": ("deliver", "ok"), "sends": ("send", "ok"), "stored": ("browse", "ok")}[
-            self.of
-        ]
-        found = Counter(
-            row["broker"]
-            for row in seen.rows
-            if row["f"] == f and row["type"] == type_ and row.get("message") is not None
-        )
-        if all(abs(found[broker] - count) <= self.within for broker, count in self.by.items()):
-            return ""
-        told = ", ".join(f"{broker} {found[broker]}" for broker in sorted({*found, *self.by}))
-        return f"{self.of}: {told}"
 
 
 class Moved(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,9 +206,7 @@ class Says(msgspec.Struct, frozen=True):
 
     def wrong(self, seen: Seen) -> str:
         """As Expectation's."""
-        sought = re.compile(self.pattern)
-        logs = seen.logs.values() if self.broker is None else (seen.logs.get(self.broker, ()),)
-        found = sum(sought.search(line) is not None for lines in logs for line in lines)
+        found = len(seen.lines(self.broker, self.pattern))
         if found == self.times or (self.times is None and found):
             return ""
         return f'{self.broker or "some broker"} said "{self.pattern}" {found} times'
@@ -424,14 +390,6 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
         return f"{found} answers and deliveries meanwhile"
 
 
-class Guard(Protocol):
-    """Something without which a run shows nothing. ``str`` of it is for the table."""
-
-    def lacking(self, seen: Seen) -> str:
-        """Nothing if it was there, else what there was instead."""
-        ...
-
-
 class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
     """A guard: at least so many brokers say in their logs what matches.
 
@@ -444,10 +402,9 @@ class SaidBy(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f'at least {self.least} brokers say "{self.pattern}"'
 
-    def lacking(self, seen: Seen) -> str:
-        """As Guard's."""
-        sought = re.compile(self.pattern)
-        found = sum(any(sought.search(line) for line in lines) for lines in seen.logs.values())
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
+        found = sum(bool(seen.lines(broker, self.pattern)) for broker in seen.logs)
         return "" if found >= self.least else f'{found} brokers said "{self.pattern}"'
 
 
@@ -466,8 +423,8 @@ class AtStake(msgspec.Struct, frozen=True, kw_only=True):
         where = f" of {self.broker}" if self.broker else ""
         return f"at least {self.least} messages{where} at stake at {self.at}"
 
-    def lacking(self, seen: Seen) -> str:
-        """Nothing if there was enough to lose, else what there was."""
+    def wrong(self, seen: Seen) -> str:
+        """As Expectation's."""
         moment = seen.moments.get(self.at)
         if moment is None:
             return f"{self.at} never came"

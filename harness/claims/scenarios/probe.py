@@ -10,19 +10,20 @@ nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from harness.claims.scenarios.refuter import Refuter
+from harness.interface import InfrastructureError
 
 STEPS: Final = "steps.json"
 """In the probe's directory: every step with what was expected and found."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+class ProbeStep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """One step as it came out."""
 
     name: str
@@ -50,11 +51,11 @@ class Notes:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.steps: list[Step] = []
+        self.steps: list[ProbeStep] = []
 
     def compare(self, name: str, expected: Any, found: Any) -> None:
         """Note a step; the probe goes on whatever came of it. Both must be what JSON can hold."""
-        self.steps.append(Step(name=name, expected=expected, found=found))
+        self.steps.append(ProbeStep(name=name, expected=expected, found=found))
         document = msgspec.json.encode(self.steps)
         (self.directory / STEPS).write_bytes(msgspec.json.format(document) + b"\n")
 
@@ -81,7 +82,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     claim: str
     source: str
     expected: str
-    take: Callable[[Notes], Awaitable[None]]
+    take: Callable[[Notes], Coroutine[Any, Any, None]]
     place: str = "on local processes"
     refuter: Refuter | None = None
 
@@ -94,14 +95,22 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
         """Take the steps. Raises InfrastructureError."""
         notes = Notes(directory)
         try:
-            asyncio.run(self._take(notes))
+            asyncio.run(self.take(notes))
         except StepMissedError:
             assert any(not step.as_expected for step in notes.steps), "a step was missed and not noted"
         assert notes.steps, f"probe {self.id} has noted no step"
         return notes
 
-    async def _take(self, notes: Notes) -> None:
-        await self.take(notes)
+    def outcome(self, directory: Path) -> tuple[Sequence[ProbeStep], str]:
+        """The steps taken, and why they decide nothing ("" if they do)."""
+        try:
+            return self.conduct(directory).steps, ""
+        except InfrastructureError as error:
+            return (), f"could not be run: {error}"
+        except (OSError, EOFError, TimeoutError) as error:
+            # A connection that was cut, a process that never ended: what it means for the claim
+            # nobody can say.
+            return (), f"broke off: {str(error) or type(error).__name__}"
 
 
 def _shown(value: Any) -> str:

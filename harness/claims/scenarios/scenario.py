@@ -15,7 +15,7 @@ import msgspec
 
 from checkers.anomaly import ANOMALIES
 from checkers.schema import HARNESS, MONITOR, NEMESIS
-from harness.claims.scenarios.expectations import Expectation, Guard, Happens
+from harness.claims.scenarios.expectations import Expectation, Happens
 from harness.claims.scenarios.refuter import Refuter
 from harness.claims.scenarios.seen import Seen
 from harness.history import spec as specs
@@ -138,7 +138,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[str, ...] = ()
     roles: Roles = Roles()
     besides: tuple[Expectation, ...] = ()
-    guards: tuple[Guard, ...] = ()
+    guards: tuple[Expectation, ...] = ()
     refuter: Refuter | None = None
 
     @property
@@ -175,7 +175,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             why = "; ".join(seen.reasons[:3])
             return Judgement(undecided=f"the run ended unknown{f': {why}' if why else ''}")
         findings = self._wrong_findings(seen.grave)
-        lacking = [words for guard in self.guards if (words := guard.lacking(seen))]
+        lacking = [words for guard in self.guards if (words := guard.wrong(seen))]
         if lacking and not findings:
             return Judgement(undecided=f"the run shows nothing: {'; '.join(lacking)}")
         failures = [*findings]

@@ -123,16 +123,18 @@ class Seen:
                 ]
         return lines
 
+    def lines(self, broker: str | None, pattern: str) -> list[str]:
+        """What a broker (any, if None) said that matches."""
+        sought = re.compile(pattern)
+        logs = self.logs.values() if broker is None else (self.logs.get(broker, ()),)
+        return [line for lines in logs for line in lines if sought.search(line)]
+
     def said(self, broker: str | None, pattern: str) -> str:
         """When a broker (any, if None) first said what matches; "" if never.
 
         By its own clock, as its log has it (a time that sorts as text).
         """
-        sought = re.compile(pattern)
-        logs = self.logs.values() if broker is None else (self.logs.get(broker, ()),)
-        return min(
-            (line.split(" ", 1)[0] for lines in logs for line in lines if sought.search(line)), default=""
-        )
+        return min((line.split(" ", 1)[0] for line in self.lines(broker, pattern)), default="")
 
     def instances(self, finding: str) -> list[Instance]:
         """Every instance of a finding: the verdict names only the first few."""
@@ -145,19 +147,26 @@ class Seen:
     # ---- when it was
 
     @functools.cached_property
+    def _nemesis(self) -> Sequence[tuple[str, Row]]:
+        """Each row of the nemesis with its fault's label, that of a healing as "heal:kill-1"."""
+        found = []
+        for row in self.control:
+            if row["process"] == NEMESIS and row["value"]:
+                prefix = "heal:" if row["f"].startswith("heal:") else ""
+                found.append((prefix + msgspec.json.decode(row["value"])["label"], row))
+        return found
+
+    @functools.cached_property
     def moments(self) -> Mapping[str, int]:
         """When what happened (ns).
 
         "kill-1" and "heal:kill-1" for the fault of that label, "heal" for the end of the load.
         """
-        found: dict[str, int] = {}
-        for row in self.control:
-            if row["process"] == NEMESIS and row["type"] == "invoke" and row["value"]:
-                prefix = "heal:" if row["f"].startswith("heal:") else ""
-                found.setdefault(prefix + msgspec.json.decode(row["value"])["label"], row["time"])
-            elif row["process"] == HARNESS and row["f"] == "phase":
-                found.setdefault(row["value"], row["time"])
-        return found
+        asked = [(label, row) for label, row in self._nemesis if row["type"] == "invoke"]
+        phases = [
+            (row["value"], row) for row in self.control if row["process"] == HARNESS and row["f"] == "phase"
+        ]
+        return {name: row["time"] for name, row in reversed([*asked, *phases])}
 
     @functools.cached_property
     def effects(self) -> Mapping[str, int]:
@@ -166,12 +175,9 @@ class Seen:
         Between being asked for and this it may or may not have.
         """
         return {
-            msgspec.json.decode(row["value"])["label"]: row["time"]
-            for row in self.control
-            if row["process"] == NEMESIS
-            and row["type"] != "invoke"
-            and row["value"]
-            and not row["f"].startswith("heal:")
+            label: row["time"]
+            for label, row in self._nemesis
+            if row["type"] != "invoke" and not label.startswith("heal:")
         }
 
     def between(self, window: tuple[str, str]) -> tuple[float, float]:
@@ -185,12 +191,9 @@ class Seen:
     @property
     def began_ns(self) -> int | None:
         """When the first fault was asked for; None without faults."""
-        times = [
-            row["time"]
-            for row in self.control
-            if row["process"] == NEMESIS and row["type"] == "invoke" and not row["f"].startswith("heal:")
-        ]
-        return min(times, default=None)
+        return min(
+            (row["time"] for label, row in self._nemesis if not label.startswith("heal:")), default=None
+        )
 
     # ---- who had what
 

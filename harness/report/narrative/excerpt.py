@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from checkers.anomaly import AT_END
 from checkers.availability import of_group, of_queue
-from checkers.schema import COLUMNS, HARNESS, MONITOR
+from checkers.schema import COLUMNS, HARNESS
 from checkers.verdict import Finding
 from harness.history import parquet
 
@@ -60,7 +60,7 @@ class Excerpt:
     neighbours: Sequence[Row] = ()
 
 
-class Reader:
+class ExcerptReader:
     """Reads one stored history; what several findings need is read once.
 
     Args:
@@ -295,8 +295,3 @@ def load_began_ns(control: Iterable[Row]) -> int:
     """
     phases = (row for row in control if row["process"] == HARNESS and row["f"] == "phase")
     return next((row["time"] for row in phases if row.get("value") == "load"), 0)
-
-
-def roles_of(control: Iterable[Row]) -> list[Row]:
-    """What the monitor saw."""
-    return [row for row in control if row["process"] == MONITOR]

@@ -41,7 +41,7 @@ _STAMP: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LogLine:
     """``at`` in nanoseconds of the history's clock.
 
     The line's own time, or that of the last line before it that has one.
@@ -69,7 +69,7 @@ class Book:
     ``trouble`` is why there are none, or not all.
     """
 
-    lines: tuple[Line, ...] = ()
+    lines: tuple[LogLine, ...] = ()
     trouble: str = ""
 
 
@@ -99,7 +99,7 @@ def read(directory: Path, broker: str, zero_s: float, skews: Sequence[Skew] = ()
     ``skews`` are those of its clock.
     """
     files = sorted(path for path in (directory / broker).rglob("*") if path.is_file())
-    lines: list[Line] = []
+    lines: list[LogLine] = []
     trouble = ""
     unplaced = 0
     for file in files:
@@ -115,7 +115,7 @@ def read(directory: Path, broker: str, zero_s: float, skews: Sequence[Skew] = ()
             if at is None:
                 unplaced += 1
             else:
-                lines.append(Line(at, broker, text[:CHARACTERS_MAX]))
+                lines.append(LogLine(at, broker, text[:CHARACTERS_MAX]))
     if not files:
         trouble = f"No log of {broker} was kept."
     elif unplaced and not lines:
@@ -189,7 +189,7 @@ def placed(story: Story, directory: Path, record: store.RunRecord) -> Story:
 
 
 def _shared_out(steps: Sequence[Step], books: Mapping[str, Book]) -> list[Step]:
-    near: dict[int, list[Line]] = {n: [] for n in range(len(steps))}
+    near: dict[int, list[LogLine]] = {n: [] for n in range(len(steps))}
     low, high = steps[0].at - NEAR_NS, steps[-1].rows[-1]["time"] + NEAR_NS
     for book in books.values():
         for line in book.lines:
@@ -200,14 +200,14 @@ def _shared_out(steps: Sequence[Step], books: Mapping[str, Book]) -> list[Step]:
     return [_with(step, near[n]) for n, step in enumerate(steps)]
 
 
-def _distance(step: Step, line: Line) -> tuple[int, bool]:
+def _distance(step: Step, line: LogLine) -> tuple[int, bool]:
     """In time; of two equally near, the one at the same broker."""
     begin, end = step.at, step.rows[-1]["time"]
     apart = 0 if begin <= line.at <= end else min(abs(begin - line.at), abs(end - line.at))
     return apart, line.broker not in (step.source, step.target)
 
 
-def _with(step: Step, lines: Iterable[Line]) -> Step:
+def _with(step: Step, lines: Iterable[LogLine]) -> Step:
     nearest = sorted(lines, key=lambda line: _distance(step, line))
     kept = sorted(nearest[:LINES_MAX], key=lambda line: line.at)
     return replace(step, lines=tuple(kept), more_lines=len(nearest) - len(kept))

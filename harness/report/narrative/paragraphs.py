@@ -21,7 +21,7 @@ from checkers.verdict import Verdict
 from harness.history import parquet
 from harness.report.narrative import ownership
 from harness.report.narrative.cluster_state import CHANGES_MAX
-from harness.report.narrative.excerpt import Reader, Row
+from harness.report.narrative.excerpt import ExcerptReader, Row
 from harness.report.narrative.fragments import Clauses, capital
 from harness.report.narrative.sentences import shortened
 from harness.report.narrative.story import Story, compose
@@ -44,7 +44,7 @@ def of_gravest(directory: Path, verdict: Verdict, characters: int) -> str:
     grave = next((each for each in by_cause(verdict.findings) if each.severity == "grave"), None)
     if grave is None:
         return ""
-    story = compose(grave, Reader(directory / parquet.DIRECTORY).of(grave))
+    story = compose(grave, ExcerptReader(directory / parquet.DIRECTORY).of(grave))
     whole = " ".join(sentence for sentence in _told(story) if sentence)
     if len(whole) <= characters:
         return whole

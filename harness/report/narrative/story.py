@@ -20,7 +20,7 @@ from checkers.schema import HARNESS, MONITOR, NEMESIS
 from checkers.verdict import Finding
 from harness.report.narrative.cluster_state import Break, Standing, moment
 from harness.report.narrative.excerpt import Excerpt, Row, example_of, load_began_ns
-from harness.report.narrative.logbook import Line
+from harness.report.narrative.logbook import LogLine
 from harness.report.narrative.naming import Kind, Names
 from harness.report.narrative.sentences import phrase
 
@@ -65,7 +65,7 @@ class Step:
     outcome: str = "ok"
     answered: bool = False
     witness: bool = False
-    lines: tuple[Line, ...] = ()
+    lines: tuple[LogLine, ...] = ()
     more_lines: int = 0
 
     @property
