@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from broker.policies.ha_database.watch import Watch
+from broker.policies.ha_database.watch import MemberWatch
 from broker.policies.ownership.lease import Lease
 from broker.storage.database import Statement, registry, schema
 from broker.storage.database import journal as database_journal
@@ -181,7 +181,7 @@ def without_leases(monkeypatch):
 
 def test_without_leases_a_cut_off_broker_delivers_what_its_taker_delivers_too(monkeypatch):
     without_leases(monkeypatch)
-    monkeypatch.setattr(Watch, "suspects", lambda self, address: True)
+    monkeypatch.setattr(MemberWatch, "suspects", lambda self, address: True)
     assert delivered_by_a_victim(run(BY_ID["HA1"], faults=(CUT_OFF,), **HASTE))
 
 
