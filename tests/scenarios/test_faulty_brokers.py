@@ -13,7 +13,7 @@ import pytest
 from broker.cluster.membership import Membership
 from broker.policies.ownership.lease import Lease
 from broker.storage.database import Statement, schema
-from broker.storage.database.registry import Registry
+from broker.storage.database.registry import Registered, Registry
 from checkers import reference
 from checkers.witness import minimal
 from harness.claims.scenarios import named
@@ -167,14 +167,14 @@ def test_with_its_lease_it_has_let_go_before():
 def test_a_broker_of_a_database_whose_proofs_prove_nothing_is_told_by_the_takeover_that_fenced_it(
     monkeypatch,
 ):
-    def unproved(cluster_id, broker_id, *_):
+    def unproved(registered, *_):
         return Statement(
             "UPDATE store_broker SET heartbeat = clock_ms() WHERE cluster_id = ? AND broker_id = ?",
-            (cluster_id, broker_id),
+            (registered.cluster_id, registered.broker_id),
         )
 
-    monkeypatch.setattr(schema, "prove", unproved)
-    monkeypatch.setattr(schema, "prove_batch", unproved)
+    monkeypatch.setattr(Registered, "prove", unproved)
+    monkeypatch.setattr(Registered, "prove_batch", unproved)
     monkeypatch.setattr(Lease, "_stale", lambda self: False)
     monkeypatch.setattr(Lease, "_end_s", lambda self: self._asked_s + 3600.0)
     ran = run("HA4", **QUIET)

@@ -13,8 +13,9 @@ import pytest
 
 from broker.policies.ha_database.watch import MemberWatch
 from broker.policies.ownership.lease import Lease
-from broker.storage.database import Statement, registry, schema
+from broker.storage.database import Statement
 from broker.storage.database import journal as database_journal
+from broker.storage.database.registry import Registered
 from harness.claims.scenarios.ha_database import SCENARIOS
 from harness.interface import Fault, Schedule, TestSpec
 from harness.run.simulate import simulate
@@ -192,18 +193,14 @@ def test_with_its_lease_a_cut_off_broker_delivers_nothing_once_it_may_be_taken_o
 
 
 def test_without_epochs_in_its_proofs_a_replaced_broker_goes_on_writing_and_serving(monkeypatch):
-    def unproved(cluster_id, broker_id, epoch):
+    def unproved(registered, *_):
         return Statement(
             "UPDATE store_broker SET heartbeat = clock_ms() WHERE cluster_id = ? AND broker_id = ?",
-            (cluster_id, broker_id),
+            (registered.cluster_id, registered.broker_id),
         )
 
-    monkeypatch.setattr(schema, "prove", unproved)
-    monkeypatch.setattr(
-        schema, "prove_batch", lambda cluster, broker, epoch, before, after: unproved(cluster, broker, epoch)
-    )
-    assert registry.s is schema
-    assert database_journal.s is schema
+    monkeypatch.setattr(Registered, "prove", unproved)
+    monkeypatch.setattr(Registered, "prove_batch", unproved)
     without_leases(monkeypatch)
     ran = run(BY_ID["HA4"], hold_s=1.0, prefetch=1)
     assert [victim for _, victim in takeovers(ran)] == ["a1"]
