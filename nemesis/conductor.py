@@ -11,9 +11,10 @@ finding about the broker.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -189,8 +190,15 @@ class _Life:
                 return observed
             await asyncio.sleep(OBSERVE_EVERY_S)
 
-    def _renewing(self) -> _Renewing:
-        return _Renewing(self._renew)
+    @contextlib.asynccontextmanager
+    async def _renewing(self) -> AsyncIterator[None]:
+        """The lease is renewed beside the body."""
+        task = asyncio.create_task(self._renew())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
 
     async def _renew(self) -> None:
         """Renew the lease until cancelled.
@@ -251,20 +259,3 @@ class _Life:
             value["options"] = self._fault.options
         text = msgspec.json.encode(value, order="deterministic").decode()
         self._context.recorder.event(NEMESIS, type_, f, error=error, value=text)
-
-
-class _Renewing:
-    """Renews within the body of ``async with``: a task that ends with it."""
-
-    def __init__(self, renew: Callable[[], Any]) -> None:
-        self._renew = renew
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> None:
-        self._task = asyncio.ensure_future(self._renew())
-
-    async def __aexit__(self, *_: object) -> None:
-        task = self._task
-        assert task is not None
-        task.cancel()
-        await asyncio.wait([task])

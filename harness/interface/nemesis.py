@@ -37,7 +37,15 @@ class NemesisContext(msgspec.Struct, kw_only=True):
     roles: Callable[[], Mapping[str, str]]
     """Latest observed role of each node, from the monitor outside every partition."""
     stop_cleanly: Callable[[str, bool | None], Awaitable[None]]
+    """Asks a node's broker to stop; None leaves it to its own property whether another takes over.
+
+    Raises OSError.
+    """
     administer: Callable[[str, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+    """A broker's answer to any other command of an administrator.
+
+    Raises OSError, and InfrastructureError where the system's brokers take none.
+    """
     in_force: dict[str, str] = msgspec.field(default_factory=dict)
     """lease or fault label -> description, for the live display."""
     events: Events | None = None

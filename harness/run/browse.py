@@ -94,7 +94,7 @@ async def _read(test: Composition, node: str) -> list[StoredMessage] | str:
     patience_s = test.system.patience.browse_s
     try:
         async with asyncio.timeout(patience_s):
-            return await test.system.browse(test.environment.resolve("admin", node, "admin"))
+            return await test.system.browse(test.admin(node))
     except TimeoutError:
         return f"no answer within {patience_s:g} s"
     except OSError as error:

@@ -19,6 +19,7 @@ import nemesis.registry
 import nemesis.schedule
 import workloads.registry
 from harness.interface import (
+    Address,
     Environment,
     InProcess,
     Installed,
@@ -62,6 +63,10 @@ class Composition:
         for node in self.nodes:
             pairs[node.pair] = (*pairs.get(node.pair, ()), node)
         return pairs
+
+    def admin(self, node: str) -> Address:
+        """Where the harness asks a broker, outside every partition."""
+        return self.environment.resolve("admin", node, "admin")
 
     @property
     def size(self) -> str:

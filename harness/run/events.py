@@ -21,7 +21,7 @@ def needed(schedule: Schedule) -> bool:
     return any(fault.after is not None or fault.target in by_event for fault in schedule.faults)
 
 
-class Events:
+class LogFollower:
     """Follows the logs of some nodes from ``run`` on, until that is cancelled.
 
     ``told`` are the events of their system.

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from checkers.schema import MONITOR
-from harness.interface import LIVE, InfrastructureError, Recorder, Server, Status, Takeover
+from harness.interface import LIVE, InfrastructureError, Recorder, Server, Status
 
 UNREACHABLE: Final = "unreachable"
 STOPPED: Final = "stopped"
@@ -186,67 +186,54 @@ class Monitor:
             # A stopped broker that refuses is still nobody's live; it stays "stopped" until it says
             # what it is. ``low`` stays that of the last answer: nothing is known from there on.
             if old is not None and old.role not in {UNREACHABLE, STOPPED}:
-                self._record(name, new, track.low, arrived)
+                self._record_role(name, new, track.low, arrived)
                 track.known = new
             return
         same = old is not None and _identity(old) == _identity(new)
         taken_before = () if old is None else old.takeovers
         if not same and not (old is None and new.role == STOPPED):
             if old is not None and old.role == new.role and new.role != STOPPED:
-                self._record(name, _our_own(name, UNREACHABLE), track.low, arrived)
-            self._record(name, new, track.low, arrived)
+                self._record_role(name, _our_own(name, UNREACHABLE), track.low, arrived)
+            self._record_role(name, new, track.low, arrived)
+        # Whose data it has from now on: what the old owner does afterwards, and whoever else takes
+        # them, is judged by it.
         for taken in new.takeovers:
             if taken not in taken_before:
-                self._record_takeover(name, taken, track.low, arrived)
+                self._record("takeover", name, taken.node_id, track.low, arrived, str(taken.life))
+        # While a live has no up-to-date backup, what it acknowledges is nowhere else: a loss is
+        # explained by that.
         was = None if old is None or old.role != LIVE else old.replicating
         if new.role == LIVE and new.replicating is not was:
-            self._record_replication(name, new, track.low, arrived)
+            words = "replicated" if new.replicating else "unreplicated"
+            self._record("replication", name, new.node_id, track.low, arrived, words)
         track.known = new
         track.low = sent
 
-    def _record(self, name: str, status: Server, low: int, high: int) -> None:
+    def _record_role(self, name: str, status: Server, low: int, high: int) -> None:
+        life = None if status.life is None or status.role != LIVE else str(status.life)
+        self._record("role", name, status.node_id, low, high, life, role=status.role)
+
+    def _record(
+        self,
+        f: str,
+        name: str,
+        node_id: str | None,
+        low: int,
+        high: int,
+        value: str | None,
+        *,
+        role: str | None = None,
+    ) -> None:
         self._recorder.event(
             MONITOR,
             "info",
-            "role",
+            f,
             broker=name,
-            node_id=status.node_id,
-            role=status.role,
+            node_id=node_id,
+            role=role,
             time_low=low,
             time_high=high,
-            value=None if status.life is None or status.role != LIVE else str(status.life),
-        )
-
-    def _record_takeover(self, name: str, taken: Takeover, low: int, high: int) -> None:
-        """Whose data it has from now on.
-
-        What the old owner does afterwards, and whoever else takes them, is judged by it.
-        """
-        self._recorder.event(
-            MONITOR,
-            "info",
-            "takeover",
-            broker=name,
-            node_id=taken.node_id,
-            time_low=low,
-            time_high=high,
-            value=str(taken.life),
-        )
-
-    def _record_replication(self, name: str, status: Server, low: int, high: int) -> None:
-        """While a live has no up-to-date backup, what it acknowledges is nowhere else.
-
-        A loss is explained by that.
-        """
-        self._recorder.event(
-            MONITOR,
-            "info",
-            "replication",
-            broker=name,
-            node_id=status.node_id,
-            time_low=low,
-            time_high=high,
-            value="replicated" if status.replicating else "unreplicated",
+            value=value,
         )
 
     def _notice(self, name: str, role: str, status: Status | None) -> None:

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import nemesis
 import nemesis.conductor
@@ -30,6 +30,7 @@ from harness.interface import (
     NemesisContext,
     Observer,
     Status,
+    Steered,
     UsageError,
     WorkloadContext,
 )
@@ -38,7 +39,6 @@ from harness.run import events, views
 from harness.run.browse import browse
 from harness.run.compose import Composition, randomness
 from harness.run.monitor import Monitor, Watched
-from harness.run.steering import Steering
 
 STOP_S: Final = 30.0
 """How long a workload may take to return once it was told to stop, beyond its own operation
@@ -170,7 +170,7 @@ class Run:
             agree_by = asyncio.get_running_loop().time() + spec.recovery_bound_s
             # A live that lost its vote under the last fault may end only now, and it waits for
             # somebody to start it.
-            async with self._supervised(recorder):
+            async with _beside(self._supervise(recorder), "supervisor"):
                 recovered = await self._recovery(monitor)
             self._enter(recorder, "recovered" if recovered else "not-recovered")
         if recovered:
@@ -274,10 +274,9 @@ class Run:
         What is still in force is healed.
         """
         spec = self.test.spec
-        steering = Steering(self.test.system, self.test.environment)
         listening = None
         if events.needed(self.test.schedule):
-            listening = events.Events(
+            listening = events.LogFollower(
                 self.test.environment, [node.name for node in self.test.nodes], self.test.system.events
             )
         context = NemesisContext(
@@ -288,14 +287,15 @@ class Run:
             nodes=self.test.nodes,
             zones=self.test.environment.zones,
             roles=monitor.roles,
-            stop_cleanly=steering.stop_cleanly,
-            administer=steering.administer,
+            stop_cleanly=self._stop_cleanly,
+            administer=self._administer,
             in_force=self._in_force,
             events=listening,
         )
         conducting = asyncio.create_task(nemesis.conductor.run(self.test.schedule, context), name="nemesis")
         end = asyncio.get_running_loop().time() + spec.time_limit_s
-        async with self._supervised(recorder), _beside(listening):
+        following = contextlib.nullcontext() if listening is None else _beside(listening.run(), "events")
+        async with _beside(self._supervise(recorder), "supervisor"), following:
             try:
                 done, _ = await asyncio.wait([conducting], timeout=spec.time_limit_s)
                 if done:
@@ -309,16 +309,16 @@ class Run:
         if context.missed:
             self.trouble = "; ".join(context.missed)
 
-    @contextlib.asynccontextmanager
-    async def _supervised(self, recorder: HistoryRecorder) -> AsyncIterator[None]:
-        """Beside the body, brokers that end by themselves are started again."""
-        supervising = asyncio.create_task(self._supervise(recorder), name="supervisor")
-        try:
-            yield
-        finally:
-            supervising.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await supervising
+    async def _stop_cleanly(self, node: str, failover: bool | None) -> None:
+        await self.test.system.stop(self.test.admin(node), failover=failover)
+
+    async def _administer(self, node: str, command: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        system = self.test.system
+        if not isinstance(system, Steered):
+            raise InfrastructureError(
+                f"brokers of {system.name} take no command {command}: it cannot be given"
+            )
+        return await system.administer(self.test.admin(node), command, arguments)
 
     async def _supervise(self, recorder: HistoryRecorder) -> None:
         """Starts again what ended by itself, as a service manager would.
@@ -361,7 +361,7 @@ class Run:
         )
 
     async def _ask(self, node: str) -> Status:
-        return await self.test.system.status(self.test.environment.resolve("admin", node, "admin"))
+        return await self.test.system.status(self.test.admin(node))
 
     async def _heal(self) -> None:
         """Every link open, every node running."""
@@ -444,18 +444,15 @@ class Run:
 
 
 @contextlib.asynccontextmanager
-async def _beside(listening: events.Events | None) -> AsyncIterator[None]:
-    """What brokers say is followed beside the body."""
-    if listening is None:
-        yield
-        return
-    following = asyncio.create_task(listening.run(), name="events")
+async def _beside(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
+    """Beside the body, and ends with it."""
+    task = asyncio.create_task(work, name=name)
     try:
         yield
     finally:
-        following.cancel()
+        task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await following
+            await task
 
 
 async def _raise(failure: asyncio.Future[None]) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from checkers.schema import HARNESS
-from harness.interface import LIVE, Environment, Recorder, Status, Viewed
+from harness.interface import LIVE, Address, Recorder, Status, Viewed
 from harness.run.compose import Composition
 
 ANSWER_S: Final = 5.0
@@ -68,7 +68,7 @@ async def look(
     rounds = 0
     while True:
         names = [node.name for node in test.nodes if roles().get(node.name) == LIVE]
-        held, silent = await _ask(test.system, test.environment, names, recorder, held)
+        held, silent = await _ask(test.system, test.admin, names, recorder, held)
         rounds += 1
         if _agreed(held) or (loop.time() >= deadline and rounds > 1):
             break
@@ -83,7 +83,7 @@ async def look(
 
 async def _ask(
     system: Viewed,
-    environment: Environment,
+    admin: Callable[[str], Address],
     names: list[str],
     recorder: Recorder,
     before: Mapping[str, Mapping[Thing, _Held]],
@@ -100,7 +100,7 @@ async def _ask(
         sent[name] = recorder.now_ns()
         try:
             async with asyncio.timeout(ANSWER_S):
-                told[name] = await system.views(environment.resolve("admin", name, "admin"))
+                told[name] = await system.views(admin(name))
         except TimeoutError:
             silent[name] = f"no answer within {ANSWER_S:g} s"
         except OSError as error:
