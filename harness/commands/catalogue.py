@@ -143,11 +143,6 @@ def _problem(name: str, can: Mapping[str, str] | str) -> str:
     return can if isinstance(can, str) else ""
 
 
-def as_json(catalogue: Catalogue) -> str:
-    """One JSON document."""
-    return msgspec.json.format(msgspec.json.encode(catalogue), indent=1).decode()
-
-
 def as_text(catalogue: Catalogue) -> str:
     """A table for people."""
     return "\n".join(_lines(catalogue))

@@ -50,7 +50,8 @@ def claims_command(
 
     A scenario (RP14-true), a row (RP14), a family (RP), or all.
     """
-    from harness.claims import runner  # noqa: PLC0415 - Spark; most commands do without
+    from harness.claims import refute as refuting  # noqa: PLC0415 - Spark; most commands do without
+    from harness.claims import runner  # noqa: PLC0415 - as above
     from harness.claims.scenarios.probe import Probe  # noqa: PLC0415 - as above
     from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - as above
     from harness.claims.scenarios.scenario import Scenario  # noqa: PLC0415 - as above
@@ -58,7 +59,18 @@ def claims_command(
     from harness.systems import registry as systems  # noqa: PLC0415 - as above
 
     if refute:
-        return _refuted(words, environment, runs, render, system, settings, root, as_json=as_json)
+        # What would change the row, or where it runs: a refuter is one of the row as it stands.
+        for given, why in (
+            (environment != "simulation", "--environment: refuters run in the simulation"),
+            (render is not None, "--render: the table is of the broker as it is"),
+            (system != OWN, f"--system: refuters are of {OWN}"),
+            (bool(settings), "--set: a refuter belongs to the row as it stands"),
+        ):
+            if given:
+                raise UsageError(f"--refute and {why}")
+        return refuting.run(
+            refuting.RefutationRequest(rows=chosen(words), runs=runs, root=root, as_json=as_json)
+        )
     scenarios = [
         each.of_system(system).with_settings(settings) if isinstance(each, Scenario) else each
         for each in chosen(words)
@@ -87,33 +99,3 @@ def claims_command(
             hosts=hosts or (),
         )
     )
-
-
-def _refuted(
-    words: tuple[str, ...],
-    environment: str,
-    runs: int,
-    render: Path | None,
-    system: str,
-    settings: tuple[str, ...],
-    root: Path,
-    *,
-    as_json: bool,
-) -> int:
-    """``--refute``.
-
-    What would change the row, or where it runs, is refused: a refuter is one of the row as it
-    stands.
-    """
-    from harness.claims import refute  # noqa: PLC0415 - most commands do without
-    from harness.claims.scenarios.registry import chosen  # noqa: PLC0415 - as above
-
-    for given, why in (
-        (environment != "simulation", "--environment: refuters run in the simulation"),
-        (render is not None, "--render: the table is of the broker as it is"),
-        (system != OWN, f"--system: refuters are of {OWN}"),
-        (bool(settings), "--set: a refuter belongs to the row as it stands"),
-    ):
-        if given:
-            raise UsageError(f"--refute and {why}")
-    return refute.run(refute.RefutationRequest(rows=chosen(words), runs=runs, root=root, as_json=as_json))

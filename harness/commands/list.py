@@ -6,6 +6,7 @@ import click
 
 from harness.commands import options
 from harness.history import judge as judging
+from harness.history import store as stores
 from harness.interface import OWN
 
 
@@ -17,5 +18,5 @@ def list_command(system: str, as_json: bool) -> int:
     from harness.commands import catalogue  # noqa: PLC0415 - errors of usage need none of it
 
     found = catalogue.read(system)
-    click.echo(catalogue.as_json(found) if as_json else catalogue.as_text(found))
+    click.echo(stores.as_json(found) if as_json else catalogue.as_text(found))
     return judging.VALID

@@ -5,6 +5,7 @@ The same name means the same everywhere, so it is said once.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,8 +27,12 @@ It would refuse anything else itself, after the seconds of a start and in pages.
 """
 
 
-def names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    """A comma list."""
+def listed(option: str, field: str, text: str) -> Callable[[Command], Command]:
+    """An option that takes a comma list, as ``field``."""
+    return click.option(option, field, callback=_names, help=text)
+
+
+def _names(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
     return None if value is None else tuple(name.strip() for name in value.split(",") if name.strip())
 
 
@@ -103,14 +108,34 @@ def ordered(
     return click.option("--ordered/--unordered", "ordered", default=None, help=text)
 
 
-def resume(noun: str, more: str) -> Callable[[Command], Command]:
-    """``--resume``, as ``store``; ``more`` are the options that may still be given."""
-    return click.option(
+def exploring(noun: str, more: str, does: str, otherwise: str) -> Callable[[Command], Command]:
+    """What a search and a sweep have in common: the fields of their request but the plan.
+
+    ``more`` are the options that may be given with ``--resume``; ``does`` and ``otherwise`` are of
+    ``spark_master``.
+    """
+    resume = click.option(
         "--resume",
         "store",
         type=click.Path(path_type=Path),
         help=f"Go on with the {noun} in this directory; {more}.",
     )
+    jobs = click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        callback=lambda _, __, value: value or cores(),
+        help="Processes that simulate [one for each processor].",
+    )
+
+    def add(command: Command) -> Command:
+        return resume(jobs(spark_master(does, otherwise)(store()(as_json()(command)))))
+
+    return add
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def resumed(store: Path, given: Mapping[str, Any]) -> Path:
@@ -123,10 +148,3 @@ def resumed(store: Path, given: Mapping[str, Any]) -> Path:
                 f"without it; begin a new {context.command.name}"
             )
     return store.resolve() if store.is_symlink() else store  # "latest" may point elsewhere tomorrow
-
-
-def jobs() -> Callable[[Command], Command]:
-    """``--jobs``; None where it was not given."""
-    return click.option(
-        "--jobs", type=click.IntRange(min=1), help="Processes that simulate [one for each processor]."
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,27 +17,11 @@ from harness.commands import options
 @options.store("runs on real processes are kept")
 @options.spark_master()
 @options.as_json()
-def replay_command(
-    path: Path,
-    times: int | None,
-    environment: str | None,
-    root: Path,
-    spark_master: str | None,
-    as_json: bool,
-) -> int:
+def replay_command(**given: Any) -> int:
     """Run a finding again; PATH is a repro.json or a run's directory.
 
     Exact in the simulation, k of n runs elsewhere.
     """
     from harness.explore import replay  # noqa: PLC0415 - errors of usage need none of it
 
-    return replay.run(
-        replay.ReplayRequest(
-            path=path,
-            times=times,
-            environment=environment,
-            root=root,
-            spark_master=spark_master,
-            as_json=as_json,
-        )
-    )
+    return replay.run(replay.ReplayRequest(**given))

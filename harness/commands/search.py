@@ -18,11 +18,8 @@ if TYPE_CHECKING:
 @click.command("search", context_settings=options.CONTEXT)
 @options.system()
 @click.option("--policy", help="High-availability policy of the brokers [replication].")
-@click.option(
-    "--nemesis",
-    "nemeses",
-    callback=options.names,
-    help="Faults to draw from, with commas [all that the brokers promise to survive].",
+@options.listed(
+    "--nemesis", "nemeses", "Faults to draw from, with commas [all that the brokers promise to survive]."
 )
 @click.option("--workload", help="What the clients do [groups].")
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
@@ -57,49 +54,36 @@ if TYPE_CHECKING:
     help="A test from a file; what it says is not drawn, but for faults and seed. Other options change it.",
 )
 @options.settings()
-@options.resume("search", "--runs, --time-limit, --keep-going and --shrink may be given anew")
-@options.jobs()
-@options.spark_master("simulates", "processes of this machine")
-@options.store()
-@options.as_json()
+@options.exploring(
+    "search",
+    "--runs, --time-limit, --keep-going and --shrink may be given anew",
+    "simulates",
+    "processes of this machine",
+)
 def search_command(
-    runs: int | None,
-    time_limit_s: float | None,
-    keep_going: bool | None,
-    shrink_limit_s: float | None,
     store: Path | None,
-    jobs: int | None,
+    jobs: int,
     spark_master: str | None,
     root: Path,
     as_json: bool,
     **given: Any,
 ) -> int:
     """Draw simulated runs until one breaks the guarantee; name what never happened."""
-    from harness.explore import plans, workers  # noqa: PLC0415 - imports every part
+    from harness.explore import plans  # noqa: PLC0415 - imports every part
     from harness.explore.search import search  # noqa: PLC0415 - as above
 
-    limits = {
-        "runs": runs,
-        "time_limit_s": time_limit_s,
-        "keep_going": keep_going,
-        "shrink_limit_s": shrink_limit_s,
-    }
+    limits = {name: given.pop(name) for name in ("runs", "time_limit_s", "keep_going", "shrink_limit_s")}
     fields = {name: value for name, value in given.items() if value not in (None, ())}
     if store is not None:
         store = options.resumed(store, fields)
         plan = plans.SearchPlan.load(store, **limits)
     else:
-        if runs is None and time_limit_s is None:
+        if limits["runs"] is None and limits["time_limit_s"] is None:
             limits["time_limit_s"] = 600.0
         plan = _new_plan(limits, **fields)
     return search.run(
-        search.SearchRequest(
-            plan=plan,
-            store=store,
-            root=root,
-            jobs=jobs or workers.cores(),
-            spark_master=spark_master,
-            as_json=as_json,
+        plans.ExploreRequest(
+            plan=plan, store=store, root=root, jobs=jobs, spark_master=spark_master, as_json=as_json
         )
     )
 

@@ -13,12 +13,11 @@ from harness.commands import options
 @click.command("sweep", context_settings=options.CONTEXT)
 @click.option("--runs", type=click.IntRange(min=1), help="Simulated runs, shared out over the cells [100].")
 @options.system()
-@click.option("--policy", "policies", callback=options.names, help="Policies, with commas [replication].")
-@click.option(
+@options.listed("--policy", "policies", "Policies, with commas [replication].")
+@options.listed(
     "--nemesis",
     "nemeses",
-    callback=options.names,
-    help="Nemeses, with commas; each run has one [all that the policy is promised to survive].",
+    "Nemeses, with commas; each run has one [all that the policy is promised to survive].",
 )
 @click.option("--workload", help="What the clients do [groups].")
 @click.option("--pairs", type=int, help="Live-backup pairs [3].")
@@ -27,15 +26,11 @@ from harness.commands import options
 )
 @click.option("--guarantee", help="What the brokers promise [at-least-once].")
 @click.option("--seed", type=int, help="Repeats an earlier sweep [drawn and printed].")
-@options.resume("sweep", "--runs may ask for more")
-@options.jobs()
-@options.spark_master("simulates and checks")
-@options.store()
-@options.as_json()
+@options.exploring("sweep", "--runs may ask for more", "simulates and checks", "all cores of this machine")
 def sweep_command(
     runs: int | None,
     store: Path | None,
-    jobs: int | None,
+    jobs: int,
     spark_master: str | None,
     root: Path,
     as_json: bool,
@@ -45,7 +40,7 @@ def sweep_command(
 
     They are judged as one job of Spark.
     """
-    from harness.explore import plans, workers  # noqa: PLC0415 - Spark; most commands do without
+    from harness.explore import plans  # noqa: PLC0415 - imports every part; errors of usage need none
     from harness.explore.sweep import sweep  # noqa: PLC0415 - as above
 
     fields = {name: value for name, value in given.items() if value is not None}
@@ -55,12 +50,7 @@ def sweep_command(
     else:
         plan = plans.sweep_plan(fields, runs or 100)
     return sweep.run(
-        sweep.SweepRequest(
-            plan=plan,
-            store=store,
-            root=root,
-            jobs=jobs or workers.cores(),
-            spark_master=spark_master,
-            as_json=as_json,
+        plans.ExploreRequest(
+            plan=plan, store=store, root=root, jobs=jobs, spark_master=spark_master, as_json=as_json
         )
     )

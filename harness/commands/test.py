@@ -15,11 +15,8 @@ from harness.history import spec as specs
 @click.command("test", context_settings=options.CONTEXT)
 @options.system()
 @click.option("--policy", help="High-availability policy of the brokers [replication].")
-@click.option(
-    "--nemesis",
-    "nemeses",
-    callback=options.names,
-    help="What breaks the cluster: names with commas, for example partition,kill.",
+@options.listed(
+    "--nemesis", "nemeses", "What breaks the cluster: names with commas, for example partition,kill."
 )
 @click.option("--workload", help="What the clients do [groups].")
 @click.option(
@@ -39,14 +36,9 @@ from harness.history import spec as specs
 )
 @click.option("--hold", "hold_s", type=float, help="Seconds from a delivery to its acknowledgement [0.02].")
 @click.option("--prefetch", type=int, help="Messages a consumer may hold unacknowledged [100].")
-@click.option(
-    "--shape", "shapes", callback=options.names, help="Shapes of partitions, with commas [all that fit]."
-)
-@click.option(
-    "--target",
-    "targets",
-    callback=options.names,
-    help="Targets of node faults, with commas: live, backup, one, minority, majority, all.",
+@options.listed("--shape", "shapes", "Shapes of partitions, with commas [all that fit].")
+@options.listed(
+    "--target", "targets", "Targets of node faults, with commas: live, backup, one, minority, majority, all."
 )
 @click.option("--interval", "interval_s", type=float, help="Seconds between faults [8].")
 @click.option("--duration", "duration_s", type=float, help="Seconds a fault lasts [6].")
@@ -89,11 +81,4 @@ def test_command(
     if given["seed"] is None and base is None:
         given["seed"] = random.SystemRandom().randrange(2**31)
     spec = specs.with_settings(specs.build(given, base), settings)
-    request = session.RunRequest(
-        spec=spec,
-        schedule_file=schedule_file,
-        root=root,
-        spark_master=spark_master,
-        as_json=as_json,
-    )
-    return session.run(request)
+    return session.run(spec, schedule_file, root, spark_master=spark_master, as_json=as_json)

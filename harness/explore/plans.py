@@ -11,8 +11,9 @@ import itertools
 import random
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import msgspec
 
@@ -124,6 +125,25 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", forbid_unk
         return msgspec.structs.replace(
             plan, **{name: value for name, value in changes.items() if value is not None}
         )
+
+
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExploreRequest(Generic[AnyPlan]):
+    """What a search or a sweep was asked for.
+
+    ``store`` is that of one to go on with; None begins one below ``root``. ``spark_master`` makes
+    the runs if it is given, and judges those of a sweep, else so many processes (``jobs``).
+    """
+
+    plan: AnyPlan
+    store: Path | None = None
+    root: Path = stores.DEFAULT
+    jobs: int = 1
+    spark_master: str | None = None
+    as_json: bool = False
 
 
 class SearchPlan(Plan, frozen=True, kw_only=True, rename="kebab", forbid_unknown_fields=True):

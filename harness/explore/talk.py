@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final, TextIO
 
-import msgspec
+from harness.history import store as stores
 
 EVERY_S: Final = 10.0
 """From one word about how far it got to the next."""
@@ -45,7 +45,7 @@ class Talk:
     def document(self, value: Any) -> None:
         """The result, if a program is to read it."""
         if self.as_json:
-            print(msgspec.json.format(msgspec.json.encode(value), indent=1).decode())
+            print(stores.as_json(value))
 
 
 def counted(number: int, thing: str) -> str:

@@ -205,8 +205,3 @@ def stop_spark() -> None:
 
     with contextlib.suppress(Exception):
         api.stop(at_once=True)
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -155,6 +155,11 @@ def save(store: Path, name: str, value: Any) -> Path:
     return path
 
 
+def as_json(value: Any) -> str:
+    """``value`` as the one document that a command prints for a program."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
+
+
 def load_spec(store: Path) -> TestSpec:
     """The spec that a run was made from; raises UsageError if the file cannot be used."""
     return _load(store / SPEC, TestSpec)

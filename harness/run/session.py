@@ -58,17 +58,6 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunRequest:
-    """What ``jepsen-run test`` was asked for."""
-
-    spec: TestSpec
-    schedule_file: Path | None = None
-    root: Path = stores.DEFAULT
-    spark_master: str | None = None
-    as_json: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunOutcome:
     """How a test ended.
 
@@ -82,19 +71,21 @@ class RunOutcome:
     judged_s: float | None = None
 
 
-def run(request: RunRequest) -> int:
+def run(
+    spec: TestSpec, schedule_file: Path | None, root: Path, *, spark_master: str | None, as_json: bool
+) -> int:
     """Run one test and print its verdict; the exit status."""
-    path = request.schedule_file
-    schedule = None
-    if path is not None:
-        schedule = nemesis.schedule.load(path / stores.SCHEDULE if path.is_dir() else path)
-    file = None if path is None else str(path)
-    test = compose(request.spec, schedule, file)
-    talk = sys.stderr if request.as_json else sys.stdout
-    outcome = execute(test, request.root, talk, spark_master=request.spark_master)
-    if request.as_json:
-        document = _document(request.spec, outcome.store, outcome.verdict, outcome.status, file)
-        print(msgspec.json.format(msgspec.json.encode(document), indent=1).decode())
+    schedule = file = None
+    if schedule_file is not None:
+        file = str(schedule_file)
+        directory = schedule_file.is_dir()
+        schedule = nemesis.schedule.load(schedule_file / stores.SCHEDULE if directory else schedule_file)
+    test = compose(spec, schedule, file)
+    talk = sys.stderr if as_json else sys.stdout
+    outcome = execute(test, root, talk, spark_master=spark_master)
+    if as_json:
+        document = _document(spec, outcome.store, outcome.verdict, outcome.status, file)
+        print(stores.as_json(document))
     return outcome.status
 
 
@@ -359,11 +350,7 @@ def check(
         documents.append(document)
     status = judging.gravest_status(statuses)
     if as_json:
-        print(
-            msgspec.json.format(
-                msgspec.json.encode({"exit-status": status, "runs": documents}), indent=1
-            ).decode()
-        )
+        print(stores.as_json({"exit-status": status, "runs": documents}))
     elif len(runs) > 1:
         print(
             f"\n{len(runs)} runs: "

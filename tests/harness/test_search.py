@@ -45,7 +45,7 @@ def request(tmp_path, base, *, jobs=1, store=None, spark_master=None, **fields):
     plan = plans.search_plan(
         {"seed": 3, "runs": 10, "shrink_limit_s": 0.0, **fields}, base, fixed=(), bounded=True
     )
-    return search.SearchRequest(plan=plan, root=tmp_path, jobs=jobs, store=store, spark_master=spark_master)
+    return plans.ExploreRequest(plan=plan, root=tmp_path, jobs=jobs, store=store, spark_master=spark_master)
 
 
 def campaign(tmp_path):

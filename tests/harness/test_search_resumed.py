@@ -28,7 +28,7 @@ def request(root, *, store=None, jobs=1, spark_master=None, policy="standalone",
     fields = {"pairs": 1, "nemeses": ("clock-skew",), "time_limit_s": 1.0, "policy": policy}
     base = TestSpec(**{"name": "search", **swarm.DEFAULTS, **fields})
     plan = plans.search_plan({"seed": 3, "runs": 6, **limits}, base, fixed=(), bounded=True)
-    return search.SearchRequest(plan=plan, root=root, store=store, jobs=jobs, spark_master=spark_master)
+    return plans.ExploreRequest(plan=plan, root=root, store=store, jobs=jobs, spark_master=spark_master)
 
 
 def told(store):

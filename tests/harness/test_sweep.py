@@ -53,7 +53,7 @@ def plan_of(**fields):
 def swept(spark, tmp_path_factory):
     """One sweep for all tests that only look: its exit status, its directory, what it said."""
     root = tmp_path_factory.mktemp("swept")
-    status = sweep.run(sweep.SweepRequest(plan=plan_of(), root=root))
+    status = sweep.run(plans.ExploreRequest(plan=plan_of(), root=root))
     return status, (root / "latest").resolve()
 
 
@@ -73,7 +73,7 @@ def table_of(store):
 
 
 def resume(store, runs=None):
-    return sweep.run(sweep.SweepRequest(plan=SweepPlan.load(store, runs=runs), store=store))
+    return sweep.run(plans.ExploreRequest(plan=SweepPlan.load(store, runs=runs), store=store))
 
 
 def file_of(store, number):
@@ -194,7 +194,7 @@ def test_processes_and_tasks_of_spark_simulate_the_same(swept, copy, jobs, maste
     for number in range(3):
         file_of(copy, number).unlink()
     plan = SweepPlan.load(copy)
-    sweep.run(sweep.SweepRequest(plan=plan, store=copy, jobs=jobs, spark_master=master))
+    sweep.run(plans.ExploreRequest(plan=plan, store=copy, jobs=jobs, spark_master=master))
     assert table_of(copy)["runs"] == table_of(swept[1])["runs"]
 
 

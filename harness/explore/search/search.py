@@ -13,14 +13,13 @@ import contextlib
 import math
 import time
 from collections.abc import Collection, Generator, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from harness.explore import workers
-from harness.explore.plans import SearchPlan, run_seed
+from harness.explore.plans import ExploreRequest, SearchPlan, run_seed
 from harness.explore.runs import Record, judged
 from harness.explore.search.campaign import FILE as CAMPAIGN
 from harness.explore.search.campaign import Tally, campaign, closing, counts, how
@@ -37,23 +36,7 @@ from harness.run.simulate import Simulated, simulate
 from nemesis.registry import KINDS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRequest:
-    """What a search was asked for.
-
-    ``store`` is that of a search to go on with; None begins one below ``root``. ``spark_master``
-    makes the runs if it is given, else so many processes (``jobs``).
-    """
-
-    plan: SearchPlan
-    store: Path | None = None
-    root: Path = stores.DEFAULT
-    jobs: int = 1
-    spark_master: str | None = None
-    as_json: bool = False
-
-
-def run(request: SearchRequest) -> int:
+def run(request: ExploreRequest[SearchPlan]) -> int:
     """Search, tell, keep; the exit status.
 
     1 if something was found, 0 if not, 2 if no run could be decided.
@@ -65,7 +48,7 @@ def run(request: SearchRequest) -> int:
         return _search(request, store, log, talk)
 
 
-def _search(request: SearchRequest, store: Path, log: Log, talk: Talk) -> int:
+def _search(request: ExploreRequest[SearchPlan], store: Path, log: Log, talk: Talk) -> int:
     plan = request.plan
     tally, there, spent_s = Tally(), set[int](), 0.0
     for record in log.read():
@@ -117,7 +100,7 @@ def _search(request: SearchRequest, store: Path, log: Log, talk: Talk) -> int:
 
 
 def tried(
-    request: SearchRequest, there: Collection[int], began: float, *, over: bool = False
+    request: ExploreRequest[SearchPlan], there: Collection[int], began: float, *, over: bool = False
 ) -> Generator[Record, None, None]:
     """The runs that are not ``there``, as they end.
 
@@ -146,7 +129,7 @@ def _stopped(plan: SearchPlan, tally: Tally) -> str:
     return "all runs" if tally.runs == plan.runs else "the time limit"
 
 
-def _again(request: SearchRequest, found: Record) -> Simulated:
+def _again(request: ExploreRequest[SearchPlan], found: Record) -> Simulated:
     """What was found, with all that a record does not have."""
     run = simulate(found.spec, found.schedule)
     if run.digest != found.digest and request.store is not None:
@@ -175,7 +158,7 @@ def _shrunk(plan: SearchPlan, run: Simulated, talk: Talk) -> Simulated:
     return result.evidence
 
 
-def _opening(request: SearchRequest, store: Path, found: int) -> Iterator[str]:
+def _opening(request: ExploreRequest[SearchPlan], store: Path, found: int) -> Iterator[str]:
     plan = request.plan
     swarm, base = plan.swarm(), plan.base
     limits = [

@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from harness.explore import workers
-from harness.explore.plans import SweepPlan, run_seed
+from harness.explore.plans import ExploreRequest, SweepPlan, run_seed
 from harness.explore.runs import Record
 from harness.explore.sweep import histories, table
 from harness.explore.sweep.table import Row, Run
@@ -41,22 +40,6 @@ TABLE: Final = "table.json"
 WORST: Final = 10
 """Runs that are kept as reproductions, at the most."""
 UNKNOWN_TOLD: Final = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepRequest:
-    """What ``jepsen-run sweep`` was asked for.
-
-    ``store`` is that of a sweep to go on with; None begins one below ``root``. ``spark_master``
-    makes and judges the runs if it is given, else so many processes (``jobs``) make them.
-    """
-
-    plan: SweepPlan
-    store: Path | None = None
-    root: Path = stores.DEFAULT
-    jobs: int = 1
-    spark_master: str | None = None
-    as_json: bool = False
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
@@ -86,7 +69,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     runs: tuple[Run, ...]
 
 
-def run(request: SweepRequest) -> int:
+def run(request: ExploreRequest[SweepPlan]) -> int:
     """Simulate what is missing, judge all of it, tell and keep.
 
     The exit status: 1 if something was found, 255 for a bug of ours, 2 if nothing could be decided.
@@ -122,7 +105,7 @@ def _there(store: Path, plan: SweepPlan) -> frozenset[int]:
     return frozenset(record.number for _, record in histories.read(directory, plan.runs) if not record.bug)
 
 
-def _simulate(request: SweepRequest, directory: Path, there: frozenset[int], talk: Talk) -> None:
+def _simulate(request: ExploreRequest[SweepPlan], directory: Path, there: frozenset[int], talk: Talk) -> None:
     plan = request.plan
     if len(there) == plan.runs:
         return
@@ -134,7 +117,7 @@ def _simulate(request: SweepRequest, directory: Path, there: frozenset[int], tal
             talk.now_and_then(f"{ended} of {plan.runs} runs in {time.monotonic() - began:.0f} s")
 
 
-def _judge(request: SweepRequest, store: Path, talk: Talk) -> tuple[Sweep, list[Run]]:
+def _judge(request: ExploreRequest[SweepPlan], store: Path, talk: Talk) -> tuple[Sweep, list[Run]]:
     """All runs at once."""
     from checkers.runs import RunsSource, judge_runs  # noqa: PLC0415 - as above
 
