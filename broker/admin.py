@@ -301,10 +301,7 @@ def _told(stored: BrowsedMessage) -> dict[str, Any]:
 
 
 def _of_file(large: Blob | None) -> dict[str, int]:
-    """What is told of a large message besides the beginning of its body.
-
-    Its bytes and their CRC-32C.
-    """
+    """What is told of a large message besides the beginning of its body: bytes and CRC-32C."""
     return {} if large is None else {"size": large.size, "crc32c": large.checksum}
 
 

@@ -97,10 +97,7 @@ class AdminClient:
 async def log_in(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, at: Target, nonce: bytes
 ) -> None:
-    """Begin a connection: each side proves that it knows the secret.
-
-    Raises NobodyAnswersError, RefusedError, OSError.
-    """
+    """Prove the secret to each other. Raises NobodyAnswersError, RefusedError, OSError."""
     offer = await _read(reader, at)
     if offer.get("authentication") == "none":
         if at.secret is not None:

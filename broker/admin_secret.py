@@ -12,10 +12,7 @@ READABLE_BY_OTHERS = stat.S_IRGRP | stat.S_IROTH
 
 
 def secret_of(config: BrokerConfig) -> str | None:
-    """What who asks must know, None for a port that is open to this machine.
-
-    Raises ConfigurationError.
-    """
+    """What who asks must know; None: open to this machine. Raises ConfigurationError."""
     section = config.admin
     if section.secret_file:
         directory = Path(config.path).resolve().parent if config.path else Path()
@@ -26,10 +23,7 @@ def secret_of(config: BrokerConfig) -> str | None:
 
 
 def read_secret(path: Path, named_by: str) -> str:
-    """The text of a file that only its owner can read.
-
-    Raises ConfigurationError, which says how to make one.
-    """
+    """The text of a file that only its owner can read. Raises ConfigurationError with a remedy."""
     try:
         with path.open("rb") as file:
             content = file.read(4096)

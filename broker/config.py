@@ -52,10 +52,7 @@ def load(path: str | Path) -> BrokerConfig:
 
 
 def validate(table: Mapping[str, Any], path: str = "") -> BrokerConfig:
-    """A plain dict (as from TOML) as a typed configuration.
-
-    ``path`` names the file in errors. Raises ConfigurationError.
-    """
+    """A plain dict as a configuration; errors name the file ``path``. Raises ConfigurationError."""
     where = path or "broker.toml"
     if "path" in table:
         raise ConfigurationError(f"{where}: unknown property 'path'")

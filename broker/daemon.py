@@ -80,10 +80,7 @@ def set_up_logging(broker: str, level: str, stream: TextIO | None = None) -> Non
 def policy_of(
     config: BrokerConfig, seams: Seams, volume: Volume, database: Callable[[], Database] | None = None
 ) -> Policy:
-    """The policy that the configuration asks for, or none.
-
-    ``volume`` is a shared directory where [ha-policy.shared-store] is.
-    """
+    """The configured policy, if any; ``volume`` is shared where [ha-policy.shared-store] is."""
     if config.replication is not None:
         from broker.policies.replication import ReplicationPolicy  # noqa: PLC0415 - a broker starts fast with what it needs
 
@@ -193,10 +190,7 @@ async def _serve_as_process(config: BrokerConfig) -> int:
 
 
 async def _lease_problem(config: BrokerConfig, volume: SharedDirectoryVolume) -> str:
-    """What is wrong between ``lock-expiration`` and the file server's lease.
-
-    "" if nothing, or nothing known.
-    """
+    """Why ``lock-expiration`` is too long for the file server's lease; "" if not, or unknown."""
     section = config.shared_store or config.ha_policy.multi_instance
     assert section is not None, "a shared directory without a policy"
     try:

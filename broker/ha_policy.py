@@ -338,10 +338,7 @@ class HaPolicySection(Section, frozen=True, kw_only=True):
     multi_instance: MultiInstanceSection | None = None
 
     def problem(self, *, clustered: bool) -> str:
-        """What is wrong with it as a whole, "" if nothing.
-
-        One policy, one role, and a cluster to find the others in.
-        """
+        """What is wrong, "" if nothing: one policy, one role, a cluster to find the others in."""
         chosen: dict[str, Any] = {
             field.encode_name: getattr(self, field.name)
             for field in msgspec.structs.fields(type(self))
@@ -365,10 +362,7 @@ class HaPolicySection(Section, frozen=True, kw_only=True):
         return ""
 
     def store_problem(self, database: DatabaseStoreSection | None, balancing: str) -> str:
-        """What is wrong between policy and store, "" if nothing.
-
-        ``balancing`` is the cluster's message-load-balancing.
-        """
+        """What is wrong between policy, store and message-load-balancing, "" if nothing."""
         if self.shared_store is not None:
             if (self.shared_store.store == "database") != (database is not None):
                 return (

@@ -28,10 +28,7 @@ _TAG_BYTES: Final = 16
 
 
 class MaskError(ValueError):
-    """A masked text cannot be read: it was masked with another key, or it is damaged.
-
-    Never carries the text.
-    """
+    """A masked text that is damaged or was masked with another key; never carries the text."""
 
 
 def mask(text: str, environment: Mapping[str, str]) -> str:

@@ -78,10 +78,7 @@ def end(
 
 
 def rows(answer: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What ``brokerctl status`` shows of an instance besides.
-
-    Nothing for brokers of other policies.
-    """
+    """What ``brokerctl status`` shows of an instance besides; nothing under other policies."""
     if "queue-manager" not in answer:
         return []
     shown = [("queue manager", f"{answer['queue-manager']}: {answer['status']}")]

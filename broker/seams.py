@@ -61,10 +61,7 @@ def real_seams(
     seed: int | str | None = None,
     connections: int | None = None,
 ) -> Seams:
-    """The seams of a broker in the real world.
-
-    ``seed`` None takes chance from the operating system.
-    """
+    """The seams of the real world; ``seed`` None takes chance from the operating system."""
     return Seams(
         random=random.Random(seed),
         wall_clock=time.time,

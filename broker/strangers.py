@@ -72,10 +72,7 @@ def address_of(peername: object) -> str:
 
 
 def printable(text: str) -> str:
-    """A text in which nothing steers a terminal or begins a line.
-
-    What Unicode calls not printable is written as an escape.
-    """
+    """A text that steers no terminal and begins no line: what is not printable is escaped."""
     if text.isprintable():
         return text
     return "".join(

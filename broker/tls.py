@@ -47,10 +47,7 @@ class Layer:
 
     @classmethod
     def of(cls, section: TlsSection, config: BrokerConfig, name: str) -> Layer | None:
-        """None where it is not enabled.
-
-        Raises ConfigurationError, which names the property under ``name``.
-        """
+        """None where not enabled. Raises ConfigurationError, with the property under ``name``."""
         return cls(section, config, name) if section.ssl_enabled else None
 
     def accepting(self, inner: asyncio.Protocol, strangers: StrangerLog, what: str) -> asyncio.Protocol:
@@ -324,10 +321,7 @@ def reason_of(error: ssl.SSLError) -> str:
 
 
 def check(config: BrokerConfig) -> None:
-    """Read every key and certificate once, so that what is wrong is said at the start.
-
-    Raises ConfigurationError.
-    """
+    """Read every key and certificate once, so that errors come first. Raises ConfigurationError."""
     for name, section in (("acceptor", config.acceptor), ("cluster", config.cluster)):
         if section is not None:
             Layer.of(section, config, name)

@@ -260,10 +260,7 @@ def _head_slowly(block: bytes, limits: Limits, version: Version) -> tuple[str, d
 
 
 def _refuse_early(block: bytes, limits: Limits) -> None:
-    """Refuse the beginning of a header block that no continuation can make good.
-
-    A stranger must not wait for the end.
-    """
+    """Refuse a header block that no continuation can make good: no waiting for its end."""
     line = block.split(b"\n", 1)[0]
     if len(line) > _COMMAND_BYTES or (len(line) < len(block) and line.removesuffix(b"\r") not in COMMANDS):
         raise _unknown_command(line)

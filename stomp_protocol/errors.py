@@ -18,10 +18,7 @@ class ProtocolError(Exception):
 
 
 class LocalProtocolError(ProtocolError):
-    """We were asked to write a frame that STOMP 1.2 cannot express.
-
-    Nothing was written, the connection is unharmed.
-    """
+    """We were asked to write what STOMP 1.2 cannot express: nothing was, the connection is good."""
 
 
 class RemoteProtocolError(ProtocolError):

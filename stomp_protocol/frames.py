@@ -41,10 +41,7 @@ STOMP is not among them.
 
 
 class Frame(msgspec.Struct):
-    """One frame.
-
-    Of repeated headers the first value counts (STOMP 1.2, "Repeated Header Entries").
-    """
+    """Of repeated headers the first value counts (STOMP 1.2, "Repeated Header Entries")."""
 
     command: str
     headers: dict[str, str]
@@ -52,10 +49,7 @@ class Frame(msgspec.Struct):
 
 
 class LargeHead(Frame):
-    """The beginning of a SEND whose body is large.
-
-    Its ``LargePart``s follow, and nothing else before the last of them.
-    """
+    """The beginning of a SEND with a large body; its ``LargePart``s follow, and nothing between."""
 
 
 class LargePart(Frame):

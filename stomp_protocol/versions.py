@@ -67,10 +67,7 @@ class Version:
     rewritten: Callable[[bytes], bytes]
 
     def unescape(self, text: str) -> str:
-        """What a header's name or value means.
-
-        Raises KeyError, with the escape, for one that is not defined.
-        """
+        """What a header's name or value means. Raises KeyError with an undefined escape."""
         if not self.escapes:
             return text
         return _ESCAPED.sub(lambda found: self.escapes[found[0]], text)
@@ -162,10 +159,7 @@ SPOKEN: Final = ",".join(version.name for version in VERSIONS)
 
 
 def negotiate(headers: Mapping[str, str]) -> Version:
-    """The highest version that both speak.
-
-    A CONNECT without ``accept-version`` is 1.0. Raises VersionRefusedError.
-    """
+    """The highest both speak; without ``accept-version`` 1.0. Raises VersionRefusedError."""
     offer = headers.get("accept-version", V1_0.name)
     offered = {name.strip() for name in offer.split(",")}
     for version in reversed(VERSIONS):

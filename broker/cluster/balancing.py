@@ -46,10 +46,7 @@ class Balancing:
         self._mode = membership.section.message_load_balancing
 
     def attach(self, engine: Engine) -> None:
-        """Begin, with an engine that serves nobody yet.
-
-        Messages that were waiting for other brokers go on.
-        """
+        """Begin, with an engine that serves nobody yet; what waited for other brokers goes on."""
         self._engine = engine
         membership = self._membership
         membership.handlers[m.Consumers] = self._consumers_told

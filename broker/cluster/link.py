@@ -55,10 +55,7 @@ class LinkError(ConnectionError):
 
 
 class LinkRefusedError(LinkError):
-    """The other side wants no link with us: wrong user, password or protocol version.
-
-    Mend the configuration.
-    """
+    """Refused for a wrong user, password or protocol version: mend the configuration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,10 +154,7 @@ class Link(asyncio.Protocol):
         return f"{name[0]}:{name[1]}" if isinstance(name, tuple) and len(name) > 1 else "unknown"
 
     def send(self, message: m.Message) -> None:
-        """Hand a message to the connection.
-
-        On a closed link it is dropped, and ``on_closed`` has told.
-        """
+        """Hand a message to the connection; a closed one, of which ``on_closed`` told, drops it."""
         if self._transport is not None and not self.closed:
             self._said = self._loop.time()
             self._transport.write(m.encode(message))
@@ -171,10 +165,7 @@ class Link(asyncio.Protocol):
         return self._numbers
 
     async def call(self, request: m.Request, timeout_s: float | None = None) -> m.Reply:
-        """Send a request (numbered by ``number``) and return its answer.
-
-        Raises LinkError, TimeoutError after ``call-timeout``.
-        """
+        """The answer to a request, numbered by ``number``. Raises LinkError, TimeoutError."""
         if not self.is_open:
             raise LinkError(f"no link to {self.peer}")
         future: asyncio.Future[m.Reply] = self._loop.create_future()

@@ -153,10 +153,7 @@ class Membership:
             link.close("stopping")
 
     async def settled(self, timeout_s: float) -> None:
-        """Return when every known address has been tried once, or after the time-out.
-
-        All that can be known at start is known.
-        """
+        """Return when each known address was tried once, so that all is known, or in time."""
         try:
             async with asyncio.timeout(timeout_s):
                 while untried := [peer for peer in self._peers.values() if not peer.tried.is_set()]:
@@ -208,10 +205,7 @@ class Membership:
             yield found[name]
 
     def lives(self) -> dict[str, tuple[m.Member, Link]]:
-        """The other live brokers that we are linked with, by node ID.
-
-        Of two that claim one the higher activation.
-        """
+        """The other lives that we are linked with, by node ID; of two the higher activation."""
         found: dict[str, tuple[m.Member, Link]] = {}
         for member, link in self.linked():
             node_id = member.node_id
@@ -310,10 +304,7 @@ class Membership:
         self._changed()
 
     def _first(self, peer: Peer, link: Link, message: m.Message) -> None:
-        """The other side begins with the members it knows.
-
-        From then on this address has told all it can.
-        """
+        """The other side begins with the members it knows: so its address has told all it can."""
         self._take(link, message)
         if isinstance(message, m.Members):
             peer.tried.set()

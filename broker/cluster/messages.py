@@ -77,10 +77,7 @@ class Member(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Hello(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """The first word of whoever connects.
-
-    ``nonce`` is what the other side must prove its password over.
-    """
+    """The first word of whoever connects; over ``nonce`` the other side must prove its password."""
 
     version: int
     user: str
@@ -123,10 +120,7 @@ class Refusal(Message, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class Ping(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """``at`` is the sender's clock in seconds.
-
-    The answer brings it back, so that the sender knows since when it has been heard.
-    """
+    """``at``, the sender's clock in seconds, comes back: since then the sender has been heard."""
 
     at: float
 
@@ -154,10 +148,7 @@ class Leaving(Message, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class Consumers(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """How many clients' consumers these queues of the sender have.
-
-    ``whole``: and no others have any.
-    """
+    """How many clients' consumers queues of the sender have; ``whole``: no others have any."""
 
     counts: dict[str, int]
     whole: bool
@@ -171,10 +162,7 @@ class Forward(Request, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class Forwarded(Reply, frozen=True, array_like=True, tag=True, gc=False):
-    """The first ``count`` of them are durable here.
-
-    0 with a reason when the receiver cannot take any.
-    """
+    """The first ``count`` of them are durable here; 0 with a reason where none can be taken."""
 
     count: int
     reason: str
@@ -229,10 +217,7 @@ class StartRequest(Request, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class StartAnswer(Reply, frozen=True, array_like=True, tag=True, gc=False):
-    """``claimant`` was; None.
-
-    Nobody, and the sender of this gives no such vote while the link stands.
-    """
+    """``claimant`` was; None: nobody, and none will be by the sender while the link stands."""
 
     claimant: str | None
 
@@ -292,10 +277,7 @@ class Synchronized(Message, frozen=True, array_like=True, tag=True, gc=False):
 
 
 class UpToDate(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """From now on receipts wait for the backup.
-
-    It may take over once it has ``sequence``: what was answered before needs no more.
-    """
+    """Receipts wait for the backup now; it may take over once it has all up to ``sequence``."""
 
     session: str
     sequence: int
@@ -315,10 +297,7 @@ class Acknowledgement(Message, frozen=True, array_like=True, tag=True, gc=False)
 
 
 class BlobChunk(Message, frozen=True, array_like=True, tag=True, gc=False):
-    """Bytes of a large body or a page, in order.
-
-    ``kind`` names its directory, ``last``: the whole of it has come now.
-    """
+    """Bytes of a large body or a page (``kind`` names its directory), in order; ``last``: all."""
 
     kind: str
     id: int

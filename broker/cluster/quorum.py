@@ -49,10 +49,7 @@ def votes_needed(live_nodes: int, quorum_size: int = -1) -> int:
 
 
 class Grant(msgspec.Struct, array_like=True):
-    """What a voter decided for one interruption.
-
-    ``claimant`` None: free; ``withdrawn``: each claimant's highest failed round.
-    """
+    """A voter's decision. ``claimant`` None: free; ``withdrawn``: each one's last failed round."""
 
     node_id: str
     session: str
@@ -118,10 +115,7 @@ class Grants:
         )
 
     def forgotten(self, node_id: str) -> list[Grant]:
-        """Drop, and return, decisions too old to be asked for.
-
-        Of the earliest sessions, however late they were heard of.
-        """
+        """Drop, and return, the decisions of the earliest sessions, which nobody asks for."""
         sessions = self._grants.get(node_id, {})
         old = sorted(sessions, key=_order)[: max(0, len(sessions) - SESSIONS_KEPT)]
         return [sessions.pop(session) for session in old]
@@ -232,10 +226,7 @@ async def vote(
 
 
 def withdraw(membership: Membership, node_id: str, session: str, round_: int) -> None:
-    """Free what this claimant was granted in its rounds so far.
-
-    Only for a claimant that is not, and will not become, live on them.
-    """
+    """Free what a claimant was granted so far that is not, and will not become, live on it."""
     membership.broadcast(m.VoteWithdrawal(node_id, session, membership.own.name, round_))
 
 
@@ -308,10 +299,7 @@ class Voter:
                 self._drop(old)
 
     def starts(self, link: Link, request: m.StartRequest) -> None:
-        """Say who was voted into the place of one that starts again.
-
-        If nobody was, nobody will be.
-        """
+        """Say who was voted into the place of one that starts again: if nobody, nobody will be."""
         member = link.member
         assert member is not None
         claimant = self._grants.holder(request.node_id, request.activation - 1, member.name)

@@ -18,10 +18,7 @@ DEFAULTS: Final = AddressSettings()
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Does a queue's name match?
-
-    ``a.#`` matches ``a``, ``a.b`` and ``a.b.c``; ``a.*`` only ``a.b``.
-    """
+    """Does a queue's name match? ``a.#``: ``a``, ``a.b`` and ``a.b.c``; ``a.*``: only ``a.b``."""
     return _match(pattern.split("."), name.split("."))
 
 

@@ -31,10 +31,7 @@ Loose: TypeAlias = Record | Message
 
 
 def restore(record: Record, *, least_deliveries: int) -> Message:
-    """A record of the journal as a message.
-
-    ``least_deliveries`` is 1 where an earlier delivery cannot be excluded, else 0.
-    """
+    """A record as a message; ``least_deliveries``: 1 where it may have been delivered, else 0."""
     _, message = decode(record.id, record.data)
     for update in record.updates:
         if update.kind == DELIVERIES:
@@ -129,10 +126,7 @@ class Backlog:
         return bool(self._front)
 
     def keep(self, size: int) -> None:
-        """The oldest so many bytes of the tail are needed soon.
-
-        They are its beginning no longer, and no page is cut from them.
-        """
+        """The oldest so many bytes of the tail are needed soon: no page is cut from them now."""
         for item in self.oldest_of_tail(size):
             self._tail.popleft()
             self._front.append(item)

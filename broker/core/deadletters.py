@@ -11,18 +11,12 @@ from stomp_protocol.versions import header_line
 
 
 def is_dead(message: Message, queue: str, settings: AddressSettings) -> bool:
-    """Has it been refused too often?
-
-    What is refused in the dead letter queue itself stays there.
-    """
+    """Has it been refused too often? In the dead letter queue itself it stays where it is."""
     return 0 <= settings.max_delivery_attempts <= message.refusals and settings.dead_letter_address != queue
 
 
 def dead_letter(message: Message, address: str) -> Message:
-    """The message as a dead letter.
-
-    With its body, headers and deliveries, and the queue it was for in ``_AMQ_ORIG_QUEUE``.
-    """
+    """The same message for the dead letters; ``_AMQ_ORIG_QUEUE`` has the queue that it was for."""
     dead = message.copy(address, header_line("_AMQ_ORIG_QUEUE", message.target))
     dead.deliveries = message.deliveries
     dead.redelivered = True

@@ -18,20 +18,14 @@ _ID: Final = struct.Struct("<Q")
 
 
 class DuplicateId(NamedTuple):
-    """Who first took the message, and the id of its record there.
-
-    Unique in the cluster, for ever.
-    """
+    """Who first took a message, and the id of its record there: unique in the cluster for ever."""
 
     origin: str
     record: int
 
 
 class Duplicates:
-    """The ids remembered, by origin.
-
-    With the journal sequence of the entry that accepted each (0: recovered).
-    """
+    """The ids remembered, by origin, with the sequence of the entry that took it (0: recovered)."""
 
     def __init__(self, size: int = RING_SIZE) -> None:
         self._size = size
@@ -47,10 +41,7 @@ class Duplicates:
         self._sequences[duplicate] = sequence
 
     def remember(self, duplicate: DuplicateId, record_id: int, sequence: int) -> int | None:
-        """Remembers an id; returns the record id that must be deleted for it, or None.
-
-        One must be if the ring of its origin is full.
-        """
+        """Remember an id; the record id to be deleted for it where its origin's ring is full."""
         ring = self._rings.get(duplicate.origin)
         if ring is None:
             ring = self._rings[duplicate.origin] = deque()

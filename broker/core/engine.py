@@ -73,10 +73,7 @@ _log = logging.getLogger(__name__)
 
 
 class DemotedError(Exception):
-    """This broker is no longer live.
-
-    Nothing may be answered; close the connection and look for the new live.
-    """
+    """No longer live, so nobody is answered: close the connection and look for the new live."""
 
 
 class Engine:
@@ -293,10 +290,7 @@ class Engine:
         return sequence
 
     def refuse(self, deliveries: Sequence[Delivery], done: Callback | None = None) -> int:
-        """The client did not want them (NACK).
-
-        Back to their places, or to the dead letters after too many times.
-        """
+        """The client refuses them (NACK): back in place, or to the dead letters after too many."""
         self._check()
         for delivery in deliveries:
             del delivery.consumer.unacknowledged[delivery.tag]
@@ -378,10 +372,7 @@ class Engine:
         await durable
 
     def adopt(self, recovered: Recovered) -> None:
-        """Take what a journal held.
-
-        At the start our own, later that of a broker that was taken over.
-        """
+        """Take what a journal held: at the start our own, later that of a broker taken over."""
         collecting = gc.isenabled()
         gc.disable()  # nothing of it is garbage: with 100,000 queues looking for some took half of the time
         try:
@@ -454,10 +445,7 @@ class Engine:
         return sequence
 
     def _holder(self, queue: str, message: Message) -> Queue:
-        """The queue in which the message is kept.
-
-        Its own, or the store-and-forward queue of another broker, if there is room.
-        """
+        """Where it is kept: its queue, or a store-and-forward one of another broker with room."""
         if self.router is not None and message.group is None and message.large is None:
             node_id = self.router.route(queue, message)
             if node_id is not None:

@@ -14,10 +14,7 @@ Watcher = Callable[[bytes], None]
 
 
 class Feed:
-    """The latest value and who watches it.
-
-    A new watcher gets the present value at once, if there is one.
-    """
+    """The latest value, which a new watcher gets at once if there is one, and who watches it."""
 
     def __init__(self, content_type: str = "application/json") -> None:
         self.content_type = content_type

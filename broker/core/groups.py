@@ -44,10 +44,7 @@ class Lane:
         self.delayed = 0
 
     def __lt__(self, other: Lane) -> bool:
-        """Heaps order lanes by their oldest message.
-
-        Two entries of one lane with the same message are equal.
-        """
+        """Heaps order lanes by their oldest message; two entries of one lane with it are equal."""
         return False
 
     def __len__(self) -> int:
@@ -60,10 +57,7 @@ class Lane:
         return self.fresh[0].place if self.fresh else 0
 
     def pop(self) -> Message:
-        """Take the oldest message.
-
-        What comes back was taken from the front, so it is always older than what is fresh.
-        """
+        """Take the oldest message: what came back was at the front, so older than what is fresh."""
         if self.returned:
             return heappop(self.returned)[1]
         return self.fresh.popleft()

@@ -23,10 +23,7 @@ ANY_QUEUE: Final = ""
 
 
 class Memory:
-    """Counts the bytes of messages, and calls back those who wait for room.
-
-    In the order in which they began to wait.
-    """
+    """Counts the bytes of messages, and calls back those who wait for room, first come first."""
 
     __slots__ = ("_bound", "_queues", "_scheduled", "_waiting", "disk_full", "size")
 

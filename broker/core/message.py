@@ -170,10 +170,7 @@ def encode_stored(message: Message, queue_id: int) -> bytes:
 
 
 def decode_stored(page: Page, data: bytes) -> Iterator[Message]:
-    """The messages of a page that are not consumed, oldest first.
-
-    ``data`` is what is in its blob; the blob's checksum has vouched for it.
-    """
+    """Messages of a page that are not consumed, oldest first; a checksum has vouched for them."""
     position = 0
     while position < len(data):
         id_, deliveries, refusals, size = _STORED.unpack_from(data, position)

@@ -60,10 +60,7 @@ class _Holding(NamedTuple):
 
 
 class OpenTransactions:
-    """From ``begin`` to ``end`` a transaction's bytes are reserved.
-
-    Until ``close`` (the client has ended it) it may time out.
-    """
+    """Reserves the bytes of each from ``begin`` to ``end``; until ``close`` it may time out."""
 
     def __init__(self, memory: Memory, bounds: TransactionBounds) -> None:
         self.bounds = bounds

@@ -107,10 +107,7 @@ class Paging:
         return operations
 
     def final_counts(self, queues: Iterable[Queue]) -> list[Operation]:
-        """The same for all that was ever delivered.
-
-        Of the messages of a page that may have been before the last start nobody knows which.
-        """
+        """The same for all ever delivered; nobody knows which of a page were before the start."""
         stored = [item for queue in queues for item in queue.all()]
         operations = self.counts([item for item in stored if isinstance(item, Message) and item.deliveries])
         for page in stored:

@@ -147,10 +147,7 @@ class Queue:
         self.wake()
 
     def adopt(self, line: Sequence[Record | Page], *, size: int, least_deliveries: int) -> None:
-        """What a journal that became ours held, ``size`` bytes of records.
-
-        That of a new queue waits as it is until it is its turn.
-        """
+        """Records of a journal that became ours, ``size`` bytes; a new queue's wait as they are."""
         if self.backlog is None and not self.messages:
             self.backlog = Backlog(line, size=size, least_deliveries=least_deliveries)
         else:
@@ -162,10 +159,7 @@ class Queue:
         self.wake()
 
     def all(self) -> Iterator[Message | Page]:
-        """Every message, oldest first where none was taken over later.
-
-        For those on a page that was not read yet the page.
-        """
+        """Every message, oldest first where none was taken over later; unread pages as they are."""
         yield from self.messages.values()
         if (backlog := self.backlog) is not None:
             for item in backlog.items():
@@ -178,10 +172,7 @@ class Queue:
         return True
 
     def _look_further(self) -> bool:
-        """Takes the next messages out of the backlog, as far as there is room for them.
-
-        Only those that need not be read first.
-        """
+        """Line up the next of the backlog, as far as there is room and none must be read first."""
         backlog = self.backlog
         if backlog is None:
             return False
@@ -231,10 +222,7 @@ class Queue:
             self._freed(lane)
 
     def refusing(self, delivery: Delivery) -> None:
-        """A refusal is on its way to the disk.
-
-        Its group waits for the message, or a younger one would overtake it.
-        """
+        """A refusal is on its way to the disk: its group waits, or a younger one would overtake."""
         delivery.lane.delayed += 1
 
     def returned(self, deliveries: Iterable[Delivery], delay: float = 0.0, *, refused: bool = False) -> None:
@@ -294,10 +282,7 @@ class Queue:
 
     @property
     def idle(self) -> bool:
-        """Whether it has no consumer and no message.
-
-        Not even one on its way to the disk or in a transaction.
-        """
+        """No consumer and no message, not even one on its way to the disk or in a transaction."""
         return not (self.consumers or self.size or len(self))
 
     @property

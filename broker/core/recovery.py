@@ -52,10 +52,7 @@ class Image:
 
     @property
     def clean(self) -> bool:
-        """The broker that wrote it ended cleanly: its delivery counts are exact.
-
-        An empty journal is clean too.
-        """
+        """Its broker ended cleanly (or it is empty): its delivery counts are exact."""
         return bool(self.clean_marks) or not (self.messages or self.pages)
 
     def lines(self) -> dict[str, tuple[Sequence[Record | Page], int]]:

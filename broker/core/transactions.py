@@ -15,10 +15,7 @@ from broker.core.message import Message
 
 
 class Transaction:
-    """Open until ``Engine.commit`` or ``Engine.roll_back`` takes it.
-
-    ``size`` is the bytes of its sends.
-    """
+    """Open until ``Engine.commit`` or ``roll_back`` takes it; ``size``: bytes of its sends."""
 
     __slots__ = ("acknowledged", "refused", "sends", "size")
 
@@ -34,10 +31,7 @@ class Transaction:
         self.size += message.size
 
     def acknowledge(self, deliveries: Iterable[Delivery]) -> None:
-        """Acknowledge on commit.
-
-        Till then the messages are the transaction's and no longer count as the consumer's.
-        """
+        """Acknowledge on commit; till then they are the transaction's and not the consumer's."""
         self._take(deliveries, self.acknowledged)
 
     def refuse(self, deliveries: Iterable[Delivery]) -> None:

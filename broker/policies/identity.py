@@ -28,10 +28,7 @@ async def write_node_id(volume: Volume, node_id: str) -> None:
 
 
 def new_node_id(seams: Seams, name: str = "") -> str:
-    """A node ID that nobody has.
-
-    Different for each broker's ``name`` even where chance is the same.
-    """
+    """A node ID that nobody has: another for each ``name``, even where chance is the same."""
     return str(uuid.uuid5(uuid.UUID(int=seams.random.getrandbits(128), version=4), name))
 
 

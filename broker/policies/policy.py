@@ -114,10 +114,7 @@ class Policy(abc.ABC):
 
     @abc.abstractmethod
     async def run(self, stopping: asyncio.Event) -> None:
-        """Live until ``stopping`` is set (a clean stop) or the policy itself decides to end.
-
-        Raises StartError.
-        """
+        """Live until ``stopping`` is set (a clean stop) or it ends by itself. Raises StartError."""
 
     @abc.abstractmethod
     def details(self) -> dict[str, Any]:

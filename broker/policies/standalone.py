@@ -39,10 +39,7 @@ def journal_options(config: BrokerConfig) -> JournalOptions:
 
 
 async def open_journal(volume: Volume, config: BrokerConfig) -> tuple[Journal, Any]:
-    """The broker's journal.
-
-    Raises StartError, one line, for one that is locked, damaged, incomplete or unreadable.
-    """
+    """The broker's journal. Raises StartError for one that is locked, damaged or unreadable."""
     try:
         return await Journal.open(volume, "journal", journal_options(config))
     except JournalError as error:

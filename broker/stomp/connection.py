@@ -254,10 +254,7 @@ class Connection(asyncio.Protocol):
         self._loop.call_soon(lambda: None if self.closing else callback())
 
     def error(self, message: str, receipt: str | None = None, *headers: tuple[str, str]) -> None:
-        """Say what is wrong, and close.
-
-        After an ERROR frame there is nothing more (STOMP 1.2, "ERROR").
-        """
+        """Say what is wrong, and close: nothing comes after an ERROR frame (STOMP 1.2, "ERROR")."""
         if self.closing:
             return
         self._server.warnings.tell(self.host, f"{self.session}: {message}")
@@ -294,10 +291,7 @@ class Connection(asyncio.Protocol):
         self._end()
 
     def abort(self) -> None:
-        """Cut the connection without another byte.
-
-        What was not handed to the network is never sent.
-        """
+        """Cut the connection: what was not handed to the network is never sent."""
         self.closing = True
         self._transport.abort()
         self._end()
@@ -459,10 +453,7 @@ class Connection(asyncio.Protocol):
                 self._balance_unread()
 
     def _before_a_stream(self) -> list[bytes | Streamed]:
-        """What goes out before the body of the first ``Streamed``, which begins to be sent.
-
-        The rest stays.
-        """
+        """What goes out before the body of the first ``Streamed``, which begins; the rest stays."""
         place = next(place for place, part in enumerate(self._out) if isinstance(part, Streamed))
         streamed = self._out[place]
         assert isinstance(streamed, Streamed)

@@ -34,10 +34,7 @@ class RefusedError(Exception):
 
 
 def queue_name(destination: str | None) -> str:
-    """The queue that a destination means: ``/queue/NAME`` and ``NAME`` are the same.
-
-    Raises RefusedError.
-    """
+    """What a destination means: ``/queue/NAME`` and ``NAME`` are one queue. Raises RefusedError."""
     if destination is None:
         raise RefusedError("header 'destination' is missing")
     name = destination.removeprefix(QUEUE_PREFIX)
@@ -75,10 +72,7 @@ def number(headers: Mapping[str, str], name: str, least: int) -> int | None:
 
 
 def heart_beats(headers: Mapping[str, str]) -> tuple[int, int]:
-    """What the client can send and would like to get, in milliseconds (STOMP 1.2, "Heart-beating").
-
-    Raises RefusedError.
-    """
+    """Milliseconds a client offers and wants (STOMP 1.2, "Heart-beating"). Raises RefusedError."""
     text = headers.get("heart-beat", "0,0")
     parts = text.split(",")
     if len(parts) != 2 or not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts):

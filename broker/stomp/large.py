@@ -41,10 +41,7 @@ class LargeSend(Frame):
 
 
 class Uploads:
-    """The large SENDs of a connection, one at a time.
-
-    Owns each body until ``taken``: by the engine or by a transaction.
-    """
+    """The large SENDs of a connection, one at a time; each body is its own until ``taken``."""
 
     def __init__(
         self,
@@ -83,10 +80,7 @@ class Uploads:
         )
 
     def take(self, frames: list[Frame]) -> None:
-        """Takes in parts of the body, and frames behind it.
-
-        The latter come back to the connection when the body is stored.
-        """
+        """Take in parts of the body; frames behind it go on once it is stored, by ``go_on``."""
         for place, frame in enumerate(frames):
             if self._complete or not isinstance(frame, LargePart):
                 self._later += frames[place:]

@@ -38,20 +38,14 @@ class Admission(Protocol):
 
 
 class Agreement(NamedTuple):
-    """In milliseconds: the longest the broker may be silent, and the longest the client may be.
-
-    0: for ever.
-    """
+    """The longest silence of the broker, and of the client, in milliseconds; 0: for ever."""
 
     beat: int
     ttl: int
 
 
 def log_in(headers: Mapping[str, str], acceptor: AcceptorSection, version: Version) -> Agreement:
-    """Let a client in, or raise RefusedError.
-
-    Which of login and passcode is wrong is nobody's business.
-    """
+    """Let a client in, or raise RefusedError; whether login or passcode is wrong is not told."""
     if acceptor.users:
         passcode = acceptor.users.get(headers.get("login", ""))
         right = compare_digest((passcode or "").encode(), headers.get("passcode", "").encode())

@@ -72,10 +72,7 @@ class StompServer:
         )
 
     def quiesce(self) -> None:
-        """Accept nobody and take no more frames; what clients held goes back.
-
-        Receipts that are due still leave.
-        """
+        """Accept nobody, take no more frames, give back what is held; due receipts still leave."""
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections):

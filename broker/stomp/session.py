@@ -122,10 +122,7 @@ class Session:
                 subscription.resume()
 
     def end(self) -> None:
-        """The connection is gone.
-
-        Open transactions are undone, unacknowledged messages go back to their places.
-        """
+        """The connection is gone: transactions are undone, unacknowledged messages go back."""
         if self._ended:
             return
         self._ended = True
@@ -134,10 +131,7 @@ class Session:
         self._transactions.undo()
 
     def quiesce(self) -> None:
-        """The broker is stopping cleanly: take no more frames, give back what is held.
-
-        Receipts that are due still leave.
-        """
+        """A clean stop: take no more frames, give back what is held; due receipts still leave."""
         self._handlers = LEAVING
         self._intake.clear()
         self._transactions.undo()
@@ -384,10 +378,7 @@ class Session:
         self._done(frame.headers.get("receipt"))
 
     def _subscription_id(self, frame: Frame) -> str:
-        """The name of a subscription on this connection.
-
-        Its destination, where the version allows to leave out the id.
-        """
+        """A subscription's id; its destination, where the version allows to leave out the id."""
         if "id" in frame.headers or not self.version.subscribes_by_destination:
             return _required(frame, "id")
         return UNNAMED + _required(frame, "destination").removeprefix(QUEUE_PREFIX)
@@ -432,10 +423,7 @@ class Session:
         )
 
     def _named(self, frame: Frame) -> list[Delivery]:
-        """The deliveries that an id of ACK or NACK means.
-
-        Raises RefusedError for one that is not held here and now.
-        """
+        """What an id of ACK or NACK means. Raises RefusedError for one that is not held here."""
         ack_id = _required(frame, "id")
         if ack_id.startswith(self.ack_prefix):
             first, _, second = ack_id[len(self.ack_prefix) :].partition(".")

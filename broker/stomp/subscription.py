@@ -40,10 +40,7 @@ class Subscriber(Protocol):
 
 
 class Subscription:
-    """Hands a queue's messages to a client.
-
-    ``cumulative``: an ACK names all up to its message (ack mode ``client``).
-    """
+    """A queue's messages for a client; ``cumulative``: an ACK names all up to its own."""
 
     __slots__ = ("_ack_prefix", "_head", "_rewritten", "_session", "consumer", "cumulative", "number")
 
@@ -133,10 +130,7 @@ def _named(session: Subscriber, subscription_id: str) -> bytes:
 
 
 class Browser:
-    """Shows what is in a queue now, without taking it.
-
-    Ends with an empty MESSAGE that has ``browser:end`` (as ActiveMQ does).
-    """
+    """What is in a queue, untaken; the end is an empty MESSAGE with ``browser:end`` (ActiveMQ)."""
 
     __slots__ = ("_browsing", "_ended", "_room", "_session", "_subscription", "_task")
 

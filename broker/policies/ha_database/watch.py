@@ -63,10 +63,7 @@ class MemberWatch:
         """All of them, as the last look has found them."""
 
     async def next_victim(self) -> BrokerRow:
-        """Return when a takeover has begun that we must complete; its row as it is now.
-
-        Raises ReplacedError.
-        """
+        """The row of one whose takeover has begun and is ours to complete. Raises ReplacedError."""
         interval_s = self._section.monitor_interval / 1000
         blind = False
         while True:
@@ -115,10 +112,7 @@ class MemberWatch:
         )
 
     def _confirmed(self, row: BrokerRow) -> bool:
-        """Has this broker failed, as far as anybody can tell from outside?
-
-        The compare-and-set has the last word.
-        """
+        """Has it failed, as far as others can tell? The compare-and-set has the last word."""
         sign = (row.epoch, row.heartbeat)
         before, looks = self._seen.get(row.broker_id, (sign, 0))
         looks = looks + 1 if before == sign else 1

@@ -25,10 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class MultiInstancePolicy(Contender):
-    """See ``policy.Policy``.
-
-    An active instance has the role "live", a standby instance "backup".
-    """
+    """See ``policy.Policy``: the active instance's role is "live", the standby one's "backup"."""
 
     reign: StoreReign | None
 
@@ -62,10 +59,7 @@ class MultiInstancePolicy(Contender):
         return shown
 
     async def run(self, stopping: asyncio.Event) -> None:
-        """See ``policy.Policy``.
-
-        Raises StartRefusedError, FencedError when the locks or the file system are lost.
-        """
+        """Raises StartRefusedError; FencedError when the locks or the file system are lost."""
         self._stopping = stopping
         name = self.section.queue_manager
         await self.membership.start()

@@ -130,10 +130,7 @@ class Candidacy(abc.ABC):
             raise
 
     async def _confirmed(self, lock: HeldLock) -> float:
-        """When a question was asked that the store has answered soon.
-
-        A reign cannot begin with a lease that is half over.
-        """
+        """When a question was asked that was answered soon: no reign begins with half a lease."""
         loop = asyncio.get_running_loop()
         while True:
             asked_s = loop.time()

@@ -20,10 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeasedReign(Reign, abc.ABC):
-    """A reign for as long as its ``lease`` is held.
-
-    Where that is not certain the role is "verifying" and nobody is answered.
-    """
+    """As long as its ``lease`` is held; where that is in doubt nobody is answered ("verifying")."""
 
     lease: Lease
 

@@ -146,10 +146,7 @@ class Lease:
             self.on_certain()
 
     async def run(self) -> Never:
-        """Renew it again and again.
-
-        Raises LeaseLostError when it is lost, or in doubt for too long.
-        """
+        """Renew it again and again. Raises LeaseLostError when lost, or in doubt for too long."""
         while True:
             await asyncio.sleep(max(0.0, self._period_s - self.age_s))
             if not self.due:

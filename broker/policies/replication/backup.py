@@ -226,10 +226,7 @@ class BackupRole:
         return self._membership.lives_of_group(self.section.group_name)
 
     async def _try(self, member: m.Member) -> int | None:
-        """Ask one broker whether we may be its backup.
-
-        Returns its activation, None for a refusal or no answer.
-        """
+        """Ask one broker whether we may be its backup: its activation, None: no, or no answer."""
         early: list[m.Message] = []
         try:
             link = await connect(

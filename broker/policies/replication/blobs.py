@@ -37,10 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class BlobFeed:
-    """The live's side, for one backup.
-
-    ``end(reason)`` is called when the backup cannot be given what it needs.
-    """
+    """The live's side, for one backup; ``end(reason)``: it cannot be given what it needs."""
 
     def __init__(
         self, link: Link, blobs: Iterable[Blobs], end: Callable[[str], None], patience_s: float
@@ -221,10 +218,7 @@ class BlobCopies:
 
 
 async def begin_copy(volume: Volume) -> None:
-    """Empty directories for the blobs of a new copy.
-
-    What older data named has no worth without their live. Raises OSError.
-    """
+    """Empty directories for a new copy's blobs: older data are of no worth. Raises OSError."""
     for kind in SUFFIXES:
         await volume.remove_tree(kind)
         await volume.mkdir(kind)

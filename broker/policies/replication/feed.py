@@ -98,10 +98,7 @@ class ReplicaFeed:
         return not self.ended and self._loop.time() <= self.link.confirmed + self._lease_s
 
     def check(self) -> bool:
-        """Look now, suspect if need be; call it before anything is answered or claimed.
-
-        Says whether the backup is trusted.
-        """
+        """Is the backup trusted now? If not suspect it; ask before anything is answered or said."""
         if self.trusted:
             return True
         if self.up_to_date and self._suspect_since is None and not self.ended:

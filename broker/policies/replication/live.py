@@ -77,10 +77,7 @@ class ReplicatedReign(Reign):
 
     @property
     def patience_s(self) -> float:
-        """How long the backup stays passive without a word from us.
-
-        We stop answering after half of it.
-        """
+        """How long the backup stays passive without a word of us; we stop answering after half."""
         section = self.membership.section
         return (self.section.replication_patience or section.connection_ttl) / 1000
 

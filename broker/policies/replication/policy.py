@@ -43,10 +43,7 @@ VOTE_POLL_S: Final = 0.05
 
 
 class VoteLostError(StartError):
-    """The live vote was lost.
-
-    Look for what separates this broker from the others; then start it again.
-    """
+    """The live vote was lost: look for what separates it from the others, then start it again."""
 
     status = EXIT_VOTE_LOST
 

@@ -28,10 +28,7 @@ On such a machine the other may need its time too, and must not be taken for gon
 async def probe(
     membership: Membership, seams: Seams, connector: str, *, stalled: bool = False
 ) -> m.Member | None:
-    """Who answers at that address; None when nobody does in time.
-
-    ``stalled``: we did not run ourselves.
-    """
+    """Who answers at that address; None: nobody in time. ``stalled``: we did not run ourselves."""
     timeout_s = PROBE_STALLED_S if stalled else PROBE_S
     try:
         link = await connect(membership.terms, seams.resolve(connector), "probe", timeout_s=timeout_s)

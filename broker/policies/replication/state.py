@@ -23,10 +23,7 @@ class State(msgspec.Struct, frozen=True, rename="kebab"):
 
 
 async def read_state(volume: Volume) -> State:
-    """What was kept; the beginning where nothing was.
-
-    Raises StartError for a file that cannot be read.
-    """
+    """What was kept, the beginning where nothing was. Raises StartError for an unreadable file."""
     if not await volume.exists(FILE):
         return State()
     try:

@@ -109,10 +109,7 @@ class StoreCandidate(Candidacy):
 
 
 async def master_is_back(places: Places, section: SharedStoreRole) -> None:
-    """Returns when a master waits for its place and nobody else waits for ours.
-
-    AMQ 17.3.2.2: no failback with several backups.
-    """
+    """Return when a master waits for its place and no backup for ours (AMQ 17.3.2.2)."""
     said = False
     while True:
         await asyncio.sleep(section.lock_poll_period / 1000)

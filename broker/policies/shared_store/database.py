@@ -47,10 +47,7 @@ class DatabaseLock:
         self._locks = locks
 
     async def verify(self) -> None:
-        """A database that cannot be reached is asked again.
-
-        Only its answer says that the lock is lost.
-        """
+        """A database that cannot be reached is asked again: its answer alone says "lost"."""
         await self._locks.hold(self.holding)
 
     async def release(self) -> None:
@@ -84,10 +81,7 @@ class LockRows:
 
 
 class DatabaseStore:
-    """See ``store.Store``.
-
-    ``database`` gives a connection of its own at each call; all are closed here.
-    """
+    """See ``store.Store``; each call of ``database`` gives a connection, all are closed here."""
 
     def __init__(self, config: BrokerConfig, seams: Seams, database: Callable[[], Database]) -> None:
         assert config.database_store is not None, "a store in a database without one"

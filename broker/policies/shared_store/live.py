@@ -40,10 +40,7 @@ LiveEnd = Literal["stopped", "handed-over"]
 
 
 class FencedError(StartError):
-    """The broker fenced itself.
-
-    Look at the store, and at the network to it; then start the broker again.
-    """
+    """It fenced itself: look at the store, and at the network to it; then start it again."""
 
     status = EXIT_FENCED
 
@@ -80,10 +77,7 @@ class StoreReign(LeasedReign):
 
     @property
     def succession(self) -> Succession:
-        """The life of the store, while it is served.
-
-        But for the first, each takes the data over from the last.
-        """
+        """The store's life, while it is served; each but the first took the data over."""
         if not self._serving or self.live is None:
             return Succession()
         taken = (NodeTakeover(self.live.engine.settings.node_id, self.life),) if self.life > 1 else ()

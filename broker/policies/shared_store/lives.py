@@ -95,10 +95,7 @@ async def remove_older(store: SharedDirectory, life: int) -> None:
 
 
 async def _inherit(store: SharedDirectory, old: str, new: str, certain: Callable[[], None]) -> bool:
-    """False if what was taken over may not be of one moment.
-
-    The old life ended a compaction meanwhile.
-    """
+    """False if it may not be of one moment: the old life ended a compaction meanwhile."""
     manifest = await store.read(f"{old}/{MANIFEST}")
     synced = await read_synced(
         store, old

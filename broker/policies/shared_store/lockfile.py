@@ -42,10 +42,7 @@ _SIZE: Final = 85
 
 
 class LockFile:
-    """The lock file of one shared directory.
-
-    Every call may hang or raise OSError, as the store does.
-    """
+    """That of one shared directory; every call may hang or raise OSError, as the store does."""
 
     def __init__(self, store: SharedDirectory) -> None:
         self._store = store

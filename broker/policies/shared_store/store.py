@@ -83,10 +83,7 @@ class Data(Protocol):
         ...
 
     async def leave(self, live: HeldLock, state: str) -> None:
-        """Say in which state the holder of the live lock leaves its place.
-
-        LIVE to whoever waits for it.
-        """
+        """Say in which state we leave the live lock; LIVE: it is for whoever waits for it."""
         ...
 
     async def tidy(self, life: int) -> None:
