@@ -12,6 +12,9 @@ Everything here blocks; who has a loop calls it in a thread.
 
 from __future__ import annotations
 
+import io
+import tarfile
+import time
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
@@ -29,6 +32,18 @@ class CommandError(Exception):
         self.status = status
 
 
+def archive(files: Mapping[str, bytes], *, mode: int = 0o600, mtime: int | None = None) -> bytes:
+    """Files (path -> content) as a tar archive in their order, made just now or at ``mtime``."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for path, content in files.items():
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), mode
+            entry.mtime = int(time.time()) if mtime is None else mtime
+            tar.addfile(entry, io.BytesIO(content))
+    return made.getvalue()
+
+
 class Host(Protocol):
     """One machine.
 
@@ -38,8 +53,11 @@ class Host(Protocol):
 
     name: str
     """How it is called in what people read."""
-    address: str
-    """Where the other hosts of the deployment reach it."""
+
+    @property
+    def address(self) -> str:
+        """Where the other hosts of the deployment reach it."""
+        ...
 
     def put(self, directory: str, files: Mapping[str, bytes]) -> None:
         """Write files (relative path -> content), readable by their owner alone.

@@ -109,6 +109,20 @@ def judge(process: Process) -> Literal["alive", "dead", "unknown"]:
     return "alive" if _started(process.pid) == process.started else "dead"
 
 
+def in_use(what: str, harness: Process | None, *, force: bool) -> str:
+    """The note that something is left alone because its harness may still run; "" if it does not.
+
+    ``force`` leaves nothing alone.
+    """
+    standing = "dead" if harness is None or force else judge(harness)
+    if harness is None or standing == "dead":
+        return ""
+    whose = f"of a running harness, pid {harness.pid}"
+    if standing == "unknown":
+        whose = f"made on {harness.host} in another pid namespace, where it may still run"
+    return f"{NOTE}{what}: left alone, {whose} (--force removes it)"
+
+
 def find_leftovers(*, force: bool = False) -> list[str]:
     """What earlier runs left behind, one line each; lines that begin with `NOTE` are no leftovers.
 

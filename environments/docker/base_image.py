@@ -14,11 +14,11 @@ import hashlib
 import io
 import shutil
 import subprocess
-import tarfile
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from environments import scratch
+from environments.host import archive
 from harness.interface import InfrastructureError
 
 REPOSITORY: Final = "jepsen-run"
@@ -123,7 +123,7 @@ def import_debian(
         )
     repository, _, name = tag.partition(":")
     with scratch.directory("base") as directory:
-        archive = directory / "base.tar"
+        made = directory / "base.tar"
         command = [
             "mmdebstrap",
             "--variant=minbase",
@@ -133,7 +133,7 @@ def import_debian(
             '--dpkgopt=path-exclude="/usr/share/locale/*"',
             *(f'--dpkgopt=path-exclude="{pattern}"' for pattern in without),
             DEBIAN,
-            str(archive),
+            str(made),
         ]
         try:
             done = subprocess.run(
@@ -145,7 +145,7 @@ def import_debian(
             last = [line for line in done.stderr.splitlines() if line.strip()][-3:]
             raise InfrastructureError(f"no base image: {problem}, and mmdebstrap failed: {' / '.join(last)}")
         client.api.import_image_from_file(
-            str(archive), repository=repository, tag=name, changes=[f"LABEL {PYTHON_LABEL}=3.11"]
+            str(made), repository=repository, tag=name, changes=[f"LABEL {PYTHON_LABEL}=3.11"]
         )
 
 
@@ -200,14 +200,7 @@ def build(client: Any, tag: str, files: dict[str, bytes], image_labels: dict[str
 
     The context is the same bytes for the same files, so that the engine's own cache holds as well.
     """
-    context = io.BytesIO()
-    with tarfile.open(fileobj=context, mode="w") as archive:
-        for path, content in sorted(files.items()):
-            entry = tarfile.TarInfo(path)
-            entry.size = len(content)
-            entry.mode = 0o644
-            archive.addfile(entry, io.BytesIO(content))
-    context.seek(0)
+    context = io.BytesIO(archive(dict(sorted(files.items())), mode=0o644, mtime=0))
     client.images.build(
         fileobj=context, custom_context=True, tag=tag, labels=image_labels, rm=True, forcerm=True
     )

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from environments.docker.base_image import REPOSITORY
 from environments.docker.engine import RUN_LABEL, connect, harness_of
-from environments.labels import NOTE, judge
+from environments.labels import NOTE, in_use
 from harness.interface import InfrastructureError
 
 _NETWORK_ATTEMPTS: Final = 5
@@ -128,15 +128,10 @@ def _survey(client: Any, *, force: bool) -> tuple[list[str], list[str]]:
     notes: list[str] = []
     abandoned: list[str] = []
     for run, found in sorted(runs.items()):
-        harness = harness_of(found)
-        standing = "dead" if harness is None else judge(harness)
-        if force or harness is None or standing == "dead":
-            abandoned.append(run)
+        if note := in_use(f"docker run {run}", harness_of(found), force=force):
+            notes.append(note)
         else:
-            whose = f"of a running harness, pid {harness.pid}" if standing == "alive" else (
-                f"made on {harness.host} in another pid namespace, where it may still run"
-            )  # fmt: skip
-            notes.append(f"{NOTE}docker run {run}: left alone, {whose} (--force removes it)")
+            abandoned.append(run)
     return notes, abandoned
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from environments.agent.control import ROOT
-from environments.host import CommandError
+from environments.host import CommandError, archive
 from environments.machines.node import START_TIMEOUT_S
 from harness.interface import Address, InfrastructureError
 
@@ -73,15 +70,8 @@ class Container:
 
     def put(self, directory: str, files: Mapping[str, bytes]) -> None:
         """As `Host`'s; the container need not run."""
-        archive = io.BytesIO()
-        with tarfile.open(fileobj=archive, mode="w") as tar:
-            for path, content in sorted(files.items()):
-                entry = tarfile.TarInfo(f"{directory.lstrip('/')}/{path}")
-                entry.size = len(content)
-                entry.mode = 0o600  # passwords may be in it
-                entry.mtime = int(time.time())
-                tar.addfile(entry, io.BytesIO(content))
-        self._engine("write the configuration of", self._container.put_archive, "/", archive.getvalue())
+        content = archive({f"{directory.lstrip('/')}/{path}": files[path] for path in sorted(files)})
+        self._engine("write the configuration of", self._container.put_archive, "/", content)
 
     def run(self, argv: Sequence[str], *, text: bytes = b"", timeout_s: float = 30.0) -> bytes:
         """As `Host`'s, in a container that runs; the engine takes no input and no time limit."""

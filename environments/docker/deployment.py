@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 import secrets
@@ -13,9 +12,8 @@ from typing import Any, Final
 
 from environments.agent.control import CONTROL_PORT, DATA, TOKEN_VARIABLE
 from environments.docker.base_image import Tell
-from environments.docker.clean import remove_run
 from environments.docker.container import Container
-from environments.docker.engine import connect, labels
+from environments.docker.engine import labels
 from environments.docker.image import node_image
 from environments.docker.network import create_network, host_address
 from environments.link_proxy import reserve_port
@@ -42,85 +40,41 @@ class Service:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Containers(Deployment):
-    """The engine's part of one run."""
+def make_known(
+    client: Any,
+    deployment: Deployment,
+    plans: Sequence[NodePlan],
+    tell: Tell,
+    *,
+    services: Sequence[Service],
+    options: Mapping[str, Mapping[str, Any]],
+    publish: bool | None,
+) -> None:
+    """Make images and network, and the machines in memory: their addresses are known now.
 
-    def __init__(self, run: str) -> None:
-        super().__init__(run)
-        self._client: Any = None
-
-    async def prepare(
-        self,
-        plans: Sequence[NodePlan],
-        publish: bool | None,
-        tell: Tell,
-        *,
-        services: Sequence[Service] = (),
-        options: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
-        """Image and network, and the machines in memory.
-
-        Their addresses are known now, their containers are made by `create`.
-
-        ``publish`` None finds out whether containers can be reached only through ports of this
-        host. ``options`` are what the containers of single nodes need beyond the others', as the
-        engine's SDK names it.
-        """
-        loop = asyncio.get_running_loop()
-        await self.in_thread(
-            self._prepare,
-            plans,
-            publish,
-            lambda line: loop.call_soon_threadsafe(tell, line),
-            services,
-            options or {},
-        )
-
-    def _remove(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            remove_run(client, self.run)
-            client.close()
-
-    def _prepare(
-        self,
-        plans: Sequence[NodePlan],
-        publish: bool | None,
-        tell: Tell,
-        services: Sequence[Service],
-        options: Mapping[str, Mapping[str, Any]],
-    ) -> None:
-        self._client = client = connect()
-        image = node_image(client, tell)
-        images = {service.name: service.image(client, tell) for service in services}
-        if publish is None:
-            publish = _must_publish(client)
-        network, subnet = create_network(client, self.run, internal=not publish)
-        token = secrets.token_hex(16)
-        wanted = {plan.name: (plan, image, options.get(plan.name, {})) for plan in plans}
-        for service in services:
-            plan = NodePlan(name=service.name, pair="", configured="service", ports={})
-            wanted[service.name] = (plan, images[service.name], service.options)
-        for number, (name, (plan, chosen, special)) in enumerate(wanted.items()):
-            published: dict[int, int] = {}
-            with contextlib.ExitStack() as reserved:  # until all are known, so that none is given twice
-                for port in (CONTROL_PORT, *plan.ports.values()) if publish else ():
-                    published[port] = reserved.enter_context(reserve_port()).getsockname()[1]
-            address = host_address(subnet, number)
-            make = functools.partial(
-                _make_container,
-                client,
-                self.run,
-                chosen,
-                name,
-                network.name,
-                address,
-                token,
-                published,
-                special,
-            )
-            among = self.nodes if name not in images else self.services
-            among[name] = self.machines[name] = Node(plan, Container(name, make, address, published), token)
+    Their containers are made by `Container.create`. ``options`` are what the containers of single
+    nodes need beyond the others', as the engine's SDK names it. ``publish`` reaches containers
+    through ports of this host; None finds out whether that is needed. Blocks.
+    """
+    image = node_image(client, tell)
+    wanted = [(plan, image, options.get(plan.name, {})) for plan in plans]
+    for service in services:
+        plan = NodePlan(name=service.name, pair="", configured="service", ports={})
+        wanted.append((plan, service.image(client, tell), service.options))
+    if publish is None:
+        publish = _must_publish(client)
+    network, subnet = create_network(client, deployment.run, internal=not publish)
+    token = secrets.token_hex(16)
+    for number, (plan, chosen, special) in enumerate(wanted):
+        published: dict[int, int] = {}
+        with contextlib.ExitStack() as reserved:  # until all are known, so that none is given twice
+            for port in (CONTROL_PORT, *plan.ports.values()) if publish else ():
+                published[port] = reserved.enter_context(reserve_port()).getsockname()[1]
+        address = host_address(subnet, number)
+        where = (plan.name, network.name, address, token, published)
+        make = functools.partial(_make_container, client, deployment.run, chosen, *where, special)
+        container = Container(plan.name, make, address, published)
+        deployment.add(Node(plan, container, token), service=number >= len(plans))
 
 
 def _make_container(

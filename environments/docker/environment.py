@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from environments.docker import database_server, file_store, kernel
+from environments.docker.base_image import Tell
+from environments.docker.clean import remove_run
 from environments.docker.database_server import DatabaseContainer
-from environments.docker.deployment import Containers
+from environments.docker.deployment import make_known
+from environments.docker.engine import connect
 from environments.docker.file_store import FileStores
 from environments.docker.nfs_server import CLIENT_CAPABILITIES, CLIENT_DEVICES
 from environments.labels import new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.machines import disks
-from environments.machines.disks import Disks
+from environments.machines.deployment import Deployment
+from environments.machines.disks import MachineDisks
 from environments.machines.environment import MachinesEnvironment
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
 from harness.interface import NodePlan
@@ -47,11 +52,12 @@ class DockerEnvironment(MachinesEnvironment):
     ) -> None:
         self.run = f"jepsen-run-{new_run_id()}"
         self._publish = publish
-        self._containers = Containers(self.run)
-        self._stores = FileStores(self._containers)
-        self._database = DatabaseContainer(self._containers)
-        self._disks = Disks(self._containers)
-        super().__init__(self._containers, (self._stores, self._database, self._disks), lease_s, tell)
+        self._client: Any = None
+        deployment = Deployment(self.run, self._remove)
+        self._stores = FileStores(deployment)
+        self._database = DatabaseContainer(deployment)
+        self._disks = MachineDisks(deployment)
+        super().__init__(deployment, (self._stores, self._database, self._disks), lease_s, tell)
 
     def supports(self) -> Mapping[str, str]:
         """What this kernel can do.
@@ -73,14 +79,26 @@ class DockerEnvironment(MachinesEnvironment):
 
     async def _prepare(self, nodes: Sequence[NodePlan]) -> None:
         """Image, network and volumes."""
-        await self._containers.prepare(
-            nodes,
-            self._publish,
-            self.tell,
-            services=[*self._stores.services(), *self._database.services()],
-            options={
-                node.name: _MOUNTS
-                for node in nodes
-                if node.name in self._stores or node.name in self._disks.of
-            },
+        loop = asyncio.get_running_loop()
+        await self._deployment.in_thread(
+            self._make_known, nodes, lambda line: loop.call_soon_threadsafe(self.tell, line)
         )
+
+    def _make_known(self, nodes: Sequence[NodePlan], tell: Tell) -> None:
+        self._client = connect()
+        mounting = [node.name for node in nodes if node.name in self._stores or node.name in self._disks.of]
+        make_known(
+            self._client,
+            self._deployment,
+            nodes,
+            tell,
+            services=[*self._stores.services(), *self._database.services()],
+            options=dict.fromkeys(mounting, _MOUNTS),
+            publish=self._publish,
+        )
+
+    def _remove(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            remove_run(client, self.run)
+            client.close()

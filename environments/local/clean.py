@@ -22,7 +22,7 @@ from typing import Final
 import psutil
 
 from environments import scratch
-from environments.labels import NOTE, RUN_ID, STATE_DIR, Process, identify, judge
+from environments.labels import RUN_ID, STATE_DIR, Process, identify, in_use, judge
 from environments.local import mounts, state
 from harness.interface import InfrastructureError
 
@@ -73,12 +73,9 @@ def _survey(*, force: bool, remove: bool) -> list[str]:
     directories = sorted(path for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     for directory in directories:
         harness = state.read(directory, state.HarnessState)
-        standing = judge(harness.harness) if harness is not None else "dead"
-        if harness is not None and standing != "dead" and not force:
-            whose = f"of a running harness, pid {harness.harness.pid}" if standing == "alive" else (
-                f"made on {harness.harness.host} in another pid namespace, where it may still run"
-            )  # fmt: skip
-            lines.append(f"{NOTE}local run {directory.name}: left alone, {whose} (--force removes it)")
+        whose = None if harness is None else harness.harness
+        if note := in_use(f"local run {directory.name}", whose, force=force):
+            lines.append(note)
         elif remove:
             lines.append(
                 f"local run {directory.name}: removed " + ", ".join(end_deployment(directory, keep_logs=True))

@@ -14,7 +14,7 @@ from harness.interface import NodePlan, UsageError
 PRIMITIVES: Final = ("clock-skew", "clock-step", "clock-strobe")
 
 
-class Clocks(Furniture):
+class MachineClocks(Furniture):
     """Faults of them set the machine's own clock; at the end it is set right again."""
 
     part = "clock"

@@ -25,15 +25,22 @@ class Deployment:
     """The machines of a deployment.
 
     ``nodes`` by name, in the order of their plans, ``services`` likewise: machines that are no
-    brokers. ``machines`` are both.
+    brokers. ``machines`` are both. The given function removes all of it, made or half made; it
+    blocks.
     """
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str, remove: Callable[[], None]) -> None:
         self.run = run
+        self._remove = remove
         self.nodes: dict[str, Node] = {}
         self.services: dict[str, Node] = {}
         self.machines: dict[str, Node] = {}
         self._threads = ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix=run)
+
+    def add(self, node: Node, *, service: bool = False) -> None:
+        """Make a machine known."""
+        (self.services if service else self.nodes)[node.plan.name] = node
+        self.machines[node.plan.name] = node
 
     async def in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         """Run something that blocks; `remove` waits for it."""
@@ -57,7 +64,3 @@ class Deployment:
                 f"{self.run} was not removed within {TEARDOWN_PATIENCE_S:.0f} s; "
                 "`jepsen-run clean` tries again"
             ) from None
-
-    def _remove(self) -> None:
-        """Remove all of it, made or half made. Blocks."""
-        raise NotImplementedError

@@ -24,7 +24,7 @@ from harness.interface import InfrastructureError, Layout, NodePlan, UsageError
 PRIMITIVES: Final = (*DISK_LEASES, *DISK_MOMENTS)
 
 
-class Disks(Furniture):
+class MachineDisks(Furniture):
     """Empty where no node is to have one."""
 
     part = "disk"

@@ -68,7 +68,6 @@ class Node:
     def __init__(self, plan: NodePlan, machine: Machine, token: str) -> None:
         self.plan = plan
         self.machine = machine
-        self.address = machine.address
         self.reach = machine.reach
         self.layout = Layout(**{name: f"{machine.root}/{name}" for name in ("etc", "data", "logs")})
         self.lock = asyncio.Lock()  # starting and breaking a node must not overtake each other
@@ -77,6 +76,11 @@ class Node:
         self.status: int | None = None  # of the last broker that went with its machine
         self._down = asyncio.Event()  # set when this run of the machine ends at our hands
         self._token = token
+
+    @property
+    def address(self) -> str:
+        """Where the other machines reach it."""
+        return self.machine.address
 
     def create(self, files: Mapping[str, bytes]) -> None:
         """Make the machine, which does not run yet, with these configuration files. Blocks."""

@@ -6,25 +6,23 @@ nodes there. With it ``jepsen-run clean`` finds them again; it needs the same ke
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from environments.labels import NOTE, Process, identify, judge, state_root
+from environments.labels import NOTE, Process, identify, in_use, state_root
+from environments.machines.remote import RemoteMachine
 from environments.ssh.host import SshHost
 from environments.ssh.hosts import HostConfig
-from environments.ssh.machine import SshMachine
 from harness.interface import InfrastructureError
 
 _AT_ONCE: Final = 8
-_SWEEP: Final = 'cd "$1" 2>/dev/null || exit 0; ls -d jepsen-run-* >/dev/null 2>&1 || rm -rf -- "$1"'
-"""Removes our program too, once no run of anybody's is there."""
 
 
-class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+class HostsInUse(msgspec.Struct, frozen=True, kw_only=True):
     """Whose run it is, and where: one node on each host, in the same order."""
 
     run: str
@@ -38,11 +36,10 @@ def record(run: str, known_hosts: Path, hosts: Sequence[HostConfig], nodes: Sequ
     """Write down where a run will be, before anything of it is there."""
     harness = identify()
     assert harness is not None, "this process runs"
-    found = RunRecord(
-        run=run, harness=harness, known_hosts=str(known_hosts.resolve()), hosts=list(hosts), nodes=list(nodes)
-    )
+    known = str(known_hosts.resolve())
+    found = HostsInUse(run=run, harness=harness, known_hosts=known, hosts=list(hosts), nodes=list(nodes))
     try:
-        _root().mkdir(parents=True, exist_ok=True, mode=0o700)
+        _path(run).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         _path(run).write_bytes(msgspec.json.encode(found))
     except OSError as error:
         raise InfrastructureError(f"cannot write {error.filename}: {error.strerror}") from error
@@ -50,47 +47,50 @@ def record(run: str, known_hosts: Path, hosts: Sequence[HostConfig], nodes: Sequ
 
 def leftovers(*, force: bool = False) -> list[str]:
     """One line for each recorded run that nobody uses any more, notes for those in use."""
-    return [
-        note or f"ssh run {found.run}: nodes {', '.join(_places(found))}"
-        for found, note in _survey(force=force)
-    ]
+    lines = []
+    for found, note in _survey(force=force):
+        places = [f"{node} on {host.name}" for node, host in zip(found.nodes, found.hosts, strict=True)]
+        lines.append(note or f"ssh run {found.run}: nodes {', '.join(places)}")
+    return lines
 
 
 def remove(*, force: bool = False) -> list[str]:
     """Remove what `leftovers` lists.
 
-    A machine that cannot be reached stays recorded, and is named.
+    A run of which a machine cannot be reached stays recorded; each such machine has a note.
     """
     lines = []
     for found, note in _survey(force=force):
-        try:
-            lines.append(
-                note or f"ssh run {found.run}: removed {', '.join(end_run(found.run, program=True))}"
-            )
-        except InfrastructureError as error:
-            lines.append(f"{NOTE}ssh run {found.run}: {error}")
+        what = f"ssh run {found.run}"
+        done, problems = ([], []) if note else end_run(found.run, program=True)
+        lines += [note] if note else [f"{what}: removed {', '.join(done)}"] if done else []
+        lines += [f"{NOTE}{what}: {problem}" for problem in problems]
+        if problems:
+            lines.append(f"{NOTE}{what}: {again(found.run)}")
     return lines
 
 
-def end_run(run: str, *, program: bool = False) -> list[str]:
-    """Remove everything of a run from its machines, then its record; what was removed.
+def again(run: str) -> str:
+    """What to do about a run that could not be removed."""
+    return f"`jepsen-run clean` tries again, until {_path(run)} is removed"
 
-    With ``program`` our program too, where no other run uses it; else the next run finds it. Goes
-    on after a failure, so that one machine does not keep the rest. Raises InfrastructureError
-    naming each that stayed.
+
+def end_run(run: str, *, program: bool = False) -> tuple[list[str], list[str]]:
+    """Remove everything of a run from its machines, then its record.
+
+    What was removed, and why something stayed: one machine does not keep the rest. With
+    ``program`` our program too, where no other run uses it; else the next run finds it.
     """
     found = _read(_path(run))
     if found is None:
-        return []
+        return [], []
     done: list[str] = []
     problems: list[str] = []
 
     def end(config: HostConfig, node: str) -> None:
         host = SshHost(config, Path(found.known_hosts))
         try:
-            said = SshMachine(host, run, node, "", 0).remove()
-            if program:
-                host.run(("sh", "-c", _SWEEP, "sh", config.directory))
+            said = RemoteMachine(host, config.python, run, node).remove(program=program)
             done.append(f"{node} from {host.name} ({'; '.join(said) or 'nothing was there'})")
         except InfrastructureError as error:
             problems.append(str(error))
@@ -99,45 +99,24 @@ def end_run(run: str, *, program: bool = False) -> list[str]:
 
     with ThreadPoolExecutor(max_workers=_AT_ONCE) as threads:
         list(threads.map(end, found.hosts, found.nodes))
-    if problems:
-        raise InfrastructureError(
-            f"{'; '.join(problems)}; `jepsen-run clean` tries again, until {_path(run)} is removed"
-        )
-    _path(run).unlink(missing_ok=True)
-    return done
+    if not problems:
+        _path(run).unlink(missing_ok=True)
+    return done, problems
 
 
-def _survey(*, force: bool) -> list[tuple[RunRecord, str]]:
-    found = []
-    for path in sorted(_root().glob("*.json")):
-        one = _read(path)
-        if one is None:
-            continue
-        standing = judge(one.harness)
-        note = ""
-        if standing != "dead" and not force:
-            whose = f"of a running harness, pid {one.harness.pid}" if standing == "alive" else (
-                f"made on {one.harness.host} in another pid namespace, where it may still run"
-            )  # fmt: skip
-            note = f"{NOTE}ssh run {one.run}: left alone, {whose} (--force removes it)"
-        found.append((one, note))
-    return found
-
-
-def _places(found: RunRecord) -> list[str]:
-    return [f"{node} on {config.name}" for node, config in zip(found.nodes, found.hosts, strict=True)]
-
-
-def _root() -> Path:
-    return state_root() / "ssh"
+def _survey(*, force: bool) -> Iterator[tuple[HostsInUse, str]]:
+    """The recorded runs, each with a note if it is left alone."""
+    for path in sorted(_path("").parent.glob("*.json")):
+        if found := _read(path):
+            yield found, in_use(f"ssh run {found.run}", found.harness, force=force)
 
 
 def _path(run: str) -> Path:
-    return _root() / f"{run}.json"
+    return state_root() / "ssh" / f"{run}.json"
 
 
-def _read(path: Path) -> RunRecord | None:
+def _read(path: Path) -> HostsInUse | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=RunRecord)
+        return msgspec.json.decode(path.read_bytes(), type=HostsInUse)
     except (OSError, msgspec.DecodeError):
         return None

@@ -1,8 +1,8 @@
 """Brokers on machines that somebody else owns, reached over ssh: one machine for each.
 
 What is done there, and how it ends, is the agent's (``environments.agent``), as in a container;
-see ``environments.ssh.machine`` for what is put there, and ``environments.ssh.clean`` for what is
-removed when the harness was killed.
+see ``environments.machines.remote`` for what is put there, and ``environments.ssh.clean`` for what
+is removed when the harness was killed.
 """
 
 from __future__ import annotations
@@ -10,58 +10,30 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from environments.disk_condition import DISK_LEASES, DISK_MOMENTS
 from environments.labels import new_run_id
 from environments.lease import DEFAULT_LEASE_S
 from environments.machines import clocks
-from environments.machines.clocks import Clocks
+from environments.machines.clocks import MachineClocks
 from environments.machines.deployment import Deployment
-from environments.machines.disks import Disks
+from environments.machines.disks import MachineDisks
 from environments.machines.environment import MachinesEnvironment
 from environments.machines.faults import at_once
 from environments.machines.node import Node
+from environments.machines.remote import RemoteMachine
 from environments.postgresql.fault import PRIMITIVES as DATABASE_PRIMITIVES
-from environments.ssh import clean, hosts
+from environments.ssh import clean
 from environments.ssh.host import SshHost
-from environments.ssh.hosts import Inventory
-from environments.ssh.machine import ORPHAN_S, SshMachine
-from harness.interface import NodePlan, UsageError
+from environments.ssh.hosts import inventory
+from harness.interface import InfrastructureError, NodePlan
 
+ORPHAN_S: Final = 600.0
 _ELSEWHERE: Final = "is made of containers of ours; use --environment docker"
 _NFS_PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
 
 _log = logging.getLogger(__name__)
-
-
-def inventory(given: Sequence[str]) -> Inventory:
-    """What ``--hosts FILE`` or ``--host user@address`` name. Raises UsageError."""
-    files = [one for one in given if "@" not in one]
-    if not files:
-        return hosts.listed(given)
-    if len(given) > 1:
-        raise UsageError(f"--hosts {files[0]}: one file, or --host user@address for each machine")
-    return hosts.load(Path(files[0]))
-
-
-class SshDeployment(Deployment):
-    """The machines of one run, of which the local state directory has a record."""
-
-    def prepare(self, plans: Sequence[NodePlan], found: Inventory, orphan_s: float) -> None:
-        """Make them known; none is connected to yet."""
-        token = secrets.token_hex(16)
-        chosen = found.hosts[: len(plans)]
-        for plan, config in zip(plans, chosen, strict=True):
-            machine = SshMachine(SshHost(config, found.known_hosts), self.run, plan.name, token, orphan_s)
-            self.nodes[plan.name] = self.machines[plan.name] = Node(plan, machine, token)
-
-    def _remove(self) -> None:
-        clean.end_run(self.run)
-        for node in self.nodes.values():
-            assert isinstance(node.machine, SshMachine)
-            node.machine.host.close()
 
 
 class SshEnvironment(MachinesEnvironment):
@@ -80,27 +52,26 @@ class SshEnvironment(MachinesEnvironment):
         self.run = f"jepsen-run-{new_run_id()}"
         self._hosts = hosts
         self._orphan_s = orphan_s
-        self._machines = SshDeployment(self.run)
-        super().__init__(self._machines, (Disks(self._machines), Clocks(self._machines)), lease_s, tell)
+        self._connected: list[SshHost] = []
+        deployment = Deployment(self.run, self._remove)
+        super().__init__(deployment, (MachineDisks(deployment), MachineClocks(deployment)), lease_s, tell)
 
     def supports(self) -> Mapping[str, str]:
         """What the machines' kernels can do, tried out on them.
 
         Before `deploy` nothing is known against them.
         """
-        answers = self._supports(self._missing or {})
-        answers |= dict.fromkeys((*DISK_LEASES, *DISK_MOMENTS), "")
-        answers |= dict.fromkeys(_NFS_PRIMITIVES, f"the file server {_ELSEWHERE}")
-        answers |= dict.fromkeys(DATABASE_PRIMITIVES, f"the database {_ELSEWHERE}")
-        fixed = [host.name for host in inventory(self._hosts).hosts if not host.clock] if self._hosts else ()
-        for primitive in clocks.PRIMITIVES:
-            answers[primitive] = (
-                f'the clock of {fixed[0]} may not be set ("clock = true" in hosts.toml allows it)'
-                if fixed
-                else ""
-            )
-        answers["clock-rate"] = "a machine's clock can be set, not made faster; use --environment simulation"
-        return answers
+        hosts = inventory(self._hosts).hosts if self._hosts else ()
+        fixed = next((host.name for host in hosts if not host.clock), "")
+        clock = f'the clock of {fixed} may not be set ("clock = true" in hosts.toml allows it)'
+        return {
+            **self._supports(self._missing or {}),
+            **dict.fromkeys((*DISK_LEASES, *DISK_MOMENTS), ""),
+            **dict.fromkeys(_NFS_PRIMITIVES, f"the file server {_ELSEWHERE}"),
+            **dict.fromkeys(DATABASE_PRIMITIVES, f"the database {_ELSEWHERE}"),
+            **dict.fromkeys(clocks.PRIMITIVES, clock if fixed else ""),
+            "clock-rate": "a machine's clock can be set, not made faster; use --environment simulation",
+        }
 
     def refuses(self, nodes: Sequence[NodePlan]) -> str:
         """Why this cluster cannot be deployed there, with where it can be; "" if it can."""
@@ -119,19 +90,24 @@ class SshEnvironment(MachinesEnvironment):
         return ""
 
     async def _prepare(self, nodes: Sequence[NodePlan]) -> None:
-        found = inventory(self._hosts)
-        await self._machines.in_thread(self._machines.prepare, nodes, found, self._orphan_s)
-        self.tell(f"looking at {len(nodes)} machines, and bringing them what they lack")
-        await self._at_all(SshMachine.look)
-        plans = [node.name for node in nodes]
-        clean.record(self.run, found.known_hosts, found.hosts[: len(plans)], plans)
-        await self._at_all(SshMachine.bring)
-
-    async def _at_all(self, do: Callable[[SshMachine], None]) -> None:
         """Nothing is changed on any machine before all were looked at."""
-        await at_once(self._at(node, do) for node in self._machines.nodes.values())
+        known_hosts, hosts = inventory(self._hosts)
+        hosts = hosts[: len(nodes)]
+        token = secrets.token_hex(16)
+        machines = []
+        for plan, config in zip(nodes, hosts, strict=True):
+            host = SshHost(config, known_hosts)
+            self._connected.append(host)
+            machines.append(RemoteMachine(host, config.python, self.run, plan.name, token, self._orphan_s))
+            self._deployment.add(Node(plan, machines[-1], token))
+        self.tell(f"looking at {len(nodes)} machines, and bringing them what they lack")
+        await at_once(self._deployment.in_thread(machine.look) for machine in machines)
+        clean.record(self.run, known_hosts, hosts, [plan.name for plan in nodes])
+        await at_once(self._deployment.in_thread(machine.bring) for machine in machines)
 
-    async def _at(self, node: Node, do: Callable[[SshMachine], None]) -> None:
-        assert isinstance(node.machine, SshMachine)
-        await self._machines.in_thread(do, node.machine)
-        node.address = node.machine.address
+    def _remove(self) -> None:
+        _, problems = clean.end_run(self.run)
+        for host in self._connected:
+            host.close()
+        if problems:
+            raise InfrastructureError(f"{'; '.join(problems)}; {clean.again(self.run)}")

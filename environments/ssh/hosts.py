@@ -22,7 +22,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import paramiko
@@ -66,11 +66,21 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     host: tuple[dict[str, Any], ...]
 
 
-class Inventory(msgspec.Struct, frozen=True):
+class Inventory(NamedTuple):
     """The machines, and the file that says by which keys they are known."""
 
     known_hosts: Path
     hosts: tuple[HostConfig, ...]
+
+
+def inventory(given: Sequence[str]) -> Inventory:
+    """What ``--hosts FILE`` or ``--host user@address`` name. Raises UsageError."""
+    files = [one for one in given if "@" not in one]
+    if not files:
+        return listed(given)
+    if len(given) > 1:
+        raise UsageError(f"--hosts {files[0]}: one file, or --host user@address for each machine")
+    return load(Path(files[0]))
 
 
 def load(path: Path) -> Inventory:

@@ -5,53 +5,54 @@ paramiko's own reader knows neither patterns nor ``@revoked``, nor the line in w
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import fnmatch
-import hashlib
-import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import paramiko
+from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
-_LINE: Final = re.compile(r"(@revoked\s+)?([^@#\s]\S*)\s+(\S+)\s+(\S+)")
+_UNREADABLE: Final = (InvalidHostKey, paramiko.SSHException, ValueError, OverflowError, AssertionError)
 
 
-class Known(NamedTuple):
-    """A key of a machine: its type, itself, its line, and whether it was taken back."""
+class KnownKey(NamedTuple):
+    """A key of a machine, as paramiko has it, its line, and whether it was taken back."""
 
-    kind: str
-    key: bytes
+    key: Any
     line: int
     revoked: bool
 
 
-def find(path: Path, address: str, port: int) -> list[Known]:
+def find(path: Path, address: str, port: int) -> list[KnownKey]:
     """The keys of a machine. A file that is not there knows none. Raises OSError."""
     name = address.lower() if port == 22 else f"[{address.lower()}]:{port}"
     found = []
     for number, line in enumerate(path.read_text(errors="replace").splitlines() if path.exists() else (), 1):
-        entry = _LINE.match(line.strip())
-        with contextlib.suppress(ValueError, AssertionError):  # a line that OpenSSH passes over, too
-            if entry and _names(entry[2].split(","), name):
-                key = base64.b64decode(entry[4], validate=True)
-                found.append(Known(entry[3], key, number, revoked=bool(entry[1])))
+        fields = line.split()
+        revoked = fields[:1] == ["@revoked"]
+        with contextlib.suppress(*_UNREADABLE):  # OpenSSH passes over such a line, too
+            entry = HostKeyEntry.from_line(" ".join(fields[revoked:]))
+            if entry and _names(entry.hostnames, name):
+                found.append(KnownKey(entry.key, number, revoked))
     return found
 
 
-def objection(path: Path, address: str, port: int, known: Sequence[Known], key: Any) -> str:
+def objection(path: Path, address: str, port: int, known: Sequence[KnownKey], key: Any) -> str:
     """Why a key that a machine showed does not prove that it is the one we know; "" if it does."""
-    shown = f"its {key.get_name()} key {fingerprint(key.asbytes())}"
-    same = sorted((one for one in known if one.key == key.asbytes()), key=lambda one: not one.revoked)
+    shown = f"its {key.get_name()} key {key.fingerprint}"
+    same = [one for one in known if one.key == key]
+    if revoked := [one for one in same if one.revoked]:
+        return f"{shown} is revoked in {path}:{revoked[0].line}"
     if same:
-        return f"{shown} is revoked in {path}:{same[0].line}" if same[0].revoked else ""
-    valid = sorted((one for one in known if not one.revoked), key=lambda one: one.kind != key.get_name())
+        return ""
+    valid = [one for one in known if not one.revoked]
     if valid:
+        other = next((one for one in valid if one.key.get_name() == key.get_name()), valid[0])
         return (
-            f"{shown} is not the known one, {fingerprint(valid[0].key)} in {path}:{valid[0].line}: somebody "
+            f"{shown} is not the known one, {other.key.fingerprint} in {path}:{other.line}: somebody "
             "may be in between; if the machine was installed anew, remove that line and accept the new key"
         )
     kind = key.get_name().removeprefix("ssh-").split("-")[0]
@@ -60,11 +61,6 @@ def objection(path: Path, address: str, port: int, known: Sequence[Known], key: 
         f"/etc/ssh/ssh_host_{kind}_key.pub) and accept it: "
         f"ssh-keyscan -p {port} {shlex.quote(address)} >> {shlex.quote(str(path))}"
     )
-
-
-def fingerprint(key: bytes) -> str:
-    """A key in short, as ``ssh-keygen -l`` writes it."""
-    return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
 def _names(patterns: Sequence[str], name: str) -> bool:

@@ -14,7 +14,9 @@ import pytest
 from docker_deployed import SPEC, SYSTEM, begin, deployed, observe
 from docker_echo import until
 
+from environments.labels import NOTE
 from environments.ssh import clean
+from environments.ssh import host as host_module
 from environments.ssh.environment import SshEnvironment
 from harness.interface import InfrastructureError, Link, UsageError
 
@@ -132,7 +134,7 @@ def test_nothing_is_put_anywhere_where_one_machine_is_not_fit(bed):
         assert [left(machine) for machine in bed.machines] == [[], []]
 
 
-def test_a_lost_machine_is_told_in_one_line_and_what_is_left_on_it_is_removed_later(bed):
+def test_a_lost_machine_is_told_in_one_line_and_what_is_left_on_it_is_removed_later(bed, monkeypatch):
     async def lose():
         environment = await deployed(hosts=(str(bed.hosts),))
         for node in ("a1", "a2"):
@@ -148,6 +150,12 @@ def test_a_lost_machine_is_told_in_one_line_and_what_is_left_on_it_is_removed_la
     asyncio.run(lose())
     assert left(bed.machines[0]) != []  # our program, for the next run
     assert programs(bed.machines[0]) == []
+    monkeypatch.setattr(host_module, "CONNECT_TIMEOUT_S", 1.0)
+    _, silent, again = clean.remove(force=True)  # a line for each machine, and one for what to do
+    lost = f"host {bed.machines[1].address}: no ssh server can be reached on port 22 (no answer within 1 s)"
+    assert silent.startswith(f"{NOTE}ssh run ")
+    assert silent.endswith(f": {lost}")
+    assert "`jepsen-run clean` tries again, until " in again
     bed.machines[1].mend()
     clean.remove(force=True)
     assert [left(machine) for machine in bed.machines] == [[], []]

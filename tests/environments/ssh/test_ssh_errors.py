@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from environments.host import CommandError
+from environments.machines import shell_host
 from environments.ssh import host as host_module
 from environments.ssh.host import SshHost
 from environments.ssh.hosts import load
@@ -329,7 +330,7 @@ def test_an_archive_that_ends_between_two_files_is_not_taken(own, machine, conne
     with tarfile.open(fileobj=archive, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("a"))
     with pytest.raises(CommandError):
-        host.run(["sh", "-c", host_module._PUT, "sh", f"{TOP}/x", TOP], text=archive.getvalue())
+        host.run(["sh", "-c", shell_host.PUT, "sh", f"{TOP}/x", TOP], text=archive.getvalue())
     assert TOP not in machine.sh(f"ls -d {TOP}", check=False)
 
 

@@ -1,25 +1,22 @@
-"""A port of another machine, on 127.0.0.1 of this one, through the ssh connection to it."""
+"""A port of another machine, on 127.0.0.1 of this one, through a connection that there is to it."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 import threading
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
-import paramiko
-
+from environments.link_pipe import set_reset_on_close
 from harness.interface import Address, InfrastructureError
 
-_RESET: Final = struct.pack("ii", 1, 0)  # SO_LINGER: to close is to reset
 
-
-class Forward:
+class PortForward:
     """Takes connections, and carries each through a channel of its own that ``tunnel`` opens.
 
-    One for which it cannot be opened is reset, as on a port where nobody listens.
+    One for which that raises OSError or InfrastructureError is reset, as on a port where nobody
+    listens. A channel has ``recv``, ``sendall``, ``shutdown_write`` and ``close``.
     """
 
     def __init__(self, tunnel: Callable[[], Any]) -> None:
@@ -44,19 +41,19 @@ class Forward:
                 threading.Thread(target=self._carry, args=(client,), daemon=True).start()
 
     def _carry(self, client: socket.socket) -> None:
-        try:
-            channel = self._tunnel()
-        except (paramiko.SSHException, InfrastructureError):
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        else:
-            back = (channel.recv, client.sendall, lambda: client.shutdown(socket.SHUT_WR))
-            answering = threading.Thread(target=_pump, args=back, daemon=True)
-            answering.start()
-            _pump(client.recv, channel.sendall, channel.shutdown_write)
-            answering.join()
-            channel.close()
-        self._clients.discard(client)
-        client.close()
+        with client:
+            try:
+                channel = self._tunnel()
+            except (OSError, InfrastructureError):
+                set_reset_on_close(client)
+            else:
+                back = (channel.recv, client.sendall, lambda: client.shutdown(socket.SHUT_WR))
+                answering = threading.Thread(target=_pump, args=back, daemon=True)
+                answering.start()
+                _pump(client.recv, channel.sendall, channel.shutdown_write)
+                answering.join()
+                channel.close()
+            self._clients.discard(client)
 
 
 def _pump(receive: Callable[[int], bytes], send: Callable[[bytes], None], end: Callable[[], None]) -> None:

@@ -1,0 +1,187 @@
+"""A host that is somebody else's, as a machine: an agent of ours on it for one node.
+
+Below a directory there are ``app-HASH`` (our sources and what they need, put there once) and
+``RUN/NODE``, the node's root. The agent is a process of root's with its own session, so it goes on
+when the connection is lost: leases heal, and after ``orphan_s`` without a word it ends its broker
+and itself. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import platform
+import shlex
+import threading
+from typing import Final
+
+from environments import payload
+from environments.agent.control import (
+    CONTROL_HOST_VARIABLE,
+    CONTROL_PORT,
+    DEVICE_VARIABLE,
+    ORPHAN_VARIABLE,
+    ROOT_VARIABLE,
+    TOKEN_VARIABLE,
+)
+from environments.host import CommandError
+from environments.machines.shell_host import ShellHost
+from harness.interface import Address, InfrastructureError
+
+_PYTHON: Final = (3, 11)
+_TOOLS: Final = {"nft": "nftables", "tc": "iproute2", "ip": "iproute2", "ss": "iproute2", "tar": "tar"}
+_LOOK_PYTHON: Final = "import sys, platform; print(*sys.version_info[:2], platform.machine())"
+_LOOK: Final = """
+python=$1; address=$2; program=$3; shift 3
+for tool; do command -v "$tool" >/dev/null || lacks="$lacks $tool"; done
+echo $lacks
+echo $("$python" -c "$program" 2>/dev/null)
+echo $(ip -o addr show to "$address" 2>/dev/null | awk '{sub("@.*", "", $2); print $2; exit}')
+"""
+"""Says in three lines: tools that are missing, Python's version and the machine's, the device."""
+
+_BEGIN: Final = """
+umask 077
+mkdir -p "$1/data" "$1/logs" && cd "$2" || exit 1
+setsid "$3" -m environments.agent.agent >>"$1/agent.log" 2>&1 </dev/null &
+echo $! >"$1/agent.pid"
+"""
+_END: Final = """
+[ -e "$1" ] || exit 0
+app=$(ls -d "$2"/app-* | tail -n 1)
+[ "$app" ] || { echo "$2 has lost our program: remove $1 by hand" >&2; exit 1; }
+cd "$app" && exec "$3" -m environments.agent.end "$1"
+"""
+_SWEEP: Final = 'cd "$1" 2>/dev/null || exit 0; ls -d jepsen-run-* >/dev/null 2>&1 || rm -rf -- "$1"'
+
+_fetching = threading.Lock()
+_site = functools.cache(payload.site)
+
+
+class RemoteMachine:
+    """A ``machines.node.Machine``: ``look`` at it first, then ``bring`` it our part."""
+
+    mortal = False
+
+    def __init__(
+        self,
+        host: ShellHost,
+        python: str,
+        run: str,
+        node: str,
+        token: str = "",
+        orphan_s: float = 0,
+    ) -> None:
+        self.name = f"host {host.name}"
+        self.root = f"{host.directory}/{run}/{node}"
+        self.put, self.run, self.fetch = host.put, host.run, host.fetch
+        self._host = host
+        self._python = python
+        self._token = token
+        self._orphan_s = orphan_s
+        self._device = self._kind = self._app = ""
+
+    @property
+    def address(self) -> str:
+        """As the host's."""
+        return self._host.address
+
+    def look(self) -> None:
+        """See that the machine has what is needed; nothing on it is changed.
+
+        Raises InfrastructureError: what is missing, and what would mend it.
+        """
+        python = self._python
+        argv = (python, self.address, _LOOK_PYTHON, *_TOOLS)
+        said = self.run(("sh", "-c", _LOOK, "sh", *argv)).decode()
+        lacks, self._kind, self._device = said.splitlines()
+        if lacks:
+            packages = " ".join(dict.fromkeys(_TOOLS[tool] for tool in lacks.split()))
+            raise self._error(f"{', '.join(lacks.split())} is missing there: apt-get install {packages}")
+        if not self._kind:
+            raise self._error(f'{python} cannot be run there: name Python 3.11 or newer as "python"')
+        major, minor, _ = self._kind.split()
+        if (int(major), int(minor)) < _PYTHON:
+            raise self._error(
+                f'{python} is Python {major}.{minor} there: name 3.11 or newer as "python" in hosts.toml'
+            )
+        if not self._device:
+            raise self._error(
+                f"no network device there has the address {self.address}: say by which the other hosts "
+                'reach it ("inner" in hosts.toml)'
+            )
+
+    def bring(self) -> None:
+        """Put our sources and what they need there, unless they are."""
+        ours, wanted = payload.sources(payload.ROOT), payload.pins()
+        recipe = "\n".join((payload.content_hash(ours), self._kind, *wanted))
+        self._app = f"{self._host.directory}/app-{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
+        if self._succeeds("test", "-e", f"{self._app}/complete"):
+            return
+        major, minor, machine = self._kind.split()
+        with _fetching:  # once for machines that are alike
+            site = _site(tuple(wanted), f"{major}.{minor}", "amd64" if machine == "x86_64" else machine)
+        self.put(self._app, ours | {f"site/{path}": content for path, content in site.items()})
+        self.put(self._app, {"complete": platform.node().encode()})
+
+    def create(self) -> None:
+        """It is there."""
+
+    def halt(self) -> None:
+        """Machines that are not ours are not ended."""
+        raise AssertionError(f"{self.name} is not mortal")
+
+    def begin(self) -> None:
+        """Start the agent."""
+        variables = {
+            ROOT_VARIABLE: self.root,
+            DEVICE_VARIABLE: self._device,
+            TOKEN_VARIABLE: self._token,
+            CONTROL_HOST_VARIABLE: "127.0.0.1",
+            ORPHAN_VARIABLE: f"{self._orphan_s:g}",
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONPATH": f"{self._app}:{self._app}/site",
+        }
+        # As input, because the token must not stand in a command line.
+        script = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in variables.items())
+        self.run(("sh", "-s", self.root, self._app, self._python), text=f"{script}{_BEGIN}".encode())
+        self._host.reach(CONTROL_PORT)
+
+    def runs(self) -> bool:
+        """Whether its agent does; the machine is asked."""
+        return self._succeeds("sh", "-c", 'kill -0 "$(cat "$1/agent.pid")"', "sh", self.root)
+
+    def words(self) -> bytes:
+        """The end of what the agent said."""
+        return self.run(("sh", "-c", 'tail -c 65536 "$1/agent.log" 2>/dev/null || true', "sh", self.root))
+
+    def reach(self, port: int) -> Address:
+        """The address of a port: the agent's as the host is reached, all else at the machine's own.
+
+        The agent listens to its own machine alone.
+        """
+        return self._host.reach(port) if port == CONTROL_PORT else Address(self.address, port)
+
+    def remove(self, *, program: bool = False) -> list[str]:
+        """End everything of the node there; what was done, a line for each thing.
+
+        With ``program`` our program too, where nobody's run uses it any more.
+        """
+        argv = ("sh", "-c", _END, "sh", self.root, self._host.directory, self._python)
+        try:
+            said = self.run(argv, timeout_s=60.0)
+        except CommandError as error:
+            raise self._error(f"{self.root} was not removed: {error}") from None
+        if program:
+            self.run(("sh", "-c", _SWEEP, "sh", self._host.directory))
+        return said.decode().splitlines()
+
+    def _succeeds(self, *argv: str) -> bool:
+        try:
+            self.run(argv)
+        except CommandError:
+            return False
+        return True
+
+    def _error(self, text: str) -> InfrastructureError:
+        return InfrastructureError(f"{self.name}: {text}")
