@@ -141,16 +141,15 @@ def _step(story: Story, step: Step) -> str:
 
 def _lanes_only(story: Story, step: Step) -> str:
     """The lanes in a pause: what was so just before the step."""
-    parts = [_open(20, "Nothing of this story happens meanwhile")]
-    parts += [*_faults(story, step.index - 1)]
-    for lane in story.lanes:
-        x = _x(story, lane)
-        colour, width = _colour(story, lane, step.index)
-        parts.append(
-            f'<line x1="{x}%" x2="{x}%" y1="0" y2="100%" stroke="{colour}" stroke-width="{width}" '
-            'stroke-dasharray="3 4"/>'
-        )
-    return "".join([*parts, "</svg>"])
+    return "".join([
+        _open(20, "Nothing of this story happens meanwhile"),
+        *_faults(story, step.index - 1),
+        *(
+            _line(_x(story, lane), *_colour(story, lane, step.index), more=' stroke-dasharray="3 4"')
+            for lane in story.lanes
+        ),
+        "</svg>",
+    ])  # fmt: skip
 
 
 def _faults(story: Story, index: int) -> Iterator[str]:
@@ -170,12 +169,16 @@ def _lines(story: Story, step: Step) -> Iterator[str]:
         before, width = _colour(story, lane, step.index)
         after, _ = _colour(story, lane, step.index + 1)
         if before == after:
-            yield f'<line x1="{x}%" x2="{x}%" y1="0" y2="100%" stroke="{after}" stroke-width="{width}"/>'
+            yield _line(x, after, width)
         else:
-            yield f'<line x1="{x}%" x2="{x}%" y1="0" y2="{MIDDLE}" stroke="{before}" stroke-width="{width}"/>'
-            yield (
-                f'<line x1="{x}%" x2="{x}%" y1="{MIDDLE}" y2="100%" stroke="{after}" stroke-width="{width}"/>'
-            )
+            yield _line(x, before, width, end=str(MIDDLE))
+            yield _line(x, after, width, begin=str(MIDDLE))
+
+
+def _line(x: float, colour: str, width: int, begin: str = "0", end: str = "100%", more: str = "") -> str:
+    return (
+        f'<line x1="{x}%" x2="{x}%" y1="{begin}" y2="{end}" stroke="{colour}" stroke-width="{width}"{more}/>'
+    )
 
 
 def _colour(story: Story, lane: Participant, index: int) -> tuple[str, int]:

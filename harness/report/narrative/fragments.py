@@ -8,8 +8,10 @@ way wherever it is put.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from harness.report.narrative.excerpt import Row, example_of
-from harness.report.narrative.sentences import shortened
+from harness.report.narrative.sentences import because, capital
 from harness.report.narrative.story import Story
 
 
@@ -64,6 +66,12 @@ class Clauses:
         rows = (*self.story.finding.witness.rows, *self.story.rows)
         return next((row for row in rows if row["index"] == index), None)
 
+    def latest(self, rows: Iterable[Row], before: int) -> Row | None:
+        """The last row with a smaller index, one of the witness if any of it is among them."""
+        earlier = [row for row in rows if row["index"] < before]
+        proven = [row for row in earlier if row["index"] in self.witness] or earlier
+        return proven[-1] if proven else None
+
     def shown(self, f: str, **columns: str) -> list[Row]:
         """Rows of the witness and of the steps, whoever recorded them."""
         rows = [*self.story.finding.witness.rows, *(row for step in self.story.steps for row in step.rows)]
@@ -79,6 +87,16 @@ class Clauses:
     def at(self, row: Row) -> str:
         """When."""
         return self.standing.seconds(row["time"])
+
+    def span(self, begin: int, end: int) -> str:
+        """``1.250 s, from 2.000 s to 3.250 s``."""
+        first, last = self.standing.seconds(begin), self.standing.seconds(end)
+        return f"{(end - begin) / 1e9:.3f} s, from {first} to {last}"
+
+    def excuse(self) -> list[str]:
+        """A sentence that the faults explain the finding, if they do."""
+        excused = self.story.finding.details.get("excused")
+        return ["The faults, with the recovery bound after each, explain it."] if excused else []
 
     def between(self, low: int, high: int, opening: str) -> str:
         """A sentence about the roles and faults that changed between two moments.
@@ -157,11 +175,10 @@ class Clauses:
     def _one_end(self, end: Row) -> str:
         if end["type"] == "ok":
             return f"{self.seen(end)} acknowledged it at {self.at(end)}{self.force(end['time'])}"
-        why = f" ({shortened(end['error'])})" if end.get("error") else ""
         said = (
             "the send failed for certain" if end["type"] == "fail" else "what became of the send was unknown"
         )
-        return f"{said} at {self.at(end)}{why}{self.force(end['time'])}"
+        return f"{said} at {self.at(end)}{because(end)}{self.force(end['time'])}"
 
     def ended(self, transaction: int | None) -> str:
         """How a transaction ended, as the end of a sentence; nothing for none."""
@@ -176,20 +193,15 @@ class Clauses:
                     )
         return f", and neither a commit nor a roll-back of transaction {transaction} was confirmed"
 
-    def delivered(self, row: Row) -> str:
-        """One delivery, as a clause; its marks where the broker says that it is not the first."""
-        session = self.names.client(row)
-        again = bool(row.get("redelivered")) or row.get("delivery_count", 1) > 1
-        told = f" ({self._marks(row)})" if again else ""
-        return (
-            f"{self.seen(row)} delivered {self.names.message(row.get('message'))} to {session} at "
-            f"{self.at(row)}{told}"
-        )
+    def delivered(self, row: Row, *, again: bool = False) -> str:
+        """One delivery, as a clause.
 
-    def delivered_again(self, row: Row) -> str:
-        """A later delivery, as a clause: whether it was marked counts."""
-        marks = self._marks(row)
+        Its marks where the broker says that it is not the first, and of a later one (``again``)
+        always: whether it was marked counts.
+        """
         session = self.names.client(row)
+        again = again or bool(row.get("redelivered")) or row.get("delivery_count", 1) > 1
+        marks = self._marks(row) if again else ""
         told = f" ({marks})" if marks else ""
         return (
             f"{self.seen(row)} delivered {self.names.message(row.get('message'))} to {session} at "
@@ -228,16 +240,6 @@ class Clauses:
         for row in self.story.rows:
             ended = row["f"] == "disconnect" or (row["f"], row["type"]) == ("unsubscribe", "ok")
             if ended and row.get("session") == session and low < row["index"] < high:
-                why = f" ({shortened(row['error'])})" if row.get("error") else ""
                 verb = "ended" if row["f"] == "disconnect" else "left"
-                return f"{capital(self.names.client(row))} {verb} at {self.at(row)}{why}."
+                return f"{capital(self.names.client(row))} {verb} at {self.at(row)}{because(row)}."
         return ""
-
-
-def capital(text: str) -> str:
-    """At the begin of a sentence.
-
-    A broker keeps its name as it is written everywhere else: "a1".
-    """
-    head = text.split(" ", maxsplit=1)[0]
-    return text if any(letter.isdigit() for letter in head) else text[:1].upper() + text[1:]

@@ -26,8 +26,7 @@ def split_brain(of: Clauses) -> list[str]:
     told = [of.led_to(begin, "What led to it")]
     standing = " and ".join(of.standing.role_since(broker, begin) for broker in pair)
     told.append(
-        f"For {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to "
-        f"{of.standing.seconds(end)}, both were live for certain under node ID {node_id[:8]}: "
+        f"For {of.span(begin, end)}, both were live for certain under node ID {node_id[:8]}: "
         f"{standing}{of.force(begin)}."
     )
     told += _both_sides(of, details, begin)

@@ -22,8 +22,8 @@ from harness.history import parquet
 from harness.report.narrative import ownership
 from harness.report.narrative.cluster_state import CHANGES_MAX
 from harness.report.narrative.excerpt import ExcerptReader, Row
-from harness.report.narrative.fragments import Clauses, capital
-from harness.report.narrative.sentences import shortened
+from harness.report.narrative.fragments import Clauses
+from harness.report.narrative.sentences import because, capital, shortened
 from harness.report.narrative.story import Story, compose
 from harness.report.summary import by_cause
 
@@ -127,16 +127,10 @@ def _phantom(of: Clauses) -> list[str]:
     if got is None:
         return []
     if got["f"] == "ack":
-        return [
-            of.acknowledged(got),
-            f"That session had never got {of.named(got)}.",
-        ]
+        return [of.acknowledged(got), f"That session had never got {of.named(got)}."]
     sent = of.one("send", "invoke", of.message)
     when = "ever" if sent is None else "by then"
-    return [
-        f"{capital(_shown(of, got))}.",
-        f"No producer had {when} begun to send {of.named(got)}.",
-    ]
+    return [f"{capital(_shown(of, got))}.", f"No producer had {when} begun to send {of.named(got)}."]
 
 
 def _shown(of: Clauses, row: Row) -> str:
@@ -151,11 +145,7 @@ def _corrupted(of: Clauses) -> list[str]:
     got = of.completing()
     if got is None:
         return []
-    why = f" ({shortened(got['error'])})" if got.get("error") else ""
-    told = [
-        of.sent(of.message),
-        f"{capital(_shown(of, got))}.",
-    ]
+    told = [of.sent(of.message), f"{capital(_shown(of, got))}."]
     sent = of.one("send", "invoke", of.message)
     if sent is not None and sent.get("digest") != got.get("digest") and "digest" in sent and "digest" in got:
         told.append(
@@ -169,7 +159,7 @@ def _corrupted(of: Clauses) -> list[str]:
             if sent.get(name) != got.get(name)
         ]
     elif of.message is None:
-        told.append(f"Nobody can say which message it was{why}.")
+        told.append(f"Nobody can say which message it was{because(got)}.")
     return told
 
 
@@ -178,11 +168,7 @@ def _aborted(of: Clauses) -> list[str]:
     if got is None:
         return [of.sent(of.message)]
     sent = of.one("send", "invoke", of.message)
-    return [
-        of.sent(of.message),
-        of.meanwhile(sent, got),
-        f"Nevertheless {_shown(of, got)}.",
-    ]
+    return [of.sent(of.message), of.meanwhile(sent, got), f"Nevertheless {_shown(of, got)}."]
 
 
 def _uncommitted(of: Clauses) -> list[str]:
@@ -221,24 +207,25 @@ def _too_late(of: Clauses) -> list[str]:
 def _again(of: Clauses) -> list[str]:
     """A message that came more than once."""
     late = of.completing()
-    before = [row for row in of.rows("deliver", "ok", of.message) if late and row["index"] < late["index"]]
-    proven = [row for row in before if row["index"] in of.witness] or before
-    if late is None or not proven:
+    early = None if late is None else of.latest(of.rows("deliver", "ok", of.message), late["index"])
+    if late is None or early is None:
         return _came(of)
-    return [of.sent(of.message), *_twice(of, proven[-1], late)]
+    return [of.sent(of.message), *_twice(of, early, late)]
 
 
 def _twice(of: Clauses, early: Row, late: Row) -> list[str]:
     """Two deliveries of one message, and what lies between."""
-    told = [f"{capital(of.delivered(early))}{of.force(early['time'])}."]
     confirmed = of.confirmed(early, late["index"])
-    told.append(of.acknowledged(confirmed))
-    told.append(of.session_end(early.get("session"), early["index"], late["index"]))
-    told.append(of.meanwhile(early, late))
     since = early if confirmed is None else confirmed
     what = "that delivery" if confirmed is None else "the acknowledgement was confirmed"
     passed = f"{(late['time'] - since['time']) / 1e9:.3f} s after {what}"
-    told.append(f"Then {of.delivered_again(late)}, {passed}.")
+    told = [
+        f"{capital(of.delivered(early))}{of.force(early['time'])}.",
+        of.acknowledged(confirmed),
+        of.session_end(early.get("session"), early["index"], late["index"]),
+        of.meanwhile(early, late),
+        f"Then {of.delivered(late, again=True)}, {passed}.",
+    ]
     if confirmed is None and early.get("session") == late.get("session"):
         told.append(f"{capital(of.names.client(late))} had not given it back in between.")
     return told
@@ -265,23 +252,22 @@ def _held_twice(of: Clauses) -> list[str]:
     late = of.completing()
     if late is None:
         return []
-    before = [
+    others = (
         row
         for row in of.rows("deliver", "ok", of.message)
-        if row["index"] < late["index"]
-        and row.get("session") != late.get("session")
+        if row.get("session") != late.get("session")
         and all(row.get(name) == late.get(name) for name in ("queue", "group"))
-    ]
-    proven = [row for row in before if row["index"] in of.witness] or before
-    if not proven:
+    )
+    early = of.latest(others, late["index"])
+    if early is None:
         return _came(of)
-    early = proven[-1]
-    told = [of.sent(message) for message in dict.fromkeys(row.get("message") for row in (early, late))]
-    told.append(of.led_to(late["time"], "What had changed before"))
-    told.append(f"{capital(of.delivered(early))}.")
-    told.append(f"Then {of.delivered(late)}{of.force(late['time'])}.")
-    told.append(_still_held(of, early, late))
-    return told
+    return [
+        *(of.sent(message) for message in dict.fromkeys(row.get("message") for row in (early, late))),
+        of.led_to(late["time"], "What had changed before"),
+        f"{capital(of.delivered(early))}.",
+        f"Then {of.delivered(late)}{of.force(late['time'])}.",
+        _still_held(of, early, late),
+    ]
 
 
 def _still_held(of: Clauses, early: Row, late: Row) -> str:
@@ -308,23 +294,17 @@ def _out_of_order(of: Clauses) -> list[str]:
     late = of.completing()
     if late is None:
         return [of.sent(of.message)]
-    before = [
-        row
-        for row in of.rows("deliver", "ok")
-        if row["index"] < late["index"] and row.get("message") not in {None, of.message}
-    ]
-    proven = [row for row in before if row["index"] in of.witness] or before
-    if not proven:
+    others = (row for row in of.rows("deliver", "ok") if row.get("message") not in {None, of.message})
+    early = of.latest(others, late["index"])
+    if early is None:
         return [of.sent(of.message), f"{capital(of.delivered(late))}, too late."]
-    early = proven[-1]
-    told = [
+    return [
         of.sent(of.message),
         of.sent(early.get("message"), full=False),
         f"{capital(of.delivered(early))}.",
+        of.meanwhile(early, late),
+        f"Only then {of.delivered(late)}{of.force(late['time'])}.",
     ]
-    told.append(of.meanwhile(early, late))
-    told.append(f"Only then {of.delivered(late)}{of.force(late['time'])}.")
-    return told
 
 
 # --------------------------------------------------------------------------------------- of brokers
@@ -344,20 +324,13 @@ def _unavailable(of: Clauses) -> list[str]:
         "queue": f"nothing succeeded in queue {rest}",
         "group": f"nothing succeeded in group {rest}",
     }
-    told = [
-        (
-            f"For {(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to "
-            f"{of.standing.seconds(end)}, {nothing.get(kind, f'nothing succeeded ({key})')}{of.force(begin)}."
-        )
-    ]
+    missed = nothing.get(kind, f"nothing succeeded ({key})")
+    told = [f"For {of.span(begin, end)}, {missed}{of.force(begin)}."]
     failed = [row for row in of.story.rows if begin <= row["time"] <= end and row["type"] in {"fail", "info"}]
     errors = sorted({shortened(row["error"]) for row in failed if row.get("error")})
     if errors:
         told.append(f"What clients saw: {', '.join(errors[:4])}.")
-    told.append(of.between(begin, end, "Meanwhile"))
-    if details.get("excused"):
-        told.append("The faults, with the recovery bound after each, explain it.")
-    return told
+    return [*told, of.between(begin, end, "Meanwhile"), *of.excuse()]
 
 
 def _starved(of: Clauses) -> list[str]:
@@ -365,20 +338,15 @@ def _starved(of: Clauses) -> list[str]:
     begin, end = details.get("begin_ns"), details.get("end_ns")
     if begin is None or end is None:
         return [of.story.finding.sentence]
+    who = capital(str(of.example.get("key", "a session")))
     told = [
         of.sent(of.message),
-        (
-            f"{capital(str(of.example.get('key', 'a session')))} held nothing, and got nothing for "
-            f"{(end - begin) / 1e9:.3f} s, from {of.standing.seconds(begin)} to "
-            f"{of.standing.seconds(end)}{of.force(begin)}."
-        ),
+        f"{who} held nothing, and got nothing for {of.span(begin, end)}{of.force(begin)}.",
+        of.between(begin, end, "Meanwhile"),
     ]
-    told.append(of.between(begin, end, "Meanwhile"))
     got = of.rows("deliver", "ok", of.message)
     told.append(f"Only then {of.delivered(got[0])}." if got else "")
-    if details.get("excused"):
-        told.append("The faults, with the recovery bound after each, explain it.")
-    return told
+    return [*told, *of.excuse()]
 
 
 def _not_recovered(of: Clauses) -> list[str]:

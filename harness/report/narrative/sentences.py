@@ -34,6 +34,17 @@ _ROLES: Final = {
     "stopped": "is gone as a process",
 }
 
+_OPERATIONS: Final = {
+    "send": ("sends {m}{where}{part}", "the send of {m}{part}", "send {m}"),
+    "ack": ("acknowledges {m}{part}", "the acknowledgement of {m}{part}", "ack {m}"),
+    "nack": ("refuses {m}{part}", "the refusal of {m}{part}", "nack {m}"),
+    "begin": ("begins transaction {number}", "the begin of transaction {number}", "begin t{number}"),
+    "commit": ("commits transaction {number}", "the commit of transaction {number}", "commit t{number}"),
+    "abort": ("rolls back transaction {number}", "the roll-back of transaction {number}", "abort t{number}"),
+    "subscribe": ("subscribes to {queue}", "the subscription to {queue}", "subscribe {queue}"),
+    "unsubscribe": ("leaves {queue}", "the end of the subscription to {queue}", "unsubscribe {queue}"),
+}
+
 
 def phrase(rows: Sequence[Row], names: Names, standing: Standing) -> tuple[str, str]:
     """(label, sentence) of one row, or of several that belong together.
@@ -126,55 +137,40 @@ def _of_client(rows: Sequence[Row], names: Names) -> tuple[str, str]:
         case "disconnect":
             return (
                 "session ends",
-                f"{_capital(who)} ends: {shortened(first.get('error') or 'its connection is gone')}.",
+                f"{capital(who)} ends: {shortened(first.get('error') or 'its connection is gone')}.",
             )
     verb, noun, label = _operation(first, m)
     if len(rows) > 1:
         answer = _answer(last, at)
         return (
             label,
-            f"{_capital(who)} {verb}; {answer[0]} {_passed(last['time'] - first['time'])}{answer[1]}.",
+            f"{capital(who)} {verb}; {answer[0]} {_passed(last['time'] - first['time'])}{answer[1]}.",
         )
     match first["type"]:
         case "invoke":
             to = f" to {broker}" if first["f"] == "send" and broker else ""
-            return label, f"{_capital(who)} {verb}{to}."
+            return label, f"{capital(who)} {verb}{to}."
         case "ok" if first["f"] == "send":
             return f"receipt {m}", f"{at} acknowledges {m} to {who}."
         case "ok":
             return f"ok {label}", f"{at} confirms {noun} to {who}."
         case "fail":
-            return f"failed {label}", f"{_capital(noun)} by {who} fails for certain{_why(first)}."
-    return f"unknown {label}", f"{_capital(who)} does not learn what became of {noun}{_why(first)}."
+            return f"failed {label}", f"{capital(noun)} by {who} fails for certain{_why(first)}."
+    return f"unknown {label}", f"{capital(who)} does not learn what became of {noun}{_why(first)}."
 
 
 def _operation(row: Row, m: str) -> tuple[str, str, str]:
     """What a client does, the same as a noun, and for the arrow."""
-    part = f" in transaction {row['transaction']}" if "transaction" in row else ""
-    number = f"transaction {row.get('transaction', '?')}"
-    queue = row.get("queue", "a queue")
-    match row["f"]:
-        case "send":
-            return f"sends {m}{_where(row)}{part}", f"the send of {m}{part}", f"send {m}"
-        case "ack":
-            return f"acknowledges {m}{part}", f"the acknowledgement of {m}{part}", f"ack {m}"
-        case "nack":
-            return f"refuses {m}{part}", f"the refusal of {m}{part}", f"nack {m}"
-        case "begin":
-            return f"begins {number}", f"the begin of {number}", f"begin t{row.get('transaction', '?')}"
-        case "commit":
-            return f"commits {number}", f"the commit of {number}", f"commit t{row.get('transaction', '?')}"
-        case "abort":
-            return (
-                f"rolls back {number}",
-                f"the roll-back of {number}",
-                f"abort t{row.get('transaction', '?')}",
-            )
-        case "subscribe":
-            return f"subscribes to {queue}", f"the subscription to {queue}", f"subscribe {queue}"
-        case "unsubscribe":
-            return f"leaves {queue}", f"the end of the subscription to {queue}", f"unsubscribe {queue}"
-    return f"asks for {row['f']}", f"the {row['f']}", str(row["f"])
+    known = {
+        "m": m,
+        "where": _where(row),
+        "part": f" in transaction {row['transaction']}" if "transaction" in row else "",
+        "number": row.get("transaction", "?"),
+        "queue": row.get("queue", "a queue"),
+        "f": row["f"],
+    }
+    verb, noun, label = _OPERATIONS.get(row["f"], ("asks for {f}", "the {f}", "{f}"))
+    return verb.format(**known), noun.format(**known), label.format(**known)
 
 
 def _of_store(row: Row, m: str, at: str) -> tuple[str, str]:
@@ -220,16 +216,21 @@ def _marks(row: Row) -> str:
     return f" ({', '.join(marks)})" if marks else ""
 
 
+def because(row: Row) -> str:
+    """In brackets what a row says went wrong; nothing if nothing did."""
+    return f" ({shortened(row['error'])})" if row.get("error") else ""
+
+
 def shortened(error: object) -> str:
     """What a broker said, as far as a sentence can bear it."""
     text = " ".join(str(error).split())
     return text if len(text) <= _ERROR_MAX else f"{text[: _ERROR_MAX - 1]}…"
 
 
-def _capital(text: str) -> str:
-    # Names of brokers stay as they are: a sentence may begin with "a1".
-    return (
-        text
-        if any(letter.isdigit() for letter in text.split(" ", maxsplit=1)[0])
-        else text[:1].upper() + text[1:]
-    )
+def capital(text: str) -> str:
+    """At the begin of a sentence.
+
+    A broker keeps its name as it is written everywhere else: "a1".
+    """
+    head = text.split(" ", maxsplit=1)[0]
+    return text if any(letter.isdigit() for letter in head) else text[:1].upper() + text[1:]
