@@ -9,7 +9,8 @@ are seconds since the start of the load.
 
 from __future__ import annotations
 
-import json
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from checkers.schema import HARNESS, MONITOR, NEMESIS
+from harness.report.narrative.cluster_state import breaks_of
 
 BINS_MAX: Final = 300
 BIN_WIDTHS_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -191,43 +193,24 @@ def _latencies(clients: pa.Table, edges: Floats, zero_ns: int) -> list[Series]:
     return [Series(name=name, values=[float(value) for value in values]) for name, values in result.items()]
 
 
-def _bands(control: pa.Table, seconds: Any, end_s: float) -> list[Band]:
-    """Pair each fault's begin with its heal by label."""
-    begun: dict[str, dict[str, Any]] = {}
-    bands: list[Band] = []
-    for row in _rows(control, NEMESIS):
-        value: dict[str, Any] = json.loads(row["value"] or "{}")
-        heals = row["f"].startswith("heal:")
-        label = value.get("label") or row["f"].removeprefix("heal:")
-        if not heals:
-            begun.setdefault(label, {"f": row["f"], "start": row["time"]}).update(value=value)
-        elif row["type"] == "invoke" and label in begun:
-            bands.append(_band(label, begun.pop(label), seconds, seconds(row["time"])))
-    bands += [_band(label, fault, seconds, end_s) for label, fault in begun.items()]
-    return sorted(bands, key=lambda band: band.start_s)
+def _bands(control: pa.Table, seconds: Callable[[int], float], end_s: float) -> list[Band]:
+    """The faults by their begin; of those that began together, by their healing."""
+    faults = breaks_of(_rows(control, NEMESIS))
+    faults.sort(key=lambda one: (one.begin, math.inf if one.healed is None else one.healed))
+    return [
+        Band(
+            label=one.name,
+            start_s=seconds(one.begin),
+            end_s=end_s if one.end is None else seconds(one.end),
+            target=one.target,
+            observed=one.seen if isinstance(one.seen, str) else ", ".join(map(": ".join, one.seen.items())),
+            bit=one.bit,
+        )
+        for one in faults
+    ]
 
 
-def _band(label: str, fault: dict[str, Any], seconds: Any, end_s: float) -> Band:
-    value = fault["value"]
-    target = value.get("target") or value.get("nodes") or ""
-    observed = value.get("observed") or {}
-    seen = (
-        ", ".join(f"{key}: {phrase}" for key, phrase in observed.items())
-        if isinstance(observed, dict)
-        else str(observed)
-    )
-    what = " ".join(str(part) for part in (fault["f"], value.get("shape")) if part)
-    return Band(
-        label=what or label,
-        start_s=seconds(fault["start"]),
-        end_s=end_s,
-        target=", ".join(target) if isinstance(target, list) else str(target),
-        observed=seen,
-        bit=bool(value.get("bit")),
-    )
-
-
-def _lanes(control: pa.Table, seconds: Any, end_s: float) -> dict[str, list[RoleSpan]]:
+def _lanes(control: pa.Table, seconds: Callable[[int], float], end_s: float) -> dict[str, list[RoleSpan]]:
     changes: dict[str, list[dict[str, Any]]] = {}
     for row in _rows(control, MONITOR, "role"):
         changes.setdefault(row["broker"], []).append(row)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -28,21 +28,38 @@ _ORDINALS: Final = {2: "2nd", 3: "3rd"}
 class Break:
     """One fault as it happened.
 
-    ``begin`` when it was asked for, ``end`` when its healing was, ``healed`` the row of that; None:
-    never.
-
-    ``bit``: it was seen to take effect; ``ends``: the nodes and zones it concerned.
+    ``name`` is its kind with its shape, ``seen`` what probes saw, by place. ``begin`` is when it
+    was asked for, ``end`` when its healing was, ``healed`` the row of that; None: never. ``bit``:
+    it was seen to take effect; ``ends``: the nodes and zones it concerned.
     """
 
-    label: str
-    words: str
+    name: str
+    target: str
     begin: int
     end: int | None
     bit: bool
-    observed: str
+    seen: Mapping[str, str] | str
     ends: frozenset[str]
     rows: tuple[Row, ...]
     healed: int | None
+
+    @property
+    def words(self) -> str:
+        """``partition isolate-live of a1``: sides and directions of a partition are in brackets."""
+        whom = self.target
+        if "|" in whom or whom.startswith("to "):
+            return f"{self.name} ({whom})"
+        return f"{self.name} of {whom}" if whom else self.name
+
+    @property
+    def observed(self) -> str:
+        """What probes saw, alike ones together: ``a1->a2, a2->a1 lost``; of many only how many."""
+        if isinstance(self.seen, str):
+            return self.seen
+        alike: dict[str, list[str]] = {}
+        for where, seen in self.seen.items():
+            alike.setdefault(str(seen), []).append(str(where))
+        return "; ".join(f"{_some(places)} {seen}" for seen, places in alike.items())
 
     def in_force(self, at: int) -> bool:
         """Whether it had begun and was not healed yet."""
@@ -179,12 +196,9 @@ class Standing:
     @functools.cached_property
     def breaks(self) -> list[Break]:
         """Every fault, in order of its begin."""
-        found: dict[str, list[Row]] = {}
-        for row in self._control:
-            if row["process"] == NEMESIS:
-                found.setdefault(_value(row).get("label") or row["f"].removeprefix(HEAL), []).append(row)
+        found = breaks_of(row for row in self._control if row["process"] == NEMESIS)
         healing = [row for row in self._control if row["f"] == "phase" and row.get("value") == "heal"]
-        return [_ended(break_of(rows), healing) for rows in found.values()]
+        return [_ended(one, healing) for one in found]
 
     def in_force(self, at: int | None) -> list[Break]:
         """Faults that had been asked for and not been healed."""
@@ -286,6 +300,14 @@ def _value(row: Row) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def breaks_of(rows: Iterable[Row]) -> list[Break]:
+    """Every fault of the nemesis' rows, in order of its begin."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(_value(row).get("label") or row["f"].removeprefix(HEAL), []).append(row)
+    return [break_of(its) for its in found.values()]
+
+
 def break_of(rows: Sequence[Row]) -> Break:
     """A fault from its rows: of its begin, of its end, or both."""
     begun = [row for row in rows if not row["f"].startswith(HEAL)]
@@ -295,37 +317,21 @@ def break_of(rows: Sequence[Row]) -> Break:
         value |= _value(row)
     target = value.get("target") or value.get("nodes") or ""
     kind = rows[0]["f"].removeprefix(HEAL)
-    name = " ".join(str(part) for part in (kind, value.get("shape")) if part)
-    whom = ", ".join(map(str, target)) if isinstance(target, list) else str(target)
     nodes = [str(node) for node in value.get("nodes") or ()]
     links = [end for link in value.get("links") or () for end in str(link).split("->")]
     ends = [row for row in healed if row["type"] == "invoke"] or healed
+    seen = value.get("observed")
     return Break(
-        label=str(value.get("label") or kind),
-        words=f"{name}{_of(whom)}",
+        name=" ".join(str(part) for part in (kind, value.get("shape")) if part),
+        target=", ".join(map(str, target)) if isinstance(target, list) else str(target),
         begin=rows[0]["time"],
         end=ends[0]["time"] if ends else None,
         bit=bool(value.get("bit")),
-        observed=_observed(value.get("observed")),
+        seen=seen if isinstance(seen, dict) else str(seen or ""),
         ends=frozenset([*nodes, *links]),
         rows=tuple(rows),
         healed=ends[0]["index"] if ends else None,
     )
-
-
-def _of(whom: str) -> str:
-    """Brokers are said plainly; sides and directions of a partition in brackets."""
-    return "" if not whom else f" ({whom})" if "|" in whom or whom.startswith("to ") else f" of {whom}"
-
-
-def _observed(value: object) -> str:
-    """What probes saw, alike ones together: ``a1->a2, a2->a1 lost``; of many only how many."""
-    if not isinstance(value, dict):
-        return str(value or "")
-    alike: dict[str, list[str]] = {}
-    for where, seen in value.items():
-        alike.setdefault(str(seen), []).append(str(where))
-    return "; ".join(f"{_some(places)} {seen}" for seen, places in alike.items())
 
 
 def _some(places: list[str]) -> str:
