@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from checkers.cause import in_a_line
 from harness.history import judge as judging
 from harness.interface import InfrastructureError, UsageError
 
@@ -23,7 +24,7 @@ def write(store: Path) -> None:
         try:
             importlib.import_module(module).write(store)
         except Exception as error:  # noqa: BLE001 - a report can never change a verdict
-            print(f"{name} was not written: {type(error).__name__}: {error}", file=sys.stderr)
+            print(f"{name} was not written: {in_a_line(error)}", file=sys.stderr)
 
 
 def judge_and_write(store: Path) -> None:

@@ -90,7 +90,8 @@ def read(history: Path) -> Timeline:
     tables = [pq.read_table(file, columns=columns) for file in sorted(history.glob("*.parquet"))]
     if not tables:
         return _of_nothing()
-    # Dictionaries differ from file to file; plain strings can be put together.
+    # Dictionaries differ from file to file, and so may what can be null; plain strings can be put
+    # together.
     table = pa.concat_tables([_plain(each) for each in tables]).sort_by("index")
     if table.num_rows == 0:
         return _of_nothing()
@@ -130,7 +131,7 @@ def _of_nothing() -> Timeline:
 
 def _plain(table: pa.Table) -> pa.Table:
     fields = [
-        pa.field(field.name, field.type.value_type) if pa.types.is_dictionary(field.type) else field
+        (field.name, field.type.value_type if pa.types.is_dictionary(field.type) else field.type)
         for field in table.schema
     ]
     return table.cast(pa.schema(fields))

@@ -6,6 +6,8 @@ import asyncio
 import json
 from xml.etree import ElementTree as ET
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from checkers import api as checkers
@@ -120,6 +122,16 @@ def test_rates_latencies_faults_and_roles_are_read_from_the_history(run_director
     assert read.bands[0].end_s == pytest.approx(6.0, abs=0.1)
     assert read.bands[1].end_s == read.end_s
     assert [span.role for span in read.lanes["a2"]] == ["backup", "live"]
+
+
+def test_a_part_that_says_otherwise_what_can_be_null_is_drawn_as_well(run_directory):
+    history = run_directory / parquet.DIRECTORY
+    before = repr(timeline.read(history))
+    file = history / parquet.CONTROL
+    table = pq.read_table(file)
+    pq.write_table(table.cast(pa.schema([field.with_nullable(True) for field in table.schema])), file)
+    assert pq.read_schema(file) != pq.read_schema(history / parquet.file_name(0))
+    assert repr(timeline.read(history)) == before
 
 
 @pytest.fixture
