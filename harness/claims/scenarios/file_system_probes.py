@@ -24,7 +24,7 @@ from broker.filesystem_check.mounts import MOUNTS, unsafe
 from broker.filesystem_check.results import Result
 from harness.claims.scenarios.probe import Notes, Probe
 from harness.claims.scenarios.refuter import without
-from harness.claims.scenarios.workbench import ProbeProcess, Workbench
+from harness.claims.scenarios.workbench import ProbeProcess, Workbench, on_bench
 from harness.interface import Fault, InfrastructureError, Schedule, TestSpec
 
 _SOURCE: Final = "WMQ"
@@ -50,50 +50,49 @@ class OwnLocks(Calls):
         return True
 
 
-async def _mi3(notes: Notes) -> None:
-    place = notes.directory / "mqdata"
+@on_bench
+async def _mi3(bench: Workbench) -> None:
+    place = bench.directory / "mqdata"
     place.mkdir()
     if problem := unsafe(place, MOUNTS.read_text(), os.environ):
         raise InfrastructureError(f"{place} is no good mount to begin with: {problem}")
-    async with Workbench(notes) as bench:
-        said = await bench.command("brokerctl", "check-filesystem", str(place))
-        notes.compare("the basic check of a good mount", (0, [_PASSED]), (said.status, said.lines))
-        both = [
-            await bench.start(name, "brokerctl", "check-filesystem", "-c", str(place))
-            for name in ("one", "two")
-        ]
-        statuses = [await process.wait() for process in both]
-        notes.compare(
-            "-c, on two hosts at once",
-            ([0, 0], True),
-            (statuses, all(_PASSED in process.output for process in both)),
-        )
-        await _wait_for_the_lock(bench, notes, place)
+    said = await bench.command("brokerctl", "check-filesystem", str(place))
+    bench.compare("the basic check of a good mount", (0, [_PASSED]), (said.status, said.lines))
+    both = [
+        await bench.start(name, "brokerctl", "check-filesystem", "-c", str(place)) for name in ("one", "two")
+    ]
+    statuses = [await process.wait() for process in both]
+    bench.compare(
+        "-c, on two hosts at once",
+        ([0, 0], True),
+        (statuses, all(_PASSED in process.output for process in both)),
+    )
+    await _wait_for_the_lock(bench, place)
     failed = await BasicCheck(place, NoLocks(_quiet), MOUNTS.read_text(), os.environ).run()
-    notes.compare("a mount without locks: the test that fails", ["lock"], _failed(failed))
+    bench.compare("a mount without locks: the test that fails", ["lock"], _failed(failed))
     one, two = await asyncio.gather(
         *(ConcurrentCheck(place, OwnLocks(_quiet), _quiet, name=name).run() for name in ("one", "two"))
     )
     named = "lock-denied-to-the-other-host"
-    notes.compare(
+    bench.compare(
         "locks that each host has for itself: -c on either",
         [True, True],
         [named in _failed(each) for each in (one, two)],
     )
 
 
-async def _wait_for_the_lock(bench: Workbench, notes: Notes, place: Path) -> None:
+async def _wait_for_the_lock(bench: Workbench, place: Path) -> None:
     """-wv on two hosts: the second waits until the first gives the lock back."""
     first = await bench.start("first", "brokerctl", "check-filesystem", "-wv", str(place))
     await _says(bench, first, "File lock acquired")
     second = await bench.start("second", "brokerctl", "check-filesystem", "-wv", str(place))
     await _says(bench, second, "Waiting for the file lock.")
-    notes.compare("-wv: the second host does not get the lock", False, "File lock acquired" in second.output)
+    bench.compare("-wv: the second host does not get the lock", False, "File lock acquired" in second.output)
     await first.type("\n")
     await _says(bench, second, "File lock acquired")
     await second.type("\n")
-    notes.compare("-wv: both end", [0, 0], [await first.wait(), await second.wait()])
-    notes.compare(
+    bench.compare("-wv: both end", [0, 0], [await first.wait(), await second.wait()])
+    bench.compare(
         "-wv prints each call", [True, True], [_LOCK_CALL in process.output for process in (first, second)]
     )
 

@@ -18,144 +18,136 @@ from harness.claims.scenarios.ha_database_probes import (
     STORE,
     becomes,
     member,
+    members,
     row_of,
-    send,
     started,
     stored,
-    table_of,
 )
-from harness.claims.scenarios.probe import Notes, Probe
+from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.refuter import without
-from harness.claims.scenarios.stomp_client import StompClient
-from harness.claims.scenarios.workbench import Broker, CommandResult, Workbench
+from harness.claims.scenarios.stomp_client import StompClient, send
+from harness.claims.scenarios.workbench import Broker, CommandResult, Workbench, on_bench
 
 _NEVER_MS: Final = 600_000
 _STEERING: Final = "broker/policies/ha_database/steering.py"
 
 
-async def _ha6(notes: Notes) -> None:
+@on_bench
+async def _ha6(bench: Workbench) -> None:
     question = re.compile(r"The broker associated with b1 last accessed the database \d+ seconds ago\.")
-    async with Workbench(notes) as bench:
-        taker, victim = member(bench, "a1"), member(bench, "b1")
-        await started(taker, victim)
-        await send(victim, "kept")
-        asked = await taker.ctl("takeover", "-n", "b1", typed="n\n")
-        notes.compare(
-            "a broker that seems to run: its last access is told", True, bool(question.match(asked.output))
-        )
-        notes.compare(
-            "and it is asked whether that is meant",
-            True,
-            "Do you want to take over for this broker?" in asked.output,
-        )
-        notes.compare(
-            "answered no: nothing is done",
-            (1, "OPERATING"),
-            (asked.status, (await row_of(taker, "b1"))["state"]),
-        )
-        forced = await taker.ctl("takeover", "-f", "-n", "b1")
-        notes.compare(
-            "-f asks nothing", (0, None), (forced.status, question.search(forced.output) and "asked")
-        )
-        notes.compare("and what the broker had is with the taker", ["kept"], await stored(taker))
-        await victim.live()
-        await send(victim, "left")
-        await victim.ctl("stop", "--no-failover")
-        assert victim.process is not None
-        await victim.process.wait()
-        notes.compare(
-            "shut down with -nofailover it is not taken over",
-            "SHUTDOWN_COMPLETE",
-            (await row_of(taker, "b1"))["state"],
-        )
-        by_hand = await taker.ctl("takeover", "-n", "b1")
-        notes.compare(
-            "taken over by hand then, without a question",
-            (0, ["b1: TAKEOVER_COMPLETE, by a1"]),
-            (by_hand.status, by_hand.lines),
-        )
-        notes.compare("its message too is with the taker", ["kept", "left"], await stored(taker))
+    taker, victim = member(bench, "a1"), member(bench, "b1")
+    await started(taker, victim)
+    await send(victim.stomp, QUEUE, "kept")
+    asked = await taker.ctl("takeover", "-n", "b1", typed="n\n")
+    bench.compare(
+        "a broker that seems to run: its last access is told", True, bool(question.match(asked.output))
+    )
+    bench.compare(
+        "and it is asked whether that is meant",
+        True,
+        "Do you want to take over for this broker?" in asked.output,
+    )
+    bench.compare(
+        "answered no: nothing is done", (1, "OPERATING"), (asked.status, (await row_of(taker, "b1"))["state"])
+    )
+    forced = await taker.ctl("takeover", "-f", "-n", "b1")
+    bench.compare("-f asks nothing", (0, None), (forced.status, question.search(forced.output) and "asked"))
+    bench.compare("and what the broker had is with the taker", ["kept"], await stored(taker))
+    await victim.live()
+    await send(victim.stomp, QUEUE, "left")
+    await victim.ctl("stop", "--no-failover")
+    await victim.process.wait()
+    bench.compare(
+        "shut down with -nofailover it is not taken over",
+        "SHUTDOWN_COMPLETE",
+        (await row_of(taker, "b1"))["state"],
+    )
+    by_hand = await taker.ctl("takeover", "-n", "b1")
+    bench.compare(
+        "taken over by hand then, without a question",
+        (0, ["b1: TAKEOVER_COMPLETE, by a1"]),
+        (by_hand.status, by_hand.lines),
+    )
+    bench.compare("its message too is with the taker", ["kept", "left"], await stored(taker))
 
 
-async def _ha7(notes: Notes) -> None:
-    async with Workbench(notes) as bench:
-        quiet, other = member(bench, "a1"), member(bench, "b1")
-        await started(quiet, other)
-        async with await StompClient.connect(quiet.stomp) as old:
-            said = await quiet.ctl("quiesce")
-            notes.compare("a broker quiesces", 0, said.status)
-            notes.compare(
-                "a connection that is there is served",
-                "RECEIPT",
-                (await old.ask("SEND", "served", destination=QUEUE)).command,
+@on_bench
+async def _ha7(bench: Workbench) -> None:
+    quiet, other = member(bench, "a1"), member(bench, "b1")
+    await started(quiet, other)
+    async with await StompClient.connect(quiet.stomp) as old:
+        said = await quiet.ctl("quiesce")
+        bench.compare("a broker quiesces", 0, said.status)
+        bench.compare(
+            "a connection that is there is served",
+            "RECEIPT",
+            (await old.ask("SEND", "served", destination=QUEUE)).command,
+        )
+        async with await StompClient.connect(quiet.stomp) as new:
+            bench.compare(
+                "a new one is refused, and told why",
+                ("ERROR", True),
+                (new.connected.command, "quiescing" in new.connected.headers.get("message", "")),
             )
-            async with await StompClient.connect(quiet.stomp) as new:
-                notes.compare(
-                    "a new one is refused, and told why",
-                    ("ERROR", True),
-                    (new.connected.command, "quiescing" in new.connected.headers.get("message", "")),
-                )
-        await becomes(other, "a1", s.QUIESCE_COMPLETE)
-        notes.compare("nobody takes it over", [], (await other.status() or {}).get("taken-over"))
-        await quiet.ctl("stop", "--no-failover")
-        assert quiet.process is not None
-        notes.compare("it is shut down", 0, await quiet.process.wait())
-        row = await row_of(other, "a1")
-        notes.compare(
-            "and nobody takes it over then either",
-            ["SHUTDOWN_COMPLETE", 1],
-            [row.get("state"), row.get("messages")],
-        )
+    await becomes(other, "a1", s.QUIESCE_COMPLETE)
+    bench.compare("nobody takes it over", [], (await other.status() or {}).get("taken-over"))
+    await quiet.ctl("stop", "--no-failover")
+    bench.compare("it is shut down", 0, await quiet.process.wait())
+    row = await row_of(other, "a1")
+    bench.compare(
+        "and nobody takes it over then either",
+        ["SHUTDOWN_COMPLETE", 1],
+        [row.get("state"), row.get("messages")],
+    )
 
 
-async def _ha9(notes: Notes) -> None:
-    async with Workbench(notes) as bench:
-        # The first begins takeovers and never completes one: as a taker that failed half-way.
-        slow = member(bench, "a1", takeover_wait_ms=_NEVER_MS)
-        victim, other = member(bench, "b1"), member(bench, "g1")
-        await started(slow, victim, other)
-        await send(victim, "one", "two")
+@on_bench
+async def _ha9(bench: Workbench) -> None:
+    # The first begins takeovers and never completes one: as a taker that failed half-way.
+    slow = member(bench, "a1", takeover_wait_ms=_NEVER_MS)
+    victim, other = member(bench, "b1"), member(bench, "g1")
+    await started(slow, victim, other)
+    await send(victim.stomp, QUEUE, "one", "two")
 
-        async def shown(broker_id: str) -> list[str]:
-            return table_of(await other.ctl("members"))[broker_id]
+    async def shown(broker_id: str) -> list[str]:
+        return (await members(other))[broker_id]
 
-        listed = await other.ctl("members")
-        notes.compare(
-            "all brokers with id, address, state, messages in store and taker",
-            [
-                ["a1", f"127.0.0.1:{slow.cluster}", "OPERATING", "0", "-"],
-                ["b1", f"127.0.0.1:{victim.cluster}", "OPERATING", "2", "-"],
-                ["g1", f"127.0.0.1:{other.cluster}", "OPERATING", "0", "-"],
-            ],
-            [cells[:5] for cells in table_of(listed).values()],
-        )
-        notes.compare(
-            "and the time since each one's last timestamp",
-            [True, True, True],
-            [bool(re.fullmatch(r"\d+ s ago", cells[5])) for cells in table_of(listed).values()],
-        )
-        await victim.ctl("stop", "--no-failover")
-        assert victim.process is not None
-        await victim.process.wait()
-        notes.compare("one that was shut down", ["SHUTDOWN_COMPLETE", "2", "-"], (await shown("b1"))[2:5])
-        await bench.start("takeover", *slow.brokerctl, "takeover", "-n", "b1")
-        await becomes(other, "b1", s.TAKEOVER_STARTED)
-        notes.compare("a takeover that has begun", ["TAKEOVER_STARTED", "2", "a1"], (await shown("b1"))[2:5])
-        await other.ctl("takeover", "-f", "-n", "b1")
-        notes.compare("and one that is complete", ["TAKEOVER_COMPLETE", "0", "g1"], (await shown("b1"))[2:5])
-        notes.compare("its messages are its taker's", ["OPERATING", "2", "-"], (await shown("g1"))[2:5])
-        async with await StompClient.connect(other.stomp):
-            await other.ctl("quiesce")
-            notes.compare("one that quiesces", "QUIESCING", (await shown("g1"))[2])
-        await becomes(other, "g1", s.QUIESCE_COMPLETE)
-        notes.compare("and has nobody left to serve", "QUIESCE_COMPLETE", (await shown("g1"))[2])
-        for state, words in (
-            (s.SHUTDOWN_STARTED, "one that was killed while it shut down"),
-            ("SOMETHING_NEWER", "one of a version that this one does not know"),
-        ):
-            await asyncio.to_thread(_write_state, str(bench.directory / STORE), state)
-            expected = state if state in s.STATES else "*unknown"
-            notes.compare(words, expected, (await shown("c1"))[2])
+    listed = await members(other)
+    bench.compare(
+        "all brokers with id, address, state, messages in store and taker",
+        [
+            ["a1", f"127.0.0.1:{slow.cluster}", "OPERATING", "0", "-"],
+            ["b1", f"127.0.0.1:{victim.cluster}", "OPERATING", "2", "-"],
+            ["g1", f"127.0.0.1:{other.cluster}", "OPERATING", "0", "-"],
+        ],
+        [cells[:5] for cells in listed.values()],
+    )
+    bench.compare(
+        "and the time since each one's last timestamp",
+        [True, True, True],
+        [bool(re.fullmatch(r"\d+ s ago", cells[5])) for cells in listed.values()],
+    )
+    await victim.ctl("stop", "--no-failover")
+    await victim.process.wait()
+    bench.compare("one that was shut down", ["SHUTDOWN_COMPLETE", "2", "-"], (await shown("b1"))[2:5])
+    await bench.start("takeover", *slow.brokerctl, "takeover", "-n", "b1")
+    await becomes(other, "b1", s.TAKEOVER_STARTED)
+    bench.compare("a takeover that has begun", ["TAKEOVER_STARTED", "2", "a1"], (await shown("b1"))[2:5])
+    await other.ctl("takeover", "-f", "-n", "b1")
+    bench.compare("and one that is complete", ["TAKEOVER_COMPLETE", "0", "g1"], (await shown("b1"))[2:5])
+    bench.compare("its messages are its taker's", ["OPERATING", "2", "-"], (await shown("g1"))[2:5])
+    async with await StompClient.connect(other.stomp):
+        await other.ctl("quiesce")
+        bench.compare("one that quiesces", "QUIESCING", (await shown("g1"))[2])
+    await becomes(other, "g1", s.QUIESCE_COMPLETE)
+    bench.compare("and has nobody left to serve", "QUIESCE_COMPLETE", (await shown("g1"))[2])
+    for state, words in (
+        (s.SHUTDOWN_STARTED, "one that was killed while it shut down"),
+        ("SOMETHING_NEWER", "one of a version that this one does not know"),
+    ):
+        await asyncio.to_thread(_write_state, str(bench.directory / STORE), state)
+        expected = state if state in s.STATES else "*unknown"
+        bench.compare(words, expected, (await shown("c1"))[2])
 
 
 def _write_state(path: str, state: str) -> None:
@@ -169,53 +161,50 @@ def _write_state(path: str, state: str) -> None:
         )
 
 
-async def _ha10(notes: Notes) -> None:
-    async with Workbench(notes) as bench:
-        alone = Broker(bench, "alone", {})
-        broker, other = member(bench, "a1", data="alone-data"), member(bench, "b1")
+@on_bench
+async def _ha10(bench: Workbench) -> None:
+    alone = Broker(bench, "alone", {})
+    broker, other = member(bench, "a1", data="alone-data"), member(bench, "b1")
 
-        async def tool(*words: str) -> CommandResult:
-            return await bench.command("brokerctl", "--config", str(broker.path), "database", *words)
+    async def tool(*words: str) -> CommandResult:
+        return await bench.command("brokerctl", "--config", str(broker.path), "database", *words)
 
-        async def ended(one: Broker, *words: str) -> None:
-            await one.ctl("stop", *words)
-            assert one.process is not None
-            await one.process.wait()
+    async def ended(one: Broker, *words: str) -> None:
+        await one.ctl("stop", *words)
+        await one.process.wait()
 
-        await started(alone)
-        async with await StompClient.connect(alone.stomp) as client:
-            for body in ("one", "two", "three"):
-                await client.ask("SEND", body, destination=QUEUE)
-        busy = await tool("upgrade")
-        notes.compare("the store of a broker that runs is not converted", 1, busy.status)
-        await ended(alone)
-        notes.compare("the schema is made", 0, (await tool("create")).status)
-        notes.compare("a standalone store becomes one of the cluster", 0, (await tool("upgrade")).status)
-        await started(broker, other)
-        notes.compare("with all its messages", ["one", "two", "three"], await stored(broker))
-        notes.compare(
-            "a backup is made under way", 0, (await tool("backup", str(bench.directory / "saved"))).status
-        )
-        await send(broker, "four")
-        refused = [
-            await tool("remove-broker", "b1"),
-            await tool("restore", str(bench.directory / "saved"), "-f"),
-            await tool("reset-locks", "-f"),
-        ]
-        notes.compare(
-            "brokers that run are not removed, nothing is restored over them and no lock taken from them",
-            [(1, True)] * 3,
-            [(said.status, said.output.startswith("brokerctl: running: ")) for said in refused],
-        )
-        await ended(other, "--no-failover")
-        notes.compare("one that is down is removed", 0, (await tool("remove-broker", "b1")).status)
-        notes.compare("and is listed no more", ["a1"], list(table_of(await broker.ctl("members"))))
-        await ended(broker, "--no-failover")
-        notes.compare(
-            "the backup is restored", 0, (await tool("restore", str(bench.directory / "saved"), "-f")).status
-        )
-        await started(broker)
-        notes.compare("and is what the broker then has", ["one", "two", "three"], await stored(broker))
+    await started(alone)
+    await send(alone.stomp, QUEUE, "one", "two", "three")
+    busy = await tool("upgrade")
+    bench.compare("the store of a broker that runs is not converted", 1, busy.status)
+    await ended(alone)
+    bench.compare("the schema is made", 0, (await tool("create")).status)
+    bench.compare("a standalone store becomes one of the cluster", 0, (await tool("upgrade")).status)
+    await started(broker, other)
+    bench.compare("with all its messages", ["one", "two", "three"], await stored(broker))
+    bench.compare(
+        "a backup is made under way", 0, (await tool("backup", str(bench.directory / "saved"))).status
+    )
+    await send(broker.stomp, QUEUE, "four")
+    refused = [
+        await tool("remove-broker", "b1"),
+        await tool("restore", str(bench.directory / "saved"), "-f"),
+        await tool("reset-locks", "-f"),
+    ]
+    bench.compare(
+        "brokers that run are not removed, nothing is restored over them and no lock taken from them",
+        [(1, True)] * 3,
+        [(said.status, said.output.startswith("brokerctl: running: ")) for said in refused],
+    )
+    await ended(other, "--no-failover")
+    bench.compare("one that is down is removed", 0, (await tool("remove-broker", "b1")).status)
+    bench.compare("and is listed no more", ["a1"], list(await members(broker)))
+    await ended(broker, "--no-failover")
+    bench.compare(
+        "the backup is restored", 0, (await tool("restore", str(bench.directory / "saved"), "-f")).status
+    )
+    await started(broker)
+    bench.compare("and is what the broker then has", ["one", "two", "three"], await stored(broker))
 
 
 PROBES: Final = (

@@ -10,10 +10,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from harness.claims.scenarios.probe import Notes, Probe
+from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.refuter import without
 from harness.claims.scenarios.stomp_client import StompClient
-from harness.claims.scenarios.workbench import Broker, CommandResult, Workbench
+from harness.claims.scenarios.workbench import Broker, Workbench, on_bench
 from stomp_protocol.frames import Frame
 
 CLUSTER: Final = "probe"
@@ -86,17 +86,9 @@ async def becomes(asked: Broker, broker_id: str, state: str) -> None:
     await asked.bench.until(f"the store says that {broker_id} is {state}", state, is_so)
 
 
-async def send(broker: Broker, *bodies: str) -> str:
-    """Send messages with receipts; the store session in which the broker has them."""
-    async with await StompClient.connect(broker.stomp) as client:
-        for body in bodies:
-            answer = await client.ask("SEND", body, destination=QUEUE)
-            assert answer.command == "RECEIPT", answer
-        return client.connected.headers["store-session"]
-
-
-def table_of(said: CommandResult) -> dict[str, list[str]]:
+async def members(asked: Broker) -> dict[str, list[str]]:
     """``brokerctl members`` by broker id: columns are two or more spaces apart."""
+    said = await asked.ctl("members")
     return {cells[0]: cells for cells in (re.split(r" {2,}", line) for line in said.lines[2:])}
 
 
@@ -109,128 +101,116 @@ def _texts(frames: list[Frame]) -> list[str]:
     return [frame.body.decode() for frame in frames]
 
 
-async def _ha3(notes: Notes) -> None:
-    async with Workbench(notes) as bench:
-        # One that is killed cannot say so: the taker waits for the end of its lease.
-        failing, taker = (member(bench, name, expiration_ms=12_000) for name in ("a1", "b1"))
-        await started(failing, taker)
-        async with (
-            await StompClient.connect(failing.stomp) as producer,
-            await StompClient.connect(failing.stomp) as consumer,
-        ):
-            session = producer.connected.headers["store-session"]
-            for body in ("acknowledged", "unacknowledged", "acknowledged-in-a-transaction", "pending"):
-                await producer.ask("SEND", body, destination=QUEUE)
-            await producer.ask("BEGIN", transaction="committed")
-            await producer.ask("SEND", "sent-and-committed", destination=QUEUE, transaction="committed")
-            await producer.ask("COMMIT", transaction="committed")
-            await producer.ask("BEGIN", transaction="open")
-            await producer.ask("SEND", "sent-and-not-committed", destination=QUEUE, transaction="open")
-            await consumer.ask(
-                "SUBSCRIBE", id="1", destination=QUEUE, ack="client-individual", prefetch_count="3"
-            )
-            first, _, third = await consumer.messages(3)
-            await consumer.ask("ACK", id=first.headers["ack"])
-            await consumer.ask("BEGIN", transaction="open")
-            await consumer.ask("ACK", id=third.headers["ack"], transaction="open")
-            await failing.kill()
-        taken = await taker.ctl("takeover", "-f", "-n", "a1")
-        notes.require(
-            "another broker takes over", (0, ["a1: TAKEOVER_COMPLETE, by b1"]), (taken.status, taken.lines)
+@on_bench
+async def _ha3(bench: Workbench) -> None:
+    # One that is killed cannot say so: the taker waits for the end of its lease.
+    failing, taker = (member(bench, name, expiration_ms=12_000) for name in ("a1", "b1"))
+    await started(failing, taker)
+    async with (
+        await StompClient.connect(failing.stomp) as producer,
+        await StompClient.connect(failing.stomp) as consumer,
+    ):
+        session = producer.connected.headers["store-session"]
+        for body in ("acknowledged", "unacknowledged", "acknowledged-in-a-transaction", "pending"):
+            await producer.ask("SEND", body, destination=QUEUE)
+        await producer.ask("BEGIN", transaction="committed")
+        await producer.ask("SEND", "sent-and-committed", destination=QUEUE, transaction="committed")
+        await producer.ask("COMMIT", transaction="committed")
+        await producer.ask("BEGIN", transaction="open")
+        await producer.ask("SEND", "sent-and-not-committed", destination=QUEUE, transaction="open")
+        await consumer.ask(
+            "SUBSCRIBE", id="1", destination=QUEUE, ack="client-individual", prefetch_count="3"
         )
+        first, _, third = await consumer.messages(3)
+        await consumer.ask("ACK", id=first.headers["ack"])
+        await consumer.ask("BEGIN", transaction="open")
+        await consumer.ask("ACK", id=third.headers["ack"], transaction="open")
+        await failing.kill()
+    taken = await taker.ctl("takeover", "-f", "-n", "a1")
+    bench.require(
+        "another broker takes over", (0, ["a1: TAKEOVER_COMPLETE, by b1"]), (taken.status, taken.lines)
+    )
 
-        async def let_in() -> bool:
-            async with await StompClient.connect(taker.stomp, session) as client:
-                return client.connected.command == "CONNECTED"
+    async def let_in() -> bool:
+        async with await StompClient.connect(taker.stomp, session) as client:
+            return client.connected.command == "CONNECTED"
 
-        await bench.until("the clients of the failed broker are let in", "CONNECTED", let_in)
-        async with await StompClient.connect(taker.stomp, session) as consumer:
-            await consumer.ask("SUBSCRIBE", id="1", destination=QUEUE, ack="client-individual")
-            moved = await consumer.messages(4)
-            notes.compare(
-                "pending messages, and those whose acknowledgement was pending, are delivered in their order",
-                ["unacknowledged", "acknowledged-in-a-transaction", "pending", "sent-and-committed"],
-                _texts(moved),
-            )
-            notes.compare(
-                "what may have been delivered before says so",
-                "true",
-                moved[0].headers.get("redelivered", "absent"),
-            )
-            for frame in moved:
-                await consumer.ask("ACK", id=frame.headers["ack"])
-            notes.compare(
-                "of an open transaction nothing is left: neither what it sent nor a name that is taken",
-                "RECEIPT",
-                (await consumer.ask("BEGIN", transaction="open")).command,
-            )
-        notes.compare("nothing else is there", [], await stored(taker))
-        async with await StompClient.connect(taker.stomp) as client:
-            refused = await client.ask("SUBSCRIBE", id="1", destination="/topic/prices")
-            notes.compare(
-                "still to come: durable subscriptions, which need topics, and a topic is refused",
-                "ERROR",
-                refused.command,
-            )
-
-
-async def _ha8(notes: Notes) -> None:
-    async with Workbench(notes) as bench:
-        first = member(bench, "a1")
-        second = member(bench, "b1", cluster={"static-connectors": ["127.0.0.1:1"]})
-        await first.start()
-        await first.live()
-        listed = await first.ctl("members")
-        notes.compare(
-            "one broker is there, registered by itself",
-            ["a1"],
-            [line.split()[0] for line in listed.lines[2:]],
+    await bench.until("the clients of the failed broker are let in", "CONNECTED", let_in)
+    async with await StompClient.connect(taker.stomp, session) as consumer:
+        await consumer.ask("SUBSCRIBE", id="1", destination=QUEUE, ack="client-individual")
+        moved = await consumer.messages(4)
+        bench.compare(
+            "pending messages, and those whose acknowledgement was pending, are delivered in their order",
+            ["unacknowledged", "acknowledged-in-a-transaction", "pending", "sent-and-committed"],
+            _texts(moved),
         )
-        started = await second.start()
-        await second.live()
-        listed = await first.ctl("members")
-        notes.compare(
-            "another one is there, in no list of anybody",
-            ["a1", "b1"],
-            [line.split()[0] for line in listed.lines[2:]],
+        bench.compare(
+            "what may have been delivered before says so",
+            "true",
+            moved[0].headers.get("redelivered", "absent"),
         )
-        notes.compare(
-            "its list of brokers is ignored, and a line warns of it",
-            1,
-            sum(
-                " WARNING " in line and "cluster.static-connectors is ignored" in line
-                for line in started.output.splitlines()
-            ),
+        for frame in moved:
+            await consumer.ask("ACK", id=frame.headers["ack"])
+        bench.compare(
+            "of an open transaction nothing is left: neither what it sent nor a name that is taken",
+            "RECEIPT",
+            (await consumer.ask("BEGIN", transaction="open")).command,
+        )
+    bench.compare("nothing else is there", [], await stored(taker))
+    async with await StompClient.connect(taker.stomp) as client:
+        refused = await client.ask("SUBSCRIBE", id="1", destination="/topic/prices")
+        bench.compare(
+            "still to come: durable subscriptions, which need topics, and a topic is refused",
+            "ERROR",
+            refused.command,
         )
 
 
-async def _ha8_id(notes: Notes) -> None:
-    async with Workbench(notes) as bench:
-        first, twin = member(bench, "a1"), member(bench, "twin", broker_id="a1")
-        await started(first)
-        refused = await twin.start()
+@on_bench
+async def _ha8(bench: Workbench) -> None:
+    first = member(bench, "a1")
+    second = member(bench, "b1", cluster={"static-connectors": ["127.0.0.1:1"]})
+    await first.start()
+    await first.live()
+    bench.compare("one broker is there, registered by itself", ["a1"], list(await members(first)))
+    started = await second.start()
+    await second.live()
+    bench.compare("another one is there, in no list of anybody", ["a1", "b1"], list(await members(first)))
+    bench.compare(
+        "its list of brokers is ignored, and a line warns of it",
+        1,
+        sum(
+            " WARNING " in line and "cluster.static-connectors is ignored" in line
+            for line in started.output.splitlines()
+        ),
+    )
 
-        async def decided() -> str:
-            if not refused.running:
-                return "ends"
-            status = await twin.status()
-            return "serves" if status is not None and status["role"] == "live" else ""
 
-        notes.require("a broker whose id is in use", "ends", await bench.until("the second", "ends", decided))
-        notes.compare("with exit status", 1, await refused.wait())
-        lines = [line for line in refused.output.splitlines() if " ERROR " in line]
-        notes.compare(
-            "and says so in one line, with who has the id",
-            [
-                (
-                    "ha-policy.ha-database.broker-id 'a1' is in use by the broker at "
-                    f"127.0.0.1:{first.cluster}: every broker of a cluster needs an id of its own"
-                )
-            ],
-            [line.partition(" ERROR twin ")[2] for line in lines],
-        )
-        status = await first.status()
-        notes.compare("the one that has it goes on", "live", status["role"] if status else "gone")
+@on_bench
+async def _ha8_id(bench: Workbench) -> None:
+    first, twin = member(bench, "a1"), member(bench, "twin", broker_id="a1")
+    await started(first)
+    refused = await twin.start()
+
+    async def decided() -> str:
+        if not refused.running:
+            return "ends"
+        return "serves" if await twin.shows("role", "live") else ""
+
+    bench.require("a broker whose id is in use", "ends", await bench.until("the second", "ends", decided))
+    bench.compare("with exit status", 1, await refused.wait())
+    bench.compare(
+        "and says so in one line, with who has the id",
+        [
+            (
+                "ha-policy.ha-database.broker-id 'a1' is in use by the broker at "
+                f"127.0.0.1:{first.cluster}: every broker of a cluster needs an id of its own"
+            )
+        ],
+        twin.errors,
+    )
+    status = await first.status()
+    bench.compare("the one that has it goes on", "live", status["role"] if status else "gone")
 
 
 PROBES: Final = (

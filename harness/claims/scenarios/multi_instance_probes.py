@@ -7,19 +7,19 @@ The probes of MI3 and MI6 are in ``file_system_probes``: they are about the file
 
 from __future__ import annotations
 
-import asyncio
 import signal
 from typing import Final
 
-from harness.claims.scenarios.probe import Notes, Probe
+from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.refuter import without
-from harness.claims.scenarios.workbench import Broker, CommandResult, ProbeProcess, Workbench
+from harness.claims.scenarios.stomp_client import send
+from harness.claims.scenarios.workbench import Broker, CommandResult, Workbench, on_bench
 
 _SOURCE: Final = "WMQ"
 _MESSAGES: Final = 3
 
 
-class Host:
+class QueueManagerHost:
     """One of the hosts of the document.
 
     A broker that can be started as an instance of QM1, with and without -x.
@@ -33,7 +33,6 @@ class Host:
             for permitted in (False, True)
         }
         self.broker = self._brokers[True]
-        self.process: ProbeProcess | None = None
 
     def _broker(self, file: str, permitted: bool) -> Broker:
         """Its log is long-lived, its lease too.
@@ -56,10 +55,12 @@ class Host:
             },
         )
 
-    async def strmqm(self, *, permitted: bool = True) -> None:
-        """``strmqm [-x] QM1``."""
+    async def strmqm(self, becomes: str = "", *, permitted: bool = True) -> None:
+        """``strmqm [-x] QM1``; returns when ``dspmq`` here says that it ``becomes`` so."""
         self.broker = self._brokers[permitted]
-        self.process = await self.broker.start()
+        await self.broker.start()
+        if becomes:
+            await self.becomes(becomes)
 
     async def becomes(self, status: str) -> None:
         """Return when ``dspmq`` here says so.
@@ -68,16 +69,14 @@ class Host:
         """
 
         async def said() -> str:
-            assert self.process is not None
-            if not self.process.running:
-                return f"ended with {await self.process.wait()}"
-            shown = await self.broker.status()
-            return status if shown is not None and shown["status"] == status else ""
+            if not self.broker.process.running:
+                return f"ended with {await self.ended()}"
+            return status if await self.broker.shows("status", status) else ""
 
         step = f"{self.name} becomes {status!r}"
         found = await self.bench.until(step, status, said)
         if found != status:
-            self.bench.notes.require(step, status, found)
+            self.bench.require(step, status, found)
 
     async def place(self) -> int | str:
         """What comes of the instance that was started last.
@@ -86,13 +85,10 @@ class Host:
         """
 
         async def found() -> list[int | str]:
-            assert self.process is not None
-            if not self.process.running:
-                return [await self.process.wait()]
-            shown = await self.broker.status()
-            if shown is None or shown["status"] not in ("Running", "Running as standby"):
-                return []
-            return [str(shown["status"])]
+            if not self.broker.process.running:
+                return [await self.ended()]
+            places = ("Running", "Running as standby")
+            return [place for place in places if await self.broker.shows("status", place)]
 
         return (await self.bench.until(f"{self.name} finds its place", "a place or none", found))[0]
 
@@ -105,11 +101,6 @@ class Host:
         """``endmqm [-x|-is] QM1``."""
         return await self.broker.ctl("end", *([option] if option else []))
 
-    def send(self, number: signal.Signals) -> None:
-        """A signal to the instance that was started last."""
-        assert self.process is not None
-        self.process.send(number)
-
     async def refusal(self, **arguments: bool) -> str:
         """Why it refuses to end so; "" if it does not."""
         try:
@@ -120,158 +111,113 @@ class Host:
 
     async def ended(self) -> int:
         """The exit status of the instance that was started last."""
-        assert self.process is not None
-        return await self.process.wait()
-
-    @property
-    def output(self) -> list[str]:
-        """What it logged, all instances of this kind of start together."""
-        assert self.process is not None
-        return self.process.output.splitlines()
-
-    @property
-    def errors(self) -> list[str]:
-        """The errors of it."""
-        return [line.partition(f" ERROR {self.name} ")[2] for line in self.output if " ERROR " in line]
+        return await self.broker.process.wait()
 
 
-async def _mi1(notes: Notes) -> None:
-    async with Workbench(notes) as bench:
-        one, two = Host(bench, "one"), Host(bench, "two")
-        await one.strmqm()
-        await one.becomes("Running")
-        await two.strmqm()
-        await two.becomes("Running as standby")
-        await _send(one.broker.stomp)
-        one.send(signal.SIGKILL)
-        await one.ended()
-        await two.becomes("Running")
-        said = [line for line in two.output if "log re" in line]
-        notes.compare("the new active instance says that it replayed the logs", 2, len(said))
-        status = await two.broker.status()
-        replay = status.get("log-replay", {}) if status is not None else {}
-        notes.compare("its status says how much", _MESSAGES, replay.get("messages"))
-        notes.compare("and how long it took", True, isinstance(replay.get("milliseconds"), int))
-        browsed = (await two.broker.ask("browse", queue="orders"))["messages"]
-        notes.compare("the messages are there", _MESSAGES, len(browsed))
+@on_bench
+async def _mi1(bench: Workbench) -> None:
+    one, two = QueueManagerHost(bench, "one"), QueueManagerHost(bench, "two")
+    await one.strmqm("Running")
+    await two.strmqm("Running as standby")
+    await send(one.broker.stomp, "/queue/orders", *(f"message {number}" for number in range(_MESSAGES)))
+    await one.broker.kill()
+    await two.becomes("Running")
+    said = [line for line in two.broker.process.output.splitlines() if "log re" in line]
+    bench.compare("the new active instance says that it replayed the logs", 2, len(said))
+    status = await two.broker.status()
+    replay = status.get("log-replay", {}) if status is not None else {}
+    bench.compare("its status says how much", _MESSAGES, replay.get("messages"))
+    bench.compare("and how long it took", True, isinstance(replay.get("milliseconds"), int))
+    browsed = (await two.broker.ask("browse", queue="orders"))["messages"]
+    bench.compare("the messages are there", _MESSAGES, len(browsed))
 
 
-async def _mi4(notes: Notes) -> None:
-    async with Workbench(notes) as bench:
-        one, two, three = (Host(bench, name) for name in ("one", "two", "three"))
-        await one.strmqm(permitted=False)
-        await one.becomes("Running")
-        notes.compare(
-            "strmqm alone: no standby is permitted",
-            ["QMNAME(QM1) STANDBY(Not permitted)", "INSTANCE(one) MODE(Active)"],
-            await one.dspmq("-x", "-o", "standby"),
-        )
-        await two.strmqm()
-        notes.require("a second instance then has no place", 43, await two.place())
-        notes.compare(
-            "and is told so",
-            [
-                (
-                    "queue manager 'QM1' already has an active instance, one, which does not permit standby "
-                    "instances"
-                )
-            ],
-            two.errors,
-        )
-        one.send(signal.SIGTERM)
-        await one.ended()
-        notes.compare(
-            "an ended one runs nowhere", ["QMNAME(QM1) STATUS(Ended immediately)"], await two.dspmq("-x")
-        )
-        await one.strmqm()
-        await one.becomes("Running")
-        await two.strmqm(permitted=False)
-        notes.require("beside strmqm -x, a second without -x", 31, await two.place())
-        await two.strmqm()
-        await two.becomes("Running as standby")
-        shown = [
-            "QMNAME(QM1) STANDBY(Permitted)",
-            "INSTANCE(one) MODE(Active)",
-            "INSTANCE(two) MODE(Standby)",
-        ]
-        for host in (one, two):
-            notes.compare(
-                f"with -x it stands by, seen from {host.name}", shown, await host.dspmq("-x", "-o", "standby")
+@on_bench
+async def _mi4(bench: Workbench) -> None:
+    one, two, three = (QueueManagerHost(bench, name) for name in ("one", "two", "three"))
+    await one.strmqm("Running", permitted=False)
+    bench.compare(
+        "strmqm alone: no standby is permitted",
+        ["QMNAME(QM1) STANDBY(Not permitted)", "INSTANCE(one) MODE(Active)"],
+        await one.dspmq("-x", "-o", "standby"),
+    )
+    await two.strmqm()
+    bench.require("a second instance then has no place", 43, await two.place())
+    bench.compare(
+        "and is told so",
+        [
+            (
+                "queue manager 'QM1' already has an active instance, one, which does not permit standby "
+                "instances"
             )
-        await three.strmqm()
-        notes.require("a third instance", 47, await three.place())
-        notes.compare(
-            "is told who stands by",
-            ["queue manager 'QM1' already has the maximum number of standby instances, which is 1: two"],
-            three.errors,
+        ],
+        two.broker.errors,
+    )
+    await one.broker.kill(signal.SIGTERM)
+    bench.compare(
+        "an ended one runs nowhere", ["QMNAME(QM1) STATUS(Ended immediately)"], await two.dspmq("-x")
+    )
+    await one.strmqm("Running")
+    await two.strmqm(permitted=False)
+    bench.require("beside strmqm -x, a second without -x", 31, await two.place())
+    await two.strmqm("Running as standby")
+    shown = ["QMNAME(QM1) STANDBY(Permitted)", "INSTANCE(one) MODE(Active)", "INSTANCE(two) MODE(Standby)"]
+    for host in (one, two):
+        bench.compare(
+            f"with -x it stands by, seen from {host.name}", shown, await host.dspmq("-x", "-o", "standby")
         )
-        notes.compare(
-            "seen from the third host", ["QMNAME(QM1) STATUS(Running elsewhere)"], await three.dspmq()
-        )
-        for host in (two, one):
-            host.send(signal.SIGKILL)
-            await host.ended()
-        notes.compare("when both are killed", ["QMNAME(QM1) STATUS(Ended unexpectedly)"], await three.dspmq())
+    await three.strmqm()
+    bench.require("a third instance", 47, await three.place())
+    bench.compare(
+        "is told who stands by",
+        ["queue manager 'QM1' already has the maximum number of standby instances, which is 1: two"],
+        three.broker.errors,
+    )
+    bench.compare("seen from the third host", ["QMNAME(QM1) STATUS(Running elsewhere)"], await three.dspmq())
+    for host in (two, one):
+        await host.broker.kill()
+    bench.compare("when both are killed", ["QMNAME(QM1) STATUS(Ended unexpectedly)"], await three.dspmq())
 
 
-async def _mi5(notes: Notes) -> None:
-    async with Workbench(notes) as bench:
-        one, two = Host(bench, "one"), Host(bench, "two")
-        await one.strmqm()
-        await one.becomes("Running")
-        said = await one.endmqm("-is")
-        notes.compare(
-            "endmqm -is without a standby instance is refused",
-            (1, True),
-            (said.status, "cannot switch over" in said.output),
-        )
-        await two.strmqm()
-        await two.becomes("Running as standby")
-        notes.compare(
-            "endmqm -i on the standby instance is refused",
-            "active instance of queue manager 'QM1' not ended: this instance is the standby one;"
-            " end the active one where it runs, or this one alone with -x",
-            await two.refusal(immediate=True),
-        )
-        notes.compare(
-            "endmqm -x on the active instance is refused",
-            "standby instance of queue manager 'QM1' not ended: this instance is the active one",
-            await one.refusal(**{"standby-only": True}),
-        )
-        said = await one.endmqm("-is")
-        notes.compare(
-            "endmqm -is",
-            ["queue manager 'QM1' ending, permitting switchover to a standby instance"],
-            said.lines,
-        )
-        notes.compare("the active instance ends", 0, await one.ended())
-        await two.becomes("Running")
-        notes.compare("and runs elsewhere", ["QMNAME(QM1) STATUS(Running elsewhere)"], await one.dspmq())
-        await one.strmqm()
-        await one.becomes("Running as standby")
-        await one.endmqm("-x")
-        notes.compare("endmqm -x on the standby instance ends it", 0, await one.ended())
-        notes.compare("and leaves the active one", ["QMNAME(QM1) STATUS(Running)"], await two.dspmq())
-        await one.strmqm()
-        await one.becomes("Running as standby")
-        await two.endmqm()
-        notes.compare("endmqm ends both", [0, 0], [await one.ended(), await two.ended()])
-        notes.compare(
-            "normally, since nobody was connected", ["QMNAME(QM1) STATUS(Ended normally)"], await one.dspmq()
-        )
-
-
-async def _send(port: int) -> None:
-    """Messages that the broker has acknowledged."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        writer.write(b"CONNECT\naccept-version:1.2\nhost:x\nlogin:tester\npasscode:tester-secret\n\n\0")
-        await reader.readuntil(b"\0")
-        for number in range(_MESSAGES):
-            writer.write(f"SEND\ndestination:/queue/orders\nreceipt:{number}\n\nmessage {number}\0".encode())
-            await reader.readuntil(b"\0")
-    finally:
-        writer.close()
+@on_bench
+async def _mi5(bench: Workbench) -> None:
+    one, two = QueueManagerHost(bench, "one"), QueueManagerHost(bench, "two")
+    await one.strmqm("Running")
+    said = await one.endmqm("-is")
+    bench.compare(
+        "endmqm -is without a standby instance is refused",
+        (1, True),
+        (said.status, "cannot switch over" in said.output),
+    )
+    await two.strmqm("Running as standby")
+    bench.compare(
+        "endmqm -i on the standby instance is refused",
+        "active instance of queue manager 'QM1' not ended: this instance is the standby one;"
+        " end the active one where it runs, or this one alone with -x",
+        await two.refusal(immediate=True),
+    )
+    bench.compare(
+        "endmqm -x on the active instance is refused",
+        "standby instance of queue manager 'QM1' not ended: this instance is the active one",
+        await one.refusal(**{"standby-only": True}),
+    )
+    said = await one.endmqm("-is")
+    bench.compare(
+        "endmqm -is", ["queue manager 'QM1' ending, permitting switchover to a standby instance"], said.lines
+    )
+    bench.compare("the active instance ends", 0, await one.ended())
+    await two.becomes("Running")
+    bench.compare("and runs elsewhere", ["QMNAME(QM1) STATUS(Running elsewhere)"], await one.dspmq())
+    await one.strmqm("Running as standby")
+    await one.endmqm("-x")
+    bench.compare("endmqm -x on the standby instance ends it", 0, await one.ended())
+    bench.compare("and leaves the active one", ["QMNAME(QM1) STATUS(Running)"], await two.dspmq())
+    await one.strmqm("Running as standby")
+    await two.endmqm()
+    bench.compare("endmqm ends both", [0, 0], [await one.ended(), await two.ended()])
+    bench.compare(
+        "normally, since nobody was connected", ["QMNAME(QM1) STATUS(Ended normally)"], await one.dspmq()
+    )
 
 
 PROBES: Final = (

@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-from harness.claims.scenarios.probe import Notes, Probe
+from harness.claims.scenarios.probe import Probe
 from harness.claims.scenarios.refuter import without
 from harness.claims.scenarios.stomp_client import StompClient
-from harness.claims.scenarios.workbench import Broker, Workbench
+from harness.claims.scenarios.workbench import Broker, Workbench, on_bench
 
 _STORED: Final = (1_000, 40_000, 160_000)
 """Messages stored at each takeover in turn; each pair of brokers has a store of its own.
@@ -55,40 +55,31 @@ def _pair(bench: Workbench, count: int) -> tuple[Broker, Broker]:
     return broker("a1", "master"), broker("a2", "slave")
 
 
-async def _becomes(broker: Broker, role: str) -> None:
-    async def said() -> bool:
-        status = await broker.status()
-        return status is not None and status["role"] == role
-
-    await broker.bench.until(f"{broker.name} becomes {role}", role, said)
-
-
 async def _stored(broker: Broker) -> int:
     status = await broker.status()
     queues = [] if status is None else status["queues"]
     return sum(int(queue["messages"]) for queue in queues if queue["name"] == "stored")
 
 
-async def _taken_over(bench: Workbench, notes: Notes, count: int) -> float:
+async def _taken_over(bench: Workbench, count: int) -> float:
     """The CPU seconds from the live's end to its backup's first word as live."""
     live, backup = _pair(bench, count)
     await live.start()
-    await _becomes(live, "live")
+    await live.becomes("live")
     await backup.start()
-    await _becomes(backup, "backup")
+    await backup.becomes("backup")
     async with await StompClient.connect(live.stomp) as producer:
         for begin in range(0, count, _BLOCK):
             for _ in range(min(_BLOCK, count - begin) - 1):
                 producer.tell("SEND", _BODY, destination=_QUEUE)
             confirmed = await producer.ask("SEND", _BODY, destination=_QUEUE)
-    notes.require(f"{count} messages are sent", ["RECEIPT", count], [confirmed.command, await _stored(live)])
+    bench.require(f"{count} messages are sent", ["RECEIPT", count], [confirmed.command, await _stored(live)])
     loop = asyncio.get_running_loop()
-    assert backup.process is not None
     began_s, began_cpu_s = loop.time(), backup.process.cpu_s
     await live.kill()
-    await _becomes(backup, "live")
+    await backup.becomes("live")
     took_s, cpu_s = loop.time() - began_s, backup.process.cpu_s - began_cpu_s
-    notes.compare(
+    bench.compare(
         f"the backup serves them all, {took_s:.2f} s ({cpu_s:.2f} s of CPU) after the live was killed",
         count,
         await _stored(backup),
@@ -97,13 +88,13 @@ async def _taken_over(bench: Workbench, notes: Notes, count: int) -> float:
     return cpu_s
 
 
-async def _ss8(notes: Notes) -> None:
-    async with Workbench(notes) as bench:
-        took = [await _taken_over(bench, notes, count) for count in _STORED]
+@on_bench
+async def _ss8(bench: Workbench) -> None:
+    took = [await _taken_over(bench, count) for count in _STORED]
     few, many = _STORED[-2:]
     times = took[-1] / took[-2]
     fits = "in proportion" if _LEAST <= times <= _MOST else "otherwise"
-    notes.compare(
+    bench.compare(
         f"{many} messages take {times:.1f} times as long as {few}: it grows with what is stored",
         "in proportion",
         fits,

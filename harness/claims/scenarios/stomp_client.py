@@ -90,3 +90,11 @@ class StompClient:
                     raise EOFError("the broker closed the connection")
                 self._frames += self._parser.feed(data)
         return self._frames.pop(0)
+
+
+async def send(port: int, destination: str, *bodies: str) -> None:
+    """Messages that a broker of this machine has confirmed."""
+    async with await StompClient.connect(port) as client:
+        for body in bodies:
+            answer = await client.ask("SEND", body, destination=destination)
+            assert answer.command == "RECEIPT", answer

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import secrets
 import shlex
@@ -18,7 +19,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -104,6 +105,7 @@ class Workbench:
 
     def __init__(self, notes: Notes) -> None:
         self.notes = notes
+        self.compare, self.require = notes.compare, notes.require
         self.directory = notes.directory
         self._processes: list[ProbeProcess] = []
         self._reserved: list[socket.socket] = []
@@ -218,27 +220,45 @@ class Broker:
         secret_file.write_text(bench.secret, encoding="utf-8")
         self.brokerctl = ("brokerctl", "--admin", str(self.admin), "--secret-file", str(secret_file))
         """The beginning of a command that asks it."""
-        self.process: ProbeProcess | None = None
+        self._log_name = whole["broker"]["name"]
+        self._process: ProbeProcess | None = None
 
     async def start(self) -> ProbeProcess:
         """Start ``brokerd``; once again after it has ended."""
-        self.process = await self.bench.start(self.name, "brokerd", "--config", str(self.path))
-        return self.process
+        self._process = await self.bench.start(self.name, "brokerd", "--config", str(self.path))
+        return self._process
+
+    @property
+    def process(self) -> ProbeProcess:
+        """The one that was started last."""
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process
+
+    @property
+    def errors(self) -> list[str]:
+        """What it logged as errors, without time and name."""
+        lines = self.process.output.splitlines()
+        return [line.partition(f" ERROR {self._log_name} ")[2] for line in lines if " ERROR " in line]
 
     async def live(self) -> None:
         """Return when it serves. Raises StepMissedError."""
+        live = functools.partial(self.shows, "role", "live")
+        await self.bench.until(f"{self.name} starts", f"{self.name} serves", live)
 
-        async def serves() -> bool:
-            status = await self.status()
-            return status is not None and status["role"] == "live"
+    async def becomes(self, role: str) -> None:
+        """Return when it has that role. Raises StepMissedError."""
+        shown = functools.partial(self.shows, "role", role)
+        await self.bench.until(f"{self.name} becomes {role}", role, shown)
 
-        await self.bench.until(f"{self.name} starts", f"{self.name} serves", serves)
-
-    async def kill(self) -> None:
-        """The crash of its process."""
-        assert self.process is not None, f"{self.name} was never started"
-        self.process.send(signal.SIGKILL)
+    async def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
+        """End its process by a signal."""
+        self.process.send(number)
         await self.process.wait()
+
+    async def shows(self, key: str, value: str) -> bool:
+        """Whether its status says so now."""
+        status = await self.status()
+        return status is not None and status[key] == value
 
     async def status(self) -> dict[str, Any] | None:
         """What it says of itself; None while nobody answers."""
@@ -254,6 +274,16 @@ class Broker:
     async def ctl(self, *words: str, typed: str = "") -> CommandResult:
         """``brokerctl`` with this broker's admin port."""
         return await self.bench.command(*self.brokerctl, *words, typed=typed)
+
+
+def on_bench(steps: Callable[[Workbench], Awaitable[None]]) -> Callable[[Notes], Coroutine[Any, Any, None]]:
+    """A probe whose steps are taken on a bench of its own, which ends with them."""
+
+    async def take(notes: Notes) -> None:
+        async with Workbench(notes) as bench:
+            await steps(bench)
+
+    return take
 
 
 async def _spawn(
