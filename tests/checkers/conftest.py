@@ -12,6 +12,6 @@ from checkers import session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    started = session.start("local[2]")
+    started = session.start("local[2]", hurried=True)
     yield started
     session.stop()

@@ -34,7 +34,7 @@ BREAKING = ("partition", "kill")
 @pytest.fixture(scope="session")
 def spark():
     # One Spark a process: the session of the checkers' tests, where they run too, is this one.
-    return session.start("local[2]")
+    return session.start("local[2]", hurried=True)
 
 
 def plan_of(**fields):

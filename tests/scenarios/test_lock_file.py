@@ -38,7 +38,10 @@ def test_a_damaged_lock_file_costs_nothing(cut, seed, tmp_path):
         options={"files": "*.lock", "cut": cut},
     )
     outcome = session.execute(
-        compose(spec, Schedule(faults=(rot,))), tmp_path, io.StringIO(), spark=api.start_in_background()
+        compose(spec, Schedule(faults=(rot,))),
+        tmp_path,
+        io.StringIO(),
+        spark=api.start_in_background(wanted=True),
     )
     assert outcome.verdict is not None
     assert outcome.verdict.valid is True, outcome.verdict.reasons
