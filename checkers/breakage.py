@@ -18,7 +18,6 @@ the rules that read such rows are not judged (``of``), and what the other rows p
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -42,7 +41,7 @@ from checkers.rows import (
     numbers_of,
     texts_of,
 )
-from checkers.schema import HARNESS, MONITOR, NEMESIS, SCHEMA, TYPES, completed
+from checkers.schema import HARNESS, MONITOR, NEMESIS, SCHEMA, TYPES, completed, json_object
 
 KNOTS: Final = 1 << 18
 """Rows of all parts together whose time is compared with that of the others."""
@@ -488,7 +487,7 @@ def _of_observer(row: Mapping[str, Any], needed: Sequence[str] | None, lacking: 
     if null:
         return f"{null[0]} is null in a {f}"
     if f == "view" and type_ == "ok" and "value" not in lacking:
-        told = _json(row["value"])
+        told = json_object(row["value"])
         if told is None:
             return f"value is not a JSON object: {row['value']!r:.60}"
         missing = [name for name in ("kind", "key") if not isinstance(told.get(name), str)]
@@ -500,7 +499,7 @@ def _of_observer(row: Mapping[str, Any], needed: Sequence[str] | None, lacking: 
 
 
 def _of_fault(row: Mapping[str, Any], known: dict[tuple[str, str], str]) -> str:
-    told = _json(row["value"])
+    told = json_object(row["value"])
     if told is None:
         return f"value is not a JSON object: {row['value']!r:.60}"
     label, f, type_ = told.get("label"), row["f"], row["type"]
@@ -513,14 +512,6 @@ def _of_fault(row: Mapping[str, Any], known: dict[tuple[str, str], str]) -> str:
     if before is None:
         return f"{type_} of {f} of fault {label} completes what was not invoked"
     return "" if before == "invoke" else f"{type_} of {f} of fault {label} is a second completion"
-
-
-def _json(text: str | None) -> Mapping[str, Any] | None:
-    try:
-        value = json.loads(text or "")
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
 
 
 # ---------------------------------------------------------------------------------------- the whole

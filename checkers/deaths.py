@@ -11,7 +11,6 @@ Seen by the monitor (role "stopped"), by a fault that ended the process ("gone")
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ import numpy as np
 
 from checkers.facts import Facts
 from checkers.rows import DELIVER, NONE, SEND_INFO, SEND_INVOKE, Flags, Numbers, Rows, counted, first
+from checkers.schema import json_object
 
 Broker = tuple[int, str]
 """(run, broker)."""
@@ -47,11 +47,10 @@ def read(known: Mapping[int, Facts]) -> Deaths:
     node_ids: dict[Broker, str] = {}
     for run, facts in known.items():
         for row in facts.roles:
-            if row["f"] == "role" and row["broker"] is not None:
-                if row["role"] == "stopped":
-                    rows[run, row["broker"]].append(row["index"])
-                if row["node_id"] is not None:
-                    node_ids[run, row["broker"]] = row["node_id"]
+            if row["role"] == "stopped":
+                rows[run, row["broker"]].append(row["index"])
+            if row["node_id"] is not None:
+                node_ids[run, row["broker"]] = row["node_id"]
         for row in facts.restarts:
             rows[run, row["broker"]].append(row["index"])
         for row in facts.faults:
@@ -62,13 +61,8 @@ def read(known: Mapping[int, Facts]) -> Deaths:
 
 def gone(type_: str, value: str | None) -> Sequence[str]:
     """The brokers whose processes a row of the nemesis saw gone."""
-    if type_ == "invoke" or value is None:
-        return ()
-    try:
-        observed = json.loads(value).get("observed")
-    except (ValueError, AttributeError):
-        return ()
-    if not isinstance(observed, dict):
+    observed = (json_object(value) or {}).get("observed")
+    if type_ == "invoke" or not isinstance(observed, dict):
         return ()
     return [name for name, phrase in observed.items() if phrase == "gone"]
 

@@ -7,7 +7,6 @@ These rows are few; they are read once and given to whoever needs them.
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from checkers.schema import HARNESS, MONITOR, NEMESIS
+from checkers.schema import HARNESS, MONITOR, NEMESIS, json_object
 
 Row = Mapping[str, Any]
 
@@ -80,7 +79,7 @@ class Facts:
         for row in self.faults:
             if row["type"] == "invoke":
                 continue
-            value = _value(row["value"])
+            value = json_object(row["value"]) or {}
             label = str(value.get("label", ""))
             if row["f"].startswith(_HEAL):
                 begun = open_.pop(label, None)
@@ -126,14 +125,6 @@ class Facts:
         return "commit" in self.census or "abort" in self.census
 
 
-def _value(text: str | None) -> Mapping[str, Any]:
-    try:
-        value = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def read(control: pa.Table, last_ns: Mapping[int, int]) -> dict[int, Facts]:
     """Facts by run (0 where rows have none).
 
@@ -175,8 +166,12 @@ def gather(rows: Sequence[Row]) -> Facts:
 
 def _note(facts: Facts, row: Row) -> None:
     """One row that no client wrote."""
-    if row["process"] == MONITOR:
-        {"replication": facts.replication, "takeover": facts.takeovers}.get(row["f"], facts.roles).append(row)
+    if row["process"] == MONITOR and row["f"] == "role" and row.get("broker") is not None:
+        facts.roles.append(row)
+    elif row["process"] == MONITOR and row["f"] == "takeover":
+        facts.takeovers.append(row)
+    elif row["process"] == MONITOR and row["f"] == "replication":
+        facts.replication.append(row)
     elif row["process"] == NEMESIS:
         facts.faults.append(row)
     elif row["process"] == HARNESS and row["f"] == "phase":

@@ -145,6 +145,12 @@ def _window(windows: Sequence[TimeSpan], known: Facts, options: CheckOptions) ->
     }  # fmt: skip
 
 
+def _rows_of(source: Source, first: Sequence[Instance]) -> list[dict[str, Any]]:
+    """All rows of the messages of some instances."""
+    wanted = frozenset(i.message for i in first if i.message is not None)
+    return messages_rows(source, RowSelection(messages=wanted))
+
+
 def _positions(
     source: Source,
     first: Sequence[Instance],
@@ -156,9 +162,7 @@ def _positions(
     The place is the prefix, the middle or the tail of what the group lost, or the whole of it; who
     took its send is a broker.
     """
-    rows = messages_rows(
-        source, RowSelection(messages=frozenset(i.message for i in first if i.message is not None))
-    )
+    rows = _rows_of(source, first)
     brokers = {r["message"]: r.get("broker") for r in rows if r["f"] == "send" and r["type"] == "ok"}
     for instance, example in zip(first, examples, strict=True):
         low, high = kept.get((0, instance.queue, instance.group), (-1, -1))
@@ -176,9 +180,7 @@ def _settlements(source: Source, first: Sequence[Instance], examples: list[dict[
 
     Whether acks of both were answered ``ok`` (in a transaction: and its commit).
     """
-    rows = messages_rows(
-        source, RowSelection(messages=frozenset(i.message for i in first if i.message is not None))
-    )
+    rows = _rows_of(source, first)
     control = source.control
     done = pc.and_(
         pc.equal(control["f"].cast(pa.string()), "commit"), pc.equal(control["type"].cast(pa.string()), "ok")
@@ -199,11 +201,9 @@ def _overlap(discoveries: Discoveries) -> dict[str, Any]:
     """Of the first overlap: when, and what both sides acknowledged in it."""
     overlap = discoveries.overlaps[0]
     beside = [window for window in discoveries.windows if window.only == "send"][:2]
-    answers = {window.broker: discoveries.answers.get((window.run, window.id)) for window in beside}
-    counts = {broker: 0 if some is None else some.count for broker, some in answers.items()}
-    messages = {
-        broker: [] if some is None else [row.message for row in some.rows] for broker, some in answers.items()
-    }
+    answers = {window.broker: _answers(discoveries, window) for window in beside}
+    counts = {broker: some.count for broker, some in answers.items()}
+    messages = {broker: [row.message for row in some.rows] for broker, some in answers.items()}
     return {
         "begin_ns": overlap.begin, "end_ns": overlap.end, "acknowledged": counts, "messages": messages,
         "both_acknowledged": all(counts.values()),
@@ -253,26 +253,24 @@ def _fenced(first: Instance, discoveries: Discoveries, known: Facts) -> dict[str
         for window in discoveries.windows
         if window.own >= 0
         and window.broker == first.key
-        and any(row.index == first.index for row in _rows(discoveries, window))
+        and any(row.index == first.index for row in _answers(discoveries, window).rows)
     ]
     rows = {row["index"]: row for row in (*known.roles, *known.takeovers)}
     if not windows or windows[0].own not in rows or windows[0].by not in rows:
         return {}
     own, by = rows[windows[0].own], rows[windows[0].by]
-    answers = discoveries.answers[windows[0].run, windows[0].id]
     return {
         "fenced": {
             "by": by["broker"], "how": "takeover" if by["f"] == "takeover" else "live",
             "node_id": by["node_id"], "life": takeovers.life_of(by), "own_life": takeovers.life_of(own),
             "low_ns": by["time_low"], "high_ns": by["time_high"], "index": by["index"],
         },
-        "acknowledged": answers.count,
+        "acknowledged": _answers(discoveries, windows[0]).count,
     }  # fmt: skip
 
 
-def _rows(discoveries: Discoveries, window: roles.Window) -> Sequence[roles.OkAnswer]:
-    some = discoveries.answers.get((window.run, window.id))
-    return () if some is None else some.rows
+def _answers(discoveries: Discoveries, window: roles.Window) -> roles.AnswersInWindow:
+    return discoveries.answers.get((window.run, window.id)) or roles.AnswersInWindow(0, ())
 
 
 def _touches(span: FaultSpan, pause: TimeSpan) -> bool:

@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import msgspec
+
 from checkers import (
     availability,
     deaths,
@@ -219,18 +221,15 @@ def judge(source: Source, options: CheckOptions) -> Verdict:
     grave = [f"{finding.name}: {finding.sentence}" for finding in findings if finding.severity == "grave"]
     first = decision.trouble is not None  # told before what was found
     untold = _untold(source)
-    left = [
-        (
-            f"{', '.join(sorted(untold, key=rank))}: not judged, the history has no "
-            f"{', '.join(sorted(source.lacking))}"
-        )
-    ]
-    values: dict[str, Any] = {name: getattr(figures, name) for name in figures.__struct_fields__}
+    left = (
+        f"{', '.join(sorted(untold, key=rank))}: not judged, the history has no "
+        f"{', '.join(sorted(source.lacking))}"
+    )
     return Verdict(
         valid=decision.valid,
-        reasons=(*decision.reasons[:first], *grave, *decision.reasons[first:], *(left if untold else ())),
+        reasons=(*decision.reasons[:first], *grave, *decision.reasons[first:], *([left] if untold else ())),
         findings=tuple(findings),
-        statistics=Statistics(**{**values, "seconds": dict(check_run.seconds)}),
+        statistics=msgspec.structs.replace(figures, seconds=dict(check_run.seconds)),
         guarantee=options.guarantee,
         ordered=options.ordered,
     )
@@ -272,9 +271,8 @@ def examine(check_run: CheckRun) -> Case | None:
     }
     given["delivery"] = _delivery(check_run, question, given["delivery"])
     examples = options.examples
-    case.add_instances([o.instance(run) for run, some in case.overlaps.items() for o in some], examples)
-    case.add_instances([d.instance(run) for run, some in case.doubles.items() for d in some], examples)
-    case.add_instances([d.instance(run) for run, some in case.divergences.items() for d in some], examples)
+    for by_run in (case.overlaps, case.doubles, case.divergences):
+        case.add_instances([one.instance(run) for run, some in by_run.items() for one in some], examples)
     for delivered in given["delivery"]:
         case.kept |= delivered.kept
     case.add(

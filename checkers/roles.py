@@ -24,7 +24,6 @@ import numpy as np
 from checkers.instance import Instance
 from checkers.links import asked_at
 from checkers.rows import NONE, Flags, Numbers, PlaceTable, Rows, first, gathered
-from checkers.schema import MONITOR
 from checkers.spans import overlapping
 from checkers.takeovers import CertainTakeover, Fences, life_of
 
@@ -118,8 +117,7 @@ def reigns(roles: Sequence[Row], last_ns: int) -> list[Reign]:
     """From the ``role`` rows of one history, in order of their rows."""
     by_broker: dict[str, list[Row]] = defaultdict(list)
     for row in roles:
-        if row["process"] == MONITOR and row["f"] == "role" and row["broker"] is not None:
-            by_broker[row["broker"]].append(row)
+        by_broker[row["broker"]].append(row)
     found = []
     for broker, rows in by_broker.items():
         for row, following in zip(rows, [*rows[1:], None], strict=True):
@@ -159,10 +157,9 @@ def doubts(roles: Sequence[Row]) -> dict[str, list[tuple[int, int]]]:
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
     latest: dict[str, str] = {}
     for row in roles:
-        if row["process"] == MONITOR and row["f"] == "role" and row["broker"] is not None:
-            if latest.get(row["broker"], "live") != "live":
-                found[row["broker"]].append((row["time_low"], row["time_high"]))
-            latest[row["broker"]] = row["role"]
+        if latest.get(row["broker"], "live") != "live":
+            found[row["broker"]].append((row["time_low"], row["time_high"]))
+        latest[row["broker"]] = row["role"]
     return found
 
 
@@ -254,7 +251,7 @@ def never_live(roles: Sequence[Row], found: Sequence[Reign]) -> list[Fall]:
     live: set[str] = set()
     for row in roles:
         broker, node_id = row["broker"], row["node_id"]
-        if row["process"] != MONITOR or row["f"] != "role" or broker is None or broker in live:
+        if broker in live:
             continue
         if row["role"] == "live" and node_id is not None:
             live.add(broker)

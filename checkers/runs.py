@@ -15,7 +15,7 @@ jobs read is what was written.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,8 +33,8 @@ from checkers.inspection import Confined
 from checkers.instance import Found
 from checkers.judge import Case, CheckRun, examine
 from checkers.schema import OLDER, SCHEMA, completed
-from checkers.source import Part, Result, opened, with_messages
-from checkers.spark_source import SparkSource, on_tasks
+from checkers.source import opened, with_messages
+from checkers.spark_source import FileSource, on_tasks
 from checkers.starved import NAME, Hunger
 from checkers.verdict import CheckOptions
 
@@ -132,7 +132,7 @@ def _problem(table: pa.Table, file: RunFile) -> str:
     return ""
 
 
-class RunsSource(SparkSource):
+class RunsSource(FileSource):
     """Runs in files of their own.
 
     ``damaged`` has, of each run whose file is no history, what is wrong with it; it is asked no
@@ -140,34 +140,19 @@ class RunsSource(SparkSource):
     """
 
     def __init__(self, spark: SparkSession, files: Sequence[RunFile]) -> None:
-        self._parts = tuple(_parts(files))
-        super().__init__(spark, RUNS_SCHEMA.empty_table(), {}, 0)
-        openings = self._ask(_open)
+        openings = on_tasks(spark, list(_parts(files)), _open).values()
         self.damaged: dict[int, str] = {}
         self.confined: dict[int, Sequence[Confined]] = {}
         last_ns: dict[int, int] = {}
-        for opening in openings.values():
+        for opening in openings:
             last_ns |= opening.last_ns
             self.damaged |= opening.damaged
             self.confined |= opening.confined
         readable = [file for file in files if file.run not in self.damaged]
-        self._parts = tuple(_parts(readable))
-        self.last_ns = last_ns
-        self.rows = sum(file.rows for file in readable)
-        tables = [pa.ipc.open_stream(opening.control).read_all() for opening in openings.values()]
-        if tables:
-            self.control = pa.concat_tables(tables)
-
-    def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """One task a part."""
-        return self._ask(work, parts)
-
-    def _ask(
-        self, work: Callable[[RunsPart], Result], parts: Iterable[int] | None = None
-    ) -> dict[int, Result]:
-        wanted = None if parts is None else set(parts)
-        return on_tasks(
-            self.spark, [part for part in self._parts if wanted is None or part.number in wanted], work
+        tables = [pa.ipc.open_stream(opening.control).read_all() for opening in openings]
+        control = pa.concat_tables(tables or [RUNS_SCHEMA.empty_table()])
+        super().__init__(
+            spark, tuple(_parts(readable)), control, last_ns, sum(file.rows for file in readable)
         )
 
 
@@ -236,6 +221,3 @@ def judge_runs(
             bit=any(span.bit for span in known.spans()),
         )
     return judged
-
-
-__all__ = ["RUN", "RUNS_SCHEMA", "RunFile", "RunVerdict", "RunsSource", "judge_runs"]

@@ -110,7 +110,9 @@ stand, and the exit status is 1.
 
 from __future__ import annotations
 
-from typing import Final
+import json
+from collections.abc import Mapping
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -167,6 +169,15 @@ ALWAYS: Final = ("index", "time", "process", "type", "f", "queue", "message")
 
 DECLARED: Final = b"jepsen-run-columns"
 """Where a file of another's making says which columns it has."""
+
+
+def json_object(text: str | None) -> Mapping[str, Any] | None:
+    """What the ``value`` of a row holds; None where that is no JSON object."""
+    try:
+        value = json.loads(text or "")
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def completed(table: pa.Table, schema: pa.Schema = SCHEMA) -> pa.Table:

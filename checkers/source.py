@@ -257,8 +257,13 @@ class HereSource(Source):
 
     def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
         """One part after the other."""
-        wanted = None if parts is None else set(parts)
-        return {part.number: work(part) for part in self._parts if wanted is None or part.number in wanted}
+        return {part.number: work(part) for part in chosen(self._parts, parts)}
+
+
+def chosen(parts: Iterable[Part], numbers: Iterable[int] | None) -> list[Part]:
+    """The parts of these numbers; None: all."""
+    wanted = None if numbers is None else set(numbers)
+    return [part for part in parts if wanted is None or part.number in wanted]
 
 
 def with_messages(table: pa.Table) -> pa.ChunkedArray:

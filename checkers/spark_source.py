@@ -16,7 +16,7 @@ from pyspark.sql import types as T  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from checkers.schema import SCHEMA
-from checkers.source import SLICE_ROWS, WITH_MESSAGES, FilePart, Files, Part, Result, Source, TablePart
+from checkers.source import SLICE_ROWS, WITH_MESSAGES, Files, Part, Result, Source, TablePart, chosen
 
 _ROWS_A_BUCKET: Final = 500_000
 _RESULT: Final = "part int, result binary"
@@ -77,12 +77,12 @@ def open_with(files: Files, spark: SparkSession, *, slice_rows: int = SLICE_ROWS
 
 
 class FileSource(SparkSource):
-    """A history that lies as the recorder laid it out."""
+    """A history whose files are parts as they lie."""
 
     def __init__(
         self,
         spark: SparkSession,
-        parts: Sequence[FilePart],
+        parts: Sequence[Part],
         control: pa.Table,
         last_ns: Mapping[int, int],
         rows: int,
@@ -91,10 +91,8 @@ class FileSource(SparkSource):
         self._parts = tuple(parts)
 
     def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """One task a file."""
-        wanted = None if parts is None else set(parts)
-        mine = [part for part in self._parts if wanted is None or part.number in wanted]
-        return on_tasks(self.spark, mine, work)
+        """One task a part."""
+        return on_tasks(self.spark, chosen(self._parts, parts), work)
 
 
 class FrameSource(SparkSource):

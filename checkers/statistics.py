@@ -260,7 +260,7 @@ def _pairs(known: Facts) -> dict[str, str]:
     """Broker -> all brokers that ever had one node ID with it: "a1+a2"."""
     graph = nx.Graph()
     for row in known.roles:
-        if row["broker"] is not None and row["node_id"] is not None:
+        if row["node_id"] is not None:
             graph.add_edge(("broker", row["broker"]), ("node", row["node_id"]))
     found: dict[str, str] = {}
     for together in nx.connected_components(graph):

@@ -46,11 +46,7 @@ def owners(known: Mapping[int, Facts]) -> Owners:
     for run, facts in known.items():
         for row in facts.readings:
             ended.setdefault((run, row["broker"]), []).append(row["index"])
-        node_ids = {
-            row["broker"]: row["node_id"]
-            for row in facts.roles
-            if row["f"] == "role" and row["node_id"] is not None
-        }
+        node_ids = {row["broker"]: row["node_id"] for row in facts.roles if row["node_id"] is not None}
         for row in facts.readings:
             name = row["broker"]
             owner[run, name] = numbers.setdefault(node_ids.get(name, name), len(numbers))

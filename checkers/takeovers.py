@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from checkers.instance import Instance
-from checkers.schema import MONITOR
 from checkers.spans import overlapping
 
 Row = Mapping[str, Any]
@@ -72,11 +71,10 @@ def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[C
     """From the ``takeover`` and ``role`` rows of one history, in order of their rows."""
     changes: dict[str, list[Row]] = defaultdict(list)
     for row in roles:
-        if row["process"] == MONITOR and row["f"] == "role" and row["broker"] is not None:
-            changes[row["broker"]].append(row)
+        changes[row["broker"]].append(row)
     found = []
     for row in takeovers:
-        if row["process"] != MONITOR or row["broker"] is None or row["node_id"] is None:
+        if row["broker"] is None or row["node_id"] is None:
             continue
         own = changes[row["broker"]]
         here = bisect_left(own, row["index"], key=lambda change: change["index"])

@@ -71,19 +71,13 @@ def witnesses(
             times=frozenset(ends_ns[i] for i in others if i in ends_ns),
         ),
     )
-    partners: set[int] = set()
-    by_instance = {}
-    for instance in instances:
-        partner = _partner(instance, near)
-        by_instance[instance] = partner
-        partners |= partner
+    by_instance = {instance: _partner(instance, near) for instance in instances}
+    partners = set[int]().union(*by_instance.values())
     missing = partners - messages
     if missing:
         near = _unique([*near, *messages_rows(source, RowSelection(messages=frozenset(missing)))])
-    sessions = {
-        r["session"] for r in near if r.get("session") is not None and r.get("message") in messages | partners
-    }
-    transactions = {r["transaction"] for r in near if r.get("transaction") is not None}
+    sessions = _values((r for r in near if r.get("message") in messages | partners), "session")
+    transactions = _values(near, "transaction")
     links = [link for i in instances if _evidence(i).linked for link in _links(i, near)]
     if sessions or transactions:
         wanted = pc.or_(_among(table["session"], sessions), _among(table["transaction"], transactions))
@@ -153,6 +147,11 @@ def _asked(rows: Sequence[Row], instances: Sequence[Instance]) -> Iterator[Row]:
                 yield latest[row["process"], row["f"]]
 
 
+def _values(rows: Iterable[Row], column: str) -> set[Any]:
+    """What some rows have in a column."""
+    return {row[column] for row in rows if row.get(column) is not None}
+
+
 def _unique(rows: Iterable[Row]) -> list[Row]:
     return list({r["index"]: r for r in rows}.values())
 
@@ -218,18 +217,15 @@ def _proofs(
     for i in instances:
         if _evidence(i).alive:
             mine = partners[i] | ({i.message} if i.message is not None else set())
-            sessions = {
-                r["session"]
-                for r in near
-                if r["f"] == "deliver"
-                and r.get("session") is not None
-                and (r.get("message") in mine or r["index"] == i.index)
-            }
+            given = (
+                r for r in near if r["f"] == "deliver" and (r.get("message") in mine or r["index"] == i.index)
+            )
+            sessions = _values(given, "session")
             wanted += [(session, i.index) for session in sorted(sessions)]
     if not wanted:
         return []
     rows = messages_rows(source, RowSelection(after=wanted[:8]))
-    got = {r["message"] for r in rows if r["f"] == "deliver" and r.get("message") is not None}
+    got = _values((r for r in rows if r["f"] == "deliver"), "message")
     return [*rows, *messages_rows(source, RowSelection(messages=frozenset(got)))] if got else rows
 
 
@@ -251,14 +247,13 @@ def _context(i: Instance, partners: set[int], rows: Sequence[Row], end_ns: int) 
         for r in _unique(rows)
         if r.get("message") in mine or r["index"] == i.index or r["time"] == end_ns or _belongs(i, r)
     ]
-    sessions = {r["session"] for r in near if r.get("session") is not None}
-    transactions = {r["transaction"] for r in near if r.get("transaction") is not None}
+    sessions, transactions = _values(near, "session"), _values(near, "transaction")
     more = [r for r in _unique(rows) if r.get("session") in sessions or r.get("transaction") in transactions]
     if _evidence(i).linked:
         connections = {link.connection for link in _links(i, near)} - {None}
         more += [r for r in _unique(rows) if r.get("connection") in connections]
     if _evidence(i).alive:  # what a session got proves it alive by its send
-        got = {r["message"] for r in more if r["f"] == "deliver" and r.get("message") is not None}
+        got = _values((r for r in more if r["f"] == "deliver"), "message")
         more += [r for r in _unique(rows) if r["f"] == "send" and r.get("message") in got]
     chosen = sorted(_unique([*near, *more]), key=lambda r: r["index"])
     if len(chosen) <= _CONTEXT_ROWS:

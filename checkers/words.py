@@ -8,7 +8,7 @@ Kept apart from the rules so that a change of wording can never change a verdict
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from checkers.anomaly import named
 from checkers.instance import Instance
@@ -35,6 +35,14 @@ def sentence(i: Instance, count: int, rows: Sequence[Row], details: Mapping[str,
     return (words or anomaly.words).format_map(_Fields(i, rows, details)) + more + "."
 
 
+_COLUMNS: Final = {
+    "session": "session", "producer": "producer", "number": "sequence", "count": "delivery_count",
+}  # fmt: skip
+"""Fields that are a column of the row that completes the anomaly."""
+_EARLIER: Final = {"earlier_number": "sequence", "earlier_count": "delivery_count"}
+"""Fields that are a column of the delivery before it."""
+
+
 class _Fields:
     """What the sentences of ``checkers.anomaly`` name, each found only when it is asked for.
 
@@ -45,11 +53,16 @@ class _Fields:
         self._i = i
         self._rows = rows
         self._details = details
+        self._example: Mapping[str, Any] = next(iter(details.get("examples") or ()), {})
         self._at: Row = next((r for r in rows if r["index"] == i.index), {})
         earlier = [r for r in rows if r["f"] == "deliver" and r["index"] < i.index]
         self._before: Row = earlier[-1] if earlier else {}
 
     def __getitem__(self, name: str) -> str:
+        if name in _COLUMNS:
+            return str(self._at.get(_COLUMNS[name]))
+        if name in _EARLIER:
+            return str(self._before.get(_EARLIER[name]))
         return str(getattr(self, name)())
 
     def _row(self, f: str, type_: str) -> Row:
@@ -84,20 +97,8 @@ class _Fields:
     def broker(self) -> str:
         return str(self._at.get("broker", "a broker"))
 
-    def session(self) -> int | None:
-        return self._at.get("session")
-
-    def producer(self) -> int | None:
-        return self._at.get("producer")
-
-    def number(self) -> int | None:
-        return self._at.get("sequence")
-
     def earlier_message(self) -> str:
         return f"message {self._before.get('message')}"
-
-    def earlier_number(self) -> int | None:
-        return self._before.get("sequence")
 
     def previous(self) -> str:
         before = self._before
@@ -106,23 +107,15 @@ class _Fields:
             f"{before.get('message')} at {seconds(before.get('time'))}"
         )
 
-    def count(self) -> int | None:
-        return self._at.get("delivery_count")
-
-    def earlier_count(self) -> int | None:
-        return self._before.get("delivery_count")
-
     def seen(self) -> str:
         """How a message showed itself."""
-        at, broker = self._at, self.broker()
+        at, broker, session = self._at, self.broker(), self["session"]
         match at.get("f"):
             case "browse":
                 return f"was found in the {at.get('value') or 'unnamed'} store of {broker} at {self.when()}"
             case "ack":
-                return (
-                    f"was acknowledged in session {self.session()} at {self.when()}, which {broker} confirmed"
-                )
-        return f"was delivered by {broker} to session {self.session()} at {self.when()}"
+                return f"was acknowledged in session {session} at {self.when()}, which {broker} confirmed"
+        return f"was delivered by {broker} to session {session} at {self.when()}"
 
     def unheard_of(self) -> str:
         return (
@@ -151,7 +144,7 @@ class _Fields:
                 f"store of {self.broker()} at {self.when()}"
             )
         return (
-            f"{self.broker()} delivered a body that cannot be read to session {self.session()} at "
+            f"{self.broker()} delivered a body that cannot be read to session {self['session']} at "
             f"{self.when()}"
         )
 
@@ -176,8 +169,7 @@ class _Fields:
         )
 
     def both_settled(self) -> str:
-        examples = self._details.get("examples") or [{}]
-        return "; both acks were answered ok" if examples[0].get("both_acknowledged") else ""
+        return "; both acks were answered ok" if self._example.get("both_acknowledged") else ""
 
     def sent_by(self) -> str:
         return str(self._row("send", "ok").get("broker", "a broker"))
@@ -199,10 +191,16 @@ class _Fields:
         return str(self._row("browse", "ok").get("value", ""))
 
     def position(self) -> str:
-        return str((self._details.get("examples") or [{}])[0].get("position", "part"))
+        return str(self._example.get("position", "part"))
 
     def alone(self) -> str:
-        return _alone(self._row("send", "ok").get("broker"), self._details.get("unprotected_ns") or ())
+        """The window in which nobody but the broker had what it acknowledged, if there was one."""
+        broker = self._row("send", "ok").get("broker")
+        spans = [
+            f"from {seconds(begin)} to {'the end' if end is None else seconds(end)}"
+            for begin, end in self._details.get("unprotected_ns") or ()
+        ]
+        return f"; {broker} had no up-to-date backup {' and '.join(spans)}" if spans else ""
 
     def answered(self) -> str:
         of = self.message() if self._i.message is not None else "a client"
@@ -213,16 +211,60 @@ class _Fields:
         return "sent" if self._at.get("f") == "deliver" else "asked"
 
     def fenced(self) -> str:
-        return _fenced(self._details)
+        """What had replaced a zombie, and how it is known."""
+        by = self._details.get("fenced")
+        if not by:
+            return "another broker was certainly live in its place"
+        what = "had completed the takeover of" if by["how"] == "takeover" else "was live as"
+        lives = "" if by["life"] is None else f"; number {by['life']}"
+        if lives and by["own_life"] is not None:
+            lives += f" fences its own, {by['own_life']}"
+        return (
+            f"{by['by']} certainly {what} node {by['node_id']} (so since a moment between "
+            f"{seconds(by['low_ns'])} and {seconds(by['high_ns'])}{lives})"
+        )
 
     def split_brain(self) -> str:
-        return _split_brain(self._i, self._details)
+        node_id, first, second = (self._i.key or "? ? ?").split(" ")[:3]
+        text = (
+            f"{first} and {second} were live under one node ID ({node_id}) from "
+            f"{self.begin()} to {self.end()}"
+        )
+        if self._details.get("both_acknowledged"):
+            counts = " and ".join(f"{n} by {broker}" for broker, n in self._details["acknowledged"].items())
+            return f"{text}, and both acknowledged sends meanwhile: {counts}"
+        return text
 
     def double_takeover(self) -> str:
-        return _double_takeover(self._i, self._details)
+        node_id, first, second = (self._i.key or "? ? ?").split(" ")[:3]
+        taken = self._details.get("takeovers")
+        if not taken:
+            return (
+                f"{first} and {second} both completed a takeover of node {node_id} without a release between"
+            )
+        told = " and ".join(
+            f"{one['broker']} ({number(one['life'])}, certain from {seconds(one['certain_ns'])} on)"
+            for one in taken
+        )
+        if self._details.get("same_life"):
+            why = "both were given one number, and a release would have changed it"
+        else:
+            why = f"both were certainly live with its data from {self.begin()} to {self.end()}"
+        return f"node {node_id} was taken over twice without a release between, by {told}: {why}"
 
     def diverged(self) -> str:
-        return _diverged(self._i, self._details)
+        held = self._details.get("held")
+        if not held:
+            return f"brokers disagree about {self._i.key} after recovery"
+        told = " and ".join(
+            f"{broker} knows nothing of it" if value is None else f'{broker} says "{value}"'
+            for broker, value in held.items()
+        )
+        return (
+            f"after recovery, from {self.begin()} to "
+            f"{self.end()}, brokers disagree about {self._details['kind']} "
+            f"{self._details['key']}: {told}"
+        )
 
     def begin(self) -> str:
         return seconds(self._details.get("begin_ns"))
@@ -234,75 +276,6 @@ class _Fields:
         return self._details.get("faults") or "no fault"
 
 
-def _alone(broker: object, windows: Sequence[tuple[int, int | None]]) -> str:
-    """The window in which nobody but the broker had what it acknowledged, if there was one."""
-    spans = [
-        f"from {seconds(begin)} to {'the end' if end is None else seconds(end)}" for begin, end in windows
-    ]
-    return f"; {broker} had no up-to-date backup {' and '.join(spans)}" if spans else ""
-
-
-def _double_takeover(i: Instance, details: Mapping[str, Any]) -> str:
-    node_id, first, second = (i.key or "? ? ?").split(" ")[:3]
-    taken = details.get("takeovers")
-    if not taken:
-        return f"{first} and {second} both completed a takeover of node {node_id} without a release between"
-    told = " and ".join(
-        f"{one['broker']} ({number(one['life'])}, certain from {seconds(one['certain_ns'])} on)"
-        for one in taken
-    )
-    if details.get("same_life"):
-        why = "both were given one number, and a release would have changed it"
-    else:
-        why = (
-            f"both were certainly live with its data from {seconds(details.get('begin_ns'))} to "
-            f"{seconds(details.get('end_ns'))}"
-        )
-    return f"node {node_id} was taken over twice without a release between, by {told}: {why}"
-
-
 def number(life: int | None) -> str:
     """Of a life or a takeover."""
     return "number not told" if life is None else f"number {life}"
-
-
-def _fenced(details: Mapping[str, Any]) -> str:
-    """What had replaced a zombie, and how it is known."""
-    by = details.get("fenced")
-    if not by:
-        return "another broker was certainly live in its place"
-    what = "had completed the takeover of" if by["how"] == "takeover" else "was live as"
-    lives = "" if by["life"] is None else f"; number {by['life']}"
-    if lives and by["own_life"] is not None:
-        lives += f" fences its own, {by['own_life']}"
-    return (
-        f"{by['by']} certainly {what} node {by['node_id']} (so since a moment between "
-        f"{seconds(by['low_ns'])} and {seconds(by['high_ns'])}{lives})"
-    )
-
-
-def _diverged(i: Instance, details: Mapping[str, Any]) -> str:
-    held = details.get("held")
-    if not held:
-        return f"brokers disagree about {i.key} after recovery"
-    told = " and ".join(
-        f"{broker} knows nothing of it" if value is None else f'{broker} says "{value}"'
-        for broker, value in held.items()
-    )
-    return (
-        f"after recovery, from {seconds(details.get('begin_ns'))} to "
-        f"{seconds(details.get('end_ns'))}, brokers disagree about {details['kind']} "
-        f"{details['key']}: {told}"
-    )
-
-
-def _split_brain(i: Instance, details: Mapping[str, Any]) -> str:
-    node_id, first, second = (i.key or "? ? ?").split(" ")[:3]
-    text = (
-        f"{first} and {second} were live under one node ID ({node_id}) from "
-        f"{seconds(details.get('begin_ns'))} to {seconds(details.get('end_ns'))}"
-    )
-    if details.get("both_acknowledged"):
-        counts = " and ".join(f"{n} by {broker}" for broker, n in details["acknowledged"].items())
-        return f"{text}, and both acknowledged sends meanwhile: {counts}"
-    return text
