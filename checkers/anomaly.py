@@ -310,10 +310,7 @@ _RANKS: Final = {anomaly.name: number for number, anomaly in enumerate(ANOMALIES
 
 
 def named(name: str) -> Anomaly:
-    """What is known of a finding.
-
-    A name that the table lacks (of another version) is grave, and told by its name alone.
-    """
+    """What is known of a finding; one the table lacks (of another version) is grave."""
     return BY_NAME.get(name) or Anomaly(name=name, rule="", words=f"{name} at row {{index}}")
 
 

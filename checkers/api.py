@@ -44,10 +44,7 @@ def stop(*, at_once: bool = False) -> None:
 
 
 def start_in_background(master: str | None = None, *, wanted: bool = False) -> Starting:
-    """A session that starts in a thread.
-
-    Now, if it is wanted or a master is named, else when somebody needs it.
-    """
+    """A session that starts in a thread: now if it is wanted or a master named, else on demand."""
     return Starting(master, wanted=wanted)
 
 

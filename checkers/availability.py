@@ -54,10 +54,7 @@ Key = tuple[int, str]
 
 @dataclass(frozen=True, order=True, slots=True)
 class Outage:
-    """A window of unavailability: ``key`` says of what.
-
-    The question that began it, its end (ns), and the rows that show it.
-    """
+    """A window of unavailability of ``key``: its first question, times (ns), what shows it."""
 
     run: int
     key: str
@@ -221,10 +218,7 @@ def _merged(some: Sequence[Slots]) -> Slots:
 
 
 def gaps(whole: Mapping[Key, Slots], bound_ns: int) -> list[Gap]:
-    """Where no ``ok`` came for longer than the bound.
-
-    What was asked in it is still to be found (``questions``).
-    """
+    """Where no ``ok`` came for longer than the bound; ``questions`` finds what was asked then."""
     return [gap for key, mine in whole.items() for gap in _gaps(key, mine, bound_ns)]
 
 
@@ -244,10 +238,7 @@ def _gaps(key: Key, mine: Slots, bound_ns: int) -> Iterator[Gap]:
 
 @dataclass(frozen=True, slots=True)
 class GapRows:
-    """What some rows have in a gap, as (row, ns).
-
-    The first few questions, and the last completion that is not ``ok``.
-    """
+    """Some rows of a gap, (row, ns): the first few questions, the last that is not ``ok``."""
 
     questions: Sequence[tuple[int, int]]
     failed: tuple[int, int] | None
@@ -360,10 +351,7 @@ def in_groups(slices: Sequence[GroupOperations], places: PlaceTable, bound_ns: i
 
 
 class Late(NamedTuple):
-    """What came after heal and bound.
-
-    Whether anything was ``ok``, and the first operation that ended otherwise (-1: none).
-    """
+    """After heal and bound: whether anything was ``ok``, and what first ended otherwise (-1)."""
 
     ok: bool
     ended: int

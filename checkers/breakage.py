@@ -337,10 +337,7 @@ def _unpaired_words(what: str, type_: str, process: int, again: bool) -> str:
 
 
 def of_key(rows: Rows, places: PlaceTable, key: int) -> tuple[int, str] | None:
-    """Finds the first row that has to lie where all of a key do.
-
-    Given as its index and what the key stands for.
-    """
+    """The first row (index, what it is) of what has to lie where all of a key do."""
     for n, place in enumerate(rows.place.tolist()):
         _, queue, group = places.named[place]
         producer = None if group is not None else max(0, int(rows.producer[np.array([n])][0]))
@@ -382,10 +379,7 @@ def key_of(queue: str | None, group: str | None, producer: int | None) -> int:
 
 
 def of_control(table: pa.Table, step: int, lacking: frozenset[str] = _NONE) -> tuple[Look, list[Breakage]]:
-    """Look at the rows that carry no messages.
-
-    And every breakage that is confined to what its rows are about.
-    """
+    """Look at rows without messages, and tell every breakage confined to their subject."""
     if not len(table):
         return Look(), []
     table = completed(table).unify_dictionaries().combine_chunks()
@@ -454,10 +448,7 @@ _OF: Final[Mapping[int, Subject]] = {NEMESIS: "faults", MONITOR: "roles", HARNES
 
 
 def _of_observers(table: pa.Table, lacking: frozenset[str]) -> Iterator[Breakage]:
-    """Every row of the monitor, the nemesis and the harness that is not what it must be.
-
-    They are few.
-    """
+    """Each of the few rows of monitor, nemesis and harness that is not what it must be."""
     names = ["index", "process", "type", "f", "broker", "node_id", "role", "time_low", "time_high", "value"]
     rows = table.filter(pc.less(table["process"], 0)).select(names).to_pylist()
     faults: dict[tuple[str, str], str] = {}
@@ -550,10 +541,7 @@ def _power_sums(rows: int) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The rows of each of some equal spans of the index: how many, and the sum of their indexes.
-
-    Sums are modulo 2^64.
-    """
+    """By span of the index, of equal widths: how many rows, and the sum of them modulo 2^64."""
 
     count: Numbers
     total: npt.NDArray[np.uint64]
@@ -607,10 +595,7 @@ def by_subject(confined: Iterable[Breakage]) -> list[Breakage]:
 
 
 def of_tables(messages: pa.Table, control: pa.Table) -> tuple[Breakage | None, list[Breakage]]:
-    """Of a whole history, its rows with messages and the others.
-
-    What breaks its form, and what is confined.
-    """
+    """What breaks the form of a history (rows with messages, and others), and what is confined."""
     step = step_of(len(messages) + len(control))
     places = PlaceTable()
     carried = of_part(from_table(messages, places), places, step, keys=False)
@@ -623,10 +608,7 @@ def of_tables(messages: pa.Table, control: pa.Table) -> tuple[Breakage | None, l
 
 
 def of_schema(schema: pa.Schema, required: Iterable[str]) -> str:
-    """What is wrong with the columns of a file; "" if nothing is.
-
-    Texts may be plain or by dictionary.
-    """
+    """What is wrong with a file's columns ("": nothing); texts may be plain or by dictionary."""
     for name in required:
         if name not in schema.names:
             return f'it has no column "{name}"'

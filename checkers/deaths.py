@@ -33,10 +33,7 @@ class Deaths:
     node_ids: Mapping[Broker, str] = field(default_factory=dict)
 
     def of_one_node(self, run: int, one: str, other: str) -> bool:
-        """Whether what one of two brokers has comes to the other without being forwarded.
-
-        It is the same, or of the same node ID.
-        """
+        """Whether two brokers are one, or of one node ID: nothing need be forwarded."""
         node_id = self.node_ids.get((run, one))
         return one == other or (node_id is not None and node_id == self.node_ids.get((run, other)))
 
@@ -68,10 +65,7 @@ def gone(type_: str, value: str | None) -> Sequence[str]:
 
 
 def sealed(rows: Rows, unknown: Flags, deaths: Deaths) -> Numbers:
-    """Since which row each delivered message of unknown outcome must have been stored.
-
-    ``NONE`` where nothing says so.
-    """
+    """By message of unknown outcome since which row it was stored; ``NONE``: nothing says so."""
     result = np.full(rows.messages, NONE, dtype=np.int64)
     if not unknown.any() or not deaths.rows:
         return result

@@ -124,10 +124,7 @@ def _empty(known: Facts, options: CheckOptions) -> Iterable[str]:
 
 
 def excused(pause: TimeSpan, spans: Sequence[FaultSpan], options: CheckOptions) -> bool:
-    """Whether faults explain it.
-
-    What lies outside every fault and the recovery bound after it is within the bound.
-    """
+    """Whether what lies outside all faults, and the recovery bound after each, is within bounds."""
     patience = int(options.recovery_bound_s * 1e9)
     uncovered, at = 0, pause.begin
     for span in sorted(spans, key=lambda s: s.begin):

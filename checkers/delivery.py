@@ -85,10 +85,7 @@ class Stray:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What was found: one row each.
-
-    ``what`` is a place in ``_WHAT``; ``life`` counts the messages of all slices.
-    """
+    """One row a finding: ``what`` of ``_WHAT``, of ``life`` among the messages of all slices."""
 
     place: npt.NDArray[np.int32]
     message: Numbers

@@ -68,10 +68,7 @@ def telling(text: str) -> str:
 
 
 def _log_of(master: str, worker: str, app: str, number: str) -> str:
-    """An executor's standard error.
-
-    Raises OSError, ValueError or KeyError where a page cannot be read.
-    """
+    """An executor's standard error. Raises OSError, ValueError, KeyError for a bad page."""
     match = _MASTER.match(master)
     if match is None:
         raise ValueError(master)

@@ -29,10 +29,7 @@ _OWN = [
 
 @dataclass(frozen=True, slots=True)
 class FaultSpan:
-    """One fault as observed.
-
-    From when it was seen to begin to when it was seen to be healed (ns; None: never).
-    """
+    """A fault from when it was seen to begin to when to be healed (ns; None: never)."""
 
     kind: str
     label: str
@@ -106,10 +103,7 @@ class Facts:
         return [(begin, end) for begin, end in windows if end is None or end > begin]
 
     def forget(self, subject: str) -> None:
-        """Rows of a subject of which one says nothing sensible.
-
-        Nothing is claimed by the others.
-        """
+        """Claim nothing by the rows of a subject of which one says nothing sensible."""
         if subject == "roles":
             self.roles, self.takeovers, self.replication = [], [], []
         elif subject == "views":

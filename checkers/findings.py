@@ -1,7 +1,4 @@
-"""From instances to findings.
-
-The severity, the examples, the witness and the sentence of each kind.
-"""
+"""From instances to findings: severity, examples, witness and sentence of each kind."""
 
 from __future__ import annotations
 
@@ -50,10 +47,7 @@ class Discoveries:
 
 
 def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
-    """What was found, by name: without what the rules only count.
-
-    Second deliveries where none is allowed.
-    """
+    """What was found, by name; counted second deliveries only where none is allowed."""
     kinds = {name: some for name, some in found.items() if not name.startswith("~") and some.first}
     again = found.get(REDELIVERED)
     if again is not None and again.first and "redelivery" in looked_for(options):
@@ -64,10 +58,7 @@ def told(found: Mapping[str, Found], options: CheckOptions) -> dict[str, Found]:
 def compose(
     source: Source | None, discoveries: Discoveries, decision: Decision, options: CheckOptions, known: Facts
 ) -> list[Finding]:
-    """Findings, the gravest first.
-
-    Without a source nothing more is read: no witnesses, no positions.
-    """
+    """Findings, the gravest first; without a source no witnesses and no positions."""
     pauses = _gravest_first(discoveries.pauses, known.spans(), options)
     kinds = {name: some for name, some in discoveries.found.items() if name in decision.severities}
     if pauses:
@@ -133,10 +124,7 @@ def _details(
 
 
 def _window(windows: Sequence[TimeSpan], known: Facts, options: CheckOptions) -> dict[str, Any]:
-    """When the first of these windows was, and the faults in force then.
-
-    And whether they explain all of the windows.
-    """
+    """When the first window was, the faults then, and whether they explain all of them."""
     window, spans = windows[0], known.spans()
     return {
         "begin_ns": window.begin, "end_ns": window.end,
@@ -176,10 +164,7 @@ def _positions(
 
 
 def _settlements(source: Source, first: Sequence[Instance], examples: list[dict[str, Any]]) -> None:
-    """Of each message that two sessions held.
-
-    Whether acks of both were answered ``ok`` (in a transaction: and its commit).
-    """
+    """Add whether acks of both sessions were answered ``ok`` (and so their commits)."""
     rows = _rows_of(source, first)
     control = source.control
     done = pc.and_(
@@ -230,10 +215,7 @@ def _double(double: takeovers.Double) -> dict[str, Any]:
 
 
 def _divergence(found: Sequence[views.Divergence]) -> dict[str, Any]:
-    """Of the first thing that brokers disagree on.
-
-    What each of two held for true, and when both did.
-    """
+    """Of the first thing that brokers disagree on: what each of two held, and when both did."""
     first = min(found, key=lambda one: one.later.index)
     earlier, later = first.earlier, first.later
     return {
@@ -244,10 +226,7 @@ def _divergence(found: Sequence[views.Divergence]) -> dict[str, Any]:
 
 
 def _fenced(first: Instance, discoveries: Discoveries, known: Facts) -> dict[str, Any]:
-    """What replaced the broker of the first zombie's answer, and how that is known.
-
-    And how much it answered afterwards.
-    """
+    """What replaced the first zombie's broker, how that is known, and what it answered then."""
     windows = [
         window
         for window in discoveries.windows

@@ -125,10 +125,7 @@ class Gateway:
             )
 
     def _ahead_of_time(self, java: Java) -> list[str]:
-        """The option that uses the cache, or the one that trains it.
-
-        None where Java is too old or the disk says no.
-        """
+        """The option that uses the cache, or trains it; none for an old Java or a full disk."""
         if java.version < _AOT_SINCE:
             return []
         try:
@@ -196,10 +193,7 @@ class Gateway:
         self.process.kill()
 
     def close(self, patience_s: float = 10.0) -> None:
-        """End the JVM and remove its scratch files; waits unless it is busy training its cache.
-
-        May be called twice.
-        """
+        """End the JVM, clean up; waits unless it trains its cache. Twice is allowed."""
         if self.process.stdin is not None:
             with contextlib.suppress(OSError):
                 self.process.stdin.close()
@@ -217,10 +211,7 @@ class Gateway:
             self._claim = None
 
     def _finish_training(self, fresh: Path, cache: Path) -> None:
-        """Let the JVM write its cache without making anyone wait.
-
-        A small shell waits for it and gives the file its name.
-        """
+        """Let the JVM write its cache; a small shell waits for that and gives the file its name."""
         self._training = None
         with contextlib.suppress(OSError):
             subprocess.Popen(

@@ -34,10 +34,7 @@ NOT_JUDGED: Final[Mapping[Subject, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Confined:
-    """A control row that spoils what is told of its subject and nothing else.
-
-    ``line`` names file, row and cause.
-    """
+    """A control row that spoils its subject alone; ``line`` names file, row and cause."""
 
     of: Subject
     line: str

@@ -23,10 +23,7 @@ from checkers.rows import NONE, Numbers, PlaceTable
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """``message`` is None where the anomaly belongs to a group, a broker or the whole history.
-
-    ``key`` then says which.
-    """
+    """Where ``message`` is None, ``key`` says which group, broker or history it belongs to."""
 
     name: str
     queue: str | None
@@ -68,10 +65,7 @@ class Tally:
         weight: Numbers | None = None,
         key: str | None = None,
     ) -> None:
-        """Instances of one kind.
-
-        Their place, the row that completes each, and their message (None: of the group).
-        """
+        """Instances: places, the rows that complete them, their messages (None: of groups)."""
         if not len(index):
             return
         run = self._runs[place]

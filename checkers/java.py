@@ -72,10 +72,7 @@ def _candidates() -> list[tuple[str, Path]]:
 
 
 def _version(program: Path) -> int | None:
-    """The feature version from the runtime's ``release`` file, or by asking it.
-
-    None if it is no Java.
-    """
+    """The version from the runtime's ``release`` file, or its own answer; None: no Java."""
     release = program.resolve().parent.parent / "release"
     try:
         text = release.read_text(encoding="utf-8", errors="replace")

@@ -113,10 +113,7 @@ class CheckRun:
     def attempt(
         self, name: str, work: Callable[[], Result], *, quietly: bool = False, deadlines: int = 1
     ) -> Result | None:
-        """Run one step under its deadline.
-
-        None if it failed, with the reason kept (unless ``quietly``).
-        """
+        """A step under its deadline; None if it failed, the reason kept (unless ``quietly``)."""
         begun = time.monotonic()
         future: Future[Result] = Future()
         tag = f"{name}-{id(future)}"
@@ -145,10 +142,7 @@ class CheckRun:
 
 @dataclass(slots=True)
 class Case:
-    """What is found of every run of a history.
-
-    One run, numbered 0, but where many small histories are judged at once.
-    """
+    """What is found of every run of a history: of run 0, where many are not judged at once."""
 
     known: Mapping[int, Facts]
     reigns: Mapping[int, list[roles.Reign]]
@@ -428,10 +422,7 @@ def _delivery(check_run: CheckRun, question: Question, given: list[part.Delivere
 def _sessions(
     check_run: CheckRun, question: Question, answers: Mapping[int, PartAnswer]
 ) -> list[Mapping[int, Mapping[str, Found]]]:
-    """What concerns sessions.
-
-    Parts where it is open are asked once more with what all parts know together.
-    """
+    """What concerns sessions; parts where it is open are asked again with what all know."""
     held = {n: answer.given.get("sessions", []) for n, answer in answers.items()}
     open_ = [n for n, some in held.items() if any(one.open for one in some)]
     source = check_run.source

@@ -193,10 +193,7 @@ class _Asked:
 
 
 def _deliveries(rows: Rows, lives: Lives, asking: _Asked, delivers: Numbers) -> Deliveries:
-    """Every delivery of these rows.
-
-    Those of involved messages from their rows, all others from one row and one answer.
-    """
+    """All deliveries: of involved messages from their rows, others from a row and an answer."""
     size = rows.messages
     answers = rows.of(ACK_INVOKE, NACK_INVOKE)
     answer_ids = rows.id[answers]
@@ -374,10 +371,7 @@ def _unflagged(
 
 
 def _fell(rows: Rows, order: Numbers, possible: Numbers) -> Flags:
-    """Deliveries whose count is lower than one before.
-
-    In their session, or than one that was read before they can have been sent.
-    """
+    """Deliveries counted lower than one before them in their session, or certainly sent before."""
     delivering = rows.kind[order] == DELIVER
     index, count = rows.index[order], np.where(delivering, rows.delivery_count[order], NONE)
     if not (count != NONE).any():

@@ -25,10 +25,7 @@ _BITS: Final = 33
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """Deliveries that may have been under way.
-
-    Of which session and connection, asked about since ``low``, read at ``high``.
-    """
+    """Deliveries, asked about since ``low``, read at ``high``, that may have been under way."""
 
     run: Numbers
     session: Numbers
@@ -39,10 +36,7 @@ class UnderWay:
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Operations that were answered ``ok``.
-
-    Indexes of question and answer, and on which session and connection.
-    """
+    """Operations answered ``ok``: question and answer (indexes), session and connection."""
 
     run: Numbers
     session: Numbers
@@ -137,10 +131,7 @@ class _Latest:
         return cls(codes, (code << _BITS) | answered, latest)
 
     def before(self, run: Numbers, number: Numbers, index: Numbers) -> Numbers:
-        """Of each row the latest question whose answer lies before ``index``.
-
-        ``NONE`` where there is none.
-        """
+        """By row the latest question answered before ``index``; ``NONE``: none."""
         if not len(self.place):
             return np.full(len(run), NONE, dtype=np.int64)
         code = self.codes.find("code", run, number)
@@ -159,10 +150,7 @@ class Links:
         self._connections = _Latest.of(some, some.connection)
 
     def before(self, run: Numbers, session: Numbers, connection: Numbers, index: Numbers) -> Numbers:
-        """The latest question that was answered before ``index``; ``NONE``: none.
-
-        On that connection, or in that session.
-        """
+        """The latest question answered before ``index`` on that connection or in that session."""
         return np.maximum(
             self._sessions.before(run, session, index), self._connections.before(run, connection, index)
         )
@@ -170,10 +158,7 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class SessionFacts:
-    """What was gathered from all parts.
-
-    Until when each session was certainly alive (``proven``), and what had been answered when.
-    """
+    """Of all parts: until when sessions certainly lived, and what had been answered when."""
 
     proven: Keyed
     links: Links

@@ -54,10 +54,7 @@ def owed(rows: Rows, ends: Ends, certain: Flags, promises: Promises) -> OwedMess
 
 
 def _released(rows: Rows, ends: Ends, promises: Promises) -> Flags:
-    """More acks were asked than failed, or one was answered ``ok``.
-
-    Those in transactions count if a commit may have happened.
-    """
+    """Acks asked (and, in transactions, perhaps committed) outnumber failed, or one was ``ok``."""
     size = rows.messages
     consuming = promises.nack == "consume"
 

@@ -45,10 +45,7 @@ from checkers.verdict import Promises
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What every part is asked: bounds, and what is known beforehand from the control rows.
-
-    ``limit_s`` is what a family may take.
-    """
+    """What every part is asked, known from control rows; a family may take ``limit_s``."""
 
     ends: Ends
     examples: int
@@ -189,10 +186,7 @@ ROW_FAMILIES: Final[Mapping[str, RowFamily]] = {
 
 @dataclass(frozen=True, slots=True)
 class PartAnswer:
-    """The answer of one part of a history.
-
-    What each family gave, once for each slice, and in one sentence why one failed.
-    """
+    """What each family gave, once for each slice, and in one sentence why one failed."""
 
     given: Mapping[str, list[Any]]
     failed: Mapping[str, str]
@@ -244,10 +238,7 @@ def answer(
 
 
 def _tables(part: Part, columns: Sequence[str], given: dict[str, list[Any]]) -> Iterator[pa.Table]:
-    """The slices of a part.
-
-    One that cannot be read ends them and is told as what the part is like.
-    """
+    """A part's slices; one that cannot be read ends them, told as what the part is like."""
     try:
         yield from part.slices(columns)
     except HistoryError as error:
@@ -331,10 +322,7 @@ def conflicts(part: Part, question: Question, known: links.SessionFacts) -> Mapp
 
 @dataclass(frozen=True, slots=True)
 class WindowAnswers:
-    """What one part knows of windows of unavailability: of those that may be, slice by slice.
-
-    And those of its groups.
-    """
+    """Windows of unavailability in a part: possible ones slice by slice, and of its groups."""
 
     of_gaps: Sequence[Mapping[int, availability.GapRows]]
     of_groups: Sequence[availability.Outage]

@@ -133,10 +133,7 @@ class History:
         return self._ends[session]
 
     def over(self, session: int) -> int | None:
-        """From which row on nothing may be delivered in a session.
-
-        Its unsubscribe was answered, or its connection had ended.
-        """
+        """The answer to its unsubscribe, or its disconnect: from there on nothing may come."""
         if session not in self._over:
             self._over[session] = self._over_from(session)
         return self._over[session]
@@ -284,10 +281,7 @@ def _order(history: History) -> Iterator[Instance]:
 
 
 class Hold:
-    """One delivery and the indexes [begin, end) over which its session certainly held it.
-
-    Empty if end <= begin.
-    """
+    """A delivery held for certain by its session over [begin, end); empty if end <= begin."""
 
     def __init__(self, history: History, delivery: Row) -> None:
         self.delivery = delivery

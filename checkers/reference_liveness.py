@@ -1,7 +1,4 @@
-"""Unavailable, starved and not-recovered straight from their definitions.
-
-See ``checkers.reference``.
-"""
+"""Unavailable, starved, not-recovered from their definitions; see ``checkers.reference``."""
 
 from __future__ import annotations
 
@@ -24,10 +21,7 @@ _OPERATIONS = ("send", "ack", "nack")
 
 @dataclass(frozen=True, slots=True)
 class Unavailability:
-    """A window in which nothing of ``key`` succeeded.
-
-    The row of the question that began it, and its begin and end (ns).
-    """
+    """A window without success of ``key``: its first question, its begin and end (ns)."""
 
     key: str
     index: int

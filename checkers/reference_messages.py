@@ -88,10 +88,7 @@ def misplaced(m: Message, sent: Mapping[int, int]) -> int | None:
 
 
 def _phantom(m: Message, sent: Mapping[int, int], options: CheckOptions) -> int | None:
-    """Delivered, stored or acknowledged before any send of it was invoked.
-
-    Or acknowledged in a session that never got it.
-    """
+    """Shown or acknowledged before any send, or acknowledged by who never got it."""
     acks = [r for r in m.rows if _is(r, "ack", "ok")]
     wrong = [r["index"] for r in (*m.shown, *acks) if sent.get(m.id, r["index"]) >= r["index"]]
     if options.broker.refuses_stale_acks:
@@ -140,10 +137,7 @@ class Stores:
                 self._owner[r.get("broker")] = r["node_id"]
 
     def copies(self, stored: Iterable[Row], back: int) -> dict[str | None, int]:
-        """How many copies each owner had at the last reading (``back`` 1) or the one before (2).
-
-        Of its brokers, the highest.
-        """
+        """Copies by owner (its brokers' highest) in the last reading (``back`` 1) or before (2)."""
         counts: Counter[str | None] = Counter()
         for r in stored:
             ends = self._read[r.get("broker")]
@@ -172,10 +166,7 @@ def _resurrected(history: History, m: Message, stores: Stores, options: CheckOpt
 
 
 def settlements(history: History, m: Message) -> Iterator[tuple[int, Row]]:
-    """Acks that were answered ``ok``, each with the index from which it was certain.
-
-    In a transaction, its commit's ``ok``.
-    """
+    """Acks answered ``ok``, with the index (of a commit's ``ok``) since when each was certain."""
     for r in m.rows:
         if _is(r, "ack", "ok") and r.get("session") is not None:
             transaction = r.get("transaction")
@@ -304,10 +295,7 @@ def _is_late(history: History, d: Row) -> bool:
 
 
 def _certainly_before(history: History, e: Row, d: Row, options: CheckOptions) -> bool:
-    """Whether the broker sent ``e``, which was read first, before ``d``.
-
-    In one session, or before the other can have been sent.
-    """
+    """Whether ``e`` was sent before ``d``: in its session, or read before that can have been."""
     possible = history.possible(d, options)
     return bool(e["session"] == d["session"] or (possible is not None and possible > e["index"]))
 
@@ -335,10 +323,7 @@ def _may_have_been_sent_before(history: History, d: Row, e: Row, options: CheckO
 
 
 def settled_twice(history: History, m: Message) -> set[int]:
-    """Deliveries whose message two sessions settled.
-
-    The second of them had it before the first had done so.
-    """
+    """Deliveries of what two sessions settled, the second before the first had done so."""
     first: dict[int, tuple[int, int]] = {}
     for at, r in settlements(history, m):
         pair = (at, r["index"])
@@ -375,10 +360,7 @@ def sealed(history: History, m: Message) -> int | None:
 
 
 def of_one_node(history: History, one: str, other: str) -> bool:
-    """Whether nothing has to be forwarded from one broker to the other.
-
-    They are the same, or told one node ID last.
-    """
+    """Whether two brokers are one, or told one node ID last: nothing has to be forwarded."""
     return one == other or _node_id(history, one) == _node_id(history, other) is not None
 
 
@@ -393,10 +375,7 @@ def _node_id(history: History, broker: str) -> str | None:
 
 
 def _saw_gone(r: Row, broker: str) -> bool:
-    """Whether a row saw that broker's process gone.
-
-    A row of the monitor, the harness or the nemesis.
-    """
+    """Whether a row of monitor, harness or nemesis saw that broker's process gone."""
     if r["process"] == NEMESIS:
         value = json.loads(r.get("value") or "{}")
         return r["type"] != "invoke" and (value.get("observed") or {}).get(broker) == "gone"

@@ -1,7 +1,4 @@
-"""Split-brain, double-takeover, zombie and diverged straight from their definitions.
-
-See ``checkers.reference``.
-"""
+"""Rules about roles and views from their definitions; see ``checkers.reference``."""
 
 from __future__ import annotations
 
@@ -19,10 +16,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reign:
-    """A broker was live under a node ID, certainly from ``begin`` to ``end`` (ns).
-
-    None: to the end of the history.
-    """
+    """A broker was certainly live from ``begin`` to ``end`` (ns; None: the history's end)."""
 
     broker: str
     node_id: str
@@ -123,10 +117,7 @@ def double_takeovers(rows: Sequence[Row]) -> Iterator[Instance]:
 
 
 def divergences(rows: Sequence[Row]) -> Iterator[Instance]:
-    """Two live brokers that gave different answers about one thing.
-
-    Each more than once and at one time.
-    """
+    """Two live brokers gave different answers about one thing, each repeatedly, at one time."""
     views = [
         (json.loads(r["value"]), r)
         for r in rows

@@ -240,10 +240,7 @@ def fallen(
 
 
 def never_live(roles: Sequence[Row], found: Sequence[Reign]) -> list[Fall]:
-    """Spans of brokers that had not been live yet beside a live one of their node ID.
-
-    Only those in which that is certain.
-    """
+    """When brokers had certainly not been live yet beside a live one of their node ID."""
     earliest: dict[str, int] = {}
     for reign in found:
         earliest.setdefault(reign.broker, reign.since)
@@ -286,20 +283,14 @@ class _Beside:
         }
 
     def within(self, node_id: str, broker: str, begin: int, end: int) -> Iterator[Reign]:
-        """The reigns of others under that node ID that may have a moment in common with this span.
-
-        And perhaps some around them.
-        """
+        """Reigns of others under that node ID that may overlap this span, and some around them."""
         for other, some in self._reigns.get(node_id, {}).items():
             if other != broker:
                 yield from some[self._spans[node_id, other].about(begin, end)]
 
 
 class _Spans:
-    """Spans of one broker in the order they were seen.
-
-    They are found by time without looking at all of them.
-    """
+    """Spans in the order seen, found by time without looking at all."""
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         self._spans = spans
@@ -307,10 +298,7 @@ class _Spans:
         self._begins = list(itertools.accumulate((low for low, _ in reversed(spans)), min))[::-1]
 
     def about(self, begin: int, end: int) -> slice:
-        """Where all spans lie that may have a moment in common with this one.
-
-        And some others around them.
-        """
+        """Where all spans lie that may overlap this one, and some others around them."""
         return slice(bisect_right(self._ended, begin), bisect_left(self._begins, end))
 
     def within(self, begin: int, end: int) -> Sequence[tuple[int, int]]:

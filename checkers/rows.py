@@ -120,10 +120,7 @@ class Texts:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Numbers as they lie in Arrow's memory.
-
-    Only the rows that somebody asks for are widened and get their ``NONE``.
-    """
+    """Numbers as Arrow has them; only rows that are asked for are widened, with ``NONE``."""
 
     values: npt.NDArray[Any]
     valid: Flags | None

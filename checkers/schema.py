@@ -181,10 +181,7 @@ def json_object(text: str | None) -> Mapping[str, Any] | None:
 
 
 def completed(table: pa.Table, schema: pa.Schema = SCHEMA) -> pa.Table:
-    """The columns of a schema in its order.
-
-    What the table lacks, as whoever opened it has found it may, is null.
-    """
+    """A schema's columns in its order; null where the table, as may be, lacks one."""
     for field in schema:
         if field.name not in table.column_names:
             table = table.append_column(field, pa.nulls(len(table), field.type))

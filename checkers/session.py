@@ -40,10 +40,7 @@ _gateway: Gateway | None = None
 
 
 def heap_mb() -> int:
-    """The JVM's heap for this machine, in MiB.
-
-    With what Java and Python need besides it stays under 8 GB.
-    """
+    """The JVM's heap in MiB: with what Java and Python need besides it is under 8 GB."""
     try:
         machine_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     except (ValueError, OSError):
@@ -218,10 +215,7 @@ def stop(*, at_once: bool = False) -> None:
 
 
 def _kill(gateway: Gateway) -> None:
-    """Ends the JVM.
-
-    Without the traceback that PySpark's server of accumulators prints when its peer is gone.
-    """
+    """End the JVM, without PySpark's traceback of a server whose peer is gone."""
     context = SparkContext._active_spark_context  # noqa: SLF001 - no public way to ask
     server = getattr(context, "_accumulatorServer", None)
     if server is not None:
@@ -230,10 +224,7 @@ def _kill(gateway: Gateway) -> None:
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Judge a small made-up history with every rule, so that the next verdict is quick.
-
-    Its outcome is thrown away.
-    """
+    """Judge a made-up history with every rule, to no purpose but that the next is quick."""
     from checkers.warmup import judge_once  # noqa: PLC0415 - it imports the judge, which nobody needs before
 
     judge_once(spark)

@@ -49,10 +49,7 @@ from checkers.running import highest_and_whose, highest_before, segments, starts
 
 
 def find(deliveries: Deliveries, tally: Tally) -> None:
-    """The rules about single deliveries.
-
-    As far as is known, what may have been under way is excused.
-    """
+    """The rules about single deliveries; what may have been under way is excused."""
     _firsts("duplicate", deliveries, deliveries.duplicate, tally)
     _firsts("unflagged-redelivery", deliveries, deliveries.unflagged, tally)
     _firsts("late-delivery", deliveries, deliveries.late, tally)
@@ -60,10 +57,7 @@ def find(deliveries: Deliveries, tally: Tally) -> None:
 
 
 def find_backwards(deliveries: Deliveries, grouped: Flags, tally: Tally) -> None:
-    """``reordered-session``.
-
-    A delivery in a session after one of the same producer with a higher sequence.
-    """
+    """In a session after one of the same producer with a higher sequence."""
     at = np.flatnonzero(deliveries.fresh & grouped[deliveries.place] & (deliveries.producer != NONE))
     if not len(at):
         return
@@ -176,10 +170,7 @@ def _firsts(name: str, deliveries: Deliveries, where: Flags, tally: Tally) -> No
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """Of each (run, session) the latest question in it that was answered.
-
-    As far as one part knows.
-    """
+    """Of each (run, session) the latest answered question that one part knows."""
 
     run: Numbers
     session: Numbers

@@ -114,10 +114,7 @@ TEXTS: Final = [field.name for field in SCHEMA if pa.types.is_dictionary(field.t
 
 
 def opened(path: str, *, verified: bool = False) -> pq.ParquetFile:
-    """A file of a history to read from, texts as codes.
-
-    ``verified``: whose pages must agree with their checksums.
-    """
+    """A file to read, texts as codes; ``verified``: pages must agree with their checksums."""
     metadata = pq.read_metadata(path)
     there = set(metadata.schema.names)
     texts = [name for name in TEXTS if name in there]
@@ -154,17 +151,11 @@ class Source(ABC):
 
     @abstractmethod
     def ask(self, work: Callable[[Part], Result], parts: Iterable[int] | None = None) -> dict[int, Result]:
-        """Do the work on every part (or the parts of these numbers).
-
-        What it gave by number of the part.
-        """
+        """Do the work on all parts (or those of these numbers): results by part number."""
         ...
 
     def tag(self, name: str) -> None:  # noqa: B027 - not everything can be cancelled
-        """Gives what this thread asks from now on a name.
-
-        By it that can be cancelled, where cancelling is possible at all.
-        """
+        """Name what this thread asks from now on, to cancel it where that is possible."""
 
     def cancel(self, name: str) -> None:  # noqa: B027 - as above
         """End what is asked under that name, whatever it is at."""
@@ -183,10 +174,7 @@ class Files:
 
     @classmethod
     def of(cls, paths: Path | Sequence[Path]) -> Files:
-        """In a store directory, in its ``history/``, or the given Parquet files.
-
-        Raises HistoryError.
-        """
+        """In a store directory, its ``history/``, or files given. Raises HistoryError."""
         files = _files([paths] if isinstance(paths, Path) else list(paths))
         opened_ = {file: _looked_at(file) for file in files}
         lacking = frozenset[str]().union(*(lacking for _, lacking in opened_.values()))
@@ -233,10 +221,7 @@ class Files:
 
 
 class HereSource(Source):
-    """A history that is judged in this process, part after part.
-
-    No JVM is started and nothing is sent anywhere.
-    """
+    """A history judged in this process, part by part: no JVM, nothing sent anywhere."""
 
     def __init__(self, parts: Sequence[Part], control: pa.Table, last_ns: int, rows: int) -> None:
         super().__init__(control, {0: last_ns}, rows)

@@ -1,7 +1,4 @@
-"""Which spans overlap, without looking at every pair.
-
-Brokers change roles thousands of times in a long history.
-"""
+"""Which spans overlap, without all pairs: brokers may change roles thousands of times."""
 
 from __future__ import annotations
 
@@ -12,10 +9,7 @@ Span = tuple[int, int]
 
 
 def overlapping(spans: Sequence[Span]) -> list[tuple[int, int]]:
-    """Every two spans that have a moment in common, as positions (earlier, later).
-
-    In the order of the later one's position.
-    """
+    """Every two overlapping spans as positions (earlier, later), by the later one's."""
     found = []
     open_: list[int] = []
     for here in sorted((n for n, (begin, end) in enumerate(spans) if begin < end), key=lambda n: spans[n]):

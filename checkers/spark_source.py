@@ -1,7 +1,4 @@
-"""A history that Spark's tasks read, a part each.
-
-Many parts at once, on this machine or on a cluster.
-"""
+"""A history that Spark's tasks read, many parts at once, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -61,10 +58,7 @@ class SparkSource(Source):
 
 
 def open_with(files: Files, spark: SparkSession, *, slice_rows: int = SLICE_ROWS) -> Source:
-    """A history by its files.
-
-    As they lie where they are laid out and on this machine, else exchanged by queue and group.
-    """
+    """A history by its files, if laid out and here; else exchanged by queue and group."""
     if files.laid_out and str(spark.sparkContext.master).startswith("local"):
         last = {0: files.last_ns()}
         source: Source = FileSource(spark, files.parts(slice_rows), files.control(), last, files.total)

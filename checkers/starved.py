@@ -49,10 +49,7 @@ _BITS = 33
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """The first and the last row of a session in each slot of time.
-
-    One row for each, in no order.
-    """
+    """A session's first and last row in each slot of time, in no order."""
 
     run: Numbers
     session: Numbers
@@ -230,10 +227,7 @@ class Serving:
         self, some: _Waiting, here: Numbers, place: int, broker: str,
         best: list[tuple[int, int, str | None, int] | None],
     ) -> None:  # fmt: skip
-        """Of each idle time the first of these messages that waited through it.
-
-        They are all of one place and taker.
-        """
+        """By idle time the first of these messages (one place and taker) that waited through it."""
         run, queue, group = self._places.named[place]
         near = [
             n

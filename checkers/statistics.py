@@ -1,7 +1,4 @@
-"""What is always reported and never a failure.
-
-Counts, latencies, how long each fault kept clients from sending.
-"""
+"""Always reported, never a failure: counts, latencies, how long faults stopped sends."""
 
 from __future__ import annotations
 
@@ -128,10 +125,7 @@ def _sends(rows: Rows) -> dict[tuple[str, str], Sends]:
 
 
 def _by_slot(time: Numbers, code: Numbers) -> dict[int, Sends]:
-    """By code, the first and the last moment of each slot.
-
-    Within a run ``time`` does not go backwards.
-    """
+    """By code, each slot's first and last moment; in a run ``time`` does not go back."""
     slot = time // _SLOT_NS
     low = int(slot.min())
     width = int(slot.max()) - low + 1
@@ -225,10 +219,7 @@ class _Pauses:
     last: int
 
     def longest(self, span: FaultSpan) -> float | None:
-        """The longest pause that touches a fault, in seconds.
-
-        None if no send was ok after it began.
-        """
+        """The longest pause that touches a fault (s); None if no send was ok after it began."""
         until = span.end if span.end is not None else 2**62
         if self.last <= span.begin:
             return None

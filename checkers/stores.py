@@ -83,20 +83,14 @@ def _though_acknowledged(rows: Rows, ends: Ends, at: Numbers) -> Numbers:
 
 
 def settlement(rows: Rows, ends: Ends, acks: Numbers) -> Numbers:
-    """Since when an ack that was answered ``ok`` is certain.
-
-    In a transaction, since its commit's ``ok``.
-    """
+    """The index since when an ``ok`` ack is certain: in a transaction, its commit's."""
     transaction = rows.transaction[acks]
     commit = ends.transactions.find("commit", rows.run[acks], transaction)
     return np.where(transaction == NONE, rows.index[acks], commit)
 
 
 def _copies(rows: Rows, main: Numbers, whose: Owners) -> Numbers:
-    """Messages of which several copies stay in the stores.
-
-    The last reading found several, and the reading before it the same.
-    """
+    """Messages with several copies in the last reading, and the same in the one before."""
     found = np.full(rows.messages, NONE, dtype=np.int64)
     several = counted(rows.id[main], rows.messages) > 1
     main = main[several[rows.id[main]]]

@@ -92,10 +92,7 @@ def read(takeovers: Sequence[Row], roles: Sequence[Row], last_ns: int) -> list[C
 
 
 def doubles(found: Sequence[CertainTakeover]) -> list[Double]:
-    """Every two takeovers of one node's data by two brokers with no release between.
-
-    There certainly was none.
-    """
+    """Every two takeovers of a node by two brokers with certainly no release between."""
     by_node: dict[str, list[CertainTakeover]] = defaultdict(list)
     for takeover in found:
         by_node[takeover.node_id].append(takeover)
@@ -131,10 +128,7 @@ class Fences:
             self._earliest[takeover.node_id].append([some[0], *others[:1]])
 
     def earliest(self, broker: str, node_id: str, life: int | None) -> CertainTakeover | None:
-        """The first takeover by another that ends that life of that broker.
-
-        None if there is none.
-        """
+        """The first takeover by another that ends that life of that broker; None: none."""
         if life is None:
             return None
         higher = bisect_left(self._lives.get(node_id, []), -life)

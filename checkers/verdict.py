@@ -165,10 +165,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """valid is True, False or None (unknown).
-
-    ``reasons`` says why in order of weight, the gravest first.
-    """
+    """What was judged: ``valid`` None is unknown; ``reasons`` say why, the gravest first."""
 
     valid: bool | None
     reasons: tuple[str, ...] = ()

@@ -22,10 +22,7 @@ NAME: Final = "diverged"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one broker held for true of one thing, from ``begin`` to ``end`` (ns).
-
-    ``value`` None: it knew nothing of it.
-    """
+    """What a broker held for true (None: it knew nothing) from ``begin`` to ``end`` (ns)."""
 
     broker: str
     kind: str

@@ -106,10 +106,7 @@ def witnesses(
 
 
 def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> list[Row] | None:
-    """No row can be taken away and the instance still be found.
-
-    None if the rows do not show it at all.
-    """
+    """Rows that show the instance, none of which can be spared; None if all do not show it."""
     kept = sorted(rows, key=lambda r: r["index"])
 
     def shows(some: list[Row]) -> bool:
@@ -132,10 +129,7 @@ def minimal(rows: Iterable[Row], instance: Instance, options: CheckOptions) -> l
 
 
 def _asked(rows: Sequence[Row], instances: Sequence[Instance]) -> Iterator[Row]:
-    """Of rows in order, those that show an instance, and what was asked for it.
-
-    That is the latest invocation of each before it.
-    """
+    """Those of rows in order that show an instance, and the latest invocation before each."""
     shown = {i.index for i in instances}
     latest: dict[tuple[int, str], Row] = {}
     for row in rows:

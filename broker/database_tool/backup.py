@@ -51,10 +51,7 @@ class Backup(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 async def take(store: Store) -> Backup:
-    """All rows as of one moment; brokers may run meanwhile.
-
-    Raises DatabaseError, ToolRefusedError for a cluster that is not there.
-    """
+    """All rows of one moment. Raises DatabaseError, ToolRefusedError for an unknown cluster."""
     snapshot = [Statement("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")]
     where = (store.cluster_id,)
     questions = [

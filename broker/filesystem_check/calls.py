@@ -1,7 +1,4 @@
-"""The system calls of a check, said aloud when asked.
-
-What a report to the file system's maker has to contain.
-"""
+"""The system calls of a check, each said if asked: for a report to the file system's maker."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ _MODE: Final = 0o666
 
 
 class Calls:
-    """Each method is the call of its name.
-
-    ``tell`` is given one line before each; it may ignore it.
-    """
+    """Each method is the call of its name; ``tell`` is given one line before each."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -69,10 +63,7 @@ class Calls:
         os.fchmod(descriptor, _MODE)
 
     def lock(self, descriptor: int, kind: int) -> bool:
-        """fcntl(F_SETLK) of the whole file; False if somebody else holds it.
-
-        Raises OSError if there are no locks.
-        """
+        """F_SETLK of the whole file; False if it is held. Raises OSError if there are no locks."""
         self._say(f"fcntl(fd,F_SETLK,{_LOCKS[kind]})")
         try:
             fcntl.lockf(descriptor, kind | (0 if kind == fcntl.LOCK_UN else fcntl.LOCK_NB))

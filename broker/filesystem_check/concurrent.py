@@ -120,10 +120,7 @@ class ConcurrentCheck:
             )
 
     async def _turns(self) -> None:
-        """Append and sync in turn.
-
-        Look at what the other did, by attributes before and by content after opening.
-        """
+        """Append and sync in turn; look at what the other did: attributes, then content."""
         path = self._meeting.shared("turns")
         loop = asyncio.get_running_loop()
         with self._calls.opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND) as descriptor:
@@ -205,10 +202,7 @@ class ConcurrentCheck:
                         raise FailedError("a lock that the other copy has given back was denied")
 
     async def _concurrent_writes(self) -> None:
-        """Both append numbered records under the lock as fast as they can.
-
-        Each record's number must be the one after the last.
-        """
+        """Both append numbered records under the lock; each number must follow the last."""
         path, lock = self._meeting.shared("records"), self._meeting.shared("lock")
         problem = ""
         with (

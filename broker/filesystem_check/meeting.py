@@ -28,10 +28,7 @@ _JOINED: Final = ".joined"
 
 
 class Message(msgspec.Struct, frozen=True):
-    """What one copy tells the other.
-
-    What it did, a number if that needs one, and who it runs as.
-    """
+    """What one copy tells the other: what it did (and a number), and who it runs as."""
 
     did: str
     number: int = 0
@@ -103,10 +100,7 @@ class Meeting:
         raise FailedError(f"no second copy was seen for {self._patience_s:.0f} s")
 
     async def _answer(self, name: str) -> bool:
-        """Join who waits under a name.
-
-        False, and its file is removed, if it was left by a copy that is gone.
-        """
+        """Join who waits under a name; False, and its file goes, if that copy is gone."""
         answered = self._directory / f"{PREFIX}.{name}+{self._me}{_JOINED}"
         self._create(answered)
         self._pair = f"{name}+{self._me}"
@@ -139,10 +133,7 @@ class Meeting:
         return msgspec.json.decode(self._calls.read(path), type=Message)
 
     def owner_seen(self) -> tuple[int, int]:
-        """(user, group) of the file of the last message received.
-
-        As this host sees it.
-        """
+        """(user, group) of the last message's file, as this host sees it."""
         assert self._seen_of is not None
         found = self._calls.stat(self._seen_of)
         return found.st_uid, found.st_gid

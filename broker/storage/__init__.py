@@ -1,4 +1,1 @@
-"""What the broker keeps.
-
-The seam to a disk, the journal on it, its copy on a backup, and who may be answered when.
-"""
+"""What the broker keeps: disks, the journal and its copy on a backup, and who is answered when."""

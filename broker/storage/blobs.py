@@ -180,10 +180,7 @@ class Blobs:
         self._references[blob] = self._references.get(blob, 0) + 1
 
     def release(self, blob: Blob) -> None:
-        """Gives up one use of a blob; the last one's end is the blob's.
-
-        A message's only once its deletion is durable.
-        """
+        """Give up one use; with the last the blob goes: a message's once durably deleted."""
         count = self._references[blob] - 1
         if count:
             self._references[blob] = count

@@ -56,10 +56,7 @@ class _StoppedError(Exception):
 
 
 class Compactor:
-    """Watches the sealed segments of one log.
-
-    At most one compaction runs at a time, none while somebody holds it.
-    """
+    """Compacts the sealed segments of one log, one at a time, and never while somebody holds it."""
 
     def __init__(self, log: Log, liveness: Liveness) -> None:
         self._journal = log
@@ -94,10 +91,7 @@ class Compactor:
         return await asyncio.shield(self._start(force=True))
 
     async def hold(self) -> None:
-        """Keep every sealed segment as it is until ``release``.
-
-        A compaction under way is given up (or ends, if it is about to).
-        """
+        """Keep every sealed segment as it is until ``release``; what is under way is given up."""
         self._holds += 1
         self._stop = True
         await self.ended()
@@ -220,10 +214,7 @@ class Compactor:
             raise _StoppedError
 
     async def _switch(self, sealed: list[Segment], rewrite: _Rewrite) -> None:
-        """Accounts for the records in their new place, then forgets the old places.
-
-        A slice at a time.
-        """
+        """Account for records in their new place, a slice at a time, then forget the old ones."""
         log, liveness = self._journal, self._liveness
         last = sealed[-1]
         new = Segment(last.path, log.next_ordinal(), last.first, last.last, rewrite.size, sealed=True)

@@ -89,10 +89,7 @@ class JournalCopy:
 
     @property
     def synced(self) -> int:
-        """The highest sequence on disk.
-
-        0 while nothing has been streamed and the copy is not complete.
-        """
+        """The highest sequence on disk; 0 while nothing was streamed and it is not complete."""
         return 0 if self._journal is None else self._journal.synced
 
     @property
@@ -119,10 +116,7 @@ class JournalCopy:
         self._wake.set()
 
     async def drained(self) -> None:
-        """Return when the chunks taken so far have been handed to the disk.
-
-        Await it now and then to bound memory.
-        """
+        """Return when what was taken is with the disk; awaited now and then it bounds memory."""
         await self._idle.wait()
         self._check()
 
@@ -221,10 +215,7 @@ class JournalCopy:
         return image
 
     async def close(self) -> None:
-        """Make what has come durable and give the directory back.
-
-        Closing twice is allowed; never raises for a failed disk.
-        """
+        """Make what has come durable, close; twice is allowed, and a failed disk raises nothing."""
         self._closed = True
         self._wake.set()
         await self._writer

@@ -112,10 +112,7 @@ class DirectoryFile:
 
 
 class DirectoryLock:
-    """An advisory lock of the whole file (flock).
-
-    It belongs to this opening of it, and ends with the process.
-    """
+    """An advisory lock of the whole file (flock): of this opening, and ended with the process."""
 
     __slots__ = ("_descriptor",)
 

@@ -56,17 +56,11 @@ class Entries(Protocol):
         ...
 
     async def sweep(self) -> None:
-        """Once whoever reads the records holds the blobs that they name.
-
-        Remove those of no record, from before this opening.
-        """
+        """Remove the blobs that no record names, once all that are named are held."""
         ...
 
     async def space(self) -> Space | None:
-        """How much room there is where it is kept.
-
-        None where that is not known, or not ours to watch.
-        """
+        """How much room there is; None where that is not known, or not ours to watch."""
         ...
 
     async def flush(self) -> None:

@@ -83,10 +83,7 @@ class BadFrameError(ValueError):
 
 
 def encode_entry(sequence: int, operations: Sequence[Operation]) -> bytes:
-    """One frame with all operations.
-
-    Raises ValueError for none, or for values out of their ranges.
-    """
+    """One frame. Raises ValueError for no operation, or for values out of their ranges."""
     try:
         if len(operations) == 1:
             action, kind, id_, data = operations[0]
@@ -108,10 +105,7 @@ def encode_entry(sequence: int, operations: Sequence[Operation]) -> bytes:
 
 
 def decode_entry(entry: bytes) -> tuple[int, list[Operation]]:
-    """(sequence, operations) of one whole encoded entry.
-
-    Raises BadFrameError, offsets counted within the entry.
-    """
+    """(sequence, operations) of one encoded entry. Raises BadFrameError, offsets within it."""
     if len(entry) < FRAME_SIZE:
         raise BadFrameError(0, f"{len(entry)} bytes are no entry")
     length, crc = _FRAME.unpack_from(entry)
@@ -151,10 +145,7 @@ def decode_header(data: bytes) -> Header:
 
 
 class Frame(NamedTuple):
-    """A decoded frame: an entry with its operations, or a mark (sequence MARK, no operations).
-
-    ``size`` in the file.
-    """
+    """``size`` bytes of a file: an entry, or a mark (sequence MARK, no operations)."""
 
     sequence: int
     size: int

@@ -25,10 +25,7 @@ class JournalDamagedError(JournalError):
 
 
 class JournalIncompleteError(JournalError):
-    """The directory holds a copy whose synchronisation never ended: it must never be served from.
-
-    Make a new copy.
-    """
+    """A copy whose synchronisation never ended, never to be served from: make a new one."""
 
 
 class JournalLockedError(JournalError):
@@ -42,10 +39,7 @@ class JournalFailedError(JournalError):
     """
 
     def again(self) -> Self:
-        """A fresh one for the next caller.
-
-        Raising one object again and again makes its traceback grow.
-        """
+        """A fresh one for the next caller: raised again and again, a traceback grows."""
         failure = type(self)(*self.args)
         failure.__cause__ = self.__cause__
         return failure

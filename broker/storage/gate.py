@@ -81,10 +81,7 @@ class DurabilityGate:
         return self._local if remote is None or remote > self._local else remote
 
     def when_durable(self, sequence: int, callback: Callback) -> None:
-        """Run ``callback`` once ``sequence`` is durable.
-
-        Never within this call, so that callers need no re-entrancy.
-        """
+        """Run ``callback`` once ``sequence`` is durable, never within this call."""
         if self._abandoned:
             return
         waiting = self._waiting
@@ -100,10 +97,7 @@ class DurabilityGate:
             asyncio.get_running_loop().call_soon(self._scheduled_drain)
 
     def hold(self) -> None:
-        """Complete nothing until ``release``.
-
-        The broker does not know whether it is still the live one.
-        """
+        """Complete nothing until ``release``: the broker does not know whether it is still live."""
         self._held = True
 
     def release(self) -> None:

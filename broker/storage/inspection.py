@@ -46,10 +46,7 @@ _AHEAD_MAX: Final = 1 << 32
 
 
 class Damage(NamedTuple):
-    """``size`` bytes at ``offset`` of a file that are not what was written.
-
-    0: something is missing there.
-    """
+    """``size`` bytes at ``offset`` that are not what was written; 0: something is missing."""
 
     path: str
     offset: int
@@ -69,10 +66,7 @@ class SegmentFound(NamedTuple):
 
 @dataclass(slots=True)
 class Inspection:
-    """What a journal's directory holds.
-
-    ``records`` is what lives after the entries that can be read.
-    """
+    """What a journal holds; ``records`` live after the entries that can be read."""
 
     state: str = "complete"
     synced: Synced | None = None
@@ -103,10 +97,7 @@ class Inspection:
 
 
 async def inspect(volume: Volume, directory: str) -> Inspection:
-    """Read all of a journal that can be read.
-
-    Raises OSError, and JournalDamagedError where there is no journal at all.
-    """
+    """Read what can be read. Raises OSError, JournalDamagedError where there is no journal."""
     found = Inspection(synced=await read_synced(volume, directory))
     names = sorted(name for name in await volume.list(directory) if segment_first(name) is not None)
     manifest = await _manifest(volume, directory, found)
@@ -225,10 +216,7 @@ def _frames(path: str, data: bytes, first: int, last: int) -> Iterator[Frame | D
 
 
 def _next_frame(data: bytes, position: int, first: int, last: int) -> int:
-    """Where the next whole frame begins that can be this segment's.
-
-    The end of the data if there is none.
-    """
+    """Where the next whole frame that can be this segment's begins; else the end of the data."""
     unpack, checksum = _START.unpack_from, google_crc32c.value
     end = len(data)
     for place in range(position, end - _START.size + 1):

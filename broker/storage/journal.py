@@ -232,10 +232,7 @@ class Journal:
         await self._compactor.ended()
 
     async def compact(self) -> bool:
-        """Rewrite the sealed segments now.
-
-        False if that was not possible (a snapshot is held) or was given up.
-        """
+        """Rewrite the sealed segments now; False if a snapshot is held, or it was given up."""
         return await self._compactor.compact()
 
     async def snapshot(self, tap: Callable[[int, bytes], None] | None = None) -> Snapshot:
@@ -261,10 +258,7 @@ class Journal:
         return Snapshot(log.volume, sealed, last, self._compactor.release)
 
     async def close(self) -> None:
-        """Make everything appended durable, and give the journal back.
-
-        Closing twice is allowed; never raises for a failed disk.
-        """
+        """Make all that was appended durable; twice is allowed, a failed disk raises nothing."""
         self._closed = True
         await self.large.close()
         await self.pages.close()

@@ -90,10 +90,7 @@ class Liveness:
                 records[id_] = parts[0] if len(parts) == 1 else parts
 
     def move(self, ids: Iterable[int], gone: frozenset[int], ordinal: int) -> None:
-        """What these records had in segments ``gone`` is now in ``ordinal``.
-
-        Later parts stay where they are.
-        """
+        """What these records had in segments ``gone`` is in ``ordinal``; later parts stay."""
         records = self.records
         for id_ in ids:
             place = records.get(id_)

@@ -102,10 +102,7 @@ class Log:
         self._task = asyncio.create_task(self._run(), name=f"flush {self.directory}")
 
     def place(self, size: int) -> int:
-        """The ordinal of the segment that takes an entry of ``size`` bytes next.
-
-        Begins a new segment when it would not fit.
-        """
+        """The ordinal of the segment for the next entry of ``size`` bytes; a new one if need be."""
         current = self.current
         if current.size + size > self._limit and current.last >= current.first:
             self.roll()
@@ -124,10 +121,7 @@ class Log:
         return sequence
 
     def roll(self) -> bool:
-        """Seal the current segment and begin the next.
-
-        False when there is nothing in it to seal.
-        """
+        """Seal the current segment and begin the next; False if there is nothing in it."""
         current = self.current
         if current.last < current.first:
             return False
@@ -146,10 +140,7 @@ class Log:
         return True
 
     async def flush(self) -> None:
-        """Return when all that was appended (and rolled) before the call is durable.
-
-        Raises JournalFailedError.
-        """
+        """Return when all that was appended (and rolled) is durable. Raises JournalFailedError."""
         if self.failure is not None:
             raise self.failure.again()
         batch = self._batches[-1] if self._batches else self._flying

@@ -18,10 +18,7 @@ NAME: Final = "journal.manifest"
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``first`` names the oldest segment that must exist.
-
-    0 while a new journal's first segment is being created.
-    """
+    """``first`` names the oldest segment; 0 while a new journal's first one is being created."""
 
     state: Literal["complete", "incomplete"]
     first: int

@@ -72,20 +72,14 @@ class MemoryVolume:
         return {path: bytes(content.data) for path, content in sorted(self._files.items())}
 
     def crash(self, chance: random.Random | None = None) -> None:
-        """The machine stops: open files and locks are gone, and unsynced bytes are lost or torn.
-
-        They are torn if ``chance`` says how.
-        """
+        """The machine stops, with all files and locks; what was not synced is lost or torn."""
         self._open_again()
         self.fail_after = None
         for path in sorted(self._files):
             self._files[path].power_lost(chance)
 
     def process_ended(self, chance: random.Random) -> None:
-        """The process was killed.
-
-        Open files and locks are gone, and what it had not yet handed to the system.
-        """
+        """Files and locks are gone with the process, and what the system had not been handed."""
         self._open_again()
         for path in sorted(self._files):
             self._files[path].process_ended(chance)
@@ -136,10 +130,7 @@ class MemoryVolume:
         ]
 
     async def probe(self) -> str:
-        """How the disk is, tried with a write and a sync of its own.
-
-        "sound", "slow 20 ms", "stalled", "full", "failing write".
-        """
+        """By a write and a sync: "sound", "slow 20 ms", "stalled", "full", "failing write"."""
         loop = asyncio.get_running_loop()
         content, began_s, failed = Content(), loop.time(), WRITE
         try:

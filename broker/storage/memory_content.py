@@ -28,17 +28,11 @@ class Content:
         self.dropped: list[tuple[int, int]] = []
 
     def keep(self, size: int) -> None:
-        """A sync of the first ``size`` bytes has ended well.
-
-        Of a file that was cut meanwhile, what is left.
-        """
+        """A sync of the first ``size`` bytes, or what is left of them, has ended well."""
         self.synced = max(self.synced, min(size, len(self.data)))
 
     def drop(self, size: int) -> None:
-        """A sync of the first ``size`` bytes has failed.
-
-        Those that were not on the disk will not get there by another.
-        """
+        """A sync has failed: what it had to bring to the disk no other will."""
         if self.synced < size:
             self.dropped.append((self.synced, size))
             self.synced = size

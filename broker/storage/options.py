@@ -1,7 +1,4 @@
-"""A journal's settings.
-
-Under the names that Apache ActiveMQ Artemis gives them in ``broker.xml``.
-"""
+"""A journal's settings, as Apache ActiveMQ Artemis names them in ``broker.xml``."""
 
 from __future__ import annotations
 

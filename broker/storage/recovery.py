@@ -52,10 +52,7 @@ _log = logging.getLogger(__name__)
 async def recover(
     volume: Volume, directory: str, manifest: Manifest, records: dict[int, Record] | None
 ) -> JournalImage:
-    """Read a complete journal, remove what a crash left behind, and cut off a torn tail.
-
-    Raises JournalDamagedError.
-    """
+    """Read a journal, remove what a crash left, cut a torn tail. Raises JournalDamagedError."""
     synced = await read_synced(volume, directory)
     present = await volume.list(directory)
     names = [name for name in present if (segment_first(name) or -1) >= manifest.first]

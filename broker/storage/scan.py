@@ -68,10 +68,7 @@ class JournalImage:
                 self._orphans.setdefault(id_, (path, offset))
 
     def finish(self) -> None:
-        """Raises JournalDamagedError for an update whose record is neither there nor deleted later.
-
-        Its segment is missing.
-        """
+        """Raises JournalDamagedError for an update of no record: its segment is missing."""
         for id_, (path, offset) in self._orphans.items():
             raise JournalDamagedError(path, offset, f"an update of record {id_}, which is nowhere")
 

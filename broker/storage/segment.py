@@ -30,10 +30,7 @@ _NAME: Final = re.compile(r"journal-([0-9]{16,20})\.seg\Z")
 
 
 def segment_name(first: int) -> str:
-    """The file name of a segment: the sequence of the first entry in it.
-
-    So names sort as sequences do.
-    """
+    """A segment's file name: the sequence of its first entry, so that names sort alike."""
     return f"journal-{first:016d}.seg"
 
 
@@ -134,8 +131,5 @@ async def read_frames(
 
 
 async def has_mark_after(volume: Volume, path: str, first: int, offset: int) -> int | None:
-    """Where a mark proves that what stands at ``offset`` had reached the disk.
-
-    None if nothing does.
-    """
+    """Where a mark proves that ``offset`` had reached the disk; None if none does."""
     return find_mark(await volume.read(path, offset), offset, first)

@@ -26,10 +26,7 @@ What a file system goes by, whatever they are called on each machine.
 
 
 class SharedLock(VolumeLock, Protocol):
-    """An exclusive lock of one byte.
-
-    The death of its process releases it, the silence of its machine lets it expire.
-    """
+    """A lock of one byte, which its process' death releases and its machine's silence expires."""
 
     async def verify(self) -> None:
         """Return when the store has confirmed, after the call, that the lock is ours.
@@ -39,24 +36,15 @@ class SharedLock(VolumeLock, Protocol):
         ...
 
     async def write(self, offset: int, data: bytes) -> None:
-        """Write into the locked file, durably, under the lock: fails where it has been lost.
-
-        Raises OSError.
-        """
+        """Write into the locked file, durably. Raises OSError, also where the lock was lost."""
         ...
 
 
 class SharedDirectory(Volume, Protocol):
-    """A directory of a shared file system, as one broker sees it.
-
-    Attributes and names are never cached: others change them.
-    """
+    """A shared directory as one broker sees it; names and attributes are never cached."""
 
     async def try_lock(self, path: str, offset: int) -> SharedLock | None:
-        """Lock one byte of a file, which is created where it is not there.
-
-        None when somebody else has it.
-        """
+        """Lock one byte of a file, which is created if need be; None when somebody else has it."""
         ...
 
     async def link(self, old: str, new: str) -> None:
@@ -67,10 +55,7 @@ class SharedDirectory(Volume, Protocol):
         ...
 
     async def locked(self, path: str, offset: int) -> bool:
-        """Whether somebody holds that byte of a file, without taking it.
-
-        Who only looks must be in nobody's way.
-        """
+        """Whether somebody holds that byte; it is not taken, so nobody finds it held by us."""
         ...
 
     async def owner(self, directory: str) -> Ids:

@@ -116,10 +116,7 @@ class SharedDirectoryVolume(DirectoryVolume):
         return lock
 
     async def close(self) -> None:
-        """End the thread when it has done what it was given.
-
-        Not waiting for a store that does not answer.
-        """
+        """End the thread once it has done its work; a store that is silent is not waited for."""
         if self._worker is None:
             return
         with contextlib.suppress(TimeoutError):
@@ -206,10 +203,7 @@ def _link(old: Path, new: Path) -> None:
 
 
 def _set(descriptor: int, offset: int) -> None:
-    """Ask for the lock of one byte, or confirm it.
-
-    Raises BlockingIOError or PermissionError when another has it.
-    """
+    """Take or confirm a byte's lock. Raises BlockingIOError, PermissionError: another has it."""
     # struct flock: type, whence, start, length, process (0 for locks of a file description)
     fcntl.fcntl(descriptor, _LOCK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0))
 
@@ -250,10 +244,7 @@ def _owner(path: Path) -> Ids:
 
 
 def _same(descriptor: int, path: Path) -> bool:
-    """Whether the path still leads to the locked file.
-
-    One that was deleted is locked by nobody for anybody else (AMQ-4705).
-    """
+    """Whether the path leads to the locked file: a deleted one keeps nobody out (AMQ-4705)."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:

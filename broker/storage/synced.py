@@ -34,10 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class Synced(NamedTuple):
-    """Everything up to entry ``sequence`` had been synced.
-
-    It ends at ``offset`` of the segment that begins with entry ``first``.
-    """
+    """Entries up to ``sequence``, at ``offset`` of the segment that begins with ``first``."""
 
     sequence: int
     first: int
@@ -73,10 +70,7 @@ async def write_synced(volume: Volume, directory: str, synced: Synced | None) ->
 
 
 class SyncedMarks:
-    """The file of an open journal.
-
-    A disk that does not take it costs what it is for, and never the journal.
-    """
+    """The file of an open journal; a disk that refuses it costs what it is for, not the journal."""
 
     def __init__(self, volume: Volume, directory: str, file: VolumeFile, size: int) -> None:
         self._volume = volume

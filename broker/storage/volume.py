@@ -17,20 +17,14 @@ from typing import NamedTuple, Protocol
 
 
 class VolumeLockedError(OSError):
-    """Another process (or another owner in this one) holds the lock.
-
-    Two writers would destroy each other's data.
-    """
+    """Another process (or owner in this one) has the lock: two would destroy each other's data."""
 
 
 class VolumeFile(Protocol):
     """An open file that is only ever appended to."""
 
     def write(self, data: bytes) -> None:
-        """Hand the bytes to the operating system, at the end of the file.
-
-        Not durable before ``sync`` returns.
-        """
+        """Hand bytes to the system, at the end of the file; durable once ``sync`` returns."""
         ...
 
     async def sync(self) -> None:
@@ -78,10 +72,7 @@ class Volume(Protocol):
         ...
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace a file so that a crash leaves the old or the new content, durably.
-
-        Write beside, sync, rename.
-        """
+        """Replace a file durably (write beside, sync, rename): a crash leaves the old or new."""
         ...
 
     async def remove(self, path: str) -> None:

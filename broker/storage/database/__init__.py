@@ -64,17 +64,11 @@ class OutcomeUnknownError(DatabaseError):
 
 
 class ConstraintError(DatabaseError):
-    """A row is there already, or a rule of the schema is broken.
-
-    Nothing happened, and nothing will if it is tried again.
-    """
+    """A row is there already, or a rule of the schema broken; trying again changes nothing."""
 
 
 class UnexpectedCountError(DatabaseError):
-    """A statement concerned another number of rows than it had to: nothing happened.
-
-    ``index`` is that of the statement.
-    """
+    """Nothing happened, for statement ``index`` concerned another number of rows than it had to."""
 
     def __init__(self, index: int, count: int, wanted: int) -> None:
         super().__init__(f"statement {index + 1} concerned {count} rows, not {wanted}")

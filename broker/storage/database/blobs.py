@@ -89,10 +89,7 @@ class BlobRows:
         await self._write(s.delete_blob(self._owner.cluster_id, self.kind, id_))
 
     async def sizes(self) -> dict[int, int]:
-        """Of the sessions that are ours.
-
-        Raises OwnershipLostError: what is not ours is not missing.
-        """
+        """Of our sessions. Raises OwnershipLostError: what is not ours is not missing."""
         sizes: dict[int, int] = {}
         after = -1
         while True:

@@ -174,10 +174,7 @@ class DatabaseJournal:
         await self._sweep(lambda id_: id_ < first)
 
     async def sweep_adopted(self, sessions: Collection[int]) -> None:
-        """The same for sessions of a broker that was taken over.
-
-        What it had begun and will never name.
-        """
+        """The same for sessions that were taken over: what their owner will never name."""
         await self._sweep(lambda id_: id_ >> s.SESSION_SHIFT in sessions)
 
     async def space(self) -> Space | None:
@@ -239,10 +236,7 @@ class DatabaseJournal:
             await asyncio.sleep(max(0.0, begun + self._sync_period_s - loop.time()))
 
     async def _write_batch(self, batch: _Batch) -> None:
-        """Until it has certainly happened.
-
-        Raises JournalReplacedError, DatabaseError for what trying again cannot mend.
-        """
+        """Until it has certainly happened. Raises JournalReplacedError, other DatabaseErrors."""
         loop = asyncio.get_running_loop()
         statements = self._statements(batch)
         in_doubt = told = False

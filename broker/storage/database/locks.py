@@ -65,10 +65,7 @@ class LockGoneError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A place of a store as it was given to us.
-
-    Nothing we write counts once ``epoch`` is not its row's any more.
-    """
+    """A place of a store that is ours for as long as ``epoch`` is its row's."""
 
     cluster_id: str
     place: str
@@ -97,10 +94,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class LiveOwner:
-    """The live as the owner of a journal; see ``owner.Owner``.
-
-    ``session`` is the number of its life.
-    """
+    """The live as the owner of a journal (``owner.Owner``); its life's number is the session."""
 
     holding: Holding
     name: str
@@ -238,10 +232,7 @@ class Locks:
         await self.ask([holding.give_back()])
 
     async def mark(self) -> Row:
-        """One row (state, node ID, name of the last live, number of the last life).
-
-        Raises OSError.
-        """
+        """(state, node ID, name of the last live, number of the last life). Raises OSError."""
         [found] = await self.ask(
             [
                 Statement(
@@ -290,8 +281,5 @@ class Locks:
 
 
 def _failed(error: DatabaseError) -> OSError:
-    """Trouble with the database as that of any store.
-
-    In the database's words, not in those of an error number.
-    """
+    """Trouble with the database as that of any store, in the database's words."""
     return OSError(str(error))

@@ -42,10 +42,7 @@ class Owner(Protocol):
         ...
 
     def ours(self) -> tuple[str, Row]:
-        """A condition on rows that have a ``session``, and its parameters.
-
-        Does it belong to us now?
-        """
+        """The condition (and its parameters) on which rows with a ``session`` are ours now."""
         ...
 
     def prove_batch(self, before: int, after: int) -> Statement:

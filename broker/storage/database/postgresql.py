@@ -67,10 +67,7 @@ class PostgresqlDatabase:
         self._closed = False
 
     async def transact(self, statements: Sequence[Statement], timeout_s: float) -> list[Result]:
-        """Statement by statement, then the commit.
-
-        What ends before the commit is sent has not happened.
-        """
+        """Statement by statement, then the commit; before that is sent nothing has happened."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         try:
             async with asyncio.timeout_at(deadline):

@@ -34,10 +34,7 @@ _OWN: Final = "WHERE cluster_id = ? AND broker_id = ? AND epoch = ?"
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A broker as it has registered.
-
-    Nothing it writes counts once ``epoch`` is not its row's any more.
-    """
+    """A broker as registered: nothing it writes counts once its row has another ``epoch``."""
 
     cluster_id: str
     broker_id: str
@@ -231,10 +228,7 @@ class Registry:
             raise RefusedError(await self.row(self.broker_id)) from None
 
     async def rows(self, *, count_messages: int | None = None) -> list[BrokerRow]:
-        """All brokers of the cluster by id.
-
-        With the numbers of records of that kind (the messages), if asked.
-        """
+        """All brokers by id, with their numbers of records of that kind (the messages) if asked."""
         statements = [self._all_rows()]
         if count_messages is not None:
             statements.append(

@@ -240,10 +240,7 @@ def blob_part(cluster_id: str, kind: str, id_: int, offset: int) -> Statement:
 
 
 def blob_sizes(cluster_id: str, kind: str, ours: tuple[str, Row], after: int, most: int) -> Statement:
-    """Selects (id, bytes) of the ``most`` oldest blobs younger than ``after``.
-
-    Those for which the condition ``ours`` holds.
-    """
+    """(id, bytes) of the ``most`` oldest blobs after ``after`` for which ``ours`` holds."""
     condition, parameters = ours
     return Statement(
         "SELECT id, SUM(length(data)) FROM store_blob"
