@@ -13,12 +13,12 @@ import math
 import os
 import shutil
 import signal
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from environments.agent.child import Child
 from harness.interface import InfrastructureError, StorePlan, UsageError
 
 PROGRAM: Final = "ganesha.nfsd"
@@ -26,7 +26,6 @@ PACKAGES: Final = ("nfs-ganesha", "nfs-ganesha-vfs")
 LEASE_S_MAX: Final = 120
 GRACE_S_MAX: Final = 180
 _START_S: Final = 30.0
-_STOP_S: Final = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,20 +160,13 @@ def missing() -> str:
 class Server:
     """A server process.
 
-    ``start`` may be called again after ``kill`` or ``stop``: that is the restart that clients must
-    survive.
+    ``start`` may be called again after ``kill``: that is the restart that clients must survive.
     """
 
     def __init__(self, options: ServerOptions) -> None:
         self.options = options
-        self._process: asyncio.subprocess.Process | None = None
+        self.child = Child(Path(os.devnull))  # it has a log of its own
         self._up_since_s = 0
-
-    @property
-    def pid(self) -> int | None:
-        """Of the process, while it runs."""
-        running = self._process is not None and self._process.returncode is None
-        return self._process.pid if running and self._process is not None else None
 
     async def start(self) -> None:
         """Start, and return when the server accepts connections.
@@ -190,19 +182,13 @@ class Server:
         # Its clients' numbers begin with the second of its start: started twice within one, it
         # would take those of its former life for expired ones of this.
         await asyncio.sleep(max(0.0, self._up_since_s + 1.01 - time.time()))
-        self._process = process = await asyncio.create_subprocess_exec(
-            *command(options.state),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self.child.start(command(options.state), {})
         try:
             async with asyncio.timeout(_START_S):
                 while not await self._accepts():
-                    if process.returncode is not None:
+                    if self.child.exited.is_set():
                         raise InfrastructureError(
-                            f"{PROGRAM} ended with status {process.returncode}: {self._last_words()}"
+                            f"{PROGRAM} ended with status {self.child.status}: {self._last_words()}"
                         )
                     await asyncio.sleep(0.05)
         except TimeoutError as error:
@@ -212,41 +198,22 @@ class Server:
             ) from error
         self._up_since_s = int(time.time())
 
-    async def stop(self) -> None:
-        """End it cleanly; what does not end is killed."""
-        if self._process is None or self._process.returncode is not None:
-            return
-        self.resume()
-        self._process.terminate()
-        try:
-            async with asyncio.timeout(_STOP_S):
-                await self._process.wait()
-        except TimeoutError:
-            await self.kill()
-
     async def kill(self) -> None:
         """End it without any clean-up."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
+        await self.child.kill()
 
     async def pause(self) -> None:
         """Stop it from doing anything: its connections stand, nothing answers.
 
         Returns when the last of its threads has stopped.
         """
-        self._signal(signal.SIGSTOP)
-        process = self._process
-        while process and process.returncode is None and not _stopped(process.pid):  # noqa: ASYNC110
+        self.child.signal(signal.SIGSTOP)
+        while self.child.pid is not None and not _stopped(self.child.pid):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     def resume(self) -> None:
         """Let it go on."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(number)
+        self.child.signal(signal.SIGCONT)
 
     async def _accepts(self) -> bool:
         try:

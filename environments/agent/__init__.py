@@ -16,7 +16,6 @@ AGENT_MODULES: Final = (
     "environments/board.py",
     "environments/lease.py",
     "environments/part.py",
-    "environments/thread_group.py",
     *(
         f"environments/agent/{name}.py"
         for name in (

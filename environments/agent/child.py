@@ -1,38 +1,41 @@
-"""Processes of a container, as children of its PID 1.
+"""A program as an agent's child: started, told and ended with all of its process group.
 
-The container's own program (a broker, or a server that brokers need), and others beside it.
+Why groups: a broker may be a shell script with a Java below it, and a fault must hit all of it. Why
+children: a child's pid stays its own until its parent has reaped it, so no signal can ever hit a
+stranger that got the pid meanwhile. Why not ``asyncio.subprocess``: an agent that is PID 1 of a
+container inherits every orphan there, and waiting for those must not take a child's status away.
 
-Why not ``asyncio.subprocess``: PID 1 inherits every orphan in the container and must reap them all
-with ``waitpid(-1)``, which would take the exit status away from anybody else who waits. So there is
-one place that waits, and it is here.
-
-Only the standard library is imported here: this module runs inside the container.
+Only the standard library is imported here: this module runs where nothing else is installed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-
-from environments.thread_group import threads_left
 
 
 class Child:
-    """One program, at most once at a time.
+    """One program, at most once at a time. What it prints is appended to ``log``.
 
-    ``exited`` is set while it does not run; ``began_s`` is the wall clock at its last start.
+    ``exited`` is set while it does not run; ``status`` is the exit status of the last one that
+    ended, minus the signal's number if one ended it; ``began_s`` is the wall clock at its last
+    start. ``on_change`` is called when it starts or ends.
     """
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, on_change: Callable[[], None] = lambda: None) -> None:
         self._log = log
+        self._on_change = on_change
         self._process: subprocess.Popen[bytes] | None = None
-        self._last: tuple[list[str], dict[str, str]] | None = None
+        self._pidfd = -1
+        self._last: tuple[list[str], dict[str, str], Path | None] | None = None
+        self.status: int | None = None
         self.began_s = 0.0
         self.exited = asyncio.Event()
         self.exited.set()
@@ -42,28 +45,21 @@ class Child:
         """The process while it lives."""
         return None if self._process is None or self.exited.is_set() else self._process.pid
 
-    @property
-    def status(self) -> int | None:
-        """Of the last one that ended.
-
-        Its exit status, minus the signal's number if one ended it.
-        """
-        return self._process.returncode if self._process is not None and self.exited.is_set() else None
-
-    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Start it in a process group of its own and return its pid.
-
-        What it prints goes to the log.
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str], directory: Path | None = None
+    ) -> int:
+        """Start it in a session and a process group of its own, and return its pid.
 
         Raises RuntimeError if one runs already, OSError if the program cannot be started.
         """
         if not self.exited.is_set():
             raise RuntimeError(f"{self._log.stem} runs already, as pid {self.pid}")
-        self._last = (list(command), dict(environment))
+        self._last = (list(command), dict(environment), directory)
         argv = [sys.executable if i == 0 and word == "python" else word for i, word in enumerate(command)]
         with self._log.open("ab", buffering=0) as log:
             self._process = subprocess.Popen(
                 argv,
+                cwd=directory,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -72,6 +68,9 @@ class Child:
             )
         self.began_s = time.time()
         self.exited.clear()
+        self._pidfd = os.pidfd_open(self._process.pid)
+        asyncio.get_running_loop().add_reader(self._pidfd, self.collect)
+        self._on_change()
         return self._process.pid
 
     def again(self) -> None:
@@ -89,34 +88,39 @@ class Child:
             return False
         return True
 
+    async def kill(self) -> None:
+        """SIGKILL, and wait until it is gone. Nothing to do if it does not run."""
+        self.signal(signal.SIGKILL)
+        await self.exited.wait()
+
     def state(self) -> str:
         """One of "running", "paused", "gone", as the kernel sees it and not as we asked for it."""
         if self.pid is None:
             return "gone"
         try:
             stat = Path(f"/proc/{self.pid}/stat").read_bytes()
+            code = stat[stat.rindex(b")") + 2 :][:1]  # the name before it may contain anything
+            # The kernel calls a process a zombie whose first thread has ended. While another waits
+            # within a file system that does not answer, it keeps its files, locks and number.
+            if code in b"ZX":
+                return "running" if len(list(Path(f"/proc/{self.pid}/task").iterdir())) > 1 else "gone"
         except OSError:
             return "gone"
-        code = stat[stat.rindex(b")") + 2 : stat.rindex(b")") + 3]  # the name before it may contain anything
-        if code == b"Z" and threads_left(self.pid):
-            return "running"
-        return {b"T": "paused", b"t": "paused", b"Z": "gone", b"X": "gone"}.get(code, "running")
+        return "paused" if code in b"Tt" else "running"
 
-    def reap(self) -> None:
-        """Collect every process that has ended, this one or inherited.
-
-        For SIGCHLD, where there is one child.
-        """
-        reap((self,))
-
-    def ended(self, pid: int, status: int) -> bool:
-        """Take note that a process has ended, if it is this one."""
-        if self._process is None or pid != self._process.pid:
-            return False
-        # Popen must know too, or it would wait by itself when it is forgotten.
-        self._process.returncode = os.waitstatus_to_exitcode(status)
+    def collect(self) -> None:
+        """Take note that it has ended; nothing to do if that is noted already."""
+        if self._process is None or self.exited.is_set():
+            return
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        # Before it is reaped, while the group's number cannot belong to anybody else: what a dead
+        # broker leaves would keep its port.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self.status = self._process.wait()
         self.exited.set()
-        return True
+        self._on_change()
 
 
 def reap(children: Iterable[Child]) -> None:
@@ -124,9 +128,13 @@ def reap(children: Iterable[Child]) -> None:
     known = tuple(children)
     while True:
         try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if pid == 0:
+        if ended is None:
             return
-        any(child.ended(pid, status) for child in known)
+        child = next((child for child in known if child.pid == ended.si_pid), None)
+        if child is not None:
+            child.collect()
+        else:
+            os.waitpid(ended.si_pid, 0)

@@ -12,12 +12,12 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from environments.agent.agent import Agent, main
-from environments.agent.child import Child
+from environments.agent.child import Child, reap
 from environments.agent.control import LOGS
 from environments.agent.program import Program
 from environments.part import Fault, Part
@@ -65,8 +65,8 @@ class Server(Program):
 class ServerChild(Child):
     """A PostgreSQL server as a child: all of its processes are told together."""
 
-    def __init__(self, log: Path) -> None:
-        super().__init__(log)
+    def __init__(self, log: Path, on_change: Callable[[], None] = lambda: None) -> None:
+        super().__init__(log, on_change)
         self._told: list[int] = []
         self._stopped = False
 
@@ -92,9 +92,21 @@ class ServerChild(Child):
         deadline = time.monotonic() + tree.END_S
         while any(map(tree.lives, self._told)) and time.monotonic() < deadline:
             time.sleep(0.005)
-            self.reap()
+            reap((self,))
         self._stopped = False
         super().again()
+
+    async def pause(self) -> None:
+        """Stop all; returns when all have stopped, or after a while."""
+        if self.pid is not None:
+            self._stopped = True
+            await tree.pause(self.pid)
+
+    async def kill(self) -> None:
+        """SIGKILL to all; returns when none is left. Raises OSError naming one that stays."""
+        if self.pid is not None:
+            await tree.kill(self.pid)
+        await self.exited.wait()
 
 
 class DatabaseAgent(Agent):

@@ -1,7 +1,7 @@
 """The program of a machine, a broker or a server, as what can break.
 
-Only the standard library and modules that keep to it are imported here: this module runs inside the
-container.
+Only the standard library and modules that keep to it are imported here: this module runs where
+nothing else is installed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from environments.agent.child import Child
 from environments.part import Fault, Part
 
-_STOP_PATIENCE_S: Final = 2.0
+_SETTLE_PATIENCE_S: Final = 2.0
 _RESTART_GAP_S: Final = 1.01
 """From the second of a program's start to its next.
 
@@ -42,17 +42,21 @@ class Program(Part):
 
     def apply(self, in_force: Sequence[Fault], changed: Fault) -> Awaitable[None]:
         """Signals are sent at once; a signal takes effect when its target is next scheduled."""
-        del changed
-        before_paused, before_down = self._paused, self._down
         kinds = {fault.primitive for fault in in_force}
-        self._paused, self._down = "pause" in kinds, "down" in kinds
-        if self._paused != before_paused:
-            self.child.signal(signal.SIGSTOP if self._paused else signal.SIGCONT)
+        before_down, self._down, self._paused = self._down, "down" in kinds, "pause" in kinds
+        begins = changed in in_force
+        if changed.primitive == "pause" and (begins or not self._paused):
+            self.child.signal(signal.SIGSTOP if begins else signal.SIGCONT)
         if self._down and not before_down:
             self.child.signal(signal.SIGKILL)
         if before_down and not self._down:
             return self._return()
-        return self._stopped() if kinds else self._goes_on()
+        return self._settle("paused") if kinds else self._goes_on()
+
+    async def look(self, node: str) -> str:
+        """Its state."""
+        del node
+        return self.child.state()
 
     def end(self) -> None:
         """End it for good."""
@@ -70,11 +74,15 @@ class Program(Part):
             else:
                 await self._goes_on()
 
-    async def _stopped(self) -> None:
-        """Who asked for a pause, or an end, wants to see it."""
-        deadline = time.monotonic() + _STOP_PATIENCE_S
-        while self.child.state() == "running" and time.monotonic() < deadline:  # noqa: ASYNC110 - no event
+    async def _settle(self, state: str) -> None:
+        """Give up silently after a while: it is for a probe to say what is.
+
+        A process within a dead mount does not stop.
+        """
+        deadline = time.monotonic() + _SETTLE_PATIENCE_S
+        while self.child.state() not in (state, "gone") and time.monotonic() < deadline:  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.002)
 
     async def _goes_on(self) -> None:
-        """Return when it is of use again; nothing to wait for with a broker."""
+        """Return when it is of use again."""
+        await self._settle("running")

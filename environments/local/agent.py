@@ -126,7 +126,7 @@ class Agent:
         """Start a node's broker; its pid."""
         ports = [holder.getsockname()[1] for holder in self._ports(node).values()]
         return await self._brokers.start(
-            node, argv, cwd=Path(cwd), log=Path(log), variables={**os.environ, **variables}, ports=ports
+            node, argv, directory=Path(cwd), log=Path(log), variables=variables, ports=ports
         )
 
     async def wait(self, node: str) -> int | None:
@@ -184,9 +184,9 @@ class Agent:
             node: {port: holder.getsockname()[1] for port, holder in holders.items()}
             for node, holders in self._holders.items()
         }
-        brokers = self._brokers.identities() | self._stores.identities()
-        if (server := self._database.identity) is not None:
-            brokers[DATABASE] = server
+        pids = {**self._brokers.pids(), **self._stores.pids(), DATABASE: self._database.pid}
+        known = {name: identify(pid) for name, pid in pids.items() if pid is not None}
+        brokers = {name: process for name, process in known.items() if process is not None}
         scratch = str(self._database.directory or "")
         record = state.AgentState(
             run_id=os.environ.get(RUN_ID, ""), agent=me, brokers=brokers, ports=ports, scratch=scratch

@@ -13,16 +13,15 @@ import asyncio
 import contextlib
 import random
 import signal
-import subprocess
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from environments import scratch
-from environments.labels import Process, identify
+from environments.agent.database_agent import ServerChild
 from environments.link_proxy import reserve_port
 from environments.part import Fault
-from environments.postgresql import program, question, tree
+from environments.postgresql import program, question
 from environments.postgresql.fault import DatabasePart, ServerFault, phrase
 from environments.postgresql.relay import Relay
 from harness.interface import Address, InfrastructureError, UsageError
@@ -39,13 +38,13 @@ class LocalDatabase(DatabasePart):
     """
 
     def __init__(self, on_change: Callable[[], None]) -> None:
-        self._log = Path()
         self._on_change = on_change
+        self._log = Path()
+        self._server = ServerChild(self._log, on_change)
         self._kept = contextlib.ExitStack()
         self._directory = Path()
         self._port = 0
         self._relay: Relay | None = None
-        self._process: subprocess.Popen[bytes] | None = None
         self._turn = asyncio.Lock()
 
     @property
@@ -54,9 +53,9 @@ class LocalDatabase(DatabasePart):
         return None if self._relay is None else self._directory
 
     @property
-    def identity(self) -> Process | None:
+    def pid(self) -> int | None:
         """The postmaster, while it runs."""
-        return None if self._process is None else identify(self._process.pid)
+        return self._server.pid
 
     async def begin(self, log: str, nodes: Iterable[str]) -> dict[str, Any]:
         """Make the server and start it; ``log`` gets what it says.
@@ -70,6 +69,7 @@ class LocalDatabase(DatabasePart):
         if lack := program.missing():
             raise InfrastructureError(lack)
         self._log = Path(log)
+        self._server = ServerChild(self._log, self._on_change)
         self._directory = self._kept.enter_context(scratch.directory(NODE))
         self._directory.chmod(0o711)
         password = program.new_password()
@@ -109,7 +109,7 @@ class LocalDatabase(DatabasePart):
         if self._relay is None:
             return "absent"
         answer = await question.ask(HOST, self._port)
-        paused = self._process is not None and tree.state(self._process.pid) == "paused"
+        paused = self._server.state() == "paused"
         return phrase(answer, paused=paused, severed=self._relay.severed(node))
 
     async def close(self) -> None:
@@ -117,7 +117,7 @@ class LocalDatabase(DatabasePart):
         if self._relay is not None:
             await self._relay.close()
         with contextlib.suppress(OSError):  # `clean` names it
-            await self._kill()
+            await self._server.kill()
         await asyncio.to_thread(self._kept.close)
 
     async def _bring(self, wanted: ServerFault) -> None:
@@ -125,14 +125,14 @@ class LocalDatabase(DatabasePart):
         async with self._turn:
             self._relay.sever(wanted.severed)
             if wanted.down:
-                await self._kill()
+                await self._server.kill()
                 return
-            if self._process is None or self._process.poll() is not None:
+            if self._server.pid is None:
                 await self._start()
-            if self._process is not None and wanted.stall:
-                await tree.pause(self._process.pid)
-            elif self._process is not None:
-                tree.tell(self._process.pid, signal.SIGCONT)
+            if wanted.stall:
+                await self._server.pause()
+            else:
+                self._server.signal(signal.SIGCONT)
 
     def _reserve(self) -> int:
         holder = reserve_port()
@@ -141,27 +141,12 @@ class LocalDatabase(DatabasePart):
         return port
 
     async def _start(self) -> None:
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - a fork, not a wait
-                program.command(self._directory / "server", self._port),
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self._on_change()
+        command = program.command(self._directory / "server", self._port)
+        self._server.start(command, {}, Path("/"))
         if not await question.serves(HOST, self._port, START_S):
             raise InfrastructureError(
                 f"PostgreSQL does not serve after {START_S:.0f} s: {self._last_words()}"
             )
-
-    async def _kill(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            await tree.kill(process.pid)
-            process.wait()
-            self._on_change()
 
     def _last_words(self) -> str:
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]

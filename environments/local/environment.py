@@ -183,13 +183,10 @@ class LocalEnvironment:
         Its output goes to ``logs/broker.log``.
         """
         home = self._home(node)
-        argv = self._system.command(self._layout(node))
-        if argv[0] == "python":
-            argv = [sys.executable, *argv[1:]]
         await self._call(
             "start",
             node=node,
-            argv=argv,
+            argv=self._system.command(self._layout(node)),
             cwd=str(home),
             log=str(home / "logs" / "broker.log"),
             variables={"PYTHONUNBUFFERED": "1", **self._variables},

@@ -17,14 +17,12 @@ from typing import Any, Final
 
 from environments import ganesha
 from environments.ganesha import Server, ServerOptions
-from environments.labels import Process, identify
 from environments.link_condition import CLEAR, LinkCondition
 from environments.link_proxy import LinkProxy, reserve_port
 from environments.nfs_mounting import FUSE, Mount, mount
 from environments.part import Fault, Part
 from filesystems.fuse import device as fuse_device
 from filesystems.nfs import asking
-from filesystems.nfs.options import parse
 from harness.interface import Address, Link, UsageError
 
 PRIMITIVES: Final = ("nfs-stall", "nfs-disconnect", "nfs-restart")
@@ -85,11 +83,9 @@ class Stores(Part):
         link, server = Link(node, f"store-{store}"), self._servers[store].options
         address = await self._proxy.add_route(link, Address(HOST, server.port))
         self._routes[node] = link, address
-        self._mounts[node] = mounted = await mount(
-            address, server.export, Path(directory), parse(options), options, Path(log), kind=FUSE
-        )
+        self._mounts[node] = await mount(address, server.export, Path(directory), options, Path(log))
         self._on_change()
-        return mounted.kind
+        return FUSE
 
     def wanted(self, asked: Fault) -> Any:
         """Raises UsageError for a node without a store, too."""
@@ -123,12 +119,10 @@ class Stores(Part):
         route = self._routes.get(node)
         return "none" if route is None else await asking.ask(route[1].host, route[1].port, _PATIENCE_S)
 
-    def identities(self) -> dict[str, Process]:
-        """What runs, for `clean`: servers by their names, clients by their nodes'."""
-        pids = {f"store-{name}": server.pid for name, server in self._servers.items()}
-        pids |= {f"{node}/{self.name}": mounted.pid for node, mounted in self._mounts.items()}
-        known = {name: identify(pid) for name, pid in pids.items() if pid is not None}
-        return {name: process for name, process in known.items() if process is not None}
+    def pids(self) -> dict[str, int | None]:
+        """What there is to run, for `clean`: servers by their names, clients by their nodes'."""
+        pids = {f"store-{name}": server.child.pid for name, server in self._servers.items()}
+        return pids | {f"{node}/{self.name}": one.process.pid for node, one in self._mounts.items()}
 
     def abandon(self) -> None:
         """End the clients without a word to the server.
@@ -136,7 +130,7 @@ class Stores(Part):
         Whoever waits in a mount, and could not even be killed, gets an error.
         """
         for mounted in self._mounts.values():
-            if mounted.process is not None and mounted.process.returncode is None:
+            if mounted.process.returncode is None:
                 mounted.process.kill()
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from environments.agent import control
 from environments.agent.agent import Agent, clear
-from environments.agent.child import Child
+from environments.agent.child import Child, reap
 from environments.agent.control import AgentError
 from environments.agent.program import Program
 from environments.board import FaultBoard
@@ -25,7 +25,7 @@ async def until(condition, bound_s=BOUND_S):
 def run_with_child(tmp_path, test):
     async def main():
         child = Child(tmp_path / "broker.log")
-        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, child.reap)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap, (child,))
         try:
             await test(child)
         finally:

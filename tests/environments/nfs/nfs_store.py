@@ -9,8 +9,7 @@ import tempfile
 from pathlib import Path
 
 from environments.ganesha import Server, ServerOptions
-from environments.nfs_mounting import FUSE, mount
-from filesystems.nfs.options import parse
+from environments.nfs_mounting import mount
 from harness.interface import Address
 
 MEMORY = Path("/dev/shm")  # noqa: S108
@@ -47,10 +46,8 @@ class Store:
             Address(self.server.options.host, self.server.options.port),
             self.server.options.export,
             self.directory / name,
-            parse(options_text),
             options_text,
             self.log(name),
-            kind=FUSE,
         )
         self.mounts.append(mounted)
         return mounted
@@ -65,7 +62,7 @@ class Store:
     async def end(self):
         for mounted in self.mounts:
             await mounted.unmount()
-        await self.server.stop()
+        await self.server.kill()
         self._memory.cleanup()
 
     def log(self, name):

@@ -18,7 +18,6 @@ from environments.docker.nfs_server import (
     server_image,
 )
 from environments.nfs_mounting import mount
-from filesystems.nfs.options import parse
 from harness.interface import Address
 
 
@@ -54,7 +53,6 @@ def test_a_server_in_a_container_serves_this_host_and_other_containers_and_outli
                 Address(server.address, PORT),
                 "/store",
                 tmp_path / "m",
-                parse(options),
                 options,
                 tmp_path / "log",
             )

@@ -175,10 +175,10 @@ def test_a_healthy_host_keeps_its_lock_beyond_the_lease_and_a_silent_one_loses_i
         # Time is what is tested: idle for longer than the lease, only the renewals speak.
         await asyncio.sleep(1.5 * store.server.options.lease_s)
         assert is_locked(other.directory / "lock")
-        os.kill(silent.pid, signal.SIGSTOP)
+        os.kill(silent.process.pid, signal.SIGSTOP)
         taken = await asyncio.to_thread(locked, other.directory / "lock", wait=True)
         os.write(taken, b"ours")
-        os.kill(silent.pid, signal.SIGCONT)
+        os.kill(silent.process.pid, signal.SIGCONT)
         with pytest.raises(OSError, match="Input/output") as refused:
             os.write(descriptor, b"MINE")
         assert refused.value.errno == errno.EIO
@@ -206,9 +206,9 @@ def test_who_writes_through_an_opening_whose_lock_was_lost_is_told(store, run):
         silent, other = await store.host("silent"), await store.host("other")
         held = by_opening(silent.directory / "lock")
         os.write(held, b"mine")
-        os.kill(silent.pid, signal.SIGSTOP)
+        os.kill(silent.process.pid, signal.SIGSTOP)
         taken = await once_free(other.directory / "lock")
-        os.kill(silent.pid, signal.SIGCONT)
+        os.kill(silent.process.pid, signal.SIGCONT)
         with pytest.raises(OSError, match="Input/output"):
             os.write(held, b"MINE")
         os.close(held)
@@ -243,7 +243,7 @@ def test_a_host_that_comes_back_does_not_wait_for_the_lease_of_its_former_life(s
     async def scenario():
         before, other = await store.host("a"), await store.host("b")
         holder = await holding(before.directory / "lock")
-        os.kill(before.pid, signal.SIGKILL)  # the machine crashes, with all its processes
+        os.kill(before.process.pid, signal.SIGKILL)  # the machine crashes, with all its processes
         await before.process.wait()
         holder.kill()
         await holder.wait()

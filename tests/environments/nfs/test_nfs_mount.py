@@ -111,7 +111,7 @@ def test_what_cannot_be_mounted_is_said_in_one_line(tmp_path, store, run):
             EXIT_USAGE,
             "mount: unknown mount option 'sotf': did you mean 'soft'?\n",
         )
-        await store.server.stop()
+        await store.server.kill()
         status, said = await tried(
             f"{place}/store", str(tmp_path / "m"), "-o", "hard,timeo=2,retrans=1,retry=0"
         )
